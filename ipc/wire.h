@@ -1,0 +1,349 @@
+#pragma once
+// Every record that crosses the rings between the engine and a worker. docs/wire.md is its document.
+//
+// A record is one contiguous, 8-byte aligned piece of memory: a fixed, trivially copyable header and
+// the arrays that its Spans name by offset. It holds no pointer, so it is copied as bytes and means
+// the same in both processes. Write one with Writer, read one with View: View checks every offset
+// against the record's size, because the writer may be a process that has just gone wrong.
+//
+// This file is data and its two accessors only: no Boost, no syscalls, nothing of the ring.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "base/check.h"
+#include "base/ids.h"
+
+namespace troupe::wire {
+
+/// Raised with every change of a struct below; compared at attach.
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::size_t kAlignment = 8;
+/// No record is longer. Prompts that would be are sent as several TokenRuns in several plans.
+inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
+/// Most token ids in one plan (512 KiB of a record).
+inline constexpr std::size_t kMaxTokensInPlan = std::size_t{1} << 17;
+
+enum class Kind : std::uint32_t {
+  hello = 1,      ///< worker → engine, step ring: ready, and what it can hold
+  step_plan,      ///< engine → worker, step ring
+  step_result,    ///< worker → engine, step ring
+  cache_command,  ///< engine → worker, cache ring
+  cache_done,     ///< worker → engine, cache ring
+  inventory,      ///< worker → engine, cache ring: what it still holds, after hello
+  goodbye,        ///< either way, step ring: an orderly end and its reason
+};
+
+/// A typed array inside the same record.
+template <class T>
+struct Span {
+  std::uint32_t offset = 0;  ///< bytes from the record's first byte
+  std::uint32_t count = 0;   ///< elements
+};
+
+struct Header {
+  Kind kind{};
+  std::uint32_t bytes = 0;  ///< the whole record
+  std::uint32_t epoch = 0;  ///< of the link; a record of another epoch is dropped unread
+  std::uint32_t padding = 0;
+};
+
+// ---------------------------------------------------------------------------------- step ring, up
+
+/// What the worker's memory allows. Sizes in bytes unless named otherwise.
+struct Capacity {
+  std::int32_t kv_blocks = 0;
+  std::int32_t block_tokens = 64;
+  std::int32_t max_slots = 0;            ///< sequences at once
+  std::int32_t max_tokens_per_step = 0;  ///< rows × tokens of one plan
+  std::int32_t max_model_len = 0;        ///< positions of one sequence
+  std::int32_t vocab_size = 0;
+  std::int32_t max_steps_in_flight = 2;
+  std::int32_t max_logprobs = 20;
+  std::uint64_t weight_bytes = 0;
+  std::uint64_t kv_bytes = 0;
+  std::uint64_t arena_bytes = 0;  ///< activations
+};
+
+struct Hello {
+  Header header{};
+  std::uint32_t version = kVersion;
+  std::int32_t rank = 0;
+  std::int64_t pid = 0;
+  std::uint64_t spec_hash = 0;  ///< of config.json's meaning; both sides must have read the same model
+  Capacity capacity{};
+  Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
+};
+
+/// A log-probability of one token, natural logarithm.
+struct Logprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+/// Asked-for logprobs of the token at one position, before any processor touched the logits.
+struct TokenLogprobs {
+  SlotRef slot{};
+  std::int32_t position = 0;  ///< index of the token in its sequence; < prompt length for a prompt token
+  Logprob chosen{};
+  Span<Logprob> top{};        ///< most likely first
+};
+
+enum class RowError : std::uint32_t { none = 0, not_finite, no_such_slot };
+
+/// What one row that samples brought forth.
+struct ResultRow {
+  SlotRef slot{};
+  std::int32_t first = 0;  ///< index of its first token in StepResult::tokens
+  std::int32_t count = 0;  ///< tokens accepted; above 1 with speculation
+  RowError error = RowError::none;
+  std::uint32_t padding = 0;
+};
+
+struct StepResult {
+  Header header{};
+  std::uint64_t step = 0;       ///< the plan's
+  std::int64_t started_ns = 0;  ///< monotonic clock
+  std::int64_t finished_ns = 0;
+  Span<ResultRow> rows{};       ///< one per plan row with kSamples, in plan order
+  Span<TokenId> tokens{};
+  Span<TokenLogprobs> logprobs{};
+};
+
+enum class Farewell : std::uint32_t { shutdown = 0, device_error, protocol_error };
+
+struct Goodbye {
+  Header header{};
+  Farewell why{};
+  std::uint32_t padding = 0;
+  Span<char> text{};
+};
+
+// -------------------------------------------------------------------------------- step ring, down
+
+/// Sampling parameters of one sequence; constant for its life.
+struct Sampling {
+  float temperature = 1.0f;  ///< 0 is greedy
+  float top_p = 1.0f;        ///< in (0, 1]
+  float min_p = 0.0f;
+  std::int32_t top_k = 0;    ///< 0 is off
+  float repetition_penalty = 1.0f;  ///< over prompt and output
+  float presence_penalty = 0.0f;    ///< over output
+  float frequency_penalty = 0.0f;   ///< over output
+  std::int32_t min_tokens = 0;      ///< stop ids are impossible before so many output tokens
+  std::uint64_t seed = 0;           ///< Philox key, word 0–1
+  std::uint32_t choice = 0;         ///< Philox key: index of this choice in its request
+  std::int32_t logprobs = -1;         ///< top entries per output token; 0 the chosen one alone; -1 none
+  std::int32_t prompt_logprobs = -1;  ///< likewise, for prompt tokens
+  std::uint32_t padding = 0;
+};
+
+struct LogitBias {
+  TokenId token = 0;
+  float bias = 0;
+};
+
+/// A sequence enters a slot. Its ids follow in TokenRuns, its blocks in BlockRuns.
+struct StartSequence {
+  SlotRef slot{};
+  RequestKey key{};
+  std::int32_t prompt_tokens = 0;  ///< where the prompt ends: output position 0 is this index
+  std::int32_t known_tokens = 0;   ///< prompt and, after a recompute, the output so far
+  Sampling sampling{};
+  Span<TokenId> stop_ids{};        ///< made impossible until min_tokens; the engine does the stopping
+  Span<LogitBias> logit_bias{};
+};
+
+/// Known token ids [position, position + ids.count) of a sequence.
+struct TokenRun {
+  SlotRef slot{};
+  std::int32_t position = 0;
+  std::int32_t padding = 0;
+  Span<TokenId> ids{};
+};
+
+/// Entries [first, first + blocks.count) of a sequence's block table.
+struct BlockRun {
+  SlotRef slot{};
+  std::int32_t first = 0;
+  std::int32_t padding = 0;
+  Span<BlockId> blocks{};
+};
+
+enum RowFlags : std::uint32_t {
+  kSamples = 1u << 0,  ///< its last position's logits yield the next token
+  kGated = 1u << 1,    ///< waits for a grammar mask before it samples
+};
+
+/// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that
+/// no TokenRun has brought is the one that the slot itself sampled at that position, and never left
+/// the device.
+struct Row {
+  SlotRef slot{};
+  std::int32_t position = 0;
+  std::int32_t tokens = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t padding = 0;
+};
+
+/// One step. Applied in this order: finished, started, tokens, blocks, rows.
+struct StepPlan {
+  Header header{};
+  std::uint64_t step = 0;                 ///< rises by one; starts at 1 in every epoch
+  std::uint64_t after_cache_command = 0;  ///< the last cache command it depends on; 0 none
+  Span<SlotRef> finished{};
+  Span<StartSequence> started{};
+  Span<TokenRun> tokens{};
+  Span<BlockRun> blocks{};
+  Span<Row> rows{};
+};
+
+// ----------------------------------------------------------------------------------- cache ring
+
+enum class CacheOp : std::uint32_t { copy_blocks = 1 };
+
+struct BlockCopy {
+  BlockId from = 0;
+  BlockId to = 0;
+};
+
+/// Runs in arrival order with the plans around it. Ids rise by one; start at 1 in every epoch.
+struct CacheCommand {
+  Header header{};
+  std::uint64_t id = 0;
+  CacheOp op = CacheOp::copy_blocks;
+  std::uint32_t padding = 0;
+  Span<BlockCopy> copies{};
+};
+
+struct CacheDone {
+  Header header{};
+  std::uint64_t id = 0;
+  std::uint32_t failed = 0;  ///< 1: nothing was moved
+  std::uint32_t padding = 0;
+};
+
+struct HeldSequence {
+  SlotRef slot{};
+  RequestKey key{};
+  std::int32_t tokens = 0;
+  std::int32_t padding = 0;
+};
+
+/// What the worker still holds from the epoch before; empty from a new process.
+struct Inventory {
+  Header header{};
+  std::uint32_t old_epoch = 0;
+  std::uint32_t padding = 0;
+  Span<HeldSequence> sequences{};
+};
+
+template <class R>
+inline constexpr Kind kKindOf = Kind{};
+template <> inline constexpr Kind kKindOf<Hello> = Kind::hello;
+template <> inline constexpr Kind kKindOf<StepPlan> = Kind::step_plan;
+template <> inline constexpr Kind kKindOf<StepResult> = Kind::step_result;
+template <> inline constexpr Kind kKindOf<CacheCommand> = Kind::cache_command;
+template <> inline constexpr Kind kKindOf<CacheDone> = Kind::cache_done;
+template <> inline constexpr Kind kKindOf<Inventory> = Kind::inventory;
+template <> inline constexpr Kind kKindOf<Goodbye> = Kind::goodbye;
+
+template <class T>
+concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
+
+static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(Row) == 24);
+static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
+static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
+static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 40 && sizeof(CacheDone) == 32);
+static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<Goodbye>);
+
+/// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
+/// begin(), then fill the fixed part through record() and the arrays through array(), then finish().
+/// Elements that hold Spans themselves (StartSequence, TokenRun) are appended like any other after the
+/// spans they name.
+template <class R>
+class Writer {
+ public:
+  /// Starts a new record; the old one's memory is reused.
+  void begin(std::uint32_t epoch) {
+    bytes_.clear();
+    grow(sizeof(R));
+    R fresh{};
+    fresh.header = {kKindOf<R>, 0, epoch, 0};
+    std::memcpy(bytes_.data(), &fresh, sizeof(R));
+  }
+
+  /// The fixed part. Invalidated by array(): do not keep the reference.
+  R& record() { return *reinterpret_cast<R*>(bytes_.data()); }
+
+  /// Copies an array into the record and returns the Span that names it.
+  template <Plain T>
+  Span<T> array(std::span<const T> items) {
+    if (items.empty()) return {};
+    const std::size_t at = bytes_.size();
+    grow(items.size_bytes());
+    std::memcpy(bytes_.data() + at, items.data(), items.size_bytes());
+    return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(items.size())};
+  }
+  template <Plain T>
+  Span<T> array(const std::vector<T>& items) { return array(std::span<const T>(items)); }
+
+  /// Seals the record and returns its bytes, valid until the next begin().
+  std::span<const std::byte> finish() {
+    record().header.bytes = static_cast<std::uint32_t>(bytes_.size());
+    return bytes_;
+  }
+
+  std::size_t size() const { return bytes_.size(); }
+
+ private:
+  void grow(std::size_t n) { bytes_.resize(bytes_.size() + (n + kAlignment - 1) / kAlignment * kAlignment); }
+  std::vector<std::byte> bytes_;  // operator new aligns to 16
+};
+
+/// Checked, non-owning view of one record. A View exists only over a record whose header is sound;
+/// arrays are checked when they are asked for.
+class View {
+ public:
+  /// False when the bytes are too few, misaligned, or their header disagrees with their number.
+  static bool open(std::span<const std::byte> bytes, View& out) {
+    if (bytes.size() < sizeof(Header) || bytes.size() > kMaxRecordBytes) return false;
+    if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment != 0) return false;
+    out.bytes_ = bytes;
+    return out.header().bytes == bytes.size();
+  }
+
+  const Header& header() const { return *reinterpret_cast<const Header*>(bytes_.data()); }
+
+  /// The record as R, or null when it is of another kind or too short.
+  template <class R>
+  const R* as() const {
+    if (header().kind != kKindOf<R> || bytes_.size() < sizeof(R)) return nullptr;
+    return reinterpret_cast<const R*>(bytes_.data());
+  }
+
+  /// True when the span lies inside the record and is aligned.
+  template <class T>
+  bool holds(Span<T> s) const {
+    return s.count == 0 || (s.offset >= sizeof(Header) && s.offset % alignof(T) == 0 &&
+                            s.offset <= bytes_.size() && s.count <= (bytes_.size() - s.offset) / sizeof(T));
+  }
+
+  /// The array, or an empty one when holds() is false.
+  template <class T>
+  std::span<const T> array(Span<T> s) const {
+    if (s.count == 0 || !holds(s)) return {};
+    return {reinterpret_cast<const T*>(bytes_.data() + s.offset), s.count};
+  }
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace troupe::wire

@@ -1,0 +1,41 @@
+#pragma once
+// The one virtual seam between the engine and a device: a call per step, never per op.
+//
+// An Executor owns weights, KV memory and sequences' device state. It is used by one thread.
+// submit() takes a plan or a cache command and never waits for the device; poll() yields finished
+// records in the order of submission. At least capacity().max_steps_in_flight plans may be pending.
+// On a device with its own queue (CUDA) work starts at submit(); the CPU runs it inside poll().
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "ipc/wire.h"
+
+namespace troupe {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  virtual wire::Capacity capacity() const = 0;
+
+  /// "cpu: avx512_bf16, 2 threads"; for Hello and the log.
+  virtual std::string device() const = 0;
+
+  /// Takes a StepPlan or a CacheCommand. Copies what it needs: the bytes may go after the call.
+  /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
+  virtual Status submit(const wire::View& record) = 0;
+
+  /// Writes the oldest finished record (StepResult or CacheDone, complete but for header.epoch) into
+  /// `out`, or returns false when none finished before the deadline. A device error is a Status.
+  virtual Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) = 0;
+
+  /// Forgets every sequence; weights and KV memory stay. For a new epoch.
+  virtual void reset() = 0;
+};
+
+}  // namespace troupe
