@@ -1,0 +1,26 @@
+#pragma once
+// Options as text: exact JSON for child processes, and the three ways to show the list of flags.
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "config/options.h"
+
+namespace troupe::config {
+
+/// Every field, by flag name, with its value; from_json(to_json(o)) gives the same o bit for bit.
+std::string to_json(const Options& options);
+
+/// Reads what to_json wrote. Unknown keys and values of the wrong type are errors.
+Result<Options> from_json(std::string_view text);
+
+/// The same without secrets (keys and passwords are "***"), for logs and /config-info.
+std::string to_public_json(const Options& options);
+
+/// `troupe serve --help`: grouped, each flag with default, unit and environment variable.
+std::string help_text();
+
+/// docs/options.md.
+std::string options_markdown();
+
+}  // namespace troupe::config

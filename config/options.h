@@ -1,0 +1,279 @@
+#pragma once
+// Every setting of a server, as plain data: one struct per consumer, the default beside the member, the
+// unit in the name. A module's constructor takes its own struct by value, never Options.
+//
+// The flags that fill these are listed once, in config/fields.cpp. Zero or an empty value means "chosen
+// at start from the model and the machine" where the comment says so; the choice is made by whoever
+// knows it (the supervisor's preflight or the worker) and printed in the start summary.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/log_options.h"
+
+namespace troupe::config {
+
+using troupe::LogLevel;
+using troupe::LogOptions;
+
+/// Where the model runs. `echo` is the built-in executor that gives the prompt's tokens back, without
+/// any model: for tests and for measuring everything but the model.
+enum class Device { automatic, cpu, cuda, echo };
+
+/// Storage and activations; sums are always fp32. `automatic` takes the checkpoint's own type, or
+/// what the device computes fastest when that one is not supported there.
+enum class DType { automatic, bfloat16, float16, float32 };
+
+/// Where the weights come from: the checkpoint, or random numbers of the shapes in its config.json.
+enum class LoadChoice { checkpoint, dummy };
+
+/// What is published over HTTP and to whom.
+struct HttpOptions {
+  std::string host = "127.0.0.1";   ///< address to listen on; 0.0.0.0 opens it to the network
+  int port = 8180;                  ///< 1…65535; also names this instance to `troupe status`
+  std::optional<int> metrics_port;  ///< absent or equal to port: /metrics is on the HTTP port
+  /// Bearer keys; empty: no key is asked for. They guard every route but the health ones (and a
+  /// separate metrics port, which is open).
+  std::vector<std::string> api_keys;
+  /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
+  /// help only with thousands of streams.
+  int io_threads = 0;
+  /// Requests inside at once, waiting and running; one more gets 429. Bounds memory.
+  int max_concurrency = 512;
+};
+
+/// Bounds on what one client may send. Each is a flag; each refusal names the limit.
+struct LimitOptions {
+  int max_connections = 4096;             ///< open sockets; one more is closed at once
+  int max_connections_per_address = 256;  ///< of one peer address
+  int max_header_bytes = 16 << 10;        ///< all header lines together; 431
+  int max_header_count = 100;             ///< header lines; 431
+  int max_uri_bytes = 8 << 10;            ///< request target; 414
+  int header_timeout_s = 10;              ///< from the first byte to the end of the headers; 408
+  int body_timeout_s = 30;                ///< for a body that arrives slower than min_body_rate; 408
+  int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
+  int idle_timeout_s = 75;                ///< keep-alive without a request
+  int write_timeout_s = 30;               ///< a client that reads nothing for so long is dropped
+  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; over it the request is cancelled
+  std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
+  std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
+  int max_json_depth = 64;                         ///< nesting of a request body
+  int max_json_elements = 1'000'000;               ///< values in a request body, all together
+  int max_prompts = 256;                           ///< prompts in one /v1/completions request
+  int max_n = 128;                                 ///< choices per prompt
+  int max_best_of = 20;                            ///< candidates per prompt
+  int max_stop_strings = 16;                       ///< stop strings per request
+  int max_stop_bytes = 1 << 10;                    ///< bytes of one stop string
+  int max_logprobs = 20;                           ///< top_logprobs; -1: the whole vocabulary
+  int max_completion_logprobs = 5;                 ///< logprobs of /v1/completions
+  int max_logit_bias = 1024;                       ///< entries of logit_bias
+  int max_messages = 4096;                         ///< messages of one chat request
+  int max_tools = 128;                             ///< tools of one chat request
+  int max_schema_depth = 10;                       ///< nesting of a JSON schema; 64 at most
+  int max_schema_properties = 5000;                ///< properties of a JSON schema, all together
+  int max_schema_enum_values = 1000;               ///< enum values of a JSON schema, all together
+  int max_schema_name_chars = 120'000;             ///< characters of names and values in a JSON schema
+  int max_grammar_bytes = 64 << 10;                ///< a grammar or a regular expression
+  int max_grammar_depth = 500;                     ///< nesting of a grammar
+  int grammar_timeout_ms = 2000;                   ///< compilation of one grammar
+  std::int64_t grammar_cache_bytes = 512ll << 20;  ///< compiled grammars kept
+  std::int64_t max_image_pixels = 33'000'000;      ///< of one image, checked before it is decoded
+  int max_images = 32;                             ///< images of one request
+  int max_video_frames = 256;                      ///< frames taken from one video
+  int media_timeout_ms = 5000;                     ///< decoding of one image or video
+};
+
+/// Which model, and how its files are read.
+struct ModelOptions {
+  /// As the user gave it: a directory, or a name under model_cache. Empty: the built-in demo model.
+  /// Requests may name the model so.
+  std::string model;
+  /// Absolute directory that `model` stands for. Not a flag: filled by resolve_model().
+  std::string directory;
+  std::string served_model_name;  ///< name told to clients; empty: the last part of `directory`
+  std::string tokenizer;          ///< directory with the tokenizer's files; empty: `directory`
+  std::string model_config_name = "config.json";  ///< file in `directory` that describes the model
+  std::string revision = "master";                ///< of a downloaded model; local directories have none
+  std::string model_cache;  ///< where model names are looked up (FD_MODEL_CACHE); empty: nowhere
+  /// Storage and activations. float32 is exact and twice as large and slow as bfloat16.
+  DType dtype = DType::automatic;
+  LoadChoice load_choices = LoadChoice::checkpoint;
+  /// Template text or a file with it; empty: the checkpoint's own. Wrong templates cost answer quality.
+  std::string chat_template;
+  std::int64_t seed = 0;  ///< of requests that bring none, and of dummy weights
+};
+
+/// What the model runs on, and how much memory it may take.
+struct DeviceOptions {
+  Device device = Device::automatic;
+  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores
+  /// KV memory of the CPU device in bytes; 0: a quarter of free memory, at most 4 GiB.
+  std::int64_t cpu_kv_bytes = 0;
+  /// Share of device memory for weights, activations and KV blocks together, 0 < x <= 1. The rest is
+  /// left to others; too high a value fails at start, not later.
+  double gpu_memory_utilization = 0.9;
+  int num_gpu_blocks_override = 0;  ///< KV blocks on the device, instead of measuring; 0: measure
+};
+
+/// How steps are composed. The first three bound the memory of a step.
+struct SchedulerOptions {
+  int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
+  int max_num_seqs = 0;            ///< sequences in one step, 1…256; 0: 256 on cuda, 32 on cpu
+  int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
+  int block_size = 64;             ///< tokens of one KV block
+  int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
+  std::int64_t max_queued_tokens = 1 << 20;  ///< prompt tokens that wait, all together; 429
+};
+
+/// What is kept of finished and preempted sequences.
+struct CacheOptions {
+  bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
+  bool enable_output_caching = true;  ///< the generated part counts as such a beginning too
+  double swap_space_gib = 0;          ///< host memory for blocks that left the device; 0: none
+};
+
+/// Turning text into ids, outside the model.
+struct TokenizerOptions {
+  int threads = 0;       ///< pool size; 0: half the cores, 1…4
+  int max_queued = 256;  ///< requests waiting for a tokenizer; one more gets 503
+};
+
+/// Processes, their rendezvous and their deaths.
+struct ProcessOptions {
+  std::vector<int> engine_worker_queue_ports;  ///< name the step rings, one per rank; empty: chosen
+  std::vector<int> cache_queue_ports;          ///< name the cache rings, one per rank; empty: chosen
+  /// Unix sockets and lock files (0700); empty: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe, filled in
+  /// by parse.
+  std::string runtime_dir;
+  int max_restarts = 3;  ///< deaths of one child within restart_window_s; one more ends the server
+  int restart_window_s = 60;
+  int drain_timeout_s = 30;    ///< running requests may finish for so long after SIGTERM
+  int worker_timeout_s = 30;   ///< a worker without a heartbeat for so long is killed and restarted
+  int start_timeout_s = 1800;  ///< a child that is not ready after so long is killed
+};
+
+/// Parsed and validated in full, but read by no module yet: a value other than the default is refused
+/// where ignoring it would change answers or memory, else it is warned about. The list in
+/// config/fields.cpp says which, and why. JSON values are kept as their text.
+struct LaterOptions {
+  // HTTP
+  int controller_port = -1;
+  int workers = 1;
+  int max_waiting_time_s = -1;
+  int timeout_s = 0;
+  int timeout_graceful_shutdown_s = 0;
+  bool enable_mm_output = false;
+  // model, tokenizer, media
+  std::string tokenizer_base_url;
+  std::string task = "generate";
+  std::string runner = "auto";
+  std::string convert = "auto";
+  std::string override_pooler_config;
+  std::string model_impl = "auto";
+  int use_warmup = 0;
+  std::string limit_mm_per_prompt;
+  std::string mm_processor_kwargs;
+  int max_encoder_cache_tokens = -1;
+  double max_processor_cache_gib = -1;
+  bool enable_mm = false;
+  bool disable_chunked_mm_input = false;
+  std::string reasoning_parser;
+  std::string tool_call_parser;
+  std::string tool_parser_plugin;
+  std::vector<std::string> logits_processors;
+  bool lm_head_fp32 = false;
+  // parallelism
+  int tensor_parallel_size = 1;
+  int data_parallel_size = 1;
+  int local_data_parallel_id = 0;
+  bool enable_expert_parallel = false;
+  bool enable_eplb = false;
+  std::string eplb_config;
+  bool enable_chunked_moe = false;
+  int chunked_moe_size = 256;
+  bool disable_sequence_parallel_moe = false;
+  bool use_internode_ll_two_stage = false;
+  bool disable_custom_all_reduce = false;
+  bool enable_flashinfer_allreduce_fusion = false;
+  std::vector<std::string> ips;
+  // batching and memory
+  double kv_cache_ratio = 0.75;
+  int static_decode_blocks = 2;
+  int prealloc_dec_block_slot_num_threshold = 12;
+  std::string kvcache_storage_backend;
+  std::string write_policy = "write_through";
+  bool enable_chunked_prefill = true;
+  int max_num_partial_prefills = 1;
+  int max_long_partial_prefills = 1;
+  int long_prefill_token_threshold = 0;
+  bool enable_overlap_schedule = true;
+  // numerics and sampling
+  std::string quantization;
+  std::string graph_optimization_config;
+  bool use_cudagraph = true;
+  std::string plas_attention_config;
+  std::string speculative_config;
+  std::string guided_decoding_backend = "off";
+  bool guided_decoding_disable_any_whitespace = false;
+  bool enable_logprob = true;
+  std::string logprobs_mode = "raw_logprobs";
+  bool enable_keep_sampling_mask = false;
+  bool enable_entropy = false;
+  bool enable_early_stop = false;
+  std::string early_stop_config;
+  // roles and transfer
+  std::vector<int> pd_comm_ports;
+  std::vector<int> rdma_comm_ports;
+  std::string splitwise_role = "mixed";
+  std::vector<int> innode_prefill_ports;
+  std::vector<std::string> cache_transfer_protocol = {"ipc", "rdma"};
+  std::string router;
+  std::string scheduler_name = "local";
+  int scheduler_max_size = -1;
+  int scheduler_ttl_s = 900;
+  std::string scheduler_host = "127.0.0.1";
+  int scheduler_port = 6379;
+  int scheduler_db = 0;
+  std::string scheduler_password;
+  std::string scheduler_topic = "default";
+  double scheduler_min_load_score = 3;
+  int scheduler_load_shards_num = 1;
+  int scheduler_sync_period_ms = 5;
+  int scheduler_expire_period_ms = 3000;
+  int scheduler_release_load_expire_period_s = 600;
+  int scheduler_reader_parallel = 4;
+  int scheduler_writer_parallel = 4;
+  int scheduler_reader_batch_size = 200;
+  int scheduler_writer_batch_size = 200;
+  // weight updates
+  bool dynamic_load_weight = false;
+  std::string load_strategy = "normal";
+  std::string rsync_config;
+  std::optional<bool> shutdown_comm_group_if_worker_idle;
+  std::string routing_replay_config;
+  // tracing
+  bool trace_enable = false;
+  std::string otlp_traces_endpoint;
+  // several servers
+  std::vector<int> ports;
+  int num_servers = 1;
+  std::vector<int> metrics_ports;
+};
+
+struct Options {
+  HttpOptions http;
+  LimitOptions limits;
+  ModelOptions model;
+  DeviceOptions device;
+  SchedulerOptions scheduler;
+  CacheOptions cache;
+  TokenizerOptions tokenizer;
+  ProcessOptions process;
+  LogOptions log;
+  LaterOptions later;
+  std::string config_file;  ///< --config; its values lie below the command line and the environment
+  bool dry_run = false;     ///< check everything, print what fits, exit
+};
+
+}  // namespace troupe::config
