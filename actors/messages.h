@@ -1,0 +1,260 @@
+#pragma once
+// Every message that actors send one another: plain aggregates, units in names, no pointers, no file
+// descriptors, so that each could as well go to another process. Pure data: actors/protocol.h adds
+// how CAF inspects them and who may send which to whom.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "ipc/wire.h"
+
+namespace troupe {
+
+/// A record of the rings, as bytes (char, so that CAF needs no help with the element type).
+using Bytes = std::vector<char>;
+
+// ------------------------------------------------------------------------------ the front's side
+
+enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info };
+
+/// What has to become token ids. Exactly one of messages, texts, ids is non-empty.
+struct Source {
+  std::string messages;         ///< JSON array; contents are untrusted text
+  std::string tools;            ///< JSON array or empty
+  std::string template_kwargs;  ///< JSON object or empty
+  bool add_generation_prompt = true;
+  std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
+  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+};
+
+/// Sampling and stopping of one request, every default resolved.
+struct Generation {
+  wire::Sampling sampling;
+  std::int32_t choices = 1;
+  std::int32_t best_of = 1;
+  std::int32_t max_tokens = -1;  ///< -1: as many as the model's length leaves
+  bool ignore_eos = false;
+  std::vector<TokenId> stop_ids;  ///< asked for by the client; end-of-text ids are added by the SESSION
+  std::vector<wire::LogitBias> logit_bias;
+  std::vector<std::string> bad_words;
+  std::vector<std::string> stop;
+  bool include_stop = false;  ///< leave the stop string in the text
+};
+
+/// How the answer is to look.
+struct Answer {
+  std::string id;     ///< "chatcmpl-…"
+  std::string model;  ///< as the client named it
+  bool stream = false;
+  bool include_usage = false;
+  bool continuous_usage = false;
+  bool echo = false;
+  bool return_token_ids = false;
+};
+
+/// One HTTP call that needs more than a snapshot; from GATEWAY's HTTP side.
+struct Ask {
+  std::uint32_t io = 0;        ///< I/O thread, and so SESSION HOST
+  std::uint64_t exchange = 0;  ///< names the request on that thread
+  std::string request_id;      ///< for the log and x-request-id
+  Api api = Api::chat;
+  std::int64_t arrived_ns = 0;
+  Source source;
+  Generation generation;
+  Answer answer;
+};
+
+/// The client of an exchange went away.
+struct Withdraw {
+  std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+};
+
+/// An Ask has been answered, whatever way; its admission credit is free.
+struct Closed {
+  std::uint64_t exchange = 0;
+};
+
+/// Template and tokenise, or detokenise; from SESSION HOST to TOKENIZER.
+struct Encode {
+  Api api = Api::chat;
+  Source source;
+};
+
+struct Encoded {
+  Status status;  ///< not ok: the request's fault (too long, broken template)
+  std::vector<std::vector<TokenId>> prompts;
+  std::string text;  ///< of a detokenise
+};
+
+// ------------------------------------------------------------------------- the scheduler's side
+
+/// One sequence (one choice of one prompt) for the SCHEDULER.
+struct SequenceSpec {
+  RequestKey key;
+  RequestKey parent;  ///< zero, or the first choice of the same prompt, whose KV is forked
+  std::uint32_t host = 0;  ///< SESSION HOST that hears of its tokens
+  std::vector<TokenId> prompt;  ///< empty when there is a parent
+  std::int32_t prompt_tokens = 0;
+  std::int32_t max_output_tokens = 0;
+  wire::Sampling sampling;
+  std::vector<TokenId> stop_ids;  ///< end the sequence; none with ignore_eos
+  std::vector<wire::LogitBias> logit_bias;
+};
+
+/// All sequences of one Ask; refused as a whole or taken as a whole.
+struct Submit {
+  std::vector<SequenceSpec> sequences;
+};
+
+/// Sequences nobody waits for any more; unknown keys are ignored.
+struct Cancel {
+  std::vector<RequestKey> keys;
+};
+
+enum class Finish : std::uint8_t { none = 0, stop, length, aborted, error };
+
+/// Logprobs of one token, as they came from the worker.
+struct TokenScore {
+  std::int32_t position = 0;
+  wire::Logprob chosen;
+  std::int32_t first_top = 0;  ///< index into StepTokens::tops
+  std::int32_t tops = 0;
+};
+
+/// What one step brought to one sequence. Ranges index the arrays of StepTokens.
+struct SequenceTokens {
+  RequestKey key;
+  std::int32_t first_token = 0;
+  std::int32_t tokens = 0;
+  std::int32_t first_score = 0;
+  std::int32_t scores = 0;
+  Finish finish = Finish::none;
+  std::string error;  ///< with Finish::error: one sentence
+};
+
+/// Everything that one step brought to the sequences of one SESSION HOST.
+struct StepTokens {
+  std::vector<SequenceTokens> sequences;
+  std::vector<TokenId> tokens;
+  std::vector<TokenScore> scores;
+  std::vector<wire::Logprob> tops;
+  std::int64_t scheduled_ns = 0;  ///< when the first of them entered a plan; 0 when none did in this step
+};
+
+// ------------------------------------------------------------------------- the cache's side
+
+/// Blocks a sequence needs in all; granted all or nothing.
+struct GrowAsk {
+  RequestKey key;
+  std::int32_t blocks = 0;  ///< total length of its block table wanted
+};
+
+/// `child` starts with the first `tokens` positions of `parent`.
+struct ForkAsk {
+  RequestKey parent;
+  RequestKey child;
+  std::int32_t tokens = 0;
+};
+
+/// One step's wishes of the SCHEDULER, in this order: releases, forks, grows.
+struct CacheAsks {
+  std::vector<RequestKey> releases;
+  std::vector<ForkAsk> forks;
+  std::vector<GrowAsk> grows;
+};
+
+struct Grant {
+  RequestKey key;
+  std::int32_t first = 0;  ///< index in the block table of the first new entry
+  std::vector<BlockId> blocks;
+  bool refused = false;    ///< not enough free blocks; ask again
+};
+
+struct CacheGrants {
+  std::vector<Grant> grants;
+  std::uint64_t last_command = 0;  ///< plans that use these blocks depend on it
+  std::int32_t free_blocks = 0;
+};
+
+// ------------------------------------------------------------------------- the worker's side
+
+struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
+struct SendCacheCommand { Bytes record; };  ///< CACHE MANAGER → WORKER LINK
+struct StepDone { Bytes record; };          ///< WORKER LINK → SCHEDULER: a StepResult
+struct CacheReport { Bytes record; };       ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
+
+/// The worker is attached and ready; every count starts anew in this epoch.
+struct LinkUp {
+  std::uint32_t epoch = 0;
+  wire::Capacity capacity;
+  std::string device;
+};
+
+/// The worker is gone: nothing sent before will be answered.
+struct LinkDown {
+  std::string why;
+};
+
+// ------------------------------------------------------------------------- observation
+
+/// Counters of one step, from SCHEDULER to METRICS.
+struct StepStats {
+  std::int32_t running = 0;
+  std::int32_t waiting = 0;
+  std::int32_t prompt_tokens = 0;     ///< run through the model in this step
+  std::int32_t generated_tokens = 0;
+  std::int32_t preempted = 0;
+  std::int32_t kv_total = 0;
+  std::int32_t kv_free = 0;
+  std::int32_t kv_leased = 0;
+  double step_s = 0;                  ///< on the device
+};
+
+/// One finished request, from SESSION HOST to METRICS. Times in seconds.
+struct RequestStats {
+  bool ok = false;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t output_tokens = 0;
+  std::int32_t max_tokens = 0;
+  double queue_s = 0;    ///< arrival → first plan
+  double prefill_s = 0;  ///< first plan → first token
+  double ttft_s = 0;     ///< arrival → first token
+  double decode_s = 0;   ///< first token → last
+  double e2e_s = 0;
+};
+
+struct HttpStats {
+  std::string path;
+  std::int32_t status = 0;
+};
+
+struct SchedulerStatus {
+  std::int32_t running = 0;
+  std::int32_t waiting = 0;
+  std::int32_t max_waiting = 0;
+};
+
+struct CacheStatus {
+  std::int32_t total = 0;
+  std::int32_t free = 0;
+  std::int32_t cached = 0;
+  std::int32_t leased = 0;
+  std::int32_t moving = 0;
+};
+
+struct EngineStatus {
+  std::string state;  ///< loading, ready, draining, restarting
+  SchedulerStatus scheduler;
+  CacheStatus cache;
+  std::int32_t open_requests = 0;
+  std::int32_t max_requests = 0;
+};
+
+struct Drain {
+  std::int32_t deadline_s = 30;
+};
+
+}  // namespace troupe

@@ -1,0 +1,171 @@
+#pragma once
+// The whole conversation of the engine process: every typed handle, and for every message one line on
+// what it asks for and who sends it. Who spawns whom, and what happens when one dies, is in
+// actors/topology.*; the messages themselves are in actors/messages.h.
+//
+//   HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER
+//                        │   ▲
+//                 Submit ▼   │ StepTokens (one a step)
+//                      SCHEDULER ◀─▶ CACHE MANAGER
+//                        │   ▲            │  ▲
+//               SendPlan ▼   │ StepDone   ▼  │ CacheReport
+//                         WORKER LINK ──────────  rings ── worker process
+//
+// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Bounds are credits kept by
+// the sender: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
+#include <caf/all.hpp>
+
+#include "actors/messages.h"
+
+namespace troupe {
+
+template <class I> typename I::result_type inspect(I& f, Status& x) {
+  return f(caf::meta::type_name("Status"), x.code, x.message, x.param, x.reason);
+}
+template <class I> typename I::result_type inspect(I& f, RequestKey& x) {
+  return f(caf::meta::type_name("RequestKey"), x.hi, x.lo);
+}
+
+namespace wire {
+template <class I> typename I::result_type inspect(I& f, Sampling& x) {
+  return f(caf::meta::type_name("Sampling"), x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty,
+           x.presence_penalty, x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs);
+}
+template <class I> typename I::result_type inspect(I& f, LogitBias& x) {
+  return f(caf::meta::type_name("LogitBias"), x.token, x.bias);
+}
+template <class I> typename I::result_type inspect(I& f, Logprob& x) {
+  return f(caf::meta::type_name("Logprob"), x.token, x.logprob);
+}
+template <class I> typename I::result_type inspect(I& f, Capacity& x) {
+  return f(caf::meta::type_name("Capacity"), x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step,
+           x.max_model_len, x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes,
+           x.arena_bytes);
+}
+}  // namespace wire
+
+#define TROUPE_INSPECT(type, ...)                                               \
+  template <class I> typename I::result_type inspect(I& f, type& x) {           \
+    return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
+  }
+TROUPE_INSPECT(Source, x.messages, x.tools, x.template_kwargs, x.add_generation_prompt, x.texts, x.ids)
+TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
+               x.bad_words, x.stop, x.include_stop)
+TROUPE_INSPECT(Answer, x.id, x.model, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.source, x.generation, x.answer)
+TROUPE_INSPECT(Withdraw, x.io, x.exchange)
+TROUPE_INSPECT(Closed, x.exchange)
+TROUPE_INSPECT(Encode, x.api, x.source)
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
+TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
+               x.stop_ids, x.logit_bias)
+TROUPE_INSPECT(Submit, x.sequences)
+TROUPE_INSPECT(Cancel, x.keys)
+TROUPE_INSPECT(TokenScore, x.position, x.chosen, x.first_top, x.tops)
+TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error)
+TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops, x.scheduled_ns)
+TROUPE_INSPECT(GrowAsk, x.key, x.blocks)
+TROUPE_INSPECT(ForkAsk, x.parent, x.child, x.tokens)
+TROUPE_INSPECT(CacheAsks, x.releases, x.forks, x.grows)
+TROUPE_INSPECT(Grant, x.key, x.first, x.blocks, x.refused)
+TROUPE_INSPECT(CacheGrants, x.grants, x.last_command, x.free_blocks)
+TROUPE_INSPECT(SendPlan, x.record)
+TROUPE_INSPECT(SendCacheCommand, x.record)
+TROUPE_INSPECT(StepDone, x.record)
+TROUPE_INSPECT(CacheReport, x.record)
+TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
+TROUPE_INSPECT(LinkDown, x.why)
+TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.kv_total,
+               x.kv_free, x.kv_leased, x.step_s)
+TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s,
+               x.decode_s, x.e2e_s)
+TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(SchedulerStatus, x.running, x.waiting, x.max_waiting)
+TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving)
+TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
+TROUPE_INSPECT(Drain, x.deadline_s)
+#undef TROUPE_INSPECT
+
+/// METRICS: counters and histograms of the whole server; keeps no history.
+using metrics_actor = caf::typed_actor<
+    // Adds one step's counters; from SCHEDULER.
+    caf::reacts_to<StepStats>,
+    // Adds one finished request; from SESSION HOST.
+    caf::reacts_to<RequestStats>,
+    // Adds one HTTP answer; from GATEWAY.
+    caf::reacts_to<HttpStats>,
+    // Answers with the Prometheus text; from GATEWAY.
+    caf::replies_to<caf::get_atom>::with<std::string>>;
+
+/// TOKENIZER ×N: chat template and encode. Has a thread of its own: a long prompt takes milliseconds.
+using tokenizer_actor = caf::typed_actor<
+    // Answers with ids or with the request's fault; from SESSION HOST.
+    caf::replies_to<Encode>::with<Encoded>>;
+
+/// WORKER LINK ×R: the engine's end of one rank's rings.
+using worker_link_actor = caf::typed_actor<
+    // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
+    caf::reacts_to<SendPlan>,
+    // Puts a command on the cache ring; from CACHE MANAGER.
+    caf::reacts_to<SendCacheCommand>,
+    // A record that came up a ring, or the link's state; from its own receiving thread.
+    caf::reacts_to<StepDone>,
+    caf::reacts_to<CacheReport>,
+    caf::reacts_to<LinkUp>,
+    caf::reacts_to<LinkDown>>;
+
+/// CACHE MANAGER: owns every KV block.
+using cache_actor = caf::typed_actor<
+    // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
+    caf::replies_to<CacheAsks>::with<CacheGrants>,
+    // A command finished, or what the worker still holds; from WORKER LINK.
+    caf::reacts_to<CacheReport>,
+    // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER hears of it.
+    caf::reacts_to<LinkUp>,
+    // Answers with the block counts; from the ROOT.
+    caf::replies_to<caf::get_atom>::with<CacheStatus>>;
+
+/// SCHEDULER: decides every step.
+using scheduler_actor = caf::typed_actor<
+    // Takes all sequences or refuses all; their tokens go to the sender as StepTokens; from SESSION HOST.
+    caf::replies_to<Submit>::with<Status>,
+    // Ends sequences nobody waits for; from SESSION HOST.
+    caf::reacts_to<Cancel>,
+    // A step's result; from WORKER LINK.
+    caf::reacts_to<StepDone>,
+    // A worker is ready: a new epoch begins; from WORKER LINK.
+    caf::reacts_to<LinkUp>,
+    // The worker is gone: every sequence ends with an error; from WORKER LINK.
+    caf::reacts_to<LinkDown>,
+    // Answers with its queue; from the ROOT.
+    caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
+
+/// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
+using session_host_actor = caf::typed_actor<
+    // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
+    caf::replies_to<Ask>::with<Closed>,
+    // The client went away; from GATEWAY's HTTP side.
+    caf::reacts_to<Withdraw>,
+    // One step's tokens of its sequences; from SCHEDULER.
+    caf::reacts_to<StepTokens>>;
+
+/// GATEWAY: admission. Implements http::Backend on its HTTP side (actors/gateway/http_side.h).
+using gateway_actor = caf::typed_actor<
+    // Admits or refuses a call; from its HTTP side.
+    caf::reacts_to<Ask>,
+    // The worker came or went: readiness; from WORKER LINK.
+    caf::reacts_to<LinkUp>,
+    caf::reacts_to<LinkDown>,
+    // Refuses new work from now on; answers when nothing is open any more; from the ROOT.
+    caf::replies_to<Drain>::with<caf::unit_t>,
+    // Answers with open requests and state; from the ROOT.
+    caf::replies_to<caf::get_atom>::with<EngineStatus>>;
+
+/// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
+using root_actor = caf::typed_actor<
+    // Stops admission and waits for open requests, at most until the deadline; from the control thread.
+    caf::replies_to<Drain>::with<caf::unit_t>,
+    // Answers with the state of every part; from the control thread.
+    caf::replies_to<caf::get_atom>::with<EngineStatus>>;
+
+}  // namespace troupe
