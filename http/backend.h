@@ -1,0 +1,96 @@
+#pragma once
+// The seam between the HTTP threads and whoever answers. The server knows a Backend and nothing behind
+// it; the backend knows exchanges and outputs and no socket. Work crosses inwards as a Call on the I/O
+// thread, and outwards as batches of Outputs through Server::deliver (http/server.h) from any thread.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/request.h"
+
+namespace troupe::http {
+
+/// Names one request on one connection of one I/O thread. An id is never used twice in a server's life,
+/// so whatever arrives late for it finds nobody and is dropped.
+struct Exchange {
+  std::uint32_t io = 0;
+  std::uint64_t id = 0;
+  bool operator==(const Exchange&) const = default;
+};
+
+struct Call {
+  Exchange exchange;
+  std::string
+      request_id;        ///< the client's x-request-id when it is sane, else a fresh one; for every log line
+  TimePoint received{};  ///< when the last byte of the request had been read
+  RequestBody body;
+  std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
+};
+
+/// What has to be written for one exchange. Legal sequences: one `whole`; or `head`, any number of `data`,
+/// one `end`. The first `data` may come without a `head` before it: the server then sends the default one.
+struct Output {
+  enum class Kind : std::uint8_t {
+    whole,  ///< a complete answer: status, content type, headers and body
+    head,   ///< status line and headers of an event stream (always 200)
+    data,   ///< bytes of whole SSE frames ("data: …\n\n"), one or several
+    end,    ///< the stream is complete; the last frame ([DONE]) was in `data`
+  };
+  enum class Content : std::uint8_t { json, text, metrics, html };
+
+  std::uint64_t exchange_id = 0;
+  Kind kind = Kind::data;
+  Content content = Content::json;                           ///< of a `whole`
+  std::uint16_t status = 200;                                ///< of a `whole`
+  std::string body;                                          ///< of `whole` and `data`
+  std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
+};
+
+/// What the health routes say. Only `ready` lets generation requests through to submit().
+struct Health {
+  enum class State : std::uint8_t { loading, ready, draining, restarting };
+  bool live = true;  ///< the process turns
+  State state = State::loading;
+  bool ready() const { return state == State::ready; }
+};
+
+constexpr std::string_view to_string(Health::State state) {
+  switch (state) {
+    case Health::State::loading: return "loading";
+    case Health::State::ready: return "ready";
+    case Health::State::draining: return "draining";
+    case Health::State::restarting: return "restarting";
+  }
+  return "unknown";
+}
+
+/// One answered (or broken off) HTTP request, for an access log and counters.
+struct AccessRecord {
+  std::string_view request_id;
+  std::string_view method;
+  std::string_view target;   ///< path only, cut to 256 bytes; no query, no prompt
+  std::uint16_t status = 0;  ///< 0: nothing could be sent; 499: the client left first
+  std::uint64_t bytes = 0;   ///< of the answer's body as handed to the kernel or buffered
+  Duration duration{};       ///< from the first byte of the request to the end of the answer
+};
+
+/// Implemented by the gateway. Every call comes from an I/O thread, concurrently from several of them, and
+/// must not block. After Server::stop() has returned none comes any more.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// Takes a request over. Exactly one complete answer must follow through Server::deliver, unless
+  /// cancel() comes first.
+  virtual void submit(Call&& call) = 0;
+  /// The client went away, or was cut off, before its answer ended. Outputs for it are dropped from now on.
+  virtual void cancel(Exchange exchange) = 0;
+  /// A lock-free snapshot.
+  virtual Health health() const = 0;
+  /// Told once per request that got as far as a request line, whoever answered it.
+  virtual void answered(const AccessRecord&) {}
+};
+
+}  // namespace troupe::http

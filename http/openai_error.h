@@ -1,0 +1,26 @@
+#pragma once
+// OpenAI's error object, and the one table that turns a Status into an HTTP status.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "http/backend.h"
+
+namespace troupe::http {
+
+/// HTTP status of a failure. The code decides, except for the reasons that name an HTTP condition of
+/// their own (method_not_allowed is 405, request_too_large 413, …). `cancelled` is 499 and only logged.
+int http_status(const Status& status);
+
+/// {"error":{"message","type","param","code"}}; all four keys always present, param null when empty.
+std::string error_json(const Status& status);
+
+/// The whole answer for a failure that happened before anything was sent: status, error object, and
+/// Retry-After with retry-after-ms on 429 and 503. `retry_after_ms` 0 means one second.
+Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32_t retry_after_ms = 0);
+
+/// The failure as an SSE frame, for a stream that has begun. Follow it with append_done().
+void append_error_event(std::string& out, const Status& status);
+
+}  // namespace troupe::http

@@ -1,0 +1,45 @@
+#pragma once
+// Request bodies in OpenAI's words (and FastDeploy's additions) → plain structs, with every check that does
+// not need the model's weights or tokenizer. The only door for client JSON: nesting and element counts are
+// bounded before anything is built, numbers go through checked getters, and a failure names the field by
+// its dotted path ("messages.0.role"), what was found and what is allowed. Nothing here throws.
+//
+// null means absent everywhere. Unknown top-level fields are ignored and reported by name.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "http/request.h"
+
+namespace troupe::http {
+
+/// What is known of the model before its weights are loaded. Immutable while a server runs.
+struct ModelFacts {
+  std::vector<std::string> names;  ///< every name a request may use; empty: any name passes
+  std::int64_t vocab_size = 0;     ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
+};
+
+struct RequestRules {
+  const config::LimitOptions& limits;
+  const ModelFacts& model;
+};
+
+/// The request and the names of top-level fields that nobody here knows (at most 8, cut to 64 bytes).
+template <class T>
+struct Parsed {
+  T request;
+  std::vector<std::string> ignored_fields;
+};
+
+/// `fallback_id` is what the answer's id is made of when the request names none ("chatcmpl-" + it).
+Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
+                                       std::string_view fallback_id);
+Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,
+                                                   std::string_view fallback_id);
+Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const RequestRules& rules);
+Result<Parsed<DetokenizeRequest>> parse_detokenize(std::string_view body, const RequestRules& rules);
+
+}  // namespace troupe::http

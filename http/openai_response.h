@@ -1,0 +1,113 @@
+#pragma once
+// Answers in OpenAI's words. Streamed chunks are built by appending to a string that the caller keeps: what
+// never changes within an answer (id, object, created, model) is escaped once into an AnswerFrame, and a
+// token then costs one escape of its text and a few appends; no JSON object is built on that path.
+//
+// Text given here should be whole UTF-8 characters (the detokeniser holds incomplete ones back); bytes that
+// are not valid UTF-8 are written as U+FFFD, so that what leaves is always valid JSON.
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace troupe::http {
+
+enum class Dialect : std::uint8_t { chat, completion };
+enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, abort };
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t completion_tokens = 0;
+  std::int64_t cached_tokens = 0;
+};
+
+/// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8.
+struct TokenScore {
+  std::string bytes;
+  TokenId id = 0;
+  float logprob = 0;
+};
+
+/// One reported position. `logprob` of the first prompt token of an echo does not exist: known = false.
+struct TokenLogprob {
+  TokenScore token;
+  bool known = true;
+  std::vector<TokenScore> top;  ///< most likely first
+};
+
+/// The part of every chunk of one answer that never changes. Immutable, so any thread may use it.
+class AnswerFrame {
+ public:
+  AnswerFrame(Dialect dialect, std::string_view id, std::string_view model, std::int64_t created_s);
+
+  Dialect dialect() const { return dialect_; }
+  const std::string& chunk_prefix() const {
+    return chunk_prefix_;
+  }  ///< of one SSE frame, up to `"choices":[`
+  const std::string& answer_prefix() const { return answer_prefix_; }  ///< of a whole answer, likewise
+
+ private:
+  Dialect dialect_;
+  std::string chunk_prefix_;
+  std::string answer_prefix_;
+};
+
+/// One choice's news since its last chunk. Views live until the append returns.
+struct Piece {
+  std::int32_t index = 0;
+  std::string_view text;
+  std::string_view reasoning;  ///< chat: reasoning_content; left out when empty
+  FinishReason finish = FinishReason::none;
+  std::span<const TokenLogprob> logprobs;  ///< written when `with_logprobs`
+  bool with_logprobs = false;
+  std::int64_t text_offset = 0;        ///< completions: code points of this choice before this piece
+  std::span<const TokenId> token_ids;  ///< return_token_ids: those of this piece; left out when empty
+  const Usage* usage = nullptr;        ///< continuous_usage_stats
+};
+
+/// Chat only: the first chunk of a choice, {"role":"assistant","content":""}. `prompt_token_ids` are
+/// written when not empty (return_token_ids).
+void append_role(std::string& out, const AnswerFrame& frame, std::int32_t index,
+                 std::span<const TokenId> prompt_token_ids = {});
+void append_piece(std::string& out, const AnswerFrame& frame, const Piece& piece);
+/// The chunk with empty choices that stream_options.include_usage asks for.
+void append_usage(std::string& out, const AnswerFrame& frame, const Usage& usage);
+/// data: [DONE]
+void append_done(std::string& out);
+
+/// One choice of an answer that is not streamed.
+struct Choice {
+  std::int32_t index = 0;
+  std::string text;       ///< completions with echo: the prompt first
+  std::string reasoning;  ///< chat; null in the answer when empty
+  FinishReason finish = FinishReason::none;
+  bool with_logprobs = false;
+  std::vector<TokenLogprob> logprobs;
+  bool with_prompt_logprobs = false;
+  std::vector<TokenLogprob> prompt_logprobs;
+  std::vector<TokenId> prompt_token_ids;  ///< return_token_ids; left out when empty
+  std::vector<TokenId> token_ids;         ///< likewise
+};
+
+/// A whole chat.completion or text_completion.
+std::string format_answer(const AnswerFrame& frame, std::span<const Choice> choices, const Usage& usage);
+
+struct ModelCard {
+  std::string id;    ///< the served name
+  std::string root;  ///< the --model string
+  std::int64_t created_s = 0;
+  std::int64_t max_model_len = 0;
+};
+
+std::string format_models(std::span<const ModelCard> models);
+std::string format_model(const ModelCard& model);
+/// `token_strs` is written when not empty, and is then as long as `tokens`.
+std::string format_tokenized(std::span<const TokenId> tokens, std::int64_t max_model_len,
+                             std::span<const std::string> token_strs = {});
+std::string format_detokenized(std::string_view text);
+
+}  // namespace troupe::http

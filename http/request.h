@@ -1,0 +1,103 @@
+#pragma once
+// What a client asked for, checked and in plain types. Everything an OpenAI field can be wrong about has
+// been refused before one of these exists; what only the loaded model can decide (does the prompt fit, is
+// a bad word one token) is left to whoever holds the model. No JSON object leaves http/: what the chat
+// template reads travels as canonical JSON text that is known to parse and to stay within the depth limit.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace troupe::http {
+
+/// Fields that chat and completions share. An empty optional was absent or null in the request: the
+/// reader applies generation_config.json and then the product's default.
+struct SamplingRequest {
+  std::optional<double> temperature;         ///< [0, 2]; 0 is greedy
+  std::optional<double> top_p;               ///< [0, 1]; 0 is greedy
+  std::optional<double> min_p;               ///< [0, 1]
+  std::optional<std::int32_t> top_k;         ///< >= 1; -1 and 0 in the request mean off and arrive as 0
+  std::optional<double> repetition_penalty;  ///< (0, 10]
+  std::optional<double> presence_penalty;    ///< [-2, 2]
+  std::optional<double> frequency_penalty;   ///< [-2, 2]
+  std::optional<std::int64_t> max_tokens;    ///< max_completion_tokens when given, else max_tokens; >= 1 in
+                                             ///< chat, >= 0 in completions. May exceed the room: clip it
+  std::int64_t min_tokens = 0;               ///< 0 <= min_tokens <= max_tokens
+  std::optional<std::int64_t> seed;          ///< any signed 64-bit integer
+  std::int32_t n = 1;                        ///< [1, limit]
+  std::vector<std::string> stop;             ///< none empty
+  std::vector<TokenId> stop_token_ids;       ///< within the vocabulary when its size is known
+  std::vector<std::pair<TokenId, float>> logit_bias;  ///< ids distinct, bias in [-100, 100]
+  std::vector<std::string> bad_words;  ///< strings; whether one is a single token is not known here
+  std::vector<TokenId> bad_words_token_ids;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+  std::optional<std::int32_t>
+      logprobs;  ///< alternatives to report beside each output token; 0: the token only
+  std::optional<std::int32_t> prompt_logprobs;
+  bool return_token_ids = false;
+  bool stream = false;
+  bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
+  bool continuous_usage_stats = false;  ///< the usage in every chunk
+};
+
+struct ChatRequest {
+  std::string model;  ///< as given, one of ModelFacts::names when those are known; empty: absent
+  std::string id;     ///< of the answer, "chatcmpl-…" (from request_id or user when given)
+  std::string
+      messages_json;  ///< array of {role, content, …}; roles are system, user, assistant, tool, function;
+                      ///< content is a string, null, a list of {type: "text", text} or, for a tool, an
+                      ///< object. tool_calls[].function.arguments is an object where it parsed as one
+  std::string tools_json;                 ///< array of function tools; empty: none, or tool_choice was "none"
+  std::string chat_template_kwargs_json;  ///< an object; empty: none
+  std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
+  bool add_generation_prompt = true;
+  bool disable_chat_template = false;  ///< the first message's content is the prompt
+  std::optional<std::int64_t> reasoning_max_tokens;
+  std::optional<std::int64_t> response_max_tokens;
+  SamplingRequest sampling;
+};
+
+using Prompt = std::variant<std::string, std::vector<TokenId>>;  ///< text (special tokens count), or ids
+
+struct CompletionRequest {
+  std::string model;
+  std::string id;               ///< of the answer, "cmpl-…"
+  std::vector<Prompt> prompts;  ///< at least one, none empty; choice i of prompt p has index p * n + i
+  bool echo = false;
+  std::optional<std::int32_t> best_of;  ///< >= n
+  SamplingRequest sampling;
+};
+
+/// Either a raw prompt or a conversation.
+struct TokenizeRequest {
+  std::string model;
+  std::optional<std::string> prompt;
+  bool add_special_tokens = true;  ///< of a raw prompt
+  std::string messages_json;       ///< as in ChatRequest; set when `prompt` is not
+  std::string tools_json;
+  std::string chat_template_kwargs_json;
+  bool add_generation_prompt = true;
+  bool return_token_strs = false;
+};
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<TokenId> tokens;
+};
+
+/// Pages without parameters. Health is not among them: the server answers it from Backend::health().
+struct InfoRequest {
+  enum class Kind { models, model, metrics, config_info };
+  Kind kind = Kind::models;
+  std::string name;  ///< of Kind::model: what stands behind /v1/models/
+};
+
+using RequestBody =
+    std::variant<ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest, InfoRequest>;
+
+}  // namespace troupe::http

@@ -1,0 +1,64 @@
+#pragma once
+// The HTTP/1.1 front end: sockets in, Calls to a Backend; batches of Outputs back, bytes out. A few I/O
+// threads, each with its own event loop and its own connections; a connection never changes threads and
+// nothing is shared between them but the counters of open connections. The listening socket is inherited,
+// already bound and listening, and outlives this process in the hands of whoever made it.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "http/backend.h"
+#include "http/openai_request.h"
+
+namespace troupe::http {
+
+struct ServerSetup {
+  config::HttpOptions http;
+  config::LimitOptions limits;
+  ModelFacts model;
+  int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
+  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys; -1: none,
+                        ///< then the first one serves those pages too, behind the key
+};
+
+class Server {
+ public:
+  /// `backend` outlives the server. No thread runs before start().
+  Server(ServerSetup setup, Backend& backend);
+  ~Server();  ///< stops
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  /// Starts the I/O threads and accepts.
+  Status start();
+
+  /// How many I/O threads there are: Exchange::io is below it. Fixed at construction.
+  std::uint32_t io_threads() const;
+
+  /// Hands outputs to the I/O thread `io`, in order. Any thread; never blocks on a socket. One call wakes
+  /// that thread at most once, so give it everything one step produced. Outputs whose exchange is gone are
+  /// dropped. After stop() it does nothing.
+  void deliver(std::uint32_t io, std::vector<Output>&& outputs);
+
+  /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";
+  /// running ones finish. Health is still answered. Returns at once.
+  void drain();
+
+  /// Requests handed to the backend whose answer has not been sent to its end. 0 after drain(): all done.
+  std::size_t active() const;
+  /// Open client sockets.
+  std::size_t connections() const;
+
+  /// Closes everything, cancelling what is still active, and joins the threads. Idempotent.
+  void stop();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe::http
