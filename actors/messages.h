@@ -149,18 +149,24 @@ struct StepTokens {
 /// Blocks a sequence needs in all; granted all or nothing.
 struct GrowAsk {
   RequestKey key;
-  std::int32_t blocks = 0;  ///< total length of its block table wanted
+  std::int32_t blocks = 0;     ///< total length of its block table wanted
+  std::int32_t keep_free = 0;  ///< blocks that must stay free after it; else it is refused
 };
 
-/// `child` starts with the first `tokens` positions of `parent`.
+/// `child` starts with the first `tokens` positions of `parent`, whose KV is written already, and with
+/// a block table of `blocks` entries in all; granted all or nothing.
 struct ForkAsk {
   RequestKey parent;
   RequestKey child;
   std::int32_t tokens = 0;
+  std::int32_t blocks = 0;
+  std::int32_t keep_free = 0;
 };
 
-/// One step's wishes of the SCHEDULER, in this order: releases, forks, grows.
+/// One step's wishes of the SCHEDULER, in this order: releases, forks, grows. Each fork and each grow
+/// is answered by one Grant, in the same order.
 struct CacheAsks {
+  std::uint32_t epoch = 0;
   std::vector<RequestKey> releases;
   std::vector<ForkAsk> forks;
   std::vector<GrowAsk> grows;
@@ -168,13 +174,16 @@ struct CacheAsks {
 
 struct Grant {
   RequestKey key;
-  std::int32_t first = 0;  ///< index in the block table of the first new entry
-  std::vector<BlockId> blocks;
-  bool refused = false;    ///< not enough free blocks; ask again
+  std::int32_t first = 0;        ///< index in the block table of the first new entry
+  std::int32_t first_block = 0;  ///< index of that entry in CacheGrants::blocks
+  std::int32_t blocks = 0;
+  bool refused = false;  ///< not enough free blocks; ask again when some were released
 };
 
 struct CacheGrants {
+  std::uint32_t epoch = 0;  ///< of the asks
   std::vector<Grant> grants;
+  std::vector<BlockId> blocks;
   std::uint64_t last_command = 0;  ///< plans that use these blocks depend on it
   std::int32_t free_blocks = 0;
 };
