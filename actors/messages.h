@@ -133,6 +133,7 @@ struct SequenceTokens {
   std::int32_t scores = 0;
   Finish finish = Finish::none;
   std::string error;  ///< with Finish::error: one sentence
+  std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; told with its first tokens
 };
 
 /// Everything that one step brought to the sequences of one SESSION HOST.
@@ -141,7 +142,6 @@ struct StepTokens {
   std::vector<TokenId> tokens;
   std::vector<TokenScore> scores;
   std::vector<wire::Logprob> tops;
-  std::int64_t scheduled_ns = 0;  ///< when the first of them entered a plan; 0 when none did in this step
 };
 
 // ------------------------------------------------------------------------- the cache's side

@@ -62,8 +62,9 @@ TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens,
 TROUPE_INSPECT(Submit, x.sequences)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(TokenScore, x.position, x.chosen, x.first_top, x.tops)
-TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error)
-TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops, x.scheduled_ns)
+TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
+               x.scheduled_ns)
+TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
 TROUPE_INSPECT(GrowAsk, x.key, x.blocks, x.keep_free)
 TROUPE_INSPECT(ForkAsk, x.parent, x.child, x.tokens, x.blocks, x.keep_free)
 TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows)
