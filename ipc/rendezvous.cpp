@@ -1,0 +1,301 @@
+#include "ipc/rendezvous.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+namespace troupe::ipc {
+
+namespace {
+
+Status system_failure(const std::string& what) {
+  return failure(Code::internal, what + ": " + std::strerror(errno));
+}
+
+std::string stem_of(const std::string& dir, PortKind kind, int port) {
+  return dir + "/" + name_of(kind) + "-" + std::to_string(port);
+}
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    return invalid("the socket path " + path + " is longer than the " +
+                   std::to_string(sizeof address.sun_path - 1) +
+                   " bytes that a unix socket allows; choose a shorter runtime directory");
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  return address;
+}
+
+// The pid that the owner wrote, or 0 while it has not yet.
+int read_pid(int fd) {
+  std::array<char, 16> text{};
+  const ssize_t n = pread(fd, text.data(), text.size() - 1, 0);
+  int pid = 0;
+  if (n > 0) std::from_chars(text.data(), text.data() + n, pid);
+  return pid;
+}
+
+// Opens the lock file and takes the lock. An unset Fd when a live process holds it; `owner` is its pid.
+Result<Fd> lock_file(const std::string& path, int& owner) {
+  for (;;) {
+    Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (!fd) return system_failure("the lock file " + path + " cannot be opened");
+    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) return system_failure("the lock file " + path + " cannot be locked");
+      owner = read_pid(fd.get());
+      return Fd();
+    }
+    // The owner before may have removed the file between our open and our lock: then we hold a lock on
+    // a file that has no name, and must try again.
+    struct stat ours {
+    }, named{};
+    if (fstat(fd.get(), &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
+        ours.st_dev == named.st_dev) {
+      return fd;
+    }
+  }
+}
+
+Result<Fd> listen_at(const std::string& path) {
+  const auto address = address_of(path);
+  if (!address) return address.status();
+  unlink(path.c_str());  // a dead owner's; we hold the lock
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
+      chmod(path.c_str(), 0600) != 0 || listen(socket.get(), 16) != 0) {
+    return system_failure("the socket " + path + " cannot be opened");
+  }
+  return socket;
+}
+
+}  // namespace
+
+const char* name_of(PortKind kind) {
+  switch (kind) {
+    case PortKind::http: return "http";
+    case PortKind::metrics: return "metrics";
+    case PortKind::engine_worker_queue: return "engine-worker-queue";
+    case PortKind::cache_queue: return "cache-queue";
+  }
+  return "";
+}
+
+const char* flag_of(PortKind kind) {
+  switch (kind) {
+    case PortKind::http: return "--port";
+    case PortKind::metrics: return "--metrics-port";
+    case PortKind::engine_worker_queue: return "--engine-worker-queue-port";
+    case PortKind::cache_queue: return "--cache-queue-port";
+  }
+  return "";
+}
+
+Status prepare_runtime_dir(const std::string& runtime_dir) {
+  std::error_code error;
+  const auto parent = std::filesystem::path(runtime_dir).lexically_normal();
+  // Parents that we have to make are ours alone as well.
+  const mode_t old_mask = umask(0077);
+  std::filesystem::create_directories(parent, error);
+  umask(old_mask);
+  struct stat st {};
+  if (error || lstat(runtime_dir.c_str(), &st) != 0) {
+    return failure(Code::internal, "the runtime directory " + runtime_dir + " cannot be made: " +
+                                       (error ? error.message() : std::strerror(errno)));
+  }
+  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 0077) != 0) {
+    return invalid("the runtime directory " + runtime_dir +
+                   " must be a directory that belongs to this user and is closed to others (mode 0700)");
+  }
+  return {};
+}
+
+Result<PortLock> PortLock::acquire(const std::string& runtime_dir, PortKind kind, int port) {
+  if (port < 1 || port > 65535) {
+    return invalid(std::string(flag_of(kind)) + " is " + std::to_string(port) + "; it must lie in 1 … 65535");
+  }
+  if (Status ready = prepare_runtime_dir(runtime_dir); !ready.ok()) return ready;
+  PortLock lock;
+  lock.kind_ = kind;
+  lock.port_ = port;
+  lock.stem_ = stem_of(runtime_dir, kind, port);
+
+  int owner = 0;
+  auto file = lock_file(lock.stem_ + ".lock", owner);
+  if (!file) return file.status();
+  if (!file->valid()) {
+    return failure(Code::unavailable, "port " + std::to_string(port) + " (" + flag_of(kind) +
+                                          ") is held by the running instance with pid " +
+                                          std::to_string(owner) + "; stop it or choose another port");
+  }
+  lock.lock_ = std::move(*file);
+  lock.owner_pid_ = getpid();
+  const std::string pid = std::to_string(lock.owner_pid_) + "\n";
+  if (ftruncate(lock.lock_.get(), 0) != 0 ||
+      pwrite(lock.lock_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
+    return system_failure("the lock file " + lock.stem_ + ".lock cannot be written");
+  }
+  auto socket = listen_at(lock.stem_ + ".sock");
+  if (!socket) return socket.status();
+  lock.socket_ = std::move(*socket);
+  return lock;
+}
+
+PortLock::PortLock(PortLock&& other) noexcept { *this = std::move(other); }
+
+PortLock& PortLock::operator=(PortLock&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  kind_ = other.kind_;
+  port_ = other.port_;
+  owner_pid_ = std::exchange(other.owner_pid_, 0);
+  stem_ = std::move(other.stem_);
+  lock_ = std::move(other.lock_);
+  socket_ = std::move(other.socket_);
+  return *this;
+}
+
+void PortLock::release() {
+  // A fork shares the lock; only the owner may take the names away. Names first, while the lock is held.
+  if (lock_ && owner_pid_ == getpid()) {
+    unlink((stem_ + ".sock").c_str());
+    unlink((stem_ + ".lock").c_str());
+  }
+  socket_.reset();
+  lock_.reset();
+  owner_pid_ = 0;
+}
+
+Fd PortLock::accept_peer() const {
+  Fd peer(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (peer && !check_same_user(peer.get()).ok()) peer.reset();
+  return peer;
+}
+
+std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind) {
+  std::vector<PortOwner> owners;
+  const std::string prefix = std::string(name_of(kind)) + "-";
+  constexpr std::string_view kSuffix = ".lock";
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(runtime_dir, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename();
+    if (!name.starts_with(prefix) || !name.ends_with(kSuffix)) continue;
+    PortOwner owner;
+    const char* digits = name.data() + prefix.size();
+    const char* digits_end = name.data() + name.size() - kSuffix.size();
+    if (std::from_chars(digits, digits_end, owner.port).ptr != digits_end || digits == digits_end) continue;
+    const Fd fd(open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+    if (!fd || flock(fd.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;  // nobody holds it
+    owner.pid = read_pid(fd.get());
+    owners.push_back(owner);
+  }
+  std::sort(owners.begin(), owners.end(),
+            [](const PortOwner& a, const PortOwner& b) { return a.port < b.port; });
+  return owners;
+}
+
+Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port) {
+  const std::string path = stem_of(runtime_dir, kind, port) + ".sock";
+  const auto address = address_of(path);
+  if (!address) return address.status();
+  Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return system_failure("no socket can be opened");
+  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    return failure(Code::not_found, "no running instance answers for port " + std::to_string(port) + " (" +
+                                        flag_of(kind) + ")");
+  }
+  if (Status same = check_same_user(socket.get()); !same.ok()) return same;
+  return socket;
+}
+
+Status check_same_user(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return system_failure("the peer of a socket cannot be asked for");
+  }
+  if (peer.uid != geteuid()) {
+    return failure(Code::unauthorized, "the peer of the socket runs as user " + std::to_string(peer.uid));
+  }
+  return {};
+}
+
+Status send_fds(int socket, std::span<const int> fds) {
+  if (fds.empty() || fds.size() > kMaxPassedFds) {
+    return invalid(std::to_string(fds.size()) + " descriptors cannot be sent at once; 1 … " +
+                   std::to_string(kMaxPassedFds) + " can");
+  }
+  char count = static_cast<char>(fds.size());
+  iovec payload{&count, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassedFds)> control{};
+  msghdr message{};
+  message.msg_iov = &payload;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+  std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  ssize_t sent;
+  do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  return sent == 1 ? Status{} : system_failure("descriptors cannot be sent");
+}
+
+Result<std::vector<Fd>> receive_fds(int socket, std::size_t count, TimePoint deadline) {
+  char announced = 0;
+  iovec payload{&announced, 1};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassedFds)> control{};
+  msghdr message{};
+  message.msg_iov = &payload;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+
+  for (;;) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd wait{socket, POLLIN, 0};
+    const int ready = poll(&wait, 1, static_cast<int>(std::clamp<long>(left, 0, 1'000'000)));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready == 0) return failure(Code::timeout, "the owner of the port sent no descriptors in time");
+    const ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n != 1) return failure(Code::unavailable, "the owner of the port closed the connection");
+    break;
+  }
+  // Own every descriptor that came before judging the message, so that none leaks.
+  std::vector<Fd> fds;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
+      fds.emplace_back(fd);
+    }
+  }
+  if (fds.size() != count || static_cast<std::size_t>(announced) != count ||
+      (message.msg_flags & MSG_CTRUNC) != 0) {
+    return invalid(std::to_string(fds.size()) + " descriptors came, " + std::to_string(count) +
+                   " were expected");
+  }
+  return fds;
+}
+
+}  // namespace troupe::ipc

@@ -1,0 +1,81 @@
+#pragma once
+// A piece of shared memory without a name: a memfd, sealed so that nobody can shrink, grow or unseal it,
+// mapped in every process that was given the descriptor. It vanishes with its last user, however that
+// one ended. One segment holds two rings, one each way, behind a page of control words.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "ipc/fd.h"
+#include "ipc/ring.h"
+#include "ipc/wakeup.h"
+
+namespace boost::interprocess {
+class mapped_region;
+}
+
+namespace troupe::ipc {
+
+/// The two ends of a link. "Down" is from the engine to the worker.
+enum class Side : std::uint32_t { engine = 0, worker = 1 };
+
+enum class SegmentKind : std::uint32_t {
+  step = 1,   ///< plans down, results up
+  cache = 2,  ///< cache commands down, done and inventory up
+};
+
+/// What one side says about itself.
+struct SideWords {
+  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 before its first beat
+  std::atomic<std::int64_t> pid{0};                               ///< 0 when nobody is attached
+};
+
+/// The first page of a segment. Fields above `epoch` never change; attach checks them. The epoch, the
+/// sides' words and the doorbells of a link are those of its step segment; a cache segment's stay zero.
+struct SegmentHeader {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;  ///< wire::kVersion
+  SegmentKind kind{};
+  std::uint64_t bytes = 0;         ///< of the whole segment
+  std::uint32_t header_bytes = 0;  ///< where the data of `down` starts; that of `up` follows
+  std::uint32_t down_bytes = 0;
+  std::uint32_t up_bytes = 0;
+  alignas(kCacheLine) std::atomic<std::uint32_t> epoch{0};
+  SideWords sides[2];     ///< by Side
+  Doorbell doorbells[2];  ///< by the Side that sleeps on it
+  RingControl down;
+  RingControl up;
+};
+inline constexpr std::uint64_t kSegmentMagic = 0x31676e6972707274;  // "trpring1"
+inline constexpr std::uint32_t kSegmentHeaderBytes = 4096;
+static_assert(sizeof(SegmentHeader) <= kSegmentHeaderBytes);
+
+class Segment {
+ public:
+  /// A new segment with two empty rings in epoch 1. The sizes are RingMemory's.
+  static Result<Fd> create(SegmentKind kind, std::uint32_t down_bytes, std::uint32_t up_bytes);
+
+  /// Maps a segment after checking seals, size, magic, version, kind and layout. Does not keep the
+  /// descriptor: it may be closed afterwards.
+  static Result<Segment> attach(int fd, SegmentKind kind);
+
+  Segment(Segment&&) noexcept;
+  Segment& operator=(Segment&&) noexcept;
+  ~Segment();
+
+  SegmentHeader& header() const { return *header_; }
+  const RingMemory& down() const { return down_; }
+  const RingMemory& up() const { return up_; }
+
+ private:
+  Segment(std::unique_ptr<boost::interprocess::mapped_region> region, std::uint32_t down_bytes,
+          std::uint32_t up_bytes);
+
+  std::unique_ptr<boost::interprocess::mapped_region> region_;
+  SegmentHeader* header_ = nullptr;
+  RingMemory down_;
+  RingMemory up_;
+};
+
+}  // namespace troupe::ipc
