@@ -1,0 +1,119 @@
+"""The checks themselves: each rule has a small tree that breaks it and must be found."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(__file__).resolve().parent.parent.parent / "tools"
+
+CLEAN = {
+    "base/status.h": "#pragma once\n#include <string>\n",
+    "config/parse.cpp": '#include "base/status.h"\nconst char* home() { return std::getenv("HOME"); }\n',
+    "ipc/wire.h": '#pragma once\n#include "base/status.h"\n',
+    "ipc/segment.h": "#pragma once\n#include <boost/interprocess/mapped_region.hpp>\n",
+    "model/executor.h": '#pragma once\n#include "ipc/wire.h"\n#include <nlohmann/json.hpp>\n',
+    "http/server.cpp": "#include <boost/beast/core.hpp>\n",
+    "actors/protocol.h": '#pragma once\n#include <caf/all.hpp>\n#include "model/executor.h"\n',
+    "actors/scheduler/scheduler.h": '#pragma once\n#include "ipc/wire.h"\n',
+    "actors/scheduler/scheduler_actor.cpp": '#include "actors/protocol.h"\n#include <caf/actor.hpp>\n',
+    "tests/ipc/ring_test.cpp": '#include <boost/asio.hpp>\n#include "ipc/segment.h"\n',
+}
+
+
+def run(tool, extra):
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {**CLEAN, **extra}.items():
+            path = pathlib.Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, TOOLS / tool, folder], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+
+class LayerRules(unittest.TestCase):
+    def found(self, name, text, expected):
+        status, output = run("check_layers.py", {name: text})
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, expected)
+        self.assertEqual(len(output.splitlines()), 1, output)
+
+    def test_a_clean_tree_passes(self):
+        status, output = run("check_layers.py", {})
+        self.assertEqual(status, 0, output)
+
+    def test_an_arrow_upwards(self):
+        self.found("base/log.cpp", '#include "config/options.h"\n', r"base/log\.cpp:1: base may not include config/")
+
+    def test_the_wire_format_is_not_the_ring(self):
+        self.found("model/worker.cpp", '\n#include "ipc/segment.h"\n', r"model/worker\.cpp:2: model may not include")
+
+    def test_http_knows_no_actor(self):
+        self.found("http/gateway.cpp", '#include "actors/protocol.h"\n', "http may not include")
+
+    def test_includes_start_at_the_root(self):
+        self.found("http/router.cpp", '#include "server.h"\n', "not relative to the root")
+
+    def test_an_included_file_exists(self):
+        self.found("http/router.cpp", '#include "http/nowhere.h"\n', "there is no http/nowhere.h")
+
+    def test_caf_in_the_pure_half(self):
+        self.found("actors/scheduler/plan.cpp", "#include <caf/actor.hpp>\n", "CAF has no place here")
+
+    def test_caf_through_another_header(self):
+        self.found("actors/scheduler/plan.h", '#pragma once\n#include "actors/protocol.h"\n', "gets it through")
+
+    def test_interprocess_outside_ipc(self):
+        self.found("actors/worker/map.cpp", "#include <boost/interprocess/mapped_region.hpp>\n", "Boost.Interprocess")
+
+    def test_beast_outside_http(self):
+        self.found("actors/cli/chat.cpp", "#include <boost/beast/http.hpp>\n", "Beast and Asio")
+
+    def test_beast_in_a_fourth_file(self):
+        more = {f"http/{n}.cpp": "#include <boost/beast/http.hpp>\n" for n in ("a", "b", "c")}
+        status, output = run("check_layers.py", more)
+        self.assertEqual(status, 1, output)
+        self.assertIn("more than 3 files include Beast", output)
+
+    def test_json_below_config(self):
+        self.found("ipc/dump.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann/json has no place")
+
+    def test_cuda_outside_its_folders(self):
+        self.found("model/decoder.cpp", "#include <cuda_runtime_api.h>\n", "CUDA has no place")
+
+    def test_getenv_elsewhere(self):
+        self.found("base/log.cpp", 'auto x = getenv("X");\n', "only config/parse.cpp may call getenv")
+
+    def test_getenv_twice(self):
+        text = CLEAN["config/parse.cpp"] + 'auto again = std::getenv("USER");\n'
+        self.found("config/parse.cpp", text, "one place only")
+
+    def test_conditional_compilation(self):
+        self.found("base/x.cpp", "#ifdef __linux__\n", "conditional compilation")
+
+    def test_machine_paths(self):
+        self.found("tools/x.py", "path = '/ho" + "me/someone'\n", "names a path of some machine")
+
+    def test_a_header_is_included_once(self):
+        self.found("base/x.h", "int x();\n", "without #pragma once")
+
+    def test_an_empty_folder_is_not_a_pass(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, TOOLS / "check_layers.py", folder], capture_output=True, check=False)
+        self.assertEqual(done.returncode, 2)
+
+
+class SizeRules(unittest.TestCase):
+    def test_a_short_tree_passes(self):
+        status, output = run("check_sizes.py", {})
+        self.assertEqual(status, 0, output)
+        self.assertIn("median", output)
+
+    def test_a_long_file_is_found(self):
+        status, output = run("check_sizes.py", {"http/long.cpp": "int x;\n" * 501})
+        self.assertEqual(status, 1, output)
+        self.assertIn("http/long.cpp: 501 lines", output)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Fails when a file includes what its layer may not know. The tables are the architecture.
+
+    tools/check_layers.py [ROOT]
+
+Prints one line per violation: FILE:LINE: what is wrong. Standard library only.
+"""
+import pathlib
+import re
+import sys
+
+# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it.
+EVERYTHING = "base config ipc wire gpu kernels model http actors".split()
+MAY_INCLUDE = {
+    "base": [],
+    "config": ["base"],
+    "wire": ["base"],
+    "ipc": ["base", "wire"],
+    "gpu": ["base"],
+    "kernels": ["base", "gpu"],
+    "model": ["base", "gpu", "kernels", "wire", "config"],
+    "http": ["base", "config"],
+    "actors": EVERYTHING,
+}
+
+# (header pattern, its name, path patterns of the product files that may include it)
+PLACES = [
+    (r"caf/", "CAF", [r"actors/(.*/)?[^/]*_actor[^/]*", r"actors/protocol\.h", r"actors/topology\.\w+"]),
+    (r"boost/interprocess/", "Boost.Interprocess", [r"ipc/.*"]),
+    (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),
+    (r"nlohmann/", "nlohmann/json", [r"(config|http|model|actors)/.*"]),
+    (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute)[\w/.]*", "CUDA", [r"gpu/.*", r"kernels/[^/]*_cuda\.cu",
+                                                                     r"kernels/device/[^/]*\.cuh"]),
+]
+BEAST_FILES = 3  # each compiles Beast's templates again
+GETENV_PLACE = "config/parse.cpp"
+
+CODE = {".h", ".cpp", ".cu", ".cuh", ".inl"}
+TEXT = CODE | {".py", ".txt", ".md", ".json", ".sh", ""}
+OUTSIDE = {"build", "log", ".git", "__pycache__"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
+# Put together from halves, so that this file does not name such a path itself.
+MACHINE_PATH = re.compile("|".join(a + b for a, b in [
+    ("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/work", "space/"), ("/Us", "ers/"), (r"\.\./sha", "red")]))
+
+
+def row_of(path):
+    """The row of MAY_INCLUDE that a root-relative path belongs to, or None."""
+    if path == "ipc/wire.h":
+        return "wire"
+    first = path.split("/", 1)[0]
+    return first if first in MAY_INCLUDE else None
+
+
+def files(root, suffixes):
+    for path in sorted(root.rglob("*")):
+        relative = path.relative_to(root)
+        if path.is_file() and path.suffix in suffixes and not OUTSIDE & set(relative.parts):
+            yield relative.as_posix()
+
+
+class Tree:
+    def __init__(self, root):
+        self.root = root
+        self.code = {name: self.read(name).splitlines() for name in files(root, CODE)}
+        self.violations = []
+
+    def read(self, name):
+        return (self.root / name).read_text(encoding="utf-8", errors="replace")
+
+    def report(self, name, line, what):
+        self.violations.append(f"{name}:{line}: {what}")
+
+    def includes(self, name):
+        """(line number, quoted or angle, header) of each include of a file."""
+        for number, line in enumerate(self.code.get(name, ()), 1):
+            match = INCLUDE.match(line)
+            if match:
+                yield number, match[1] == '"', match[2]
+
+    def product(self):
+        """Files that are part of the server; tests and bench programs may include everything."""
+        return (name for name in self.code if row_of(name))
+
+    def check_arrows(self):
+        for name in self.product():
+            row = row_of(name)
+            for number, quoted, header in self.includes(name):
+                if not quoted:
+                    continue
+                target = row_of(header)
+                if target is None:
+                    self.report(name, number, f'"{header}" is not relative to the root of the repository')
+                elif target != row and target not in MAY_INCLUDE[row]:
+                    self.report(name, number, f"{row} may not include {header} ({target})")
+                elif header not in self.code:
+                    self.report(name, number, f"there is no {header}")
+
+    def check_places(self):
+        for name in self.product():
+            for number, _, header in self.includes(name):
+                for pattern, library, places in PLACES:
+                    if re.match(pattern, header) and not any(re.fullmatch(place, name) for place in places):
+                        self.report(name, number, f"{library} has no place here: <{header}>")
+        beast = [n for n in self.product() if any(h.startswith("boost/beast") for _, _, h in self.includes(n))]
+        for name in beast[BEAST_FILES:]:
+            self.report(name, 1, f"more than {BEAST_FILES} files include Beast: {', '.join(beast)}")
+
+    def check_hidden_caf(self):
+        """A header without a place for CAF must not get it through another header either."""
+        allowed = PLACES[0][2]
+
+        def brings_caf(name, seen):
+            for _, quoted, header in self.includes(name):
+                if header.startswith("caf/"):
+                    return [name]
+                if quoted and header not in seen:
+                    seen.add(header)
+                    chain = brings_caf(header, seen)
+                    if chain:
+                        return [name, *chain]
+            return None
+
+        for name in self.product():
+            if name.endswith(".h") and not any(re.fullmatch(place, name) for place in allowed):
+                chain = brings_caf(name, set())
+                if chain and len(chain) > 1:
+                    self.report(name, 1, f"a header without CAF gets it through {' -> '.join(chain[1:])}")
+
+    def check_getenv(self):
+        found = []
+        for name in self.product():
+            for number, line in enumerate(self.code[name], 1):
+                code = line.split("//", 1)[0]
+                found += [(name, number)] * len(re.findall(r"\bgetenv\s*\(", code))
+        for name, number in found:
+            if name != GETENV_PLACE:
+                self.report(name, number, f"only {GETENV_PLACE} may call getenv")
+        for name, number in [f for f in found if f[0] == GETENV_PLACE][1:]:
+            self.report(name, number, "getenv may be called in one place only")
+        if GETENV_PLACE in self.code and not found:
+            self.report(GETENV_PLACE, 1, "getenv is expected here and nowhere else")
+
+    def check_text_rules(self):
+        for name, lines in self.code.items():
+            if name.endswith(".h") and "#pragma once" not in lines:
+                self.report(name, 1, "a header without #pragma once")
+            if name.endswith(".cu") and not re.fullmatch(r"(kernels|bench|tests)/(.*/)?[^/]*_cuda\.cu", name):
+                self.report(name, 1, "only kernels/*_cuda.cu is compiled by nvcc")
+            if re.search(r"(^|/)(utils?|common|helpers?|misc)(/|\.|$)", name):
+                self.report(name, 1, "a name that says nothing about its content")
+            for number, line in enumerate(lines, 1):
+                if CONDITIONAL.match(line):
+                    self.report(name, number, f"conditional compilation: {line.strip()} (absence is a file)")
+        for name in files(self.root, TEXT):
+            for number, line in enumerate(self.read(name).splitlines(), 1):
+                match = MACHINE_PATH.search(line)
+                if match:
+                    self.report(name, number, f"names a path of some machine: {match[0]}")
+
+    def check(self):
+        self.check_arrows()
+        self.check_places()
+        self.check_hidden_caf()
+        self.check_getenv()
+        self.check_text_rules()
+        return self.violations
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
+    tree = Tree(root.resolve())
+    if not any(tree.product()):
+        print(f"{root}: no source files here", file=sys.stderr)
+        return 2
+    violations = tree.check()
+    print("\n".join(violations) if violations else f"{len(tree.code)} files, every include in its place")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
