@@ -1,0 +1,57 @@
+#pragma once
+// Writes one wire::StepPlan within its limits: tokens of a step, ids of a plan, bytes of a record.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "actors/scheduler/sequence.h"
+#include "ipc/wire.h"
+
+namespace troupe {
+
+/// begin(), any number of the adders, finish(). An adder that answers false, or with less than was
+/// wanted, has no room left in this plan: the rest goes into a later one. Memory is reused.
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(std::size_t max_ids) : max_ids_(max_ids) {}
+
+  void begin(std::uint32_t epoch, std::int32_t max_tokens);
+
+  /// Tokens that rows may still run.
+  std::int32_t tokens_left() const { return tokens_left_; }
+
+  bool finished(SlotRef slot);
+  bool start(const Sequence& sequence);
+  /// How many of `ids`, which stand at `position` and after, were taken.
+  std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);
+  bool blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks);
+  /// Requires tokens <= tokens_left().
+  bool row(SlotRef slot, std::int32_t position, std::int32_t tokens, bool samples);
+
+  /// No rows, no ids: not worth sending.
+  bool empty() const { return rows_.empty() && runs_.empty(); }
+
+  /// The record's bytes, valid until the next begin().
+  std::span<const std::byte> finish(std::uint64_t step, std::uint64_t after_cache_command);
+
+ private:
+  bool take(std::size_t bytes);
+
+  const std::size_t max_ids_;
+  std::size_t ids_left_ = 0;
+  std::size_t bytes_left_ = 0;
+  std::int32_t tokens_left_ = 0;
+  wire::Writer<wire::StepPlan> writer_;
+  std::vector<SlotRef> finished_;
+  std::vector<wire::StartSequence> started_;
+  std::vector<wire::TokenRun> runs_;
+  std::vector<wire::BlockRun> block_runs_;
+  std::vector<wire::Row> rows_;
+};
+
+/// Bytes of stop ids and logit biases that one sequence may bring, so that the largest single sequence
+/// still fits a record.
+inline constexpr std::size_t kMaxSamplingBytes = std::size_t{1} << 18;
+
+}  // namespace troupe

@@ -1,0 +1,33 @@
+#pragma once
+// The sequences that wait for a slot and blocks, in order of submission.
+#include <cstdint>
+
+#include "actors/scheduler/sequence_table.h"
+
+namespace troupe {
+
+/// Doubly linked through Sequence::previous and next; allocates nothing. Borrows the table.
+class WaitingQueue {
+ public:
+  explicit WaitingQueue(SequenceTable& table) : table_(table) {}
+
+  /// Puts it behind all that were submitted before it: a new one at the end, one that was put back near
+  /// the head.
+  void insert(std::uint32_t sequence);
+  void remove(std::uint32_t sequence);
+
+  std::uint32_t head() const { return head_; }
+  std::uint32_t after(std::uint32_t sequence) const { return table_[sequence].next; }
+  std::int32_t size() const { return size_; }
+  /// Tokens of all that wait.
+  std::int64_t tokens() const { return tokens_; }
+
+ private:
+  SequenceTable& table_;
+  std::uint32_t head_ = kNoSequence;
+  std::uint32_t tail_ = kNoSequence;
+  std::int32_t size_ = 0;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace troupe
