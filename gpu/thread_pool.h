@@ -1,0 +1,70 @@
+#pragma once
+// A fork-join pool for loops of microseconds.
+//
+// The threads share their cores with the server's other threads, so both sides of a join spin only a
+// few microseconds and then sleep on a futex: a step's ops follow each other closely enough to find
+// the threads awake, and between steps the cores are free. Which thread runs which index is not
+// fixed: threads claim chunks as they come free, so one delayed by a neighbour costs a chunk, not a
+// share. Ops must therefore compute each index the same whoever runs it.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace troupe {
+
+/// One CPU of each physical core in the calling thread's affinity mask, in rising order.
+std::vector<int> physical_cores();
+
+class ThreadPool {
+ public:
+  /// Thread 0 is the caller of run(); threads 1 … n-1 are started here and pinned to cores[i] when
+  /// `cores` names as many. With `pin_caller` the calling thread is pinned to cores[0] now.
+  ThreadPool(int threads, std::vector<int> cores, bool pin_caller);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  /// Calls body(begin, end, lane) for disjoint chunks of `chunk` indices that cover [0, count), on
+  /// all threads, and returns when all are done; lane is the thread's number. One chunk or one
+  /// thread: the caller does it alone. The body must not throw and must not call into the pool.
+  template <class Body>
+  void for_each(int count, int chunk, Body&& body) {
+    using Plain = std::remove_reference_t<Body>;
+    run(
+        count, chunk,
+        [](void* b, int begin, int end, int lane) { (*static_cast<Plain*>(b))(begin, end, lane); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Call = void (*)(void* body, int begin, int end, int lane);
+
+  void run(int count, int chunk, Call call, void* body);
+  void work(int lane, int core);
+  void claim(int lane);
+
+  struct alignas(64) Word {
+    std::atomic<std::uint32_t> value{0};
+  };
+
+  const int threads_;
+  // The job of the current round: written by the caller before `round_` rises, read by the threads after.
+  Call call_ = nullptr;
+  void* body_ = nullptr;
+  int count_ = 0;
+  int chunk_ = 1;
+  Word next_;     ///< the next chunk nobody has claimed
+  Word round_;    ///< rises with every job; threads wait for it
+  Word running_;  ///< threads that have not finished the round; the caller waits for 0
+  Word asleep_;   ///< threads on the futex of round_, so that nobody calls the kernel in vain
+  Word parked_;   ///< 1 while the caller is on the futex of running_
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,26 @@
+#pragma once
+// Causal attention of a batch over paged keys and values.
+#include "gpu/device.h"
+#include "kernels/batch.h"
+
+namespace troupe::kernels {
+
+/// Row r at position p, head j, with KV head j / (heads / kv_heads):
+/// out[r][j] = sum over t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
+/// The batch's own keys and values are in KV memory already. Softmax in fp32; probabilities are rounded
+/// to kv.dtype before they meet V. Tokens are visited in tiles with absolute 64-token borders and
+/// merged in one order, so a row's bits do not depend on the chunk it came in or its neighbours.
+struct Attention {
+  void* out = nullptr;      ///< (rows, padded(heads * head_dim)) of kv.dtype; may not be q
+  const void* q = nullptr;  ///< (rows, padded(heads * head_dim)) of kv.dtype
+  KvCache kv{};
+  int layer = 0;
+  int heads = 0;    ///< a multiple of kv.kv_heads
+  float scale = 0;  ///< 1 / sqrt(head_dim)
+  Batch batch{};
+};
+
+void run(Cpu& device, const Attention& op);
+void run(Cuda& device, const Attention& op);
+
+}  // namespace troupe::kernels

@@ -1,0 +1,32 @@
+#pragma once
+// A checkpoint's tensor into the device's matrix order.
+#include "gpu/device.h"
+#include "gpu/dtype.h"
+#include "kernels/matrix.h"
+
+namespace troupe::kernels {
+
+enum class Place {
+  rows,  ///< source row o is output first + o
+  gate,  ///< source row o is gate row o of a gate|up matrix
+  up,    ///< source row o is up row o of a gate|up matrix
+};
+
+/// Copies a tensor of outputs × inputs into a (part of a) packed matrix, converting its dtype. q, k and v
+/// land in one matrix by three packs with rising `first`; gate and up by Place. Touches no other output's
+/// weights, so the parts of one matrix come in any order, but one at a time. The matrix was zeroed
+/// when it was allocated.
+struct Pack {
+  Matrix into{};
+  const void* source = nullptr;  ///< host memory, dense; aligned to its element size
+  DType source_dtype = DType::bf16;
+  bool transposed = false;  ///< false: source[out][in]; true: source[in][out]
+  Place place = Place::rows;
+  int first = 0;    ///< for Place::rows
+  int outputs = 0;  ///< rows of the source; its inputs are into.inputs
+};
+
+void run(Cpu& device, const Pack& op);
+void run(Cuda& device, const Pack& op);
+
+}  // namespace troupe::kernels

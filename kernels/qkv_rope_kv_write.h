@@ -1,0 +1,27 @@
+#pragma once
+// Projection to query, key and value, rotary embedding, and the write to KV memory.
+#include "gpu/device.h"
+#include "kernels/batch.h"
+#include "kernels/matrix.h"
+
+namespace troupe::kernels {
+
+/// y[r] = weight · x[r]: heads * head_dim queries, then kv_heads * head_dim keys, then as many values.
+/// Queries and keys are rotated in fp32, interleaved pairs (2i, 2i+1):
+///   out[2i] = y[2i] cos a_i - y[2i+1] sin a_i,  out[2i+1] = y[2i+1] cos a_i + y[2i] sin a_i.
+/// Queries go to `q`, keys and values to batch.slots[r] of `kv`, all rounded to its dtype.
+struct QkvRopeKvWrite {
+  void* q = nullptr;            ///< (rows, padded(heads * head_dim)) of kv.dtype
+  const void* x = nullptr;      ///< (rows, padded(hidden)) of weight.dtype
+  Matrix weight{};              ///< (heads + 2 * kv.kv_heads) * kv.head_dim outputs, hidden inputs
+  const float* rope = nullptr;  ///< RopeTable::out of this batch
+  KvCache kv{};                 ///< kv.dtype == weight.dtype
+  int layer = 0;
+  int heads = 0;
+  Batch batch{};
+};
+
+void run(Cpu& device, const QkvRopeKvWrite& op);
+void run(Cuda& device, const QkvRopeKvWrite& op);
+
+}  // namespace troupe::kernels

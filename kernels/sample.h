@@ -1,0 +1,102 @@
+#pragma once
+// From logits to tokens: processors, filters, the draw, and log-probabilities.
+//
+// Order: raw logprobs · logit_bias · ban · repetition penalty (prompt and output: positive logits are
+// divided, others multiplied) · frequency and presence penalties (output) · temperature · min_p ·
+// top_k · top_p · draw.
+//
+// The draw is exact and the same whatever sums in which order: with w[v] = exp((z[v] - max z) / temperature)
+// rounded to multiples of 2^-30, all filters and cumulative sums are integer arithmetic. The token is the
+// first, in id order, whose cumulative kept weight exceeds u * (sum of kept weights), u being 32 Philox
+// bits / 2^32. Equal weights at a filter's border: the lowest ids stay. Temperature 0 or top_k 1:
+// the largest logit, the lowest id among equals.
+#include <cstdint>
+
+#include "base/ids.h"
+#include "gpu/device.h"
+
+namespace troupe::kernels {
+
+inline constexpr int kMaxTopLogprobs = 20;
+
+/// What a banned token's logit becomes: impossible as long as any other token is there.
+inline constexpr float kBannedLogit = -1e10f;
+
+struct TokenBias {
+  TokenId token = 0;
+  float bias = 0;
+};
+
+/// One row that samples. Ids in [0, vocab); pointers are device memory and may be null when their count is 0.
+struct SampleRow {
+  std::int32_t logits_row = 0;
+  float temperature = 1;   ///< >= 0
+  float top_p = 1;         ///< in (0, 1]; 1 is off
+  float min_p = 0;         ///< in [0, 1]; 0 is off
+  std::int32_t top_k = 0;  ///< 0 is off
+  float repetition_penalty = 1;
+  float presence_penalty = 0;
+  float frequency_penalty = 0;
+  std::uint64_t seed = 0;
+  std::uint32_t choice = 0;
+  std::uint32_t position = 0;       ///< output tokens before this one
+  const TokenId* tokens = nullptr;  ///< the sequence so far; read only when a penalty is set
+  std::int32_t prompt_tokens = 0;   ///< of them, the prompt
+  std::int32_t known_tokens = 0;    ///< prompt and output together
+  const TokenId* banned = nullptr;  ///< stop ids while position < min_tokens; else count 0
+  std::int32_t banned_count = 0;
+  const TokenBias* bias = nullptr;
+  std::int32_t bias_count = 0;
+  std::int32_t logprobs = -1;  ///< raw: -1 none, 0 the chosen token's, N its and the top N's
+};
+
+enum class SampleError : std::int32_t { none = 0, not_finite };
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;
+};
+
+/// What one row brought forth. With an error the token is 0 and means nothing.
+struct SampleResult {
+  TokenId token = 0;
+  SampleError error = SampleError::none;
+  float logprob = 0;                    ///< of the token; when row.logprobs >= 0
+  std::int32_t top_count = 0;           ///< min(row.logprobs, vocab)
+  TokenLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
+};
+
+/// Not-finite logits (NaN or infinity, before the processors) are that row's error and no other's.
+struct Sample {
+  SampleResult* results = nullptr;  ///< (rows)
+  const SampleRow* rows = nullptr;  ///< (rows)
+  float* logits = nullptr;  ///< (…, stride); rows that sample are overwritten. One row may be named once
+  int count = 0;            ///< rows
+  int vocab = 0;
+  int stride = 0;  ///< elements between logits rows: padded(vocab)
+};
+
+void run(Cpu& device, const Sample& op);
+void run(Cuda& device, const Sample& op);
+
+/// log-softmax of raw logits at a known token, and the top N: logprobs of prompt tokens.
+struct ScoreRow {
+  std::int32_t logits_row = 0;
+  TokenId token = 0;
+  std::int32_t logprobs = 0;  ///< top entries, 0 … kMaxTopLogprobs
+};
+
+/// Fills token, logprob, top and error of each result; logits are only read.
+struct Score {
+  SampleResult* results = nullptr;  ///< (count)
+  const ScoreRow* rows = nullptr;   ///< (count)
+  const float* logits = nullptr;    ///< (…, stride)
+  int count = 0;
+  int vocab = 0;
+  int stride = 0;
+};
+
+void run(Cpu& device, const Score& op);
+void run(Cuda& device, const Score& op);
+
+}  // namespace troupe::kernels
