@@ -25,6 +25,7 @@ struct Source {
   std::string tools;            ///< JSON array or empty
   std::string template_kwargs;  ///< JSON object or empty
   bool add_generation_prompt = true;
+  bool without_template = false;  ///< the first message's content is the prompt
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
 };
@@ -47,6 +48,7 @@ struct Generation {
 struct Answer {
   std::string id;     ///< "chatcmpl-…"
   std::string model;  ///< as the client named it
+  std::int64_t created_s = 0;  ///< Unix time of arrival
   bool stream = false;
   bool include_usage = false;
   bool continuous_usage = false;

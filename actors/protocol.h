@@ -48,10 +48,11 @@ template <class I> typename I::result_type inspect(I& f, Capacity& x) {
   template <class I> typename I::result_type inspect(I& f, type& x) {           \
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
-TROUPE_INSPECT(Source, x.messages, x.tools, x.template_kwargs, x.add_generation_prompt, x.texts, x.ids)
+TROUPE_INSPECT(Source, x.messages, x.tools, x.template_kwargs, x.add_generation_prompt, x.without_template,
+               x.texts, x.ids)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop)
-TROUPE_INSPECT(Answer, x.id, x.model, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
+TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.source, x.generation, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
@@ -145,7 +146,7 @@ using scheduler_actor = caf::typed_actor<
 using session_host_actor = caf::typed_actor<
     // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
     caf::replies_to<Ask>::with<Closed>,
-    // The client went away; from GATEWAY's HTTP side.
+    // The client went away; from GATEWAY.
     caf::reacts_to<Withdraw>,
     // One step's tokens of its sequences; from SCHEDULER.
     caf::reacts_to<StepTokens>>;
@@ -154,6 +155,8 @@ using session_host_actor = caf::typed_actor<
 using gateway_actor = caf::typed_actor<
     // Admits or refuses a call; from its HTTP side.
     caf::reacts_to<Ask>,
+    // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
+    caf::reacts_to<Withdraw>,
     // The worker came or went: readiness; from WORKER LINK.
     caf::reacts_to<LinkUp>,
     caf::reacts_to<LinkDown>,

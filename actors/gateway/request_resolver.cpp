@@ -1,0 +1,148 @@
+#include "actors/gateway/request_resolver.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <variant>
+
+namespace troupe {
+namespace {
+
+template <class To, class From>
+To pick(const std::optional<From>& request, const std::optional<From>& checkpoint, To otherwise) {
+  if (request) return static_cast<To>(*request);
+  if (checkpoint) return static_cast<To>(*checkpoint);
+  return otherwise;
+}
+
+std::int32_t clip(std::int64_t value) {
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
+}
+
+void take_prompt(const http::Prompt& prompt, Source& source) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    source.texts.push_back(*text);
+  } else {
+    source.ids.push_back(std::get<std::vector<TokenId>>(prompt));
+  }
+}
+
+}  // namespace
+
+Generation RequestResolver::generation(const http::SamplingRequest& wanted, std::uint64_t random) const {
+  const model::GenerationConfig& own = options_.generation;
+  Generation out;
+  wire::Sampling& s = out.sampling;
+  s.temperature = pick(wanted.temperature, own.temperature, 1.0f);
+  s.top_p = pick(wanted.top_p, own.top_p, 1.0f);
+  s.min_p = pick(wanted.min_p, own.min_p, 0.0f);
+  const std::optional<std::int32_t> own_top_k = own.top_k;
+  s.top_k = std::max(0, pick(wanted.top_k, own_top_k, std::int32_t{0}));
+  s.repetition_penalty = pick(wanted.repetition_penalty, own.repetition_penalty, 1.0f);
+  s.presence_penalty = pick(wanted.presence_penalty, own.presence_penalty, 0.0f);
+  s.frequency_penalty = pick(wanted.frequency_penalty, own.frequency_penalty, 0.0f);
+  if (s.top_p <= 0.0f || s.temperature < 1e-5f) {
+    // Nothing but the likeliest token is left: greedy, without a division by (nearly) zero.
+    s.temperature = 0.0f;
+    s.top_p = 1.0f;
+  }
+  s.min_tokens = clip(wanted.min_tokens);
+  s.seed = wanted.seed ? static_cast<std::uint64_t>(*wanted.seed) : options_.seed != 0 ? options_.seed : random;
+  s.logprobs = wanted.logprobs.value_or(-1);
+  s.prompt_logprobs = wanted.prompt_logprobs.value_or(-1);
+  out.choices = wanted.n;
+  out.best_of = wanted.n;
+  out.max_tokens = wanted.max_tokens ? clip(*wanted.max_tokens) : -1;
+  out.ignore_eos = wanted.ignore_eos;
+  out.stop_ids = wanted.stop_token_ids;
+  for (const auto& [token, bias] : wanted.logit_bias) out.logit_bias.push_back({token, bias});
+  for (const TokenId token : wanted.bad_words_token_ids) out.logit_bias.push_back({token, -1e10f});
+  out.bad_words = wanted.bad_words;
+  out.stop = wanted.stop;
+  out.include_stop = wanted.include_stop_str_in_output;
+  return out;
+}
+
+Answer RequestResolver::answer(const std::string& id, const std::string& model, const http::SamplingRequest& wanted,
+                               std::int64_t unix_s) const {
+  Answer out;
+  out.id = id;
+  out.model = model.empty() || model == "default" ? options_.served_name : model;
+  out.created_s = unix_s;
+  out.stream = wanted.stream;
+  out.include_usage = wanted.include_usage;
+  out.continuous_usage = wanted.continuous_usage_stats;
+  out.return_token_ids = wanted.return_token_ids;
+  return out;
+}
+
+Status RequestResolver::chat(const http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
+  ask.api = Api::chat;
+  ask.generation = generation(request.sampling, random);
+  ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
+  if (!request.prompt_token_ids.empty()) {
+    ask.source.ids.push_back(request.prompt_token_ids);
+  } else {
+    ask.source.messages = request.messages_json;
+    ask.source.tools = request.tools_json;
+    ask.source.template_kwargs = request.chat_template_kwargs_json;
+    ask.source.add_generation_prompt = request.add_generation_prompt;
+    ask.source.without_template = request.disable_chat_template;
+  }
+  return {};
+}
+
+Status RequestResolver::completion(const http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
+  ask.api = Api::completion;
+  ask.generation = generation(request.sampling, random);
+  ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
+  ask.answer.echo = request.echo;
+  ask.generation.best_of = std::max(request.best_of.value_or(1), ask.generation.choices);
+  if (ask.generation.best_of > ask.generation.choices && ask.answer.stream) {
+    return invalid("best_of is " + std::to_string(ask.generation.best_of) + ", but a stream sends every candidate: "
+                   "allowed with stream is best_of equal to n", "best_of", "invalid_value");
+  }
+  if (request.echo && ask.generation.sampling.logprobs >= 0) {
+    ask.generation.sampling.prompt_logprobs = std::max(ask.generation.sampling.prompt_logprobs,
+                                                       ask.generation.sampling.logprobs);
+  }
+  for (const http::Prompt& prompt : request.prompts) take_prompt(prompt, ask.source);
+  return {};
+}
+
+Result<Ask> RequestResolver::resolve(const http::Call& call, std::uint64_t random, std::int64_t unix_s) const {
+  Ask ask;
+  ask.io = call.exchange.io;
+  ask.exchange = call.exchange.id;
+  ask.request_id = call.request_id;
+  ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
+  ask.answer.created_s = unix_s;
+
+  Status status;
+  if (const auto* request = std::get_if<http::ChatRequest>(&call.body)) {
+    status = chat(*request, random, ask);
+  } else if (const auto* request = std::get_if<http::CompletionRequest>(&call.body)) {
+    status = completion(*request, random, ask);
+  } else if (const auto* request = std::get_if<http::TokenizeRequest>(&call.body)) {
+    ask.api = Api::tokenize;
+    if (request->prompt) {
+      ask.source.texts.push_back(*request->prompt);
+    } else {
+      ask.source.messages = request->messages_json;
+      ask.source.tools = request->tools_json;
+      ask.source.template_kwargs = request->chat_template_kwargs_json;
+      ask.source.add_generation_prompt = request->add_generation_prompt;
+    }
+    ask.answer.return_token_ids = request->return_token_strs;
+  } else if (const auto* request = std::get_if<http::DetokenizeRequest>(&call.body)) {
+    ask.api = Api::detokenize;
+    ask.source.ids.push_back(request->tokens);
+  } else {
+    const auto& page = std::get<http::InfoRequest>(call.body);
+    ask.api = page.kind == http::InfoRequest::Kind::metrics ? Api::metrics : Api::config_info;
+  }
+  if (!status.ok()) return status;
+  return ask;
+}
+
+}  // namespace troupe

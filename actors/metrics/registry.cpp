@@ -1,0 +1,106 @@
+#include "actors/metrics/registry.h"
+
+namespace troupe::metrics {
+namespace {
+
+constexpr double kTtft[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1};
+constexpr double kTpot[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1};
+constexpr double kLatency[] = {.3, .5, .8, 1,  1.5, 2,  2.5, 5,   10,  15,  20,
+                               30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+constexpr double kTokens[] = {1,   2,   5,    10,   20,   50,    100,   200,
+                              500, 1000, 2000, 5000, 10000, 20000, 33792};
+constexpr double kStep[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5};
+
+}  // namespace
+
+Registry::Registry(Constants constants)
+    : constants_(std::move(constants)),
+      ttft_(kTtft), tpot_(kTpot), e2e_(kLatency), inference_(kLatency), queue_(kLatency),
+      prefill_(kLatency), decode_(kLatency),
+      request_prompt_(kTokens), request_generation_(kTokens), request_max_tokens_(kTokens),
+      step_(kStep) {}
+
+void Registry::add(const StepStats& step) {
+  last_ = step;
+  prompt_tokens_ += static_cast<std::uint64_t>(step.prompt_tokens);
+  generated_tokens_ += static_cast<std::uint64_t>(step.generated_tokens);
+  preempted_ += static_cast<std::uint64_t>(step.preempted);
+  if (step.step_s > 0) {
+    ++steps_;
+    step_.observe(step.step_s);
+  }
+}
+
+void Registry::add(const RequestStats& request) {
+  ++requests_;
+  if (!request.ok) return;
+  ++successes_;
+  last_ttft_s_ = request.ttft_s;
+  last_e2e_s_ = request.e2e_s;
+  ttft_.observe(request.ttft_s);
+  e2e_.observe(request.e2e_s);
+  queue_.observe(request.queue_s);
+  prefill_.observe(request.prefill_s);
+  decode_.observe(request.decode_s);
+  inference_.observe(request.prefill_s + request.decode_s);
+  if (request.output_tokens > 1) tpot_.observe(request.decode_s / (request.output_tokens - 1));
+  request_prompt_.observe(request.prompt_tokens);
+  request_generation_.observe(request.output_tokens);
+  request_max_tokens_.observe(request.max_tokens);
+}
+
+void Registry::add(const HttpStats& answer) { ++http_[{answer.path, answer.status}]; }
+
+std::string Registry::text() const {
+  Exposition out;
+  const double total = last_.kv_total;
+  const double used = total > 0 ? (total - last_.kv_free) / total : 0;
+
+  out.counter("fastdeploy:requests_number_total", "Requests received", static_cast<double>(requests_));
+  out.counter("fastdeploy:request_success_total", "Requests finished without an error", static_cast<double>(successes_));
+  out.gauge("fastdeploy:num_requests_running", "Sequences that hold a slot", last_.running);
+  out.gauge("fastdeploy:num_requests_waiting", "Sequences that wait for a slot", last_.waiting);
+  out.histogram("fastdeploy:time_to_first_token_seconds", "Arrival to first token", ttft_);
+  out.histogram("fastdeploy:time_per_output_token_seconds", "Mean gap between a request's tokens", tpot_);
+  out.histogram("fastdeploy:e2e_request_latency_seconds", "Arrival to last token", e2e_);
+  out.histogram("fastdeploy:request_inference_time_seconds", "First step to last token", inference_);
+  out.histogram("fastdeploy:request_queue_time_seconds", "Arrival to first step", queue_);
+  out.histogram("fastdeploy:request_prefill_time_seconds", "First step to first token", prefill_);
+  out.histogram("fastdeploy:request_decode_time_seconds", "First token to last", decode_);
+  out.counter("fastdeploy:prompt_tokens_total", "Prompt tokens run through the model", static_cast<double>(prompt_tokens_));
+  out.counter("fastdeploy:generation_tokens_total", "Tokens generated", static_cast<double>(generated_tokens_));
+  out.histogram("fastdeploy:request_prompt_tokens", "Prompt tokens of a request", request_prompt_);
+  out.histogram("fastdeploy:request_generation_tokens", "Tokens generated for a request", request_generation_);
+  out.histogram("fastdeploy:request_params_max_tokens", "max_tokens of a request", request_max_tokens_);
+  out.gauge("fastdeploy:gpu_cache_usage_perc", "Share of KV blocks in use; 1 is full", used);
+  const std::string labels = "model=\"" + escape_label(constants_.model) + "\",block_size=\"" +
+                             std::to_string(constants_.block_size) + "\",cache_dtype=\"" +
+                             escape_label(constants_.cache_dtype) + "\",gpu_memory_utilization=\"" +
+                             std::to_string(constants_.gpu_memory_utilization) + "\",total_block_num=\"" +
+                             std::to_string(last_.kv_total) + "\"";
+  out.gauge("fastdeploy:cache_config_info", "Cache configuration, as labels", 1, labels);
+  out.gauge("fastdeploy:available_gpu_block_num", "KV blocks free or evictable", last_.kv_free);
+  out.gauge("fastdeploy:free_gpu_block_num", "KV blocks free", last_.kv_free);
+  out.gauge("fastdeploy:max_gpu_block_num", "KV blocks in all", total);
+  out.gauge("fastdeploy:max_cpu_block_num", "KV blocks in host memory", 0);
+  out.gauge("fastdeploy:available_gpu_resource", "Share of KV blocks free", 1 - used);
+  out.gauge("fastdeploy:batch_size", "Sequences in the last step", last_.running);
+  out.gauge("fastdeploy:max_batch_size", "Sequences a step can hold", constants_.max_num_seqs);
+  out.gauge("fastdeploy:available_batch_size", "Slots free", constants_.max_num_seqs - last_.running);
+  out.gauge("fastdeploy:first_token_latency", "Arrival to first token of the last request, seconds", last_ttft_s_);
+  out.gauge("fastdeploy:infer_latency", "Arrival to last token of the last request, seconds", last_e2e_s_);
+
+  out.counter("troupe:steps_total", "Steps run", static_cast<double>(steps_));
+  out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks", static_cast<double>(preempted_));
+  out.histogram("troupe:step_seconds", "Device time of a step", step_);
+  out.gauge("troupe:kv_blocks_leased", "KV blocks leased to sequences", last_.kv_leased);
+  out.heading("troupe:http_answers_total", "HTTP answers by route and status", "counter");
+  for (const auto& [key, count] : http_) {
+    out.sample("troupe:http_answers_total",
+               "path=\"" + escape_label(key.first) + "\",status=\"" + std::to_string(key.second) + "\"",
+               static_cast<double>(count));
+  }
+  return out.take();
+}
+
+}  // namespace troupe::metrics

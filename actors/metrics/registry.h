@@ -1,0 +1,49 @@
+#pragma once
+// Everything that /metrics shows. The fastdeploy:* names, types and buckets are those of FastDeploy's
+// metrics page, so that existing dashboards work; troupe:* are our own.
+#include <map>
+#include <string>
+#include <utility>
+
+#include "actors/messages.h"
+#include "actors/metrics/exposition.h"
+
+namespace troupe::metrics {
+
+/// What never changes after start; shown as labels of fastdeploy:cache_config_info.
+struct Constants {
+  std::string model;
+  std::int32_t max_num_seqs = 0;
+  std::int32_t block_size = 64;
+  std::string cache_dtype;
+  double gpu_memory_utilization = 0;
+};
+
+class Registry {
+ public:
+  explicit Registry(Constants constants);
+
+  void add(const StepStats& step);
+  void add(const RequestStats& request);
+  void add(const HttpStats& answer);
+
+  std::string text() const;
+
+ private:
+  Constants constants_;
+  StepStats last_;
+  std::uint64_t steps_ = 0;
+  std::uint64_t prompt_tokens_ = 0;
+  std::uint64_t generated_tokens_ = 0;
+  std::uint64_t preempted_ = 0;
+  std::uint64_t requests_ = 0;
+  std::uint64_t successes_ = 0;
+  double last_ttft_s_ = 0;
+  double last_e2e_s_ = 0;
+  std::map<std::pair<std::string, std::int32_t>, std::uint64_t> http_;
+  Histogram ttft_, tpot_, e2e_, inference_, queue_, prefill_, decode_;
+  Histogram request_prompt_, request_generation_, request_max_tokens_;
+  Histogram step_;
+};
+
+}  // namespace troupe::metrics

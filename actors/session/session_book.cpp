@@ -1,0 +1,83 @@
+#include "actors/session/session_book.h"
+
+#include <random>
+
+namespace troupe {
+
+KeySource::KeySource() {
+  std::random_device random;
+  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+  next_ = {word(), word()};
+}
+
+void SessionBook::open(Ask ask) {
+  const std::uint64_t exchange = ask.exchange;
+  sessions_[exchange].session = std::make_unique<Session>(context_, std::move(ask));
+}
+
+Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return {};
+  Open& open = it->second;
+  Submit submit = open.session->encoded(std::move(encoded), keys_, now_ns, effects);
+  for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
+    open.keys.push_back(submit.sequences[i].key);
+    places_[submit.sequences[i].key] = {exchange, i};
+  }
+  settle(exchange);
+  return submit;
+}
+
+void SessionBook::take(const StepTokens& step, std::int64_t now_ns, Effects& effects) {
+  ++takes_;
+  touched_.clear();
+  for (const SequenceTokens& tokens : step.sequences) {
+    const auto place = places_.find(tokens.key);
+    if (place == places_.end()) continue;  // withdrawn while the step ran
+    Open& open = sessions_.at(place->second.exchange);
+    open.session->take(place->second.choice, tokens, step, now_ns, effects);
+    if (open.touched == takes_) continue;
+    open.touched = takes_;
+    touched_.push_back(place->second.exchange);
+  }
+  for (const std::uint64_t exchange : touched_) {
+    sessions_.at(exchange).session->flush(now_ns, effects);
+    settle(exchange);
+  }
+}
+
+void SessionBook::fail(std::uint64_t exchange, const Status& status, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return;
+  it->second.session->fail(status, now_ns, effects);
+  settle(exchange);
+}
+
+void SessionBook::fail_all(const Status& status, std::int64_t now_ns, Effects& effects) {
+  std::vector<std::uint64_t> open;
+  for (const auto& [exchange, session] : sessions_) open.push_back(exchange);
+  for (const std::uint64_t exchange : open) fail(exchange, status, now_ns, effects);
+}
+
+void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return;
+  it->second.session->withdraw(now_ns, effects);
+  settle(exchange);
+}
+
+const Session* SessionBook::find(std::uint64_t exchange) const {
+  const auto it = sessions_.find(exchange);
+  return it == sessions_.end() ? nullptr : it->second.session.get();
+}
+
+/// Forgets the session if it has closed.
+void SessionBook::settle(std::uint64_t exchange) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end() || !it->second.session->closed()) return;
+  for (const RequestKey& key : it->second.keys) places_.erase(key);
+  sessions_.erase(it);
+  closed_.push_back(exchange);
+}
+
+}  // namespace troupe

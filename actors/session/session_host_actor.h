@@ -1,0 +1,38 @@
+#pragma once
+#include <functional>
+#include <map>
+#include <vector>
+
+#include "actors/protocol.h"
+#include "actors/session/session_book.h"
+#include "base/log.h"
+
+namespace troupe {
+
+/// Hands finished outputs to the I/O thread of the same index; thread-safe, never blocks.
+using Deliver = std::function<void(std::uint32_t io, std::vector<http::Output>&&)>;
+
+/// What a SESSION HOST is given at spawn.
+struct SessionHostParts {
+  std::uint32_t io = 0;
+  std::shared_ptr<const SessionContext> context;
+  std::vector<tokenizer_actor> tokenizers;
+  scheduler_actor scheduler;
+  metrics_actor metrics;
+  Deliver deliver;
+  Log log;
+};
+
+struct SessionHostState {
+  static inline const char* name = "session";
+  SessionHostParts parts;
+  std::unique_ptr<SessionBook> book;
+  std::map<std::uint64_t, caf::typed_response_promise<Closed>> credits;  ///< by exchange
+  std::size_t next_tokenizer = 0;
+};
+
+/// SESSION HOST. Its death ends the requests of its I/O thread only; they get an error from the server.
+session_host_actor::behavior_type session_host_behavior(session_host_actor::stateful_pointer<SessionHostState> self,
+                                                        SessionHostParts parts);
+
+}  // namespace troupe

@@ -1,0 +1,31 @@
+#pragma once
+// What a TOKENIZER does, without the actor: a request's text to ids, and back.
+#include <memory>
+
+#include "actors/messages.h"
+#include "model/chat_template.h"
+#include "model/tokenizer.h"
+
+namespace troupe {
+
+/// Immutable after construction; any number of threads may use one.
+class Encoder {
+ public:
+  /// `chat_template` may be null: chat requests are then refused with a sentence that says so.
+  Encoder(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat_template)
+      : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)) {}
+
+  /// Never throws: every failure is Encoded::status and concerns this request alone.
+  Encoded encode(const Encode& job) const;
+
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+
+ private:
+  Result<std::vector<TokenId>> chat(const Source& source) const;
+  Status check_ids(const std::vector<std::vector<TokenId>>& prompts) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const ChatTemplate> template_;
+};
+
+}  // namespace troupe

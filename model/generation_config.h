@@ -1,0 +1,28 @@
+#pragma once
+// What generation_config.json says of a checkpoint: where its answers end, and how it likes to be sampled.
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace troupe::model {
+
+/// Absent keys stay unset; the request's own values go before these.
+struct GenerationConfig {
+  std::vector<TokenId> eos_ids;  ///< eos_token_id, an int or a list
+  std::optional<double> temperature;
+  std::optional<double> top_p;
+  std::optional<double> min_p;
+  std::optional<int> top_k;
+  std::optional<double> repetition_penalty;
+  std::optional<double> presence_penalty;
+  std::optional<double> frequency_penalty;
+};
+
+/// Reads `directory`/generation_config.json; an absent file is an empty config. Errors name the file, the
+/// key, the value and what is allowed.
+Result<GenerationConfig> read_generation_config(const std::filesystem::path& directory);
+
+}  // namespace troupe::model
