@@ -1,0 +1,19 @@
+#pragma once
+// Label values of HTTP counters: a client must not be able to invent new ones.
+#include <array>
+#include <string_view>
+
+namespace troupe::metrics {
+
+/// The path when it is one of ours, else "other".
+constexpr std::string_view route_label(std::string_view path) {
+  constexpr std::array<std::string_view, 12> kRoutes = {
+      "/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize",   "/detokenize", "/health",
+      "/health/live",         "/health/ready",   "/ping",      "/metrics",    "/config-info", "/"};
+  for (const std::string_view route : kRoutes) {
+    if (path == route) return route;
+  }
+  return path.starts_with("/v1/models/") ? "/v1/models" : "other";
+}
+
+}  // namespace troupe::metrics
