@@ -1,5 +1,7 @@
 #pragma once
 // A checkpoint's tensor into the device's matrix order.
+#include <cstddef>
+
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 #include "kernels/matrix.h"
@@ -18,9 +20,11 @@ enum class Place {
 /// when it was allocated.
 struct Pack {
   Matrix into{};
-  const void* source = nullptr;  ///< host memory, dense; aligned to its element size
+  const void* source = nullptr;  ///< host memory; aligned to its element size
   DType source_dtype = DType::bf16;
   bool transposed = false;  ///< false: source[out][in]; true: source[in][out]
+  std::ptrdiff_t source_stride = 0;  ///< elements from one source line to the next; 0: dense. Longer when
+                                     ///< the source is some columns of a joined q|k|v or gate|up
   Place place = Place::rows;
   int first = 0;    ///< for Place::rows
   int outputs = 0;  ///< rows of the source; its inputs are into.inputs
