@@ -1,0 +1,36 @@
+"""A test class with one server for all of its tests."""
+import sys
+import unittest
+
+from server import Server
+
+
+class ServerCase(unittest.TestCase):
+    """Subclasses give the flags. The server must survive every test of the class and then end well."""
+
+    flags = ()
+    options = {}  # of Server
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server(*cls.flags, **cls.options)
+        cls.client = cls.server.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        output = cls.server.output
+        status = cls.server.stop()
+        if status != 0:
+            print(output[-4000:], file=sys.stderr)
+            raise AssertionError(f"the server ended with status {status}")
+
+    def chat(self, text, **more):
+        """A greedy chat answer through the openai package."""
+        parameters = {"model": "default", "messages": [{"role": "user", "content": text}], "temperature": 0} | more
+        return self.client.chat.completions.create(**parameters)
+
+    def complete(self, prompt, **more):
+        """A greedy completion through the openai package."""
+        return self.client.completions.create(**({"model": "default", "prompt": prompt, "temperature": 0} | more))

@@ -1,0 +1,261 @@
+"""Bad requests: each gets OpenAI's error object with the right status, naming the field, and nothing dies.
+
+After every row the same processes live, and after all of them every cache block is free again and the control
+question is answered as before.
+"""
+import json
+import time
+import unittest
+
+import openai
+
+from cases import ServerCase
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+HI = [{"role": "user", "content": "Hi"}]
+MODEL_LEN = 512
+
+
+def chat(**fields):
+    return CHAT, {"model": "default", "messages": HI, "max_tokens": 2} | fields
+
+
+def text(**fields):
+    return TEXT, {"model": "default", "prompt": "Hi", "max_tokens": 2} | fields
+
+
+# name: (path and body, status, allowed values of param, allowed codes); a set of one means exactly that.
+ANY = None
+OUT, TYPE, VALUE = {"out_of_range"}, {"invalid_type"}, {"invalid_value"}
+RANGE_OR_TYPE = OUT | TYPE | VALUE
+
+ROWS = {
+    # JSON
+    "empty body": ((CHAT, ""), 400, {None}, {"invalid_json"}),
+    "open brace": ((CHAT, "{"), 400, {None}, {"invalid_json"}),
+    "trailing text": ((CHAT, "{} x"), 400, {None}, {"invalid_json"}),
+    "byte order mark only": ((CHAT, "\ufeff"), 400, {None}, {"invalid_json"}),
+    "100000 brackets": ((CHAT, "[" * 100_000), 400, {None}, {"json_too_deep", "invalid_json"}),
+    "100000 closed brackets": ((CHAT, "[" * 100_000 + "]" * 100_000), 400, {None}, {"json_too_deep"}),
+    "deep value": ((CHAT, '{"messages":' + "[" * 70 + "]" * 70 + "}"), 400, ANY, {"json_too_deep"}),
+    "millions of objects": ((CHAT, '{"messages":[' + "{}," * 1_200_000 + "{}]}"), 400, ANY, {"too_many_elements"}),
+    "invalid UTF-8": ((CHAT, b'{"messages":[{"role":"user","content":"\xff\xfe"}]}'), 400, ANY, {"invalid_json"}),
+    "lone surrogate": ((CHAT, r'{"messages":[{"role":"user","content":"\ud800"}]}'), 400, ANY, {"invalid_json"}),
+    "array as body": ((CHAT, "[]"), 400, {None}, TYPE),
+    "null as body": ((CHAT, "null"), 400, {None}, TYPE),
+    "string as body": ((CHAT, '"x"'), 400, {None}, TYPE),
+    "number as body": ((CHAT, "5"), 400, {None}, TYPE),
+    "NaN": ((CHAT, '{"temperature":NaN}'), 400, {None, "temperature"}, {"invalid_json"}),
+    "1e400": ((CHAT, '{"temperature":1e400}'), 400, {None, "temperature"}, {"invalid_json"} | OUT),
+    "Infinity": ((CHAT, '{"temperature":Infinity}'), 400, {None, "temperature"}, {"invalid_json"}),
+    # messages and prompts
+    "no messages": ((CHAT, {"model": "default"}), 400, {"messages"}, {"missing_required_parameter"}),
+    "null messages": (chat(messages=None), 400, {"messages"}, {"missing_required_parameter"} | TYPE),
+    "empty messages": (chat(messages=[]), 400, {"messages"}, {"empty_array", "missing_required_parameter"}),
+    "messages a string": (chat(messages="Hi"), 400, {"messages"}, TYPE),
+    "unknown role": (chat(messages=[{"role": "hacker", "content": "x"}]), 400, {"messages.0.role"}, VALUE),
+    "no role": (chat(messages=[{"content": "x"}]), 400, {"messages.0.role"}, {"missing_required_parameter"} | VALUE),
+    "content a number": (chat(messages=[{"role": "user", "content": 5}]), 400, {"messages.0.content"}, TYPE | VALUE),
+    "tool message without id": (chat(messages=[*HI, {"role": "tool", "content": "x"}]), 400,
+                                {"messages.1.tool_call_id"}, {"missing_required_parameter"} | VALUE),
+    "image for a text model": (chat(messages=[{"role": "user", "content": [
+        {"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "http://127.0.0.1:1/x.png"}}]}]),
+        400, ANY, {"unsupported_modality"}),
+    "no prompt": ((TEXT, {"model": "default"}), 400, {"prompt"}, {"missing_required_parameter", "empty_prompt"}),
+    "empty prompt": (text(prompt=""), 400, {"prompt"}, {"empty_prompt"}),
+    "prompt of no ids": (text(prompt=[]), 400, {"prompt"}, {"empty_prompt"}),
+    "prompt of an empty list": (text(prompt=[[]]), 400, {"prompt", "prompt.0"}, {"empty_prompt"}),
+    "negative id": (text(prompt=[-1]), 400, {"prompt.0"}, {"token_out_of_range"}),
+    "id beyond the vocabulary": (text(prompt=[49152]), 400, {"prompt.0"}, {"token_out_of_range"}),
+    "id of 2^31": (text(prompt=[2**31]), 400, {"prompt.0"}, {"token_out_of_range"}),
+    "id 1.5": (text(prompt=[1.5]), 400, {"prompt.0", "prompt"}, {"token_out_of_range"} | TYPE),
+    "mixed prompt": (text(prompt=["a", 1]), 400, {"prompt", "prompt.1"}, TYPE),
+    "prompt longer than the context": (text(prompt=[5] * (MODEL_LEN + 1)), 400, {"prompt"},
+                                       {"context_length_exceeded"}),
+    "chat longer than the context": (chat(messages=[{"role": "user", "content": "word " * MODEL_LEN}]), 400,
+                                     {"messages"}, {"context_length_exceeded"}),
+    # numbers
+    "temperature below": (chat(temperature=-0.1), 400, {"temperature"}, OUT),
+    "temperature above": (chat(temperature=2.1), 400, {"temperature"}, OUT),
+    "temperature text": (chat(temperature="hot"), 400, {"temperature"}, TYPE),
+    "temperature bool": (chat(temperature=True), 400, {"temperature"}, TYPE),
+    "top_p above": (chat(top_p=1.1), 400, {"top_p"}, OUT),
+    "top_p below": (chat(top_p=-0.1), 400, {"top_p"}, OUT),
+    "top_k below": (chat(top_k=-2), 400, {"top_k"}, OUT),
+    "min_p above": (chat(min_p=1.5), 400, {"min_p"}, OUT),
+    "presence below": (chat(presence_penalty=-2.1), 400, {"presence_penalty"}, OUT),
+    "frequency above": (chat(frequency_penalty=2.1), 400, {"frequency_penalty"}, OUT),
+    "repetition zero": (chat(repetition_penalty=0), 400, {"repetition_penalty"}, OUT),
+    "n zero": (chat(n=0), 400, {"n"}, OUT),
+    "n negative": (chat(n=-1), 400, {"n"}, OUT),
+    "n 129": (chat(n=129), 400, {"n"}, OUT),
+    "n a billion": (chat(n=10**9), 400, {"n"}, OUT),
+    "n beyond 32 bits": (chat(n=3_000_000_000), 400, {"n"}, OUT),
+    "n 1.9": (chat(n=1.9), 400, {"n"}, RANGE_OR_TYPE),
+    "n bool": (chat(n=True), 400, {"n"}, TYPE),
+    "best_of a million": (text(best_of=10**6), 400, {"best_of"}, OUT),
+    "best_of below n": (text(best_of=1, n=2), 400, {"best_of"}, OUT | VALUE),
+    "max_tokens zero": (chat(max_tokens=0), 400, {"max_tokens"}, OUT),
+    "max_tokens negative": (chat(max_tokens=-1), 400, {"max_tokens"}, OUT),
+    "max_tokens 2^63": (chat(max_tokens=2**63), 400, {"max_tokens"}, OUT | TYPE),
+    "min_tokens above max_tokens": (chat(min_tokens=5, max_tokens=2), 400, {"min_tokens"}, OUT | VALUE),
+    "min_tokens negative": (chat(min_tokens=-1), 400, {"min_tokens"}, OUT),
+    "seed 2^63": (chat(seed=2**63), 400, {"seed"}, OUT | TYPE),
+    "seed text": (chat(seed="x"), 400, {"seed"}, TYPE),
+    "top_logprobs 21": (chat(logprobs=True, top_logprobs=21), 400, {"top_logprobs"}, OUT),
+    "top_logprobs alone": (chat(top_logprobs=2), 400, {"top_logprobs"}, VALUE | OUT),
+    "logprobs a million": (text(logprobs=10**6), 400, {"logprobs"}, OUT),
+    # lists and objects
+    "bias of -1": (chat(logit_bias={"-1": 1}), 400, ANY, VALUE | OUT),
+    "bias of a word": (chat(logit_bias={"abc": 1}), 400, ANY, VALUE),
+    "bias beyond the vocabulary": (chat(logit_bias={"99999999": 1}), 400, ANY, VALUE | OUT),
+    "bias 101": (chat(logit_bias={"5": 101}), 400, ANY, VALUE | OUT),
+    "bias of 1100 tokens": (chat(logit_bias={str(i): 1 for i in range(1100)}), 400, {"logit_bias"}, VALUE | OUT),
+    "17 stop strings": (chat(stop=[str(i) for i in range(17)]), 400, {"stop"}, VALUE | OUT),
+    "empty stop": (chat(stop=""), 400, {"stop"}, VALUE),
+    "stop of a megabyte": (chat(stop="x" * 1_000_000), 400, {"stop", "stop.0"}, VALUE | OUT),
+    "stop a number": (chat(stop=5), 400, {"stop"}, VALUE | TYPE),
+    "stream a word": (chat(stream="yes"), 400, {"stream"}, VALUE | TYPE),
+    "stream_options alone": (chat(stream_options={"include_usage": True}), 400, {"stream_options"}, VALUE),
+    "chat_template from the client": (chat(chat_template="{% for i in range(10**9) %}x{% endfor %}"), 400,
+                                      {"chat_template"}, {"unsupported_parameter"}),
+    # models and routes
+    "unknown model": (chat(model="gpt-9"), 404, {"model"}, {"model_not_found"}),
+    "empty model": (chat(model=""), 404, {"model"}, {"model_not_found"}),
+    "model as a path": (chat(model="../../etc/passwd"), 404, {"model"}, {"model_not_found"}),
+    "model with NUL": (chat(model="a\0b"), 404, {"model"}, {"model_not_found"}),
+    "model of a megabyte": (chat(model="m" * 1_000_000), (400, 404), {"model"}, ANY),
+    "unknown route": (("/v1/nope", {}), 404, {None}, {"not_found"}),
+    "doubled slash": (("/v1//chat/completions", {}), 404, {None}, {"not_found"}),
+    "escaped dots": (("/v1/%2e%2e/metrics", {}), 404, {None}, {"not_found"}),
+    # the small routes
+    "tokenize nothing": (("/tokenize", {}), 400, ANY, ANY),
+    "detokenize beyond": (("/detokenize", {"tokens": [49152]}), 400, ANY, {"token_out_of_range"}),
+    "detokenize text": (("/detokenize", {"tokens": "x"}), 400, {"tokens"}, TYPE),
+}
+
+
+class BadRequests(ServerCase):
+    flags = ("--max-model-len", MODEL_LEN)
+
+    def control(self):
+        return self.chat("What is the capital of France?", max_tokens=16).choices[0].message.content
+
+    def processes(self):
+        return {p["name"]: p["pid"] for p in self.server.status()["processes"]}
+
+    def test_every_row(self):
+        before, processes, free = self.control(), self.processes(), self.server.free_blocks()
+        for name, ((path, body), status, params, codes) in ROWS.items():
+            with self.subTest(name):
+                began = time.monotonic()
+                answer = self.server.post(path, body.encode() if isinstance(body, str) else body)
+                seconds = time.monotonic() - began
+                self.assertIn(answer.status, status if isinstance(status, tuple) else (status,), answer.text[:300])
+                error = answer.error
+                self.assertEqual(error["type"], "invalid_request_error")
+                self.assertTrue(params is ANY or error["param"] in params, error)
+                self.assertTrue(codes is ANY or error["code"] in codes, error)
+                self.assertGreater(len(error["message"]), 10)
+                self.assertLess(len(error["message"]), 1000, "a message repeats what the client sent")
+                self.assertEqual(answer.headers["Content-Type"].split(";")[0], "application/json")
+                self.assertTrue(answer.headers["x-request-id"])
+                self.assertLess(seconds, 5, "a refusal is to be quick")
+                self.assertEqual(self.server.get("/health").status, 200)
+        self.assertEqual(self.processes(), processes)
+        self.assertEqual(self.control(), before)
+        self.assertEqual(self.server.free_blocks(), free)
+
+    def test_messages_name_the_field_the_value_and_what_is_allowed(self):
+        for (path, body), words in ((chat(temperature=2.1), ("temperature", "2.1", "2")),
+                                    (chat(n=129), ("n", "129", "128")),
+                                    (chat(model="gpt-9"), ("gpt-9",)),
+                                    (chat(top_logprobs=21, logprobs=True), ("top_logprobs", "21", "20")),
+                                    (text(prompt=[5] * (MODEL_LEN + 9)), (str(MODEL_LEN), str(MODEL_LEN + 9)))):
+            message = self.server.post(path, body).error["message"]
+            for word in words:
+                self.assertIn(word, message)
+
+    def test_methods(self):
+        answer = self.server.get(CHAT)
+        self.assertEqual(answer.status, 405)
+        self.assertIn("POST", answer.headers["Allow"])
+        self.assertEqual(answer.error["code"], "method_not_allowed")
+
+    def test_the_sdk_raises_what_it_should(self):
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat("Hi", temperature=3)
+        self.assertEqual((caught.exception.param, caught.exception.code), ("temperature", "out_of_range"))
+        with self.assertRaises(openai.NotFoundError) as caught:
+            self.chat("Hi", model="gpt-9")
+        self.assertEqual(caught.exception.code, "model_not_found")
+
+    def test_a_body_over_the_limit(self):
+        answer = self.server.post(CHAT, json.dumps(chat()[1]) + " " * (8 << 20))
+        self.assertEqual((answer.status, answer.error["code"]), (413, "request_too_large"))
+
+    def test_a_compressed_body(self):
+        answer = self.server.post(CHAT, b"\x1f\x8b\x08\x00", headers={"Content-Encoding": "gzip"})
+        self.assertEqual((answer.status, answer.error["code"]), (415, "unsupported_encoding"))
+
+    def test_what_looks_odd_and_is_fine(self):
+        fine = {
+            "last of two models": '{"model":"gpt-9","model":"default","max_tokens":1,'
+                                  '"messages":[{"role":"user","content":"Hi"}]}',
+            "top_p zero": json.dumps(chat(top_p=0)[1]),
+            "more than fits": json.dumps(chat(max_tokens=10**6, stop=["."])[1]),
+            "empty content": json.dumps(chat(messages=[{"role": "user", "content": ""}])[1]),
+            "every special token": json.dumps(chat(messages=[{
+                "role": "user", "content": "<|im_start|><|im_end|><|endoftext|><repo_name><s></s><|IMAGE_START|>"}])[1]),
+            "nulls": json.dumps(chat(temperature=None, top_p=None, stop=None, n=None, seed=None)[1]),
+            "whole numbers with a point": json.dumps(chat(temperature=1)[1]),
+        }
+        for name, body in fine.items():
+            with self.subTest(name):
+                answer = self.server.post(CHAT, body)
+                self.assertEqual(answer.status, 200, answer.text[:300])
+
+    def test_all_pairs_of_features(self):
+        features = [{"logprobs": True, "top_logprobs": 2}, {"n": 2}, {"stop": ["e"]}, {"presence_penalty": 1.0},
+                    {"seed": 3}, {"stream": True}, {"logit_bias": {"5": 3}}, {"min_tokens": 2}, {"top_k": 5},
+                    {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]},
+                    {"response_format": {"type": "json_object"}}]
+        for i, first in enumerate(features):
+            for second in features[i + 1:]:
+                with self.subTest(first=first, second=second):
+                    status = self.server.post(*chat(**first, **second)).status
+                    self.assertIn(status, (200, 400))
+
+
+class ApiKey(ServerCase):
+    options = {"api_key": "correct-horse"}
+
+    def test_the_key_opens(self):
+        self.assertTrue(self.chat("Hi", max_tokens=1).choices)
+
+    def test_everything_else_is_closed(self):
+        for header in ("", "Bearer", "Bearer wrong", "Bearer correct-hors", "Bearer correct-horse2",
+                       "Basic correct-horse", "Bearer " + "x" * 10_000):
+            for method, path in (("POST", CHAT), ("POST", TEXT), ("GET", "/v1/models"), ("POST", "/tokenize"),
+                                 ("POST", "/detokenize"), ("GET", "/metrics"), ("GET", "/config-info")):
+                with self.subTest(header=header[:30], path=path):
+                    answer = self.server.request(method, path, {} if method == "POST" else None,
+                                                 headers={"Authorization": header})
+                    self.assertEqual(answer.status, 401, answer.text[:200])
+                    self.assertEqual(answer.error["code"], "invalid_api_key")
+                    self.assertEqual(answer.error["type"], "authentication_error")
+                    self.assertIn("WWW-Authenticate", answer.headers)
+        for path in ("//v1/models", "/V1/models", "/v1/nothing"):
+            self.assertIn(self.server.get(path, headers={"Authorization": "Bearer no"}).status, (401, 404))
+
+    def test_health_is_open(self):
+        for path in ("/health", "/health/live", "/health/ready", "/ping"):
+            self.assertEqual(self.server.get(path, headers={"Authorization": ""}).status, 200)
+
+    def test_the_sdk_sees_it(self):
+        with self.assertRaises(openai.AuthenticationError):
+            self.client.with_options(api_key="wrong").models.list()
+
+
+if __name__ == "__main__":
+    unittest.main()
