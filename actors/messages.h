@@ -209,6 +209,11 @@ struct LinkDown {
   std::string why;
 };
 
+/// The link cannot be used any more: what came up it makes no sense.
+struct LinkBroken {
+  std::string why;
+};
+
 // ------------------------------------------------------------------------- observation
 
 /// Counters of one step, from SCHEDULER to METRICS.

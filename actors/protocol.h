@@ -77,6 +77,7 @@ TROUPE_INSPECT(StepDone, x.record)
 TROUPE_INSPECT(CacheReport, x.record)
 TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
 TROUPE_INSPECT(LinkDown, x.why)
+TROUPE_INSPECT(LinkBroken, x.why)
 TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.kv_total,
                x.kv_free, x.kv_leased, x.step_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s,
@@ -104,18 +105,6 @@ using tokenizer_actor = caf::typed_actor<
     // Answers with ids or with the request's fault; from SESSION HOST.
     caf::replies_to<Encode>::with<Encoded>>;
 
-/// WORKER LINK ×R: the engine's end of one rank's rings.
-using worker_link_actor = caf::typed_actor<
-    // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
-    caf::reacts_to<SendPlan>,
-    // Puts a command on the cache ring; from CACHE MANAGER.
-    caf::reacts_to<SendCacheCommand>,
-    // A record that came up a ring, or the link's state; from its own receiving thread.
-    caf::reacts_to<StepDone>,
-    caf::reacts_to<CacheReport>,
-    caf::reacts_to<LinkUp>,
-    caf::reacts_to<LinkDown>>;
-
 /// CACHE MANAGER: owns every KV block.
 using cache_actor = caf::typed_actor<
     // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
@@ -142,6 +131,15 @@ using scheduler_actor = caf::typed_actor<
     // Answers with its queue; from the ROOT.
     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
 
+/// A TOKENIZER was replaced after a failure.
+struct TokenizerUp {
+  std::uint32_t index = 0;
+  tokenizer_actor tokenizer;
+};
+template <class I> typename I::result_type inspect(I& f, TokenizerUp& x) {
+  return f(caf::meta::type_name("TokenizerUp"), x.index, x.tokenizer);
+}
+
 /// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
 using session_host_actor = caf::typed_actor<
     // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
@@ -149,7 +147,9 @@ using session_host_actor = caf::typed_actor<
     // The client went away; from GATEWAY.
     caf::reacts_to<Withdraw>,
     // One step's tokens of its sequences; from SCHEDULER.
-    caf::reacts_to<StepTokens>>;
+    caf::reacts_to<StepTokens>,
+    // Uses this TOKENIZER from now on; from the ROOT.
+    caf::reacts_to<TokenizerUp>>;
 
 /// GATEWAY: admission. Implements http::Backend on its HTTP side (actors/gateway/http_side.h).
 using gateway_actor = caf::typed_actor<
@@ -164,6 +164,32 @@ using gateway_actor = caf::typed_actor<
     caf::replies_to<Drain>::with<caf::unit_t>,
     // Answers with open requests and state; from the ROOT.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;
+
+/// Who hears of what comes up a link.
+struct Attach {
+  cache_actor cache;
+  scheduler_actor scheduler;
+  gateway_actor gateway;
+};
+template <class I> typename I::result_type inspect(I& f, Attach& x) {
+  return f(caf::meta::type_name("Attach"), x.cache, x.scheduler, x.gateway);
+}
+
+/// WORKER LINK ×R: the engine's end of one rank's rings.
+using worker_link_actor = caf::typed_actor<
+    // Names who hears of the link's records; from the ROOT, once, before anything else.
+    caf::reacts_to<Attach>,
+    // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
+    caf::reacts_to<SendPlan>,
+    // Puts a command on the cache ring; from CACHE MANAGER.
+    caf::reacts_to<SendCacheCommand>,
+    // A record that came up a ring, or the link's state; from its own receiving thread.
+    caf::reacts_to<StepDone>,
+    caf::reacts_to<CacheReport>,
+    caf::reacts_to<LinkUp>,
+    caf::reacts_to<LinkDown>,
+    // Ends the actor, and with it the engine; from its own receiving thread.
+    caf::reacts_to<LinkBroken>>;
 
 /// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
 using root_actor = caf::typed_actor<

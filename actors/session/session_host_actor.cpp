@@ -75,6 +75,7 @@ session_host_actor::behavior_type session_host_behavior(Self self, SessionHostPa
         self->state.book->take(step, now_ns(), effects);
         act(self, effects);
       },
+      [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
   };
 }
 

@@ -1,0 +1,91 @@
+#include "actors/root_actor.h"
+
+namespace troupe {
+namespace {
+
+using Self = root_actor::stateful_pointer<RootState>;
+
+std::string text(Self self, const caf::error& error) { return error ? self->system().render(error) : "it ended"; }
+
+void watch(Self self, std::size_t child) {
+  self->monitor(self->state.parts.children[child].actor);
+  self->state.index[self->state.parts.children[child].actor.address()] = child;
+}
+
+/// Tells the last living child to end, or ends itself when there is none.
+void stop_next(Self self) {
+  auto& state = self->state;
+  std::size_t last = 0;
+  for (const auto& [address, child] : state.index) last = std::max(last, child + 1);
+  if (last == 0) {
+    self->quit(state.reason);
+    return;
+  }
+  self->send_exit(state.parts.children[last - 1].actor, caf::exit_reason::user_shutdown);
+}
+
+void stop(Self self, caf::error reason) {
+  if (self->state.stopping) return;
+  self->state.stopping = true;
+  self->state.reason = std::move(reason);
+  stop_next(self);
+}
+
+void child_down(Self self, const caf::down_msg& down) {
+  auto& state = self->state;
+  const auto it = state.index.find(down.source);
+  if (it == state.index.end()) return;
+  const std::size_t child = it->second;
+  state.index.erase(it);
+  if (state.stopping) {
+    stop_next(self);
+    return;
+  }
+  Child& dead = state.parts.children[child];
+  state.parts.log.error("actor_down", {kv("name", dead.name), kv("why", text(self, down.reason)),
+                                       kv("then", dead.on_down == OnDown::restart ? "restart" : "escalate")});
+  if (dead.on_down == OnDown::restart) {
+    dead.actor = dead.respawn();
+    watch(self, child);
+  } else {
+    stop(self, caf::make_error(caf::sec::runtime_error, dead.name + ": " + text(self, down.reason)));
+  }
+}
+
+/// Asks the three that know, one after the other, and answers with the sum.
+caf::typed_response_promise<EngineStatus> report(Self self) {
+  auto promise = self->make_response_promise<EngineStatus>();
+  const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };
+  const RootPorts& ports = self->state.parts.ports;
+  self->request(ports.gateway, caf::infinite, caf::get_atom::value).then([=](EngineStatus& status) mutable {
+    self->request(ports.scheduler, caf::infinite, caf::get_atom::value).then([=](const SchedulerStatus& scheduler) mutable {
+      status.scheduler = scheduler;
+      self->request(ports.cache, caf::infinite, caf::get_atom::value).then([=](const CacheStatus& cache) mutable {
+        status.cache = cache;
+        promise.deliver(std::move(status));
+      }, failed);
+    }, failed);
+  }, failed);
+  return promise;
+}
+
+}  // namespace
+
+root_actor::behavior_type root_behavior(Self self, RootParts parts) {
+  self->set_down_handler([self](const caf::down_msg& down) { child_down(self, down); });
+  self->set_exit_handler([self](const caf::exit_msg& message) { stop(self, message.reason); });
+  self->state.parts = std::move(parts);
+  for (std::size_t i = 0; i < self->state.parts.children.size(); ++i) watch(self, i);
+  return {
+      [self](const Drain& drain) {
+        auto promise = self->make_response_promise<caf::unit_t>();
+        self->request(self->state.parts.ports.gateway, caf::infinite, drain)
+            .then([promise](caf::unit_t) mutable { promise.deliver(caf::unit); },
+                  [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
+        return promise;
+      },
+      [self](caf::get_atom) { return report(self); },
+  };
+}
+
+}  // namespace troupe

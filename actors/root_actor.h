@@ -1,0 +1,51 @@
+#pragma once
+// ROOT: keeps a list of children alive by a table. It knows nothing of what they do: actors/topology.cpp
+// fills the list.
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "actors/protocol.h"
+#include "base/log.h"
+
+namespace troupe {
+
+enum class OnDown {
+  restart,   ///< spawned again at once; what it held is lost and its neighbours are told
+  escalate,  ///< the engine ends with an error; the supervisor process starts a new one
+};
+
+/// One child in start order. Stop order is the reverse, each child gone before the next is told.
+struct Child {
+  std::string name;
+  OnDown on_down = OnDown::escalate;
+  caf::actor actor;
+  std::function<caf::actor()> respawn;  ///< for OnDown::restart: spawns it and tells its neighbours
+};
+
+/// How to ask the children for the state that the ROOT reports.
+struct RootPorts {
+  gateway_actor gateway;
+  scheduler_actor scheduler;
+  cache_actor cache;
+};
+
+struct RootParts {
+  std::vector<Child> children;
+  RootPorts ports;
+  Log log;
+};
+
+struct RootState {
+  static inline const char* name = "root";
+  RootParts parts;
+  std::map<caf::actor_addr, std::size_t> index;  ///< of living children
+  bool stopping = false;
+  caf::error reason;
+};
+
+/// ROOT. Ends when asked to exit or when a child with OnDown::escalate dies, after all children.
+root_actor::behavior_type root_behavior(root_actor::stateful_pointer<RootState> self, RootParts parts);
+
+}  // namespace troupe

@@ -1,0 +1,122 @@
+#include "actors/worker/worker_link_actor.h"
+
+#include "base/clock.h"
+
+namespace troupe {
+namespace {
+
+using Self = worker_link_actor::stateful_pointer<WorkerLinkState>;
+
+Bytes copied(const wire::View& view) {
+  const auto* first = reinterpret_cast<const char*>(view.bytes().data());
+  return Bytes(first, first + view.bytes().size());
+}
+
+/// What the worker's first record says, checked; why it cannot be used, if so.
+std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
+  if (hello.version != wire::kVersion) {
+    return "the worker speaks version " + std::to_string(hello.version) + " of the wire format, the engine " +
+           std::to_string(wire::kVersion);
+  }
+  if (hello.spec_hash != parts.spec_hash) return "the worker has read another model than the engine";
+  if (hello.rank != parts.rank) return "the worker is rank " + std::to_string(hello.rank);
+  return {};
+}
+
+/// Runs in the receiving thread: turns records into messages. It knows the actor by handle only.
+class Receiver {
+ public:
+  Receiver(worker_link_actor actor, WorkerLinkParts parts) : actor_(std::move(actor)), parts_(std::move(parts)) {}
+
+  void operator()(std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      const ipc::Received got = parts_.link->receive(Clock::now() + std::chrono::milliseconds(200));
+      switch (got.kind) {
+        case ipc::Received::Kind::timeout: break;
+        case ipc::Received::Kind::record: forward(got.view); break;
+        case ipc::Received::Kind::epoch_changed: down("the worker was restarted"); break;
+        case ipc::Received::Kind::corrupt: broken("a ring holds no sound record"); return;
+      }
+    }
+  }
+
+ private:
+  void forward(const wire::View& view) {
+    switch (view.header().kind) {
+      case wire::Kind::hello: hello(view); break;
+      case wire::Kind::step_result: caf::anon_send(actor_, StepDone{copied(view)}); break;
+      case wire::Kind::cache_done:
+      case wire::Kind::inventory: caf::anon_send(actor_, CacheReport{copied(view)}); break;
+      case wire::Kind::goodbye: {
+        const auto* record = view.as<wire::Goodbye>();
+        const auto text = record == nullptr ? std::span<const char>() : view.array(record->text);
+        down(std::string(text.begin(), text.end()));
+        break;
+      }
+      default: broken("a record of an unexpected kind came up");
+    }
+  }
+
+  void hello(const wire::View& view) {
+    const auto* record = view.as<wire::Hello>();
+    const std::string why = record == nullptr ? "its first record is too short" : refusal(*record, parts_);
+    if (!why.empty()) {
+      broken(why);
+      return;
+    }
+    const auto device = view.array(record->device);
+    caf::anon_send(actor_, LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end())});
+  }
+
+  void down(const std::string& why) {
+    parts_.log.warning("link_down", {kv("why", why)});
+    caf::anon_send(actor_, LinkDown{why});
+  }
+
+  void broken(const std::string& why) {
+    parts_.log.error("link_broken", {kv("why", why)});
+    caf::anon_send(actor_, LinkBroken{why});
+  }
+
+  worker_link_actor actor_;
+  WorkerLinkParts parts_;
+};
+
+void send(Self self, ipc::Channel channel, const Bytes& record) {
+  const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()), record.size());
+  if (self->state.parts.link->try_send(channel, bytes)) return;
+  // The rings hold every record that credits allow, so a full one means that the worker reads nothing.
+  self->state.parts.log.error("ring_full", {kv("channel", channel == ipc::Channel::step ? "step" : "cache")});
+  self->quit(caf::make_error(caf::sec::runtime_error, "a ring to the worker is full"));
+}
+
+}  // namespace
+
+worker_link_actor::behavior_type worker_link_behavior(Self self, WorkerLinkParts parts) {
+  self->state.parts = std::move(parts);
+  return {
+      [self](const Attach& consumers) {
+        self->state.consumers = consumers;
+        self->state.receiver = std::jthread(Receiver(self, self->state.parts));
+      },
+      [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
+      [self](const SendCacheCommand& command) { send(self, ipc::Channel::cache, command.record); },
+      [self](StepDone& done) { self->send(self->state.consumers.scheduler, std::move(done)); },
+      [self](CacheReport& report) { self->send(self->state.consumers.cache, std::move(report)); },
+      [self](const LinkUp& up) {
+        self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("device", up.device),
+                                               kv("kv_blocks", up.capacity.kv_blocks)});
+        // The pool has its size before the scheduler can ask for a block.
+        self->send(self->state.consumers.cache, up);
+        self->send(self->state.consumers.scheduler, up);
+        self->send(self->state.consumers.gateway, up);
+      },
+      [self](const LinkDown& down) {
+        self->send(self->state.consumers.gateway, down);
+        self->send(self->state.consumers.scheduler, down);
+      },
+      [self](const LinkBroken& broken) { self->quit(caf::make_error(caf::sec::runtime_error, broken.why)); },
+  };
+}
+
+}  // namespace troupe

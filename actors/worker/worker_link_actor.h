@@ -1,0 +1,32 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "actors/protocol.h"
+#include "base/log.h"
+#include "ipc/link.h"
+
+namespace troupe {
+
+struct WorkerLinkParts {
+  std::shared_ptr<ipc::EngineEnd> link;
+  std::uint64_t spec_hash = 0;  ///< a worker that read another model is refused
+  std::int32_t rank = 0;
+  Log log;
+};
+
+struct WorkerLinkState {
+  static inline const char* name = "worker_link";
+  WorkerLinkParts parts;
+  Attach consumers;
+  std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
+};
+
+/// WORKER LINK. Sending happens here, receiving in a thread of its own that only waits and forwards: no
+/// handler ever blocks. A broken ring or a worker of another model ends the actor, and so the engine.
+worker_link_actor::behavior_type worker_link_behavior(worker_link_actor::stateful_pointer<WorkerLinkState> self,
+                                                      WorkerLinkParts parts);
+
+}  // namespace troupe

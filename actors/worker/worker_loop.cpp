@@ -1,0 +1,83 @@
+#include "actors/worker/worker_loop.h"
+
+#include <thread>
+
+#include "base/clock.h"
+
+namespace troupe {
+namespace {
+
+constexpr auto kIdleWait = std::chrono::milliseconds(200);
+constexpr auto kFullRingPatience = std::chrono::seconds(5);
+
+}  // namespace
+
+Status WorkerLoop::greet() {
+  wire::Writer<wire::Hello> hello;
+  hello.begin(link_.epoch());
+  const std::string device = executor_.device();
+  const auto name = hello.array(std::span<const char>(device));
+  auto& record = hello.record();
+  record.rank = identity_.rank;
+  record.pid = link_.pid(ipc::Side::worker);
+  record.spec_hash = identity_.spec_hash;
+  record.capacity = executor_.capacity();
+  record.device = name;
+  if (Status status = send(ipc::Channel::step, hello.finish()); !status.ok()) return status;
+
+  wire::Writer<wire::Inventory> inventory;  // sequences were forgotten: nothing is held
+  inventory.begin(link_.epoch());
+  inventory.record().old_epoch = old_epoch_;
+  log_.info("ready", {kv("epoch", link_.epoch()), kv("device", device)});
+  return send(ipc::Channel::cache, inventory.finish());
+}
+
+Status WorkerLoop::turn() {
+  // Everything that is there is taken before anything runs: a plan may depend on a cache command.
+  for (;;) {
+    const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
+    if (got.kind == ipc::Received::Kind::timeout) break;
+    if (Status status = take(got); !status.ok() || dismissed_) return status;
+  }
+  if (pending_ == 0) return {};
+
+  auto finished = executor_.poll(result_, Clock::now() + kIdleWait);
+  if (!finished.ok()) return finished.status();
+  if (!*finished) return {};
+  --pending_;
+  auto* header = reinterpret_cast<wire::Header*>(result_.data());
+  header->epoch = link_.epoch();
+  const bool step = header->kind == wire::Kind::step_result;
+  return send(step ? ipc::Channel::step : ipc::Channel::cache, result_);
+}
+
+Status WorkerLoop::take(const ipc::Received& got) {
+  if (got.kind == ipc::Received::Kind::corrupt) return failure(Code::internal, "a ring from the engine is corrupt");
+  if (got.kind == ipc::Received::Kind::epoch_changed) {
+    log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
+    executor_.reset();
+    pending_ = 0;
+    Status status = greet();
+    old_epoch_ = link_.epoch();
+    return status;
+  }
+  if (got.view.header().kind == wire::Kind::goodbye) {
+    dismissed_ = true;
+    return {};
+  }
+  Status status = executor_.submit(got.view);
+  if (!status.ok()) return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
+  ++pending_;
+  return {};
+}
+
+Status WorkerLoop::send(ipc::Channel channel, std::span<const std::byte> record) {
+  const TimePoint deadline = Clock::now() + kFullRingPatience;
+  while (!link_.try_send(channel, record)) {
+    if (Clock::now() > deadline) return failure(Code::internal, "the engine has read nothing for 5 s");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
+
+}  // namespace troupe

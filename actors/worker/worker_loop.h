@@ -1,0 +1,61 @@
+#pragma once
+// The worker process between its rings and its Executor. No actor: one thread, one loop.
+#include <cstdint>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "ipc/link.h"
+#include "model/executor.h"
+
+namespace troupe {
+
+struct WorkerIdentity {
+  std::uint64_t spec_hash = 0;
+  std::int32_t rank = 0;
+};
+
+/// Serves plans until the engine says goodbye or `stop` returns true (asked at least five times a
+/// second). When the engine is replaced the sequences are forgotten and the weights stay. A record that
+/// makes no sense, a full result ring, or a device error ends the loop with a Status: the process is then
+/// of no further use.
+template <class Stop>
+Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
+
+/// The loop's body, apart so that it is compiled once.
+class WorkerLoop {
+ public:
+  WorkerLoop(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
+      : link_(link), executor_(executor), identity_(identity), log_(log) {}
+
+  /// Tells the engine that this worker is ready. First, and again after each epoch change.
+  Status greet();
+
+  /// Takes what came down, runs the oldest pending record, sends its result. Waits at most 200 ms.
+  Status turn();
+
+  bool dismissed() const { return dismissed_; }
+
+ private:
+  Status take(const ipc::Received& got);
+  Status send(ipc::Channel channel, std::span<const std::byte> record);
+
+  ipc::WorkerEnd& link_;
+  Executor& executor_;
+  WorkerIdentity identity_;
+  const Log& log_;
+  std::uint32_t old_epoch_ = 0;
+  int pending_ = 0;  ///< submitted, not polled
+  bool dismissed_ = false;
+  std::vector<std::byte> result_;
+};
+
+template <class Stop>
+Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
+                  Stop&& stop) {
+  WorkerLoop loop(link, executor, identity, log);
+  Status status = loop.greet();
+  while (status.ok() && !loop.dismissed() && !stop()) status = loop.turn();
+  return status;
+}
+
+}  // namespace troupe
