@@ -1,0 +1,201 @@
+#include "http/json_body.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "http/json_text.h"
+
+namespace troupe::http {
+namespace {
+
+// Index of the quote that closes a string whose first character is at `i`; npos when none does.
+std::size_t closing_quote(std::string_view text, std::size_t i) {
+  const std::size_t begin = i;
+  while (i < text.size()) {
+    const void* found = std::memchr(text.data() + i, '"', text.size() - i);
+    if (found == nullptr) return text.npos;
+    const std::size_t quote = static_cast<const char*>(found) - text.data();
+    std::size_t escapes = 0;
+    while (quote - escapes > std::max(begin, i) && text[quote - escapes - 1] == '\\') ++escapes;
+    if (escapes % 2 == 0) return quote;
+    i = quote + 1;
+  }
+  return text.npos;
+}
+
+Status too_deep(std::string_view field, int limit) {
+  if (field == "tools") {
+    return invalid("tools nests deeper than " + std::to_string(limit) + " levels", "tools", "invalid_tool");
+  }
+  return invalid("The body nests deeper than " + std::to_string(limit) + " levels", std::string(field),
+                 "json_too_deep");
+}
+
+Status too_many(std::string_view field, std::int64_t limit) {
+  const std::string_view reason = field == "logit_bias" ? "invalid_value" : "too_many_elements";
+  return invalid("The body holds more than " + std::to_string(limit) + " values", std::string(field),
+                 std::string(reason));
+}
+
+// Builds the tree from parser events. Written out because the library's own builder looks every new key
+// of an ordered object up among the earlier ones, which a large object turns into quadratic time.
+class TreeBuilder {
+ public:
+  explicit TreeBuilder(Json& root) : root_(root) {}
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(Json::number_integer_t value) { return add(value); }
+  bool number_unsigned(Json::number_unsigned_t value) { return add(value); }
+  bool number_float(Json::number_float_t value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(Json::binary_t&) { return false; }
+  bool start_object(std::size_t) { return open(Json::object()); }
+  bool start_array(std::size_t) { return open(Json::array()); }
+  bool key(std::string& name) {
+    key_ = std::move(name);
+    return true;
+  }
+  bool end_object() {
+    keep_last(as_object(*open_.back()));
+    open_.pop_back();
+    return true;
+  }
+  bool end_array() {
+    open_.pop_back();
+    return true;
+  }
+  template <class Error>
+  bool parse_error(std::size_t position, const std::string&, const Error&) {
+    position_ = position;
+    return false;
+  }
+
+  std::size_t position() const { return position_; }
+
+ private:
+  using Members = std::vector<std::pair<const std::string, Json>>;
+
+  static Members& as_object(Json& value) { return value.get_ref<Json::object_t&>(); }
+
+  template <class T>
+  Json& put(T&& value) {
+    if (open_.empty()) {
+      root_ = std::forward<T>(value);
+      return root_;
+    }
+    Json& parent = *open_.back();
+    if (parent.is_array()) return parent.emplace_back(std::forward<T>(value));
+    return as_object(parent).emplace_back(std::move(key_), std::forward<T>(value)).second;
+  }
+  template <class T>
+  bool add(T&& value) {
+    put(std::forward<T>(value));
+    return true;
+  }
+  bool open(Json value) {
+    open_.push_back(&put(std::move(value)));
+    return true;
+  }
+
+  // A repeated key keeps its last value, at the place of that last value.
+  static void keep_last(Members& members) {
+    if (members.size() < 2) return;
+    std::vector<std::size_t> order(members.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return members[a].first < members[b].first; });
+    std::vector<bool> drop(members.size(), false);
+    bool any = false;
+    for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+      if (members[order[i]].first == members[order[i + 1]].first) any = drop[order[i]] = true;
+    }
+    if (!any) return;
+    Members kept;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (!drop[i]) kept.emplace_back(members[i].first, std::move(members[i].second));
+    }
+    members.swap(kept);
+  }
+
+  Json& root_;
+  std::vector<Json*> open_;  // a child is never moved while it is open: its parent only grows after it closed
+  std::string key_;
+  std::size_t position_ = 0;
+};
+
+}  // namespace
+
+Status check_bounds(std::string_view text, const JsonBounds& bounds) {
+  int depth = 0;
+  std::int64_t elements = 1;
+  std::string_view last_string;
+  std::string_view field;  // top-level key that the scan is inside of
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    switch (text[i]) {
+      case '"': {
+        const std::size_t end = closing_quote(text, i + 1);
+        if (end == text.npos) return {};  // the parser will say so
+        if (depth == 1) last_string = text.substr(i + 1, end - i - 1);
+        i = end;
+        break;
+      }
+      case ':':
+        if (depth == 1) field = last_string;
+        break;
+      case '{':
+      case '[':
+        ++elements;
+        if (++depth > bounds.depth) return too_deep(cut(field), bounds.depth);
+        break;
+      case '}':
+      case ']': --depth; break;
+      case ',':
+        if (++elements > bounds.elements) return too_many(cut(field), bounds.elements);
+        if (depth == 1) field = {};
+        break;
+      default: break;
+    }
+  }
+  return {};
+}
+
+Result<Json> parse_json(std::string_view text, const JsonBounds& bounds) {
+  if (Status status = check_bounds(text, bounds); !status.ok()) return status;
+  Json root;
+  TreeBuilder builder(root);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
+    return invalid(text.empty()
+                       ? "The body is empty; a JSON object is expected"
+                       : "The body is not valid JSON (byte " + std::to_string(builder.position()) + ")",
+                   {}, "invalid_json");
+  }
+  return root;
+}
+
+std::string to_text(const Json& value) {
+  return value.dump(-1, ' ', false, nlohmann::detail::error_handler_t::replace);
+}
+
+std::string cut(std::string_view text) {
+  constexpr std::size_t kBytes = 48;
+  if (text.size() <= kBytes) return std::string(text);
+  std::size_t end = kBytes;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "…";
+}
+
+std::string excerpt(const Json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_string()) {
+    std::string out;
+    append_json_string(out, cut(std::string_view(value.get_ref<const std::string&>())));
+    return out;
+  }
+  return to_text(value);
+}
+
+}  // namespace troupe::http

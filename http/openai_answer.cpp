@@ -1,0 +1,129 @@
+// Whole answers: chat, completions, the model list, tokenize and detokenize. See openai_response.h.
+#include "http/json_text.h"
+#include "http/openai_logprobs.h"
+#include "http/openai_usage.h"
+
+namespace troupe::http {
+namespace {
+
+void append_token_ids(std::string& out, const Choice& choice) {
+  if (!choice.prompt_token_ids.empty()) {
+    out.append(R"(,"prompt_token_ids":)");
+    append_ids(out, choice.prompt_token_ids);
+  }
+  if (!choice.token_ids.empty()) {
+    out.append(R"(,"completion_token_ids":)");
+    append_ids(out, choice.token_ids);
+  }
+}
+
+void append_message(std::string& out, const Choice& choice) {
+  out.append(R"(,"message":{"role":"assistant","content":)");
+  append_json_string(out, choice.text);
+  out.append(R"(,"reasoning_content":)");
+  if (choice.reasoning.empty()) {
+    out.append("null");
+  } else {
+    append_json_string(out, choice.reasoning);
+  }
+  out.append(R"(,"refusal":null,"tool_calls":null)");
+  append_token_ids(out, choice);
+  out.push_back('}');
+}
+
+void append_choice(std::string& out, Dialect dialect, const Choice& choice) {
+  const bool chat = dialect == Dialect::chat;
+  out.append(R"({"index":)");
+  append_integer(out, choice.index);
+  if (chat) {
+    append_message(out, choice);
+  } else {
+    out.append(R"(,"text":)");
+    append_json_string(out, choice.text);
+    append_token_ids(out, choice);
+  }
+  out.append(R"(,"logprobs":)");
+  if (!choice.with_logprobs) {
+    out.append("null");
+  } else if (chat) {
+    append_chat_logprobs(out, choice.logprobs);
+  } else {
+    append_completion_logprobs(out, choice.logprobs, 0);
+  }
+  if (choice.with_prompt_logprobs) {
+    out.append(R"(,"prompt_logprobs":)");
+    append_prompt_logprobs(out, choice.prompt_logprobs);
+  }
+  out.append(R"(,"finish_reason":)").append(to_string(choice.finish)).push_back('}');
+}
+
+void append_model(std::string& out, const ModelCard& model) {
+  out.append(R"({"id":)");
+  append_json_string(out, model.id);
+  out.append(R"(,"object":"model","created":)");
+  append_integer(out, model.created_s);
+  out.append(R"(,"owned_by":"troupe","root":)");
+  append_json_string(out, model.root);
+  out.append(R"(,"parent":null,"max_model_len":)");
+  append_integer(out, model.max_model_len);
+  out.append(R"(,"permission":[]})");
+}
+
+}  // namespace
+
+std::string format_answer(const AnswerFrame& frame, std::span<const Choice> choices, const Usage& usage) {
+  std::string out = frame.answer_prefix();
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    append_choice(out, frame.dialect(), choices[i]);
+  }
+  out.append(R"(],"usage":)");
+  append_usage_object(out, usage);
+  out.push_back('}');
+  return out;
+}
+
+std::string format_models(std::span<const ModelCard> models) {
+  std::string out = R"({"object":"list","data":[)";
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    if (i > 0) out.push_back(',');
+    append_model(out, models[i]);
+  }
+  out.append("]}");
+  return out;
+}
+
+std::string format_model(const ModelCard& model) {
+  std::string out;
+  append_model(out, model);
+  return out;
+}
+
+std::string format_tokenized(std::span<const TokenId> tokens, std::int64_t max_model_len,
+                             std::span<const std::string> token_strs) {
+  std::string out = R"({"count":)";
+  append_integer(out, static_cast<std::int64_t>(tokens.size()));
+  out.append(R"(,"max_model_len":)");
+  append_integer(out, max_model_len);
+  out.append(R"(,"tokens":)");
+  append_ids(out, tokens);
+  if (!token_strs.empty()) {
+    out.append(R"(,"token_strs":[)");
+    for (std::size_t i = 0; i < token_strs.size(); ++i) {
+      if (i > 0) out.push_back(',');
+      append_json_string(out, token_strs[i]);
+    }
+    out.push_back(']');
+  }
+  out.push_back('}');
+  return out;
+}
+
+std::string format_detokenized(std::string_view text) {
+  std::string out = R"({"prompt":)";
+  append_json_string(out, text);
+  out.push_back('}');
+  return out;
+}
+
+}  // namespace troupe::http

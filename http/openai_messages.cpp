@@ -1,0 +1,263 @@
+// Conversations: messages, tools and the arguments of the chat template. What passes here reaches the
+// template as canonical JSON, so everything a template may rely on is checked: roles, kinds of content.
+#include <algorithm>
+#include <array>
+
+#include "http/openai_fields.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
+                                                    "assistant", "tool",      "function"};
+constexpr JsonBounds kArgumentBounds{.depth = 32, .elements = 100'000};
+constexpr std::size_t kMaxKwargs = 32;
+constexpr std::size_t kMaxKwargsBytes = 16 << 10;
+// Names that the template engine binds itself; a client must not replace them.
+constexpr std::array<std::string_view, 12> kReservedKwargs = {
+    "tokenize", "messages",  "tools",     "documents", "chat_template",  "conversation",
+    "padding",  "bos_token", "eos_token", "pad_token", "return_tensors", "return_dict"};
+
+bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
+  return !text.empty() && text.size() <= max_bytes && std::all_of(text.begin(), text.end(), [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+           (dash && c == '-');
+  });
+}
+
+// One {type, …} part of a message's content. Media are a modality that a text model lacks.
+Status check_part(const Json& part, const std::string& path) {
+  if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
+    return invalid(path + " must be an object with a type", path, "invalid_value");
+  }
+  const auto& type = part["type"].get_ref<const std::string&>();
+  if (type == "image_url" || type == "video_url" || type == "input_audio" || type == "audio_url" ||
+      type == "image" || type == "video" || type == "file") {
+    return {Code::unsupported, path + " has the type \"" + type + "\", but this model reads text only", path,
+            "unsupported_modality"};
+  }
+  if (type != "text") {
+    return invalid(path + ".type must be \"text\", got \"" + cut(type) + "\"", path + ".type",
+                   "invalid_value");
+  }
+  if (!part.contains("text") || !part["text"].is_string()) {
+    return invalid(path + ".text must be a string", path + ".text", "invalid_value");
+  }
+  return {};
+}
+
+Status check_content(const Json& message, std::string_view role, const std::string& path) {
+  const std::string content_path = path + ".content";
+  const auto found = message.find("content");
+  if (found == message.end() || found->is_null()) {
+    if (role == "assistant") return {};  // tool calls only, or an empty turn
+    return invalid(content_path + " is missing", content_path, "missing_required_parameter");
+  }
+  if (found->is_string()) return {};
+  if (found->is_object() && role == "tool") return {};
+  if (!found->is_array()) {
+    return invalid(content_path + " must be a string or a list of parts, got " + excerpt(*found),
+                   content_path, "invalid_value");
+  }
+  for (std::size_t i = 0; i < found->size(); ++i) {
+    Status status = check_part((*found)[i], content_path + "." + std::to_string(i));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+// Templates want arguments as an object; clients send back the string that OpenAI's format prescribes.
+Status read_tool_calls(Json& calls, const std::string& path) {
+  if (!calls.is_array()) return invalid(path + " must be a list", path, "invalid_value");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const std::string place = path + "." + std::to_string(i) + ".function";
+    Json& call = calls[i];
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
+      return invalid(place + " must be an object with name and arguments", place, "invalid_value");
+    }
+    Json& function = call["function"];
+    if (!function.contains("name") || !function["name"].is_string()) {
+      return invalid(place + ".name must be a string", place + ".name", "invalid_value");
+    }
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end() || arguments->is_object() || arguments->is_null()) continue;
+    if (!arguments->is_string()) {
+      return invalid(place + ".arguments must be a string or an object", place + ".arguments",
+                     "invalid_value");
+    }
+    auto parsed = parse_json(arguments->get_ref<const std::string&>(), kArgumentBounds);
+    if (parsed.ok() && parsed->is_object()) *arguments = std::move(*parsed);
+  }
+  return {};
+}
+
+Status read_message(Json& message, const std::string& path) {
+  if (!message.is_object()) {
+    return invalid(path + " must be an object with role and content, got " + excerpt(message), path,
+                   "invalid_value");
+  }
+  const auto role = message.find("role");
+  if (role == message.end() || !role->is_string() ||
+      std::find(kRoles.begin(), kRoles.end(), role->get_ref<const std::string&>()) == kRoles.end()) {
+    const std::string got = role == message.end() ? "nothing" : excerpt(*role);
+    return invalid(
+        path + ".role must be one of system, developer, user, assistant, tool, function, got " + got,
+        path + ".role", "invalid_value");
+  }
+  const std::string name = role->get<std::string>();
+  if (name == "developer") *role = "system";  // its newer name; templates know the older one
+  Status status = check_content(message, name, path);
+  if (!status.ok()) return status;
+  if (name == "tool" && (!message.contains("tool_call_id") || !message["tool_call_id"].is_string())) {
+    return invalid(path + ".tool_call_id must name the call that this message answers",
+                   path + ".tool_call_id", "invalid_value");
+  }
+  const auto calls = message.find("tool_calls");
+  if (calls == message.end() || calls->is_null()) return {};
+  if (name != "assistant") {
+    return invalid(path + ".tool_calls is only allowed in assistant messages", path + ".tool_calls",
+                   "invalid_value");
+  }
+  return read_tool_calls(*calls, path + ".tool_calls");
+}
+
+Status check_tool(const Json& tool, const std::string& path) {
+  const auto fail = [&](const std::string& what) { return invalid(path + what, "tools", "invalid_tool"); };
+  if (!tool.is_object() || !tool.contains("type") || tool["type"] != "function") {
+    return fail(".type must be \"function\"");
+  }
+  if (!tool.contains("function") || !tool["function"].is_object()) return fail(".function must be an object");
+  const Json& function = tool["function"];
+  if (!function.contains("name") || !function["name"].is_string() ||
+      !is_name(function["name"].get_ref<const std::string&>(), 64, true)) {
+    return fail(".function.name must be 1 to 64 letters, digits, - and _");
+  }
+  const auto description = function.find("description");
+  if (description != function.end() && !description->is_null() && !description->is_string()) {
+    return fail(".function.description must be a string");
+  }
+  const auto parameters = function.find("parameters");
+  if (parameters != function.end() && !parameters->is_null() && !parameters->is_object()) {
+    return fail(".function.parameters must be an object");
+  }
+  return {};
+}
+
+bool has_tool(const Json& tools, const Json& choice) {
+  if (!choice.is_object() || !choice.contains("function") || !choice["function"].is_object()) return false;
+  const auto name = choice["function"].find("name");
+  if (name == choice["function"].end()) return false;
+  return std::any_of(tools.begin(), tools.end(),
+                     [&](const Json& tool) { return tool["function"]["name"] == *name; });
+}
+
+// Returns whether the model is shown the tools at all.
+bool read_tool_choice(Fields& fields, const Json* tools) {
+  const Json* choice = fields.find("tool_choice");
+  if (choice == nullptr || *choice == "auto") return true;
+  if (*choice == "none") return false;
+  const bool forced_one = choice->is_object();
+  if (!forced_one && *choice != "required") {
+    fields.fail("tool_choice", "must be \"none\" or \"auto\", got " + excerpt(*choice), "invalid_value");
+  } else if (tools == nullptr || (forced_one && !has_tool(*tools, *choice))) {
+    fields.fail("tool_choice", "names a function that is not among the tools", "invalid_value");
+  } else {
+    fields.fail({Code::unsupported, "tool_choice can be \"none\" or \"auto\"; forcing a call is not offered",
+                 "tool_choice", "unsupported_parameter"});
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string read_messages(Fields& fields, const RequestRules& rules, bool required) {
+  const Json* value = fields.find("messages");
+  if (value == nullptr) {
+    if (required) fields.fail("messages", "is missing", "missing_required_parameter");
+    return {};
+  }
+  if (!value->is_array()) {
+    fields.fail("messages", "must be a list of messages, got " + excerpt(*value), "invalid_type");
+    return {};
+  }
+  if (value->empty()) {
+    fields.fail("messages", "must hold at least one message", "empty_array");
+    return {};
+  }
+  if (value->size() > static_cast<std::size_t>(rules.limits.max_messages)) {
+    fields.fail("messages",
+                "may hold at most " + std::to_string(rules.limits.max_messages) + " messages, got " +
+                    std::to_string(value->size()),
+                "too_many_elements");
+    return {};
+  }
+  Json messages = *value;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    Status status = read_message(messages[i], fields.path("messages." + std::to_string(i)));
+    if (!status.ok()) {
+      fields.fail(std::move(status));
+      return {};
+    }
+  }
+  return to_text(messages);
+}
+
+std::string read_tools(Fields& fields, const RequestRules& rules) {
+  const Json* tools = fields.find("tools");
+  if (tools != nullptr) {
+    if (!tools->is_array() || tools->size() > static_cast<std::size_t>(rules.limits.max_tools)) {
+      fields.fail("tools", "must be a list of at most " + std::to_string(rules.limits.max_tools) + " tools",
+                  "invalid_tool");
+      return {};
+    }
+    for (std::size_t i = 0; i < tools->size(); ++i) {
+      Status status = check_tool((*tools)[i], "tools." + std::to_string(i));
+      if (!status.ok()) {
+        fields.fail(std::move(status));
+        return {};
+      }
+    }
+  }
+  const bool shown = read_tool_choice(fields, tools);
+  return tools == nullptr || tools->empty() || !shown ? std::string() : to_text(*tools);
+}
+
+std::string read_template_kwargs(Fields& fields) {
+  const Json* given = fields.find("chat_template_kwargs");
+  const Json* metadata = fields.find("metadata");
+  if (metadata != nullptr && !metadata->is_object()) {
+    fields.fail("metadata", "must be an object, got " + excerpt(*metadata), "invalid_type");
+    return {};
+  }
+  if (given != nullptr && !given->is_object()) {
+    fields.fail("chat_template_kwargs", "must be an object, got " + excerpt(*given), "invalid_value");
+    return {};
+  }
+  Json kwargs = given != nullptr ? *given : Json::object();
+  if (kwargs.size() > kMaxKwargs) {
+    fields.fail("chat_template_kwargs", "may hold at most " + std::to_string(kMaxKwargs) + " entries",
+                "invalid_value");
+    return {};
+  }
+  for (const auto& [key, value] : kwargs.get_ref<const Json::object_t&>()) {
+    const bool reserved =
+        std::find(kReservedKwargs.begin(), kReservedKwargs.end(), key) != kReservedKwargs.end();
+    if (reserved || !is_name(key, 64, false) || (key[0] >= '0' && key[0] <= '9')) {
+      fields.fail("chat_template_kwargs", "may not set \"" + cut(key) + "\"", "invalid_value");
+      return {};
+    }
+  }
+  if (metadata != nullptr && metadata->contains("enable_thinking") && !kwargs.contains("enable_thinking")) {
+    kwargs["enable_thinking"] = metadata->at("enable_thinking");
+  }
+  if (kwargs.empty()) return {};
+  std::string text = to_text(kwargs);
+  if (text.size() > kMaxKwargsBytes) {
+    fields.fail("chat_template_kwargs", "may take at most " + std::to_string(kMaxKwargsBytes) + " bytes",
+                "invalid_value");
+    return {};
+  }
+  return text;
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,268 @@
+#include "http/openai_request.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "http/json_text.h"
+#include "http/openai_fields.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup walks them
+constexpr std::size_t kMaxIgnoredFields = 8;
+constexpr std::size_t kMaxIgnoredBytes = 64;
+constexpr std::size_t kMaxPromptIds = 16 << 20;
+constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
+
+// Fields that are read somewhere, or that clients send and that have no effect on purpose. Sorted.
+constexpr std::string_view kKnown[] = {
+    "add_generation_prompt",
+    "add_special_tokens",
+    "audio",
+    "bad_words",
+    "bad_words_token_ids",
+    "best_of",
+    "chat_template",
+    "chat_template_kwargs",
+    "collect_metrics",
+    "completion_token_ids",
+    "continue_final_message",
+    "disable_chat_template",
+    "disaggregate_info",
+    "echo",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "guided_choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_json_object",
+    "guided_regex",
+    "guided_whitespace_pattern",
+    "ignore_eos",
+    "include_draft_logprobs",
+    "include_logprobs_decode_token",
+    "include_stop_str_in_output",
+    "logit_bias",
+    "logits_processors_args",
+    "logprobs",
+    "max_completion_tokens",
+    "max_streaming_response_tokens",
+    "max_tokens",
+    "messages",
+    "metadata",
+    "min_p",
+    "min_tokens",
+    "mm_hashes",
+    "mm_processor_kwargs",
+    "modalities",
+    "model",
+    "n",
+    "parallel_tool_calls",
+    "prediction",
+    "presence_penalty",
+    "priority",
+    "prompt",
+    "prompt_cache_key",
+    "prompt_logprobs",
+    "prompt_token_ids",
+    "reasoning_effort",
+    "reasoning_max_tokens",
+    "repetition_penalty",
+    "request_id",
+    "response_format",
+    "response_max_tokens",
+    "return_token_ids",
+    "return_token_strs",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "stop_token_ids",
+    "store",
+    "stream",
+    "stream_options",
+    "structural_tag",
+    "structured_outputs",
+    "suffix",
+    "temp_scaled_logprobs",
+    "temperature",
+    "tokens",
+    "tool_choice",
+    "tools",
+    "top_k",
+    "top_logprobs",
+    "top_p",
+    "top_p_normalized_logprobs",
+    "trace_context",
+    "user",
+    "verbosity",
+    "web_search_options",
+};
+static_assert(std::is_sorted(std::begin(kKnown), std::end(kKnown)));
+
+Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
+  auto root = parse_json(body, {limits.max_json_depth, limits.max_json_elements});
+  if (!root.ok()) return root;
+  if (!root->is_object()) {
+    return invalid("The body must be a JSON object, got " + excerpt(*root), {}, "invalid_type");
+  }
+  if (root->size() > kMaxTopLevelFields) {
+    return invalid("The body has " + std::to_string(root->size()) + " fields; at most " +
+                       std::to_string(kMaxTopLevelFields) + " are allowed",
+                   {}, "too_many_elements");
+  }
+  return root;
+}
+
+std::vector<std::string> unknown_fields(const Json& root) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : root.get_ref<const Json::object_t&>()) {
+    if (names.size() == kMaxIgnoredFields) break;
+    if (std::binary_search(std::begin(kKnown), std::end(kKnown), std::string_view(key))) continue;
+    std::size_t end = std::min(key.size(), kMaxIgnoredBytes);
+    while (end > 0 && end < key.size() && (static_cast<unsigned char>(key[end]) & 0xC0) == 0x80) --end;
+    names.push_back(key.substr(0, end));
+  }
+  return names;
+}
+
+// Parses the object, lets `read` fill the request, and answers with the first failure or the request.
+template <class T, class Read>
+Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, Read read) {
+  auto root = parse_object(body, rules.limits);
+  if (!root.ok()) return root.status();
+  Fields fields(*root);
+  Parsed<T> parsed;
+  read(fields, parsed.request);
+  if (!fields.ok()) return fields.status();
+  parsed.ignored_fields = unknown_fields(*root);
+  return parsed;
+}
+
+// One prompt: text, or a list of token ids.
+Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size) {
+  if (value.is_string()) {
+    if (value.get_ref<const std::string&>().empty())
+      return invalid(path + " is empty", "prompt", "empty_prompt");
+    return Prompt(value.get<std::string>());
+  }
+  if (!value.is_array()) {
+    return invalid(path + " must be a string or a list of token ids, got " + excerpt(value), path,
+                   "invalid_type");
+  }
+  if (value.empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
+  auto ids = as_token_ids(value, path, vocab_size);
+  if (!ids.ok()) return ids.status();
+  return Prompt(std::move(*ids));
+}
+
+// `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts.
+std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const RequestRules& rules) {
+  const Json& value = *fields.find(name);
+  const bool several = value.is_array() && !value.empty() && (value[0].is_string() || value[0].is_array());
+  std::vector<Prompt> prompts;
+  const std::span<const Json> items = several ? std::span<const Json>(value.get_ref<const Json::array_t&>())
+                                              : std::span<const Json>(&value, 1);
+  if (items.size() > static_cast<std::size_t>(rules.limits.max_prompts)) {
+    fields.fail(name,
+                "may hold at most " + std::to_string(rules.limits.max_prompts) + " prompts, got " +
+                    std::to_string(items.size()),
+                "too_many_elements");
+    return {};
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string path = several ? std::string(name) + "." + std::to_string(i) : std::string(name);
+    auto prompt = read_prompt(items[i], path, rules.model.vocab_size);
+    if (!prompt.ok()) {
+      fields.fail(prompt.status());
+      return {};
+    }
+    prompts.push_back(std::move(*prompt));
+  }
+  return prompts;
+}
+
+}  // namespace
+
+Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
+                                       std::string_view fallback_id) {
+  return parse_with<ChatRequest>(body, rules, [&](Fields& fields, ChatRequest& request) {
+    request.model = read_model(fields, rules);
+    request.id = read_answer_id(fields, "chatcmpl-", fallback_id);
+    refuse_unsupported(fields, Api::chat);
+    request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
+    request.messages_json = read_messages(fields, rules, request.prompt_token_ids.empty());
+    request.tools_json = read_tools(fields, rules);
+    request.chat_template_kwargs_json = read_template_kwargs(fields);
+    request.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+    request.disable_chat_template = fields.boolean("disable_chat_template");
+    request.reasoning_max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
+    request.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
+    request.sampling = read_sampling(fields, rules, Api::chat);
+    read_logprobs(fields, rules, Api::chat, request.sampling);
+  });
+}
+
+Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,
+                                                   std::string_view fallback_id) {
+  return parse_with<CompletionRequest>(body, rules, [&](Fields& fields, CompletionRequest& request) {
+    request.model = read_model(fields, rules);
+    request.id = read_answer_id(fields, "cmpl-", fallback_id);
+    refuse_unsupported(fields, Api::completion);
+    if (fields.find("prompt_token_ids") != nullptr) {
+      request.prompts = read_prompts(fields, "prompt_token_ids", rules);
+    } else if (fields.find("prompt") != nullptr) {
+      request.prompts = read_prompts(fields, "prompt", rules);
+    } else {
+      fields.fail("prompt", "is missing", "missing_required_parameter");
+    }
+    request.echo = fields.boolean("echo");
+    request.sampling = read_sampling(fields, rules, Api::completion);
+    read_logprobs(fields, rules, Api::completion, request.sampling);
+    if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
+      request.best_of = static_cast<std::int32_t>(*best_of);
+      if (*best_of < request.sampling.n) {
+        fields.fail("best_of",
+                    "must be at least n (" + std::to_string(request.sampling.n) + "), got " +
+                        std::to_string(*best_of),
+                    "out_of_range");
+      } else if (request.sampling.stream && *best_of > request.sampling.n) {
+        fields.fail("best_of", "above n cannot be streamed", "invalid_value");
+      }
+    }
+  });
+}
+
+Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const RequestRules& rules) {
+  return parse_with<TokenizeRequest>(body, rules, [&](Fields& fields, TokenizeRequest& request) {
+    request.model = read_model(fields, rules);
+    request.prompt = fields.string("prompt");
+    if (request.prompt && fields.find("messages") != nullptr) {
+      fields.fail("messages", "cannot be given together with prompt", "invalid_value");
+    }
+    if (!request.prompt && fields.find("messages") == nullptr) {
+      fields.fail("prompt", "or messages is required", "missing_required_parameter");
+    }
+    if (!request.prompt) {
+      request.messages_json = read_messages(fields, rules, false);
+      request.tools_json = read_tools(fields, rules);
+      request.chat_template_kwargs_json = read_template_kwargs(fields);
+    }
+    request.add_special_tokens = fields.boolean("add_special_tokens", true);
+    request.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+    request.return_token_strs = fields.boolean("return_token_strs");
+  });
+}
+
+Result<Parsed<DetokenizeRequest>> parse_detokenize(std::string_view body, const RequestRules& rules) {
+  return parse_with<DetokenizeRequest>(body, rules, [&](Fields& fields, DetokenizeRequest& request) {
+    request.model = read_model(fields, rules);
+    if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing", "missing_required_parameter");
+    request.tokens = fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds);
+  });
+}
+
+}  // namespace troupe::http

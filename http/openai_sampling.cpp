@@ -1,0 +1,273 @@
+// Fields that chat and completions share: what the sampler is told, names, and what is refused.
+#include <algorithm>
+#include <limits>
+
+#include "http/json_text.h"
+#include "http/openai_fields.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
+constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
+constexpr std::size_t kMaxModelName = 256;   // bytes
+constexpr std::size_t kMaxIdentifier = 128;  // bytes of request_id and user
+
+std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& limits) {
+  const Json* value = fields.find("stop");
+  if (value == nullptr) return {};
+  std::vector<std::string> stop;
+  const auto add = [&](const Json& item) {
+    if (!item.is_string()) {
+      fields.fail("stop", "must be a string or a list of strings, got " + excerpt(item), "invalid_value");
+      return;
+    }
+    const auto& text = item.get_ref<const std::string&>();
+    if (text.empty() || text.size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
+      fields.fail("stop",
+                  "must hold strings of 1 to " + std::to_string(limits.max_stop_bytes) +
+                      " bytes, got one of " + std::to_string(text.size()),
+                  "invalid_value");
+      return;
+    }
+    stop.push_back(text);
+  };
+  if (!value->is_array()) {
+    add(*value);
+    return stop;
+  }
+  if (value->size() > static_cast<std::size_t>(limits.max_stop_strings)) {
+    fields.fail("stop",
+                "may hold at most " + std::to_string(limits.max_stop_strings) + " strings, got " +
+                    std::to_string(value->size()),
+                "invalid_value");
+    return {};
+  }
+  for (const Json& item : *value) add(item);
+  return stop;
+}
+
+// Keys are token ids in decimal. Every fault has the code invalid_value, as OpenAI answers it.
+std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const RequestRules& rules) {
+  const Json* value = fields.find("logit_bias");
+  if (value == nullptr) return {};
+  const auto fail = [&](std::string message) {
+    fields.fail("logit_bias", std::move(message), "invalid_value");
+  };
+  if (!value->is_object()) {
+    fail("must be an object of token ids and biases, got " + excerpt(*value));
+    return {};
+  }
+  if (value->size() > static_cast<std::size_t>(rules.limits.max_logit_bias)) {
+    fail("may hold at most " + std::to_string(rules.limits.max_logit_bias) + " entries, got " +
+         std::to_string(value->size()));
+    return {};
+  }
+  const std::int64_t vocab = rules.model.vocab_size;
+  const std::int64_t last = vocab > 0 ? vocab - 1 : std::numeric_limits<TokenId>::max();
+  std::vector<std::pair<TokenId, float>> bias;
+  for (const auto& [key, item] : value->get_ref<const Json::object_t&>()) {
+    const bool digits = !key.empty() && key.size() <= 10 && (key[0] != '0' || key.size() == 1) &&
+                        key.find_first_not_of("0123456789") == key.npos;
+    const std::int64_t id = digits ? std::stoll(key) : -1;
+    if (id < 0 || id > last) {
+      fail("names token \"" + cut(key) + "\"; a key must be a token id from 0 to " + std::to_string(last));
+      return {};
+    }
+    if (!item.is_number() || !(item.get<double>() >= -100 && item.get<double>() <= 100)) {
+      fail("gives token " + key + " the bias " + excerpt(item) + "; it must be a number from -100 to 100");
+      return {};
+    }
+    bias.emplace_back(static_cast<TokenId>(id), item.get<float>());
+  }
+  return bias;
+}
+
+std::vector<std::string> read_bad_words(Fields& fields, const config::LimitOptions& limits) {
+  const Json* value = fields.find("bad_words");
+  if (value == nullptr) return {};
+  if (!value->is_array()) {
+    fields.fail("bad_words", "must be a list of strings, got " + excerpt(*value), "invalid_type");
+    return {};
+  }
+  if (value->size() > kMaxTokenList) {
+    fields.fail("bad_words",
+                "may hold at most " + std::to_string(kMaxTokenList) + " strings, got " +
+                    std::to_string(value->size()),
+                "out_of_range");
+    return {};
+  }
+  std::vector<std::string> words;
+  for (const Json& item : *value) {
+    if (!item.is_string() || item.get_ref<const std::string&>().empty() ||
+        item.get_ref<const std::string&>().size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
+      fields.fail("bad_words." + std::to_string(words.size()),
+                  "must be a string of 1 to " + std::to_string(limits.max_stop_bytes) + " bytes",
+                  "invalid_value");
+      return {};
+    }
+    words.push_back(item.get_ref<const std::string&>());
+  }
+  return words;
+}
+
+void read_stream(Fields& fields, SamplingRequest& sampling) {
+  sampling.stream = fields.boolean("stream");
+  const Json* value = fields.find("stream_options");
+  if (value == nullptr) return;
+  if (!sampling.stream) {
+    fields.fail("stream_options", "is only allowed when stream is true", "invalid_value");
+    return;
+  }
+  if (!value->is_object()) {
+    fields.fail("stream_options", "must be an object, got " + excerpt(*value), "invalid_value");
+    return;
+  }
+  Fields options(*value, "stream_options");
+  sampling.include_usage = options.boolean("include_usage", true);
+  sampling.continuous_usage_stats = options.boolean("continuous_usage_stats");
+  fields.fail(options.status());
+}
+
+void read_lengths(Fields& fields, Api api, SamplingRequest& sampling) {
+  const std::int64_t least = api == Api::chat ? 1 : 0;
+  const auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
+  const auto max_completion_tokens = fields.integer("max_completion_tokens", least, kMaxInteger);
+  sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
+  sampling.min_tokens = fields.integer("min_tokens", 0, kMaxInteger).value_or(0);
+  if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens) {
+    fields.fail("min_tokens",
+                "must not exceed max_tokens (" + std::to_string(*sampling.max_tokens) + "), got " +
+                    std::to_string(sampling.min_tokens),
+                "out_of_range");
+  }
+}
+
+bool is_identifier(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxIdentifier && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+}
+
+}  // namespace
+
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api) {
+  SamplingRequest sampling;
+  sampling.temperature = fields.number("temperature", {0, 2});
+  sampling.top_p = fields.number("top_p", {0, 1});
+  sampling.min_p = fields.number("min_p", {0, 1});
+  if (const auto top_k = fields.integer("top_k", -1, std::numeric_limits<std::int32_t>::max())) {
+    sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(*top_k, 0));
+  }
+  sampling.repetition_penalty = fields.number("repetition_penalty", {0, 10, true});
+  sampling.presence_penalty = fields.number("presence_penalty", {-2, 2});
+  sampling.frequency_penalty = fields.number("frequency_penalty", {-2, 2});
+  read_lengths(fields, api, sampling);
+  sampling.seed = fields.integer("seed", kMinInteger, kMaxInteger);
+  sampling.n = static_cast<std::int32_t>(fields.integer("n", 1, rules.limits.max_n).value_or(1));
+  sampling.stop = read_stop(fields, rules.limits);
+  sampling.stop_token_ids = fields.token_ids("stop_token_ids", rules.model.vocab_size, kMaxTokenList);
+  sampling.logit_bias = read_logit_bias(fields, rules);
+  sampling.bad_words = read_bad_words(fields, rules.limits);
+  sampling.bad_words_token_ids =
+      fields.token_ids("bad_words_token_ids", rules.model.vocab_size, kMaxTokenList);
+  sampling.include_stop_str_in_output = fields.boolean("include_stop_str_in_output");
+  sampling.ignore_eos = fields.boolean("ignore_eos");
+  sampling.return_token_ids = fields.boolean("return_token_ids");
+  read_stream(fields, sampling);
+  fields.integer("priority", kMinInteger,
+                 kMaxInteger);  // read by no scheduler, but nonsense is still refused
+  return sampling;
+}
+
+void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling) {
+  const std::int64_t vocab = rules.model.vocab_size > 0 ? rules.model.vocab_size : kMaxInteger;
+  const std::int64_t limit = rules.limits.max_logprobs < 0 ? vocab : rules.limits.max_logprobs;
+  const auto count = [](std::int64_t value) {
+    return static_cast<std::int32_t>(std::min<std::int64_t>(value, 1 << 24));
+  };
+  if (api == Api::completion) {
+    if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
+      sampling.logprobs = count(*n);
+    }
+  } else {
+    const bool wanted = fields.boolean("logprobs");
+    const auto top = fields.integer("top_logprobs", 0, limit);
+    if (top && *top > 0 && !wanted) {
+      fields.fail("top_logprobs", "needs logprobs to be true", "out_of_range");
+    }
+    if (wanted) sampling.logprobs = count(top.value_or(0));
+  }
+  if (const auto n = fields.integer("prompt_logprobs", 0, limit)) sampling.prompt_logprobs = count(*n);
+  if (sampling.prompt_logprobs && sampling.stream) {
+    fields.fail("prompt_logprobs", "cannot be streamed", "invalid_value");
+  }
+}
+
+std::string read_model(Fields& fields, const RequestRules& rules) {
+  const auto name = fields.string("model");
+  if (!name) return {};
+  if (name->size() > kMaxModelName) {
+    fields.fail("model", "must be at most " + std::to_string(kMaxModelName) + " bytes long",
+                "model_not_found");
+    return {};
+  }
+  const auto& names = rules.model.names;
+  if (!names.empty() && std::find(names.begin(), names.end(), *name) == names.end()) {
+    fields.fail({Code::not_found,
+                 "The model \"" + cut(*name) + "\" does not exist; this server has \"" + names.front() + "\"",
+                 "model", "model_not_found"});
+    return {};
+  }
+  return *name;
+}
+
+void refuse_unsupported(Fields& fields, Api api) {
+  constexpr std::string_view kAlways[] = {
+      "guided_json",    "guided_regex",       "guided_choice",
+      "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
+      "structural_tag", "structured_outputs", "logits_processors_args",
+      "functions",      "function_call",      "audio",
+      "chat_template",  "web_search_options", "mm_processor_kwargs",
+  };
+  const auto refuse = [&](std::string_view name, const std::string& why) {
+    fields.fail(
+        {Code::unsupported, std::string(name) + " " + why, std::string(name), "unsupported_parameter"});
+  };
+  for (const std::string_view name : kAlways) {
+    if (fields.find(name) != nullptr) refuse(name, "is not offered by this server");
+  }
+  for (const std::string_view name : {"temp_scaled_logprobs", "top_p_normalized_logprobs"}) {
+    if (fields.boolean(name)) refuse(name, "is not offered; log-probabilities are those before sampling");
+  }
+  if (const Json* format = fields.find("response_format")) {
+    const bool text = format->is_object() && format->contains("type") && format->at("type") == "text";
+    if (!text) refuse("response_format", "other than {\"type\": \"text\"} is not offered by this server");
+  }
+  if (api == Api::completion) {
+    const Json* suffix = fields.find("suffix");
+    if (suffix != nullptr && *suffix != "") refuse("suffix", "is not offered by this server");
+  } else if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json{"text"}) {
+    fields.fail({Code::unsupported, "modalities must be [\"text\"]", "modalities", "unsupported_modality"});
+  }
+}
+
+std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback) {
+  const auto request_id = fields.string("request_id");
+  const auto user = fields.string("user");
+  if (request_id && !request_id->empty()) {
+    if (!is_identifier(*request_id)) {
+      fields.fail(
+          "request_id",
+          "must be at most " + std::to_string(kMaxIdentifier) + " letters, digits and -_.:", "invalid_value");
+    }
+    return request_id->starts_with(prefix) ? *request_id : std::string(prefix) + *request_id;
+  }
+  std::string id(prefix);
+  if (user && is_identifier(*user)) id.append(*user).push_back('-');
+  return id.append(fallback);
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,16 @@
+#pragma once
+// Two small writers that chunks and whole answers share.
+#include <string>
+#include <string_view>
+
+#include "http/openai_response.h"
+
+namespace troupe::http {
+
+/// As JSON: "stop" with its quotes, or null.
+std::string_view to_string(FinishReason reason);
+
+/// {"prompt_tokens","completion_tokens","total_tokens","prompt_tokens_details":{"cached_tokens"}}
+void append_usage_object(std::string& out, const Usage& usage);
+
+}  // namespace troupe::http
