@@ -1,0 +1,266 @@
+#include "ipc/link.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+namespace troupe::ipc {
+namespace {
+
+using namespace std::chrono_literals;
+using Kind = Received::Kind;
+
+class LinkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fds = create_link();
+    ASSERT_TRUE(fds.ok()) << fds.status().message;
+    fds_ = std::move(*fds);
+    auto monitor = LinkMonitor::attach(fds_.step.get(), fds_.cache.get());
+    ASSERT_TRUE(monitor.ok());
+    monitor_.emplace(std::move(*monitor));
+  }
+
+  std::unique_ptr<EngineEnd> engine() {
+    auto end = EngineEnd::attach(fds_.step.get(), fds_.cache.get());
+    EXPECT_TRUE(end.ok()) << end.status().message;
+    return std::make_unique<EngineEnd>(std::move(*end));
+  }
+  std::unique_ptr<WorkerEnd> worker() {
+    auto end = WorkerEnd::attach(fds_.step.get(), fds_.cache.get());
+    EXPECT_TRUE(end.ok()) << end.status().message;
+    return std::make_unique<WorkerEnd>(std::move(*end));
+  }
+  static bool send_plan(LinkEnd& end, std::uint64_t step, std::uint32_t epoch) {
+    wire::Writer<wire::StepPlan> writer;
+    writer.begin(epoch);
+    writer.record().step = step;
+    return end.try_send(Channel::step, writer.finish());
+  }
+  static bool send_command(LinkEnd& end, std::uint64_t id) {
+    wire::Writer<wire::CacheCommand> writer;
+    writer.begin(end.epoch());
+    writer.record().id = id;
+    return end.try_send(Channel::cache, writer.finish());
+  }
+  static Received poll(LinkEnd& end) { return end.receive(TimePoint{}); }
+
+  LinkFds fds_;
+  std::optional<LinkMonitor> monitor_;
+};
+
+TEST_F(LinkTest, RecordsGoBothWaysOnBothChannels) {
+  auto e = engine();
+  auto w = worker();
+  EXPECT_EQ(poll(*w).kind, Kind::timeout);
+  ASSERT_TRUE(send_plan(*e, 7, e->epoch()));
+  Received got = w->receive(Clock::now() + 1s);
+  ASSERT_EQ(got.kind, Kind::record);
+  EXPECT_EQ(got.channel, Channel::step);
+  ASSERT_NE(got.view.as<wire::StepPlan>(), nullptr);
+  EXPECT_EQ(got.view.as<wire::StepPlan>()->step, 7u);
+
+  wire::Writer<wire::CacheDone> done;
+  done.begin(w->epoch());
+  done.record().id = 3;
+  ASSERT_TRUE(w->try_send(Channel::cache, done.finish()));
+  got = e->receive(Clock::now() + 1s);
+  ASSERT_EQ(got.kind, Kind::record);
+  EXPECT_EQ(got.channel, Channel::cache);
+  EXPECT_EQ(got.view.as<wire::CacheDone>()->id, 3u);
+  EXPECT_EQ(poll(*e).kind, Kind::timeout);
+}
+
+TEST_F(LinkTest, CacheCommandsComeBeforeThePlansSentAfterThem) {
+  auto e = engine();
+  auto w = worker();
+  ASSERT_TRUE(send_command(*e, 1));
+  ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
+  ASSERT_TRUE(send_command(*e, 2));
+  ASSERT_TRUE(send_plan(*e, 2, e->epoch()));
+  EXPECT_EQ(poll(*w).view.as<wire::CacheCommand>()->id, 1u);
+  EXPECT_EQ(poll(*w).view.as<wire::CacheCommand>()->id, 2u);
+  EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 1u);
+  EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 2u);
+}
+
+TEST_F(LinkTest, ASleepingReceiverIsWokenByEitherChannel) {
+  auto e = engine();
+  auto w = worker();
+  for (int round = 0; round < 20; ++round) {
+    std::jthread sender([&] {
+      std::this_thread::sleep_for(2ms);
+      EXPECT_TRUE(round % 2 == 0 ? send_plan(*e, 1, e->epoch()) : send_command(*e, 1));
+    });
+    const TimePoint start = Clock::now();
+    EXPECT_EQ(w->receive(start + 10s).kind, Kind::record);
+    EXPECT_LT(Clock::now() - start, 5s);
+  }
+}
+
+TEST_F(LinkTest, DoneGivesTheRoomBackAtOnce) {
+  auto e = engine();
+  auto w = worker();
+  ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
+  ASSERT_EQ(poll(*w).kind, Kind::record);
+  EXPECT_EQ(monitor_->depths()[0].records, 1u);
+  w->done();
+  EXPECT_EQ(monitor_->depths()[0].records, 0u);
+  w->done();  // nothing held: nothing happens
+  ASSERT_TRUE(send_plan(*e, 2, e->epoch()));
+  EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 2u);
+}
+
+TEST_F(LinkTest, DepthsNameTheFourQueues) {
+  auto e = engine();
+  auto w = worker();
+  ASSERT_TRUE(send_plan(*e, 1, 1));
+  ASSERT_TRUE(send_plan(*e, 2, 1));
+  ASSERT_TRUE(send_command(*e, 1));
+  const auto depths = monitor_->depths();
+  ASSERT_EQ(depths.size(), 4u);
+  EXPECT_STREQ(depths[0].name, "plan");
+  EXPECT_EQ(depths[0].records, 2u);
+  EXPECT_EQ(depths[0].bytes, 2 * (8 + sizeof(wire::StepPlan)));
+  EXPECT_EQ(depths[0].capacity_bytes, 4u << 20);
+  EXPECT_STREQ(depths[1].name, "result");
+  EXPECT_EQ(depths[1].records, 0u);
+  EXPECT_STREQ(depths[2].name, "cache_down");
+  EXPECT_EQ(depths[2].records, 1u);
+  EXPECT_EQ(depths[2].capacity_bytes, 256u << 10);
+  EXPECT_STREQ(depths[3].name, "cache_up");
+}
+
+TEST_F(LinkTest, AFullRingIsRefused) {
+  auto e = engine();
+  auto w = worker();
+  int sent = 0;
+  while (send_plan(*e, sent + 1, 1)) ++sent;
+  EXPECT_EQ(sent, static_cast<int>((4u << 20) / (8 + sizeof(wire::StepPlan))));
+  for (int i = 0; i < sent; ++i) ASSERT_EQ(poll(*w).view.as<wire::StepPlan>()->step, i + 1u);
+  EXPECT_EQ(poll(*w).kind, Kind::timeout);
+  EXPECT_TRUE(send_plan(*e, 1, 1));
+}
+
+TEST_F(LinkTest, LongestRecordPasses) {
+  auto e = engine();
+  auto w = worker();
+  EXPECT_EQ(e->max_record(Channel::step), wire::kMaxRecordBytes);
+  EXPECT_EQ(e->max_record(Channel::cache), (128u << 10) - 8);
+  const std::vector<TokenId> ids(wire::kMaxTokensInPlan, 5);
+  for (int round = 0; round < 20; ++round) {
+    wire::Writer<wire::StepPlan> writer;
+    writer.begin(e->epoch());
+    const auto span = writer.array(ids);
+    wire::TokenRun run{{}, 0, 0, span};
+    const auto runs = writer.array(std::span<const wire::TokenRun>(&run, 1));
+    writer.record().tokens = runs;
+    ASSERT_TRUE(e->try_send(Channel::step, writer.finish()));
+    const Received got = poll(*w);
+    ASSERT_EQ(got.kind, Kind::record);
+    const auto tokens = got.view.array(got.view.as<wire::StepPlan>()->tokens);
+    ASSERT_EQ(tokens.size(), 1u);
+    EXPECT_EQ(got.view.array(tokens[0].ids).back(), 5);
+  }
+}
+
+// The worker dies with plans unread: its successor starts in the new epoch, sees none of them and is told of
+// no change; the engine is told once.
+TEST_F(LinkTest, AReplacedWorkerStartsClean) {
+  auto e = engine();
+  auto w = worker();
+  ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
+  ASSERT_TRUE(send_plan(*e, 2, e->epoch()));
+  ASSERT_EQ(poll(*w).kind, Kind::record);
+  w.reset();
+  EXPECT_EQ(monitor_->reaped(Side::worker), 2u);
+  w = worker();
+  EXPECT_EQ(w->epoch(), 2u);
+  EXPECT_EQ(poll(*w).kind, Kind::timeout);
+  EXPECT_EQ(w->stale_records(), 2u);
+
+  EXPECT_EQ(e->epoch(), 1u);  // not told yet
+  EXPECT_EQ(poll(*e).kind, Kind::epoch_changed);
+  EXPECT_EQ(e->epoch(), 2u);
+  EXPECT_EQ(poll(*e).kind, Kind::timeout);
+  ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
+  EXPECT_EQ(poll(*w).kind, Kind::record);
+}
+
+// A record in the new epoch must not be dropped by a survivor that has not been told yet.
+TEST_F(LinkTest, TheChangeIsToldBeforeTheFirstNewRecord) {
+  auto e = engine();
+  auto w = worker();
+  ASSERT_TRUE(send_plan(*e, 1, 1));
+  e.reset();
+  monitor_->reaped(Side::engine);
+  e = engine();
+  ASSERT_TRUE(send_plan(*e, 10, e->epoch()));
+  EXPECT_EQ(poll(*w).kind, Kind::epoch_changed);
+  const Received got = poll(*w);
+  ASSERT_EQ(got.kind, Kind::record);
+  EXPECT_EQ(got.view.as<wire::StepPlan>()->step, 10u);
+  EXPECT_EQ(w->stale_records(), 1u);
+}
+
+TEST_F(LinkTest, ADeathWakesTheSleepingSurvivor) {
+  auto e = engine();
+  std::jthread supervisor([&] {
+    std::this_thread::sleep_for(20ms);
+    monitor_->reaped(Side::worker);
+  });
+  const TimePoint start = Clock::now();
+  EXPECT_EQ(e->receive(start + 10s).kind, Kind::epoch_changed);
+  EXPECT_LT(Clock::now() - start, 300ms);  // the doorbell, not the slice of the beat
+}
+
+TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
+  auto e = engine();
+  auto w = worker();
+  wire::Writer<wire::StepPlan> writer;
+  writer.begin(1);
+  std::vector<std::byte> bytes(writer.finish().begin(), writer.finish().end());
+  bytes.resize(bytes.size() + 8);  // longer than its header says
+  ASSERT_TRUE(e->try_send(Channel::step, bytes));
+  ASSERT_TRUE(send_command(*e, 1));
+  Received got = poll(*w);
+  EXPECT_EQ(got.kind, Kind::corrupt);
+  EXPECT_EQ(got.channel, Channel::step);
+  EXPECT_EQ(poll(*w).view.as<wire::CacheCommand>()->id, 1u);
+  ASSERT_TRUE(send_plan(*e, 5, 1));
+  EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 5u);
+  const std::vector<std::byte> tiny(3);
+  ASSERT_TRUE(e->try_send(Channel::step, tiny));
+  EXPECT_EQ(poll(*w).kind, Kind::corrupt);
+}
+
+TEST_F(LinkTest, HeartbeatsAndPidsComeAndGo) {
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
+  auto w = worker();
+  const std::int64_t first = monitor_->heartbeat_ns(Side::worker);
+  EXPECT_GT(first, 0);
+  EXPECT_LE(first, now_ns());
+  EXPECT_EQ(monitor_->pid(Side::worker), getpid());
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::engine), 0);
+  auto e = engine();
+  EXPECT_EQ(e->peer_heartbeat_ns(), first);
+  // An idle receive beats while it sleeps.
+  std::jthread idle([&] { EXPECT_EQ(w->receive(Clock::now() + 1s).kind, Kind::timeout); });
+  std::this_thread::sleep_for(700ms);
+  EXPECT_GT(monitor_->heartbeat_ns(Side::worker), first + 300'000'000);
+  idle.join();
+  w.reset();
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
+  EXPECT_EQ(monitor_->pid(Side::worker), 0);
+}
+
+TEST_F(LinkTest, SwappedDescriptorsAreAStatus) {
+  EXPECT_FALSE(EngineEnd::attach(fds_.cache.get(), fds_.step.get()).ok());
+  EXPECT_FALSE(WorkerEnd::attach(-1, -1).ok());
+}
+
+}  // namespace
+}  // namespace troupe::ipc

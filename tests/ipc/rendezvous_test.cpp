@@ -1,0 +1,259 @@
+#include "ipc/rendezvous.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "ipc/link.h"
+
+namespace troupe::ipc {
+namespace {
+
+using namespace std::chrono_literals;
+
+class RendezvousTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "troupe-rendezvous-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    base_ = pattern;
+    dir_ = base_ + "/troupe";
+  }
+  void TearDown() override { std::filesystem::remove_all(base_); }
+
+  int files() const {
+    int n = 0;
+    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir_)) ++n;
+    return n;
+  }
+
+  // A process that takes a port and then waits; returns its pid once it has the port.
+  pid_t owner_of(PortKind kind, int port) {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      auto lock = PortLock::acquire(dir_, kind, port);
+      if (!lock.ok() || write(ready[1], "x", 1) != 1) _exit(1);
+      pause();
+      _exit(0);
+    }
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+  }
+  static void end(pid_t pid) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+
+  std::string base_;
+  std::string dir_;
+};
+
+TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {
+  {
+    auto lock = PortLock::acquire(dir_, PortKind::engine_worker_queue, 8002);
+    ASSERT_TRUE(lock.ok()) << lock.status().message;
+    struct stat st {};
+    ASSERT_EQ(stat(dir_.c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 0777, 0700u);
+    ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.lock").c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 0777, 0600u);
+    ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.sock").c_str(), &st), 0);
+    EXPECT_TRUE(S_ISSOCK(st.st_mode));
+    std::ifstream text(dir_ + "/engine-worker-queue-8002.lock");
+    int pid = 0;
+    text >> pid;
+    EXPECT_EQ(pid, getpid());
+    PortLock moved = std::move(*lock);
+    EXPECT_EQ(files(), 2);
+    lock->release();
+    EXPECT_EQ(files(), 2);
+  }
+  EXPECT_EQ(files(), 0);
+}
+
+TEST_F(RendezvousTest, ATakenPortNamesPortFlagAndPid) {
+  const pid_t owner = owner_of(PortKind::cache_queue, 8003);
+  auto lock = PortLock::acquire(dir_, PortKind::cache_queue, 8003);
+  ASSERT_FALSE(lock.ok());
+  EXPECT_EQ(lock.status().code, Code::unavailable);
+  const std::string& message = lock.status().message;
+  EXPECT_NE(message.find("8003"), std::string::npos) << message;
+  EXPECT_NE(message.find("--cache-queue-port"), std::string::npos) << message;
+  EXPECT_NE(message.find("pid " + std::to_string(owner)), std::string::npos) << message;
+  EXPECT_EQ(files(), 2);  // the owner's are untouched
+  // The same number in another role is another port.
+  EXPECT_TRUE(PortLock::acquire(dir_, PortKind::engine_worker_queue, 8003).ok());
+  end(owner);
+}
+
+TEST_F(RendezvousTest, ADeadOwnersLockIsTakenOver) {
+  const pid_t owner = owner_of(PortKind::http, 8180);
+  end(owner);
+  EXPECT_EQ(files(), 2);  // kill -9 left them behind
+  EXPECT_TRUE(live_owners(dir_, PortKind::http).empty());
+  auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+  ASSERT_TRUE(lock.ok()) << lock.status().message;
+  const auto owners = live_owners(dir_, PortKind::http);
+  ASSERT_EQ(owners.size(), 1u);
+  EXPECT_EQ(owners[0].port, 8180);
+  EXPECT_EQ(owners[0].pid, getpid());
+  EXPECT_TRUE(connect_port(dir_, PortKind::http, 8180).ok());
+}
+
+TEST_F(RendezvousTest, LiveOwnersAreListedByPort) {
+  const pid_t second = owner_of(PortKind::http, 9002);
+  const pid_t first = owner_of(PortKind::http, 9001);
+  const pid_t other = owner_of(PortKind::metrics, 9003);
+  std::ofstream(dir_ + "/http-junk.lock") << "1";
+  const auto owners = live_owners(dir_, PortKind::http);
+  ASSERT_EQ(owners.size(), 2u);
+  EXPECT_EQ(owners[0].port, 9001);
+  EXPECT_EQ(owners[0].pid, first);
+  EXPECT_EQ(owners[1].pid, second);
+  end(first);
+  end(second);
+  end(other);
+  EXPECT_TRUE(live_owners(base_ + "/absent", PortKind::http).empty());
+}
+
+TEST_F(RendezvousTest, AForkDoesNotTakeTheFilesAway) {
+  auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+  ASSERT_TRUE(lock.ok());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    lock->release();
+    _exit(0);
+  }
+  waitpid(pid, nullptr, 0);
+  EXPECT_EQ(files(), 2);
+}
+
+// Sixteen processes want one port at once, again and again: at every moment at most one has it.
+TEST_F(RendezvousTest, OneOwnerAtATime) {
+  ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
+  auto* inside = static_cast<std::atomic<int>*>(
+      mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  auto* taken = inside + 1;
+  std::vector<pid_t> pids;
+  for (int i = 0; i < 8; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      for (int round = 0; round < 200; ++round) {
+        auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+        if (!lock.ok()) {
+          if (lock.status().code != Code::unavailable) _exit(2);
+          continue;
+        }
+        taken->fetch_add(1);
+        if (inside->fetch_add(1) != 0) _exit(3);
+        usleep(50);
+        inside->fetch_sub(1);
+      }
+      _exit(0);
+    }
+    pids.push_back(pid);
+  }
+  for (const pid_t pid : pids) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+  EXPECT_GT(taken->load(), 8);
+  EXPECT_EQ(files(), 0);
+  munmap(inside, 4096);
+}
+
+TEST_F(RendezvousTest, DescriptorsOfALinkTravel) {
+  auto lock = PortLock::acquire(dir_, PortKind::engine_worker_queue, 8002);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_FALSE(lock->accept_peer().valid());  // nobody waits
+  const pid_t other = fork();
+  if (other == 0) {
+    auto socket = connect_port(dir_, PortKind::engine_worker_queue, 8002);
+    if (!socket.ok()) _exit(1);
+    auto fds = receive_fds(socket->get(), 2, Clock::now() + 5s);
+    if (!fds.ok()) _exit(2);
+    auto worker = WorkerEnd::attach((*fds)[0].get(), (*fds)[1].get());
+    if (!worker.ok()) _exit(3);
+    _exit(worker->receive(Clock::now() + 5s).kind == Received::Kind::record ? 0 : 4);
+  }
+  auto link = create_link();
+  ASSERT_TRUE(link.ok());
+  auto engine = EngineEnd::attach(link->step.get(), link->cache.get());
+  ASSERT_TRUE(engine.ok());
+  Fd peer;
+  for (int i = 0; i < 5000 && !peer; ++i) {
+    peer = lock->accept_peer();
+    if (!peer) usleep(1000);
+  }
+  ASSERT_TRUE(peer.valid());
+  ASSERT_TRUE(send_fds(peer.get(), std::array{link->step.get(), link->cache.get()}).ok());
+  wire::Writer<wire::StepPlan> writer;
+  writer.begin(1);
+  ASSERT_TRUE(engine->try_send(Channel::step, writer.finish()));
+  int status = 0;
+  waitpid(other, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(RendezvousTest, WrongNumberOfDescriptorsIsAStatusAndLeaksNone) {
+  int pair[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+  const auto open_fds = [] {
+    int n = 0;
+    for ([[maybe_unused]] const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) ++n;
+    return n;
+  };
+  const int before = open_fds();
+  ASSERT_TRUE(send_fds(pair[0], std::array{0, 1, 2}).ok());
+  EXPECT_FALSE(receive_fds(pair[1], 2, Clock::now() + 1s).ok());
+  EXPECT_EQ(open_fds(), before);
+  EXPECT_EQ(receive_fds(pair[1], 1, Clock::now() + 10ms).status().code, Code::timeout);
+  ASSERT_EQ(write(pair[0], "\1", 1), 1);  // a promise without descriptors
+  EXPECT_FALSE(receive_fds(pair[1], 1, Clock::now() + 1s).ok());
+  close(pair[0]);
+  EXPECT_EQ(receive_fds(pair[1], 1, Clock::now() + 1s).status().code, Code::unavailable);
+  EXPECT_FALSE(send_fds(pair[1], {}).ok());
+  close(pair[1]);
+}
+
+TEST_F(RendezvousTest, AnOpenOrForeignDirectoryIsRefused) {
+  ASSERT_EQ(mkdir(dir_.c_str(), 0755), 0);
+  const auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+  ASSERT_FALSE(lock.ok());
+  EXPECT_NE(lock.status().message.find("0700"), std::string::npos);
+  const std::string link = base_ + "/link";
+  ASSERT_EQ(symlink("/tmp", link.c_str()), 0);
+  EXPECT_FALSE(prepare_runtime_dir(link).ok());
+  std::ofstream(base_ + "/file") << "x";
+  EXPECT_FALSE(prepare_runtime_dir(base_ + "/file").ok());
+  EXPECT_FALSE(prepare_runtime_dir(base_ + "/file/below").ok());
+}
+
+TEST_F(RendezvousTest, NonsenseIsAStatus) {
+  EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 0).ok());
+  EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 70000).ok());
+  EXPECT_EQ(connect_port(dir_, PortKind::http, 8180).status().code, Code::not_found);
+  const auto deep = PortLock::acquire(base_ + "/" + std::string(120, 'd'), PortKind::http, 8180);
+  ASSERT_FALSE(deep.ok());
+  EXPECT_NE(deep.status().message.find("shorter"), std::string::npos) << deep.status().message;
+}
+
+}  // namespace
+}  // namespace troupe::ipc
