@@ -1,0 +1,83 @@
+#include "actors/metrics/registry.h"
+#include "actors/metrics/routes.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+namespace troupe::metrics {
+namespace {
+
+/// The value of the sample whose name and labels are exactly `series`, or -1.
+double value(const std::string& text, const std::string& series) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with(series + " ")) return std::stod(line.substr(series.size() + 1));
+  }
+  return -1;
+}
+
+TEST(Registry, AddsStepsAndRequests) {
+  Registry registry(Constants{"m", 32, 64, "bfloat16", 0.9});
+  registry.add(StepStats{2, 1, 5, 2, 1, 10, 4, 6, 0.004});
+  registry.add(StepStats{3, 0, 0, 3, 0, 10, 5, 5, 0.002});
+  RequestStats request;
+  request.ok = true;
+  request.prompt_tokens = 5;
+  request.output_tokens = 3;
+  request.ttft_s = 0.03;
+  request.decode_s = 0.2;
+  registry.add(request);
+  registry.add(RequestStats{});
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "fastdeploy:prompt_tokens_total"), 5);
+  EXPECT_EQ(value(text, "fastdeploy:generation_tokens_total"), 5);
+  EXPECT_EQ(value(text, "fastdeploy:num_requests_running"), 3);
+  EXPECT_EQ(value(text, "fastdeploy:gpu_cache_usage_perc"), 0.5);
+  EXPECT_EQ(value(text, "fastdeploy:requests_number_total"), 2);
+  EXPECT_EQ(value(text, "fastdeploy:request_success_total"), 1);
+  EXPECT_EQ(value(text, "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.02\"}"), 0);
+  EXPECT_EQ(value(text, "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.04\"}"), 1);
+  EXPECT_EQ(value(text, "fastdeploy:time_to_first_token_seconds_count"), 1);
+  EXPECT_EQ(value(text, "fastdeploy:time_per_output_token_seconds_bucket{le=\"0.1\"}"), 1);
+  EXPECT_EQ(value(text, "troupe:steps_total"), 2);
+  EXPECT_EQ(value(text, "troupe:preemptions_total"), 1);
+}
+
+TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
+  const std::string text = Registry(Constants{}).text();
+  std::istringstream lines(text);
+  std::set<std::string> types;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    const std::string name = line.substr(7, line.rfind(' ') - 7);
+    EXPECT_TRUE(types.insert(name).second) << name;
+    EXPECT_NE(text.find("# HELP " + name + " "), std::string::npos) << name;
+  }
+  EXPECT_GE(types.size(), 30u);
+}
+
+TEST(Registry, LabelsAreEscaped) {
+  const std::string text = Registry(Constants{"a\"b\\c\n", 1, 64, "x", 1}).text();
+  EXPECT_NE(text.find("model=\"a\\\"b\\\\c\\n\""), std::string::npos);
+}
+
+TEST(Histogram, BoundsAreInclusive) {
+  const double bounds[] = {1, 2};
+  Histogram histogram(bounds);
+  for (const double v : {0.5, 1.0, 1.5, 2.0, 9.0}) histogram.observe(v);
+  EXPECT_EQ(histogram.bucket(0), 2u);
+  EXPECT_EQ(histogram.bucket(1), 2u);
+  EXPECT_EQ(histogram.bucket(2), 1u);
+  EXPECT_DOUBLE_EQ(histogram.sum(), 14.0);
+}
+
+TEST(Routes, AClientCannotInventLabels) {
+  EXPECT_EQ(route_label("/v1/chat/completions"), "/v1/chat/completions");
+  EXPECT_EQ(route_label("/v1/models/x"), "/v1/models");
+  EXPECT_EQ(route_label("/made/up"), "other");
+}
+
+}  // namespace
+}  // namespace troupe::metrics

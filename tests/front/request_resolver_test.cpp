@@ -1,0 +1,95 @@
+#include "actors/gateway/request_resolver.h"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+http::Call chat(http::SamplingRequest sampling = {}) {
+  http::ChatRequest request;
+  request.id = "chatcmpl-1";
+  request.messages_json = R"([{"role":"user","content":"hi"}])";
+  request.sampling = std::move(sampling);
+  http::Call call;
+  call.exchange = {2, 9};
+  call.request_id = "r1";
+  call.body = request;
+  return call;
+}
+
+Generation resolved(const http::SamplingRequest& sampling, const model::GenerationConfig& own = {}) {
+  const RequestResolver resolver({"served", own, 0});
+  auto ask = resolver.resolve(chat(sampling), 77, 1000);
+  EXPECT_TRUE(ask.ok());
+  return ask->generation;
+}
+
+TEST(RequestResolver, TheRequestGoesBeforeTheCheckpointBeforeTheDefault) {
+  model::GenerationConfig own;
+  own.temperature = 0.8;
+  own.top_k = 40;
+  http::SamplingRequest sampling;
+  EXPECT_FLOAT_EQ(resolved(sampling).sampling.temperature, 1.0f);
+  EXPECT_FLOAT_EQ(resolved(sampling, own).sampling.temperature, 0.8f);
+  EXPECT_EQ(resolved(sampling, own).sampling.top_k, 40);
+  sampling.temperature = 0.3;
+  sampling.top_k = 0;
+  EXPECT_FLOAT_EQ(resolved(sampling, own).sampling.temperature, 0.3f);
+  EXPECT_EQ(resolved(sampling, own).sampling.top_k, 0);
+}
+
+TEST(RequestResolver, AZeroTopPOrTemperatureIsGreedy) {
+  http::SamplingRequest sampling;
+  sampling.top_p = 0.0;
+  EXPECT_EQ(resolved(sampling).sampling.temperature, 0.0f);
+  EXPECT_EQ(resolved(sampling).sampling.top_p, 1.0f);
+  sampling = {};
+  sampling.temperature = 0.0;
+  EXPECT_EQ(resolved(sampling).sampling.temperature, 0.0f);
+}
+
+TEST(RequestResolver, SeedsComeFromTheRequestOrAreDrawn) {
+  http::SamplingRequest sampling;
+  EXPECT_EQ(resolved(sampling).sampling.seed, 77u);
+  sampling.seed = -1;
+  EXPECT_EQ(resolved(sampling).sampling.seed, ~std::uint64_t{0});
+}
+
+TEST(RequestResolver, NamesTheServedModelWhenTheRequestDidNot) {
+  const RequestResolver resolver({"served", {}, 0});
+  const auto ask = resolver.resolve(chat(), 1, 1000);
+  ASSERT_TRUE(ask.ok());
+  EXPECT_EQ(ask->answer.model, "served");
+  EXPECT_EQ(ask->io, 2u);
+  EXPECT_EQ(ask->exchange, 9u);
+  EXPECT_EQ(ask->answer.created_s, 1000);
+  EXPECT_EQ(ask->generation.max_tokens, -1);
+}
+
+TEST(RequestResolver, AnEchoWithLogprobsAsksForThePromptsToo) {
+  http::CompletionRequest request;
+  request.prompts = {std::string("a"), std::string("b")};
+  request.echo = true;
+  request.sampling.logprobs = 3;
+  http::Call call;
+  call.body = request;
+  const auto ask = RequestResolver({"m", {}, 0}).resolve(call, 1, 1);
+  ASSERT_TRUE(ask.ok());
+  EXPECT_EQ(ask->generation.sampling.prompt_logprobs, 3);
+  EXPECT_EQ(ask->source.texts.size(), 2u);
+}
+
+TEST(RequestResolver, AStreamCannotChooseTheBest) {
+  http::CompletionRequest request;
+  request.prompts = {std::vector<TokenId>{1, 2}};
+  request.best_of = 4;
+  request.sampling.stream = true;
+  http::Call call;
+  call.body = request;
+  const auto ask = RequestResolver({"m", {}, 0}).resolve(call, 1, 1);
+  ASSERT_FALSE(ask.ok());
+  EXPECT_EQ(ask.status().param, "best_of");
+}
+
+}  // namespace
+}  // namespace troupe

@@ -1,0 +1,64 @@
+#pragma once
+// A tokenizer for tests: every byte is a token, and two special ones end a text.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/tokenizer.h"
+
+namespace troupe::testing {
+
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr TokenId kEos = 256;
+  static constexpr TokenId kEnd = 257;
+
+  ByteTokenizer() {
+    for (int i = 0; i < 256; ++i) pieces_.push_back(std::string(1, static_cast<char>(i)));
+    pieces_.push_back("</s>");
+    pieces_.push_back("<|end|>");
+    specials_ = {{kEos, "</s>"}, {kEnd, "<|end|>"}};
+  }
+
+  using Tokenizer::encode;
+  int vocab_size() const override { return 258; }
+  std::vector<TokenId> encode(std::span<const TextSpan> spans) const override {
+    std::vector<TokenId> ids;
+    for (const TextSpan& span : spans) {
+      for (std::size_t i = 0; i < span.text.size();) {
+        std::size_t step = 1;
+        TokenId id = static_cast<unsigned char>(span.text[i]);
+        if (span.trusted) {
+          for (const SpecialToken& special : specials_) {
+            if (span.text.compare(i, special.text.size(), special.text) != 0) continue;
+            id = special.id;
+            step = special.text.size();
+          }
+        }
+        ids.push_back(id);
+        i += step;
+      }
+    }
+    return ids;
+  }
+  std::string_view token_bytes(TokenId id) const override {
+    return id >= 0 && id < vocab_size() ? std::string_view(pieces_[static_cast<std::size_t>(id)]) : std::string_view();
+  }
+  bool is_special(TokenId id) const override { return id >= 256 && id < 258; }
+  std::optional<TokenId> token_id(std::string_view piece) const override {
+    for (int i = 257; i >= 0; --i) {
+      if (pieces_[static_cast<std::size_t>(i)] == piece) return i;
+    }
+    return std::nullopt;
+  }
+  const std::vector<SpecialToken>& special_tokens() const override { return specials_; }
+  std::optional<TokenId> bos_id() const override { return std::nullopt; }
+  std::optional<TokenId> eos_id() const override { return kEos; }
+  std::optional<TokenId> pad_id() const override { return std::nullopt; }
+
+ private:
+  std::vector<std::string> pieces_;
+  std::vector<SpecialToken> specials_;
+};
+
+}  // namespace troupe::testing
