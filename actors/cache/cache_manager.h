@@ -51,9 +51,6 @@ class CacheManager {
   bool sound() const;
 
  private:
-  struct Lease {
-    std::vector<BlockId> blocks;
-  };
   struct Move {
     std::uint64_t command = 0;
     BlockId target = 0;
@@ -63,15 +60,15 @@ class CacheManager {
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
-  Lease& lease(const RequestKey& key);
-  void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
+  std::vector<BlockId>& open_lease(const RequestKey& key);
+  void extend(std::vector<BlockId>& lease, std::int32_t to, std::vector<BlockId>& granted);
   void write_command();
 
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
   BlockPool pool_;
-  std::vector<Lease> leases_;          ///< indexed by index_; a freed one keeps its memory
-  std::vector<std::uint32_t> unused_;  ///< free entries of leases_
+  std::vector<std::vector<BlockId>> leases_;  ///< block tables; a freed one keeps its memory
+  std::vector<std::uint32_t> unused_;         ///< free entries of leases_
   std::unordered_map<RequestKey, std::uint32_t> index_;
   std::uint64_t last_command_ = 0;
   std::vector<Move> moves_;              ///< unfinished copies, oldest first

@@ -29,8 +29,8 @@ class PlanBuilder {
   /// Requires tokens <= tokens_left().
   bool row(SlotRef slot, std::int32_t position, std::int32_t tokens, bool samples);
 
-  /// No rows, no ids: not worth sending.
-  bool empty() const { return rows_.empty() && runs_.empty(); }
+  /// Nothing but finished slots: not worth sending.
+  bool empty() const { return rows_.empty() && runs_.empty() && started_.empty() && block_runs_.empty(); }
 
   /// The record's bytes, valid until the next begin().
   std::span<const std::byte> finish(std::uint64_t step, std::uint64_t after_cache_command);

@@ -145,7 +145,7 @@ class Scheduler {
 
   // scheduler.cpp: the way in, the way out, the worker's coming and going
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, const std::vector<TokenId>& prompt, std::uint32_t group);
+  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(Sequence& sequence);
@@ -154,14 +154,15 @@ class Scheduler {
 
   // scheduler_plan.cpp
   void plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns);
-  bool send_ids(Sequence& sequence);
 
   // scheduler_commit.cpp
   Committed judge(std::span<const std::byte> bytes, wire::View& view) const;
   bool agrees(const wire::View& view, const wire::StepResult& result, const PlannedStep& step) const;
   void sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step);
-  void commit_row(const PlannedRow& row, const wire::ResultRow* result, const wire::View& view,
-                  const wire::StepResult& record, StepOutput& out);
+  void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
+                  const wire::View& view, const wire::StepResult& record, StepOutput& out);
+  void pass_scores(Sequence& sequence, std::uint32_t score, const wire::View& view,
+                   const wire::StepResult& record, StepOutput& out);
   SequenceTokens& report(Sequence& sequence, StepOutput& out);
   Finish take_token(Sequence& sequence, TokenId token);
 
@@ -171,8 +172,8 @@ class Scheduler {
   void mark_asked(Sequence& sequence);
   void make_room();
   void ask_growth(CacheAsks& asks);
-  void ask_admissions(CacheAsks& asks);
-  void ask_releases(CacheAsks& asks);
+  void ask_admissions(CacheAsks& asks, std::int64_t backlog);
+  void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void admit(std::uint32_t sequence);
 
@@ -206,6 +207,7 @@ class Scheduler {
   std::int32_t preempted_in_step_ = 0;
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;
+  std::vector<std::uint32_t> rows_of_slots_;
   SchedulerTotals totals_;
 };
 

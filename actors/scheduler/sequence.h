@@ -30,6 +30,7 @@ struct Sequence {
   bool ask_open = false;   ///< an ask was made and not answered
   bool admitting = false;  ///< that ask is for admission
   bool refused = false;    ///< the last ask was refused
+  bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
 
   std::int32_t planned = 0;    ///< positions run when all plans out have come back

@@ -1,0 +1,94 @@
+#include "actors/scheduler/plan_builder.h"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+template <class T>
+constexpr std::size_t padded(std::size_t count) {
+  return (count * sizeof(T) + wire::kAlignment - 1) / wire::kAlignment * wire::kAlignment;
+}
+
+}  // namespace
+
+void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
+  writer_.begin(epoch);
+  ids_left_ = max_ids_;
+  tokens_left_ = max_tokens;
+  bytes_left_ =
+      wire::kMaxRecordBytes - sizeof(wire::StepPlan) - wire::kAlignment;  // one odd count of SlotRefs
+  finished_.clear();
+  started_.clear();
+  runs_.clear();
+  block_runs_.clear();
+  rows_.clear();
+}
+
+bool PlanBuilder::take(std::size_t bytes) {
+  if (bytes > bytes_left_) return false;
+  bytes_left_ -= bytes;
+  return true;
+}
+
+bool PlanBuilder::finished(SlotRef slot) {
+  if (!take(sizeof(SlotRef))) return false;
+  finished_.push_back(slot);
+  return true;
+}
+
+bool PlanBuilder::start(const Sequence& s) {
+  if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.size()) +
+            padded<wire::LogitBias>(s.logit_bias.size()))) {
+    return false;
+  }
+  wire::StartSequence start{s.slot, s.key, s.prompt_tokens, static_cast<std::int32_t>(s.tokens.size()),
+                            s.sampling};
+  start.stop_ids = writer_.array(s.stop_ids);
+  start.logit_bias = writer_.array(s.logit_bias);
+  started_.push_back(start);
+  return true;
+}
+
+std::int32_t PlanBuilder::ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids) {
+  const std::size_t fixed = sizeof(wire::TokenRun) + wire::kAlignment;
+  if (bytes_left_ <= fixed) return 0;
+  const std::size_t count = std::min({ids.size(), ids_left_, (bytes_left_ - fixed) / sizeof(TokenId)});
+  if (count == 0 || !take(sizeof(wire::TokenRun) + padded<TokenId>(count))) return 0;
+  ids_left_ -= count;
+  runs_.push_back({slot, position, 0, writer_.array(ids.first(count))});
+  return static_cast<std::int32_t>(count);
+}
+
+bool PlanBuilder::blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks) {
+  if (blocks.empty()) return true;
+  if (!take(sizeof(wire::BlockRun) + padded<BlockId>(blocks.size()))) return false;
+  block_runs_.push_back({slot, first, 0, writer_.array(blocks)});
+  return true;
+}
+
+bool PlanBuilder::row(SlotRef slot, std::int32_t position, std::int32_t tokens, bool samples) {
+  if (!take(sizeof(wire::Row))) return false;
+  tokens_left_ -= tokens;
+  rows_.push_back({slot, position, tokens, samples ? wire::kSamples : 0u, 0});
+  return true;
+}
+
+std::span<const std::byte> PlanBuilder::finish(std::uint64_t step, std::uint64_t after_cache_command) {
+  const auto finished = writer_.array(finished_);
+  const auto started = writer_.array(started_);
+  const auto runs = writer_.array(runs_);
+  const auto block_runs = writer_.array(block_runs_);
+  const auto rows = writer_.array(rows_);
+  wire::StepPlan& plan = writer_.record();
+  plan.step = step;
+  plan.after_cache_command = after_cache_command;
+  plan.finished = finished;
+  plan.started = started;
+  plan.tokens = runs;
+  plan.blocks = block_runs;
+  plan.rows = rows;
+  return writer_.finish();
+}
+
+}  // namespace troupe

@@ -1,0 +1,287 @@
+// The way in, the way out, and the worker's coming and going.
+#include "actors/scheduler/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace troupe {
+namespace {
+
+/// Session hosts are few; the bound keeps a wrong number from growing StepOutput.
+constexpr std::uint32_t kMaxHosts = 1024;
+/// More slots than a plan has rows for would be of no use.
+constexpr std::int32_t kMaxSlots = 4096;
+constexpr std::int32_t kMaxStepsInFlight = 8;
+/// A sequence that was running when so many workers were lost may well be the reason.
+constexpr std::int32_t kMaxLosses = 2;
+
+std::int32_t limited(int option, std::int32_t capacity) {
+  return std::max(0, option > 0 ? std::min(option, capacity) : capacity);
+}
+
+bool in_vocabulary(TokenId token, std::int32_t size) { return token >= 0 && token < size; }
+
+}  // namespace
+
+void StepOutput::clear() {
+  for (StepTokens& host : hosts) {
+    host.sequences.clear();
+    host.tokens.clear();
+    host.scores.clear();
+    host.tops.clear();
+  }
+  stats = {};
+}
+
+Scheduler::Scheduler(const config::SchedulerOptions& options, std::size_t max_tokens_in_plan)
+    : options_(options), builder_(max_tokens_in_plan), queue_(table_) {}
+
+void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
+  TROUPE_CHECK(epoch != 0 && epoch_ == 0);
+  out.clear();
+  epoch_ = epoch;
+  block_tokens_ = std::max(1, capacity.block_tokens);
+  total_blocks_ = std::max(0, capacity.kv_blocks);
+  vocab_size_ = capacity.vocab_size;
+  budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
+  const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
+  max_length_ = static_cast<std::int32_t>(
+      std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
+  slots_.reset(std::min({limited(options_.max_num_seqs, capacity.max_slots), budget_, kMaxSlots}));
+  steps_.resize(static_cast<std::size_t>(std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight)));
+  first_step_ = in_flight_ = 0;
+  next_step_ = 1;
+  last_command_ = 0;
+
+  for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
+    next = queue_.after(i);
+    Sequence& s = table_[i];
+    s.max_length = std::min(s.max_length, max_length_);
+    if (s.expected < s.max_length) continue;
+    queue_.remove(i);
+    fail(i, "The model's worker was restarted with too little room for this request.", out);
+  }
+}
+
+void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out) {
+  out.clear();
+  if (epoch_ == 0) return;
+  epoch_ = 0;
+  in_flight_ = 0;
+  admissions_open_ = ending_ = 0;
+  running_.clear();
+  finished_.clear();
+  releases_.clear();
+  groups_.forget_leases();
+  for (std::uint32_t i = 0; i < table_.places(); ++i) {
+    Sequence& s = table_[i];
+    if (!s.live) continue;
+    const bool was_waiting = s.state == SequenceState::waiting;
+    s.ask_open = s.admitting = s.leased = false;
+    s.plans_out = 0;
+    s.losses += s.state == SequenceState::running ? 1 : 0;
+    if (s.state == SequenceState::ending) {
+      forget(i);
+    } else if (orphans == Orphans::fail || s.losses >= kMaxLosses) {
+      if (was_waiting) queue_.remove(i);
+      fail(i, why, out);
+    } else {
+      rewind(s);
+      if (!was_waiting) queue_.insert(i);
+    }
+  }
+}
+
+Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) const {
+  const std::int64_t length = static_cast<std::int64_t>(prompt.prompt.size());
+  if (spec.key == RequestKey{} || table_.find(spec.key) != kNoSequence) {
+    return invalid("The sequence's key is zero or in use already.", "key");
+  }
+  if (spec.host >= kMaxHosts) {
+    return invalid(
+        "host is " + std::to_string(spec.host) + "; it must be below " + std::to_string(kMaxHosts) + ".",
+        "host");
+  }
+  if (length == 0) return invalid("The prompt is empty; at least one token is needed.", "prompt", "empty");
+  if (spec.prompt_tokens < 1 || spec.prompt_tokens > length) {
+    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be 1 to " +
+                       std::to_string(length) + ", the number of ids given.",
+                   "prompt_tokens");
+  }
+  if (spec.max_output_tokens < 1) {
+    return invalid("max_tokens is " + std::to_string(spec.max_output_tokens) + "; it must be at least 1.",
+                   "max_tokens", "out_of_range");
+  }
+  if (length >= max_length_) {
+    return invalid("The prompt has " + std::to_string(length) + " tokens, but a sequence has room for " +
+                       std::to_string(max_length_) + " and the answer needs at least one of them.",
+                   "prompt", "context_length_exceeded");
+  }
+  if (length >= std::int64_t{spec.prompt_tokens} + spec.max_output_tokens) {
+    return invalid("max_tokens is " + std::to_string(spec.max_output_tokens) + ", but " +
+                       std::to_string(length - spec.prompt_tokens) + " output tokens are given already.",
+                   "max_tokens", "out_of_range");
+  }
+  const std::size_t extra =
+      spec.stop_ids.size() * sizeof(TokenId) + spec.logit_bias.size() * sizeof(wire::LogitBias);
+  if (extra > kMaxSamplingBytes) {
+    return invalid("stop_token_ids and logit_bias take " + std::to_string(extra) + " bytes; at most " +
+                       std::to_string(kMaxSamplingBytes) + " are allowed.",
+                   "logit_bias", "too_many");
+  }
+  for (const wire::LogitBias& bias : spec.logit_bias) {
+    if (in_vocabulary(bias.token, vocab_size_)) continue;
+    return invalid("logit_bias names token " + std::to_string(bias.token) + "; ids are 0 to " +
+                       std::to_string(vocab_size_ - 1) + ".",
+                   "logit_bias", "out_of_range");
+  }
+  for (const TokenId token : spec.prompt) {
+    if (in_vocabulary(token, vocab_size_)) continue;
+    return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +
+                       std::to_string(vocab_size_ - 1) + ".",
+                   "prompt", "out_of_range");
+  }
+  return {};
+}
+
+Status Scheduler::submit(Submit& request) {
+  std::vector<SequenceSpec>& specs = request.sequences;
+  if (epoch_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
+  // Whose prompt each one runs: its own, or that of an earlier one without a parent.
+  std::vector<std::size_t> origin(specs.size());
+  std::int64_t tokens = 0;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    origin[i] = i;
+    if (specs[i].parent != RequestKey{}) {
+      const auto is_parent = [&](const SequenceSpec& s) {
+        return s.key == specs[i].parent && s.parent == RequestKey{};
+      };
+      const auto found =
+          std::find_if(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(i), is_parent);
+      origin[i] = static_cast<std::size_t>(found - specs.begin());
+      if (origin[i] == i) return invalid("A choice names a parent that does not stand before it.", "parent");
+    }
+    const auto same = [&](const SequenceSpec& s) { return s.key == specs[i].key; };
+    if (std::any_of(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+      return invalid("Two sequences of one request have the same key.", "key");
+    }
+    Status status = check(specs[i], specs[origin[i]]);
+    if (!status.ok()) return status;
+    tokens += static_cast<std::int64_t>(specs[origin[i]].prompt.size());
+  }
+  // What comes to an empty queue is always taken, so that no request is too large for ever.
+  const std::int64_t sequences = queue_.size() + static_cast<std::int64_t>(specs.size());
+  if (queue_.size() > 0 &&
+      (sequences > options_.max_queued_requests || queue_.tokens() + tokens > options_.max_queued_tokens)) {
+    return failure(Code::overloaded, "The queue holds " + std::to_string(queue_.size()) + " requests with " +
+                                         std::to_string(queue_.tokens()) + " tokens; at most " +
+                                         std::to_string(options_.max_queued_requests) + " requests and " +
+                                         std::to_string(options_.max_queued_tokens) +
+                                         " tokens may wait. Try again later.");
+  }
+
+  std::vector<std::uint32_t> groups(specs.size(), kNoGroup);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (origin[i] == i) continue;
+    std::uint32_t& group = groups[origin[i]];
+    if (group == kNoGroup) group = groups_.create();
+    groups[i] = group;
+  }
+  // Children first take copies of the prompts that their parents then take along.
+  std::vector<std::vector<TokenId>> prompts(specs.size());
+  for (std::size_t i = specs.size(); i-- > 0;) {
+    if (origin[i] == i) {
+      prompts[i] = std::move(specs[i].prompt);
+    } else {
+      prompts[i] = specs[origin[i]].prompt;
+    }
+  }
+  for (std::size_t i = 0; i < specs.size(); ++i) enqueue(specs[i], std::move(prompts[i]), groups[i]);
+  return {};
+}
+
+void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group) {
+  const std::uint32_t at = table_.create(spec.key);
+  Sequence& s = table_[at];
+  s.arrival = ++arrivals_;
+  s.host = spec.host;
+  s.tokens = std::move(prompt);
+  s.prompt_tokens = spec.prompt_tokens;
+  s.max_length = static_cast<std::int32_t>(
+      std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens, std::int64_t{max_length_}));
+  s.sampling = spec.sampling;
+  s.stop_ids = std::move(spec.stop_ids);
+  s.logit_bias = std::move(spec.logit_bias);
+  s.group = group;
+  if (group != kNoGroup) groups_.join(group, at);
+  rewind(s);
+  queue_.insert(at);
+}
+
+void Scheduler::cancel(const RequestKey& key) {
+  const std::uint32_t sequence = table_.find(key);
+  if (sequence != kNoSequence) end(sequence, SequenceState::ending);
+}
+
+/// Takes a sequence out of the queue or from among those who run. It stays in the table while a plan in
+/// flight or an open ask names it.
+void Scheduler::end(std::uint32_t sequence, SequenceState how) {
+  Sequence& s = table_[sequence];
+  if (s.state == SequenceState::ending) return;
+  if (s.state == SequenceState::waiting) queue_.remove(sequence);
+  if (s.state == SequenceState::running) {
+    running_.erase(std::find(running_.begin(), running_.end(), sequence));
+    if (s.group != kNoGroup) groups_.add_active(s.group, -1);
+  }
+  if (s.state != SequenceState::putting_back) ++ending_;
+  s.state = how;
+  if (s.plans_out == 0 && !s.ask_open) retire(sequence);
+}
+
+/// Nothing out there names it any more: its slot and its blocks are free.
+void Scheduler::retire(std::uint32_t sequence) {
+  Sequence& s = table_[sequence];
+  --ending_;
+  if (s.slot != SlotRef{}) {
+    if (s.started) finished_.push_back(s.slot);
+    slots_.give_back(s.slot);
+  }
+  // One that was put back and ends before its release went out has announced that release already.
+  const auto announced = [&](const Release& release) { return release.key == s.key; };
+  if (s.leased && std::none_of(releases_.begin(), releases_.end(), announced)) {
+    releases_.push_back({s.key, s.group});
+  }
+  if (s.state == SequenceState::putting_back) {
+    rewind(s);
+    queue_.insert(sequence);
+  } else {
+    forget(sequence);
+  }
+}
+
+/// To be computed from its first token again.
+void Scheduler::rewind(Sequence& s) {
+  s.state = SequenceState::waiting;
+  s.started = s.refused = s.forks = false;
+  s.planned = s.committed = s.known = s.sent = s.blocks = 0;
+  s.expected = static_cast<std::int32_t>(s.tokens.size());
+  s.slot = {};
+  s.unsent_blocks.clear();
+}
+
+void Scheduler::forget(std::uint32_t sequence) {
+  const Sequence& s = table_[sequence];
+  if (s.group != kNoGroup) groups_.leave(s.group, sequence);
+  table_.erase(sequence);
+}
+
+void Scheduler::fail(std::uint32_t sequence, const std::string& why, StepOutput& out) {
+  SequenceTokens& tokens = report(table_[sequence], out);
+  tokens.finish = Finish::error;
+  tokens.error = why;
+  forget(sequence);
+}
+
+}  // namespace troupe

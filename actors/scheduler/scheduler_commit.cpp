@@ -1,0 +1,186 @@
+// commit(): what came back, checked against what was sent.
+#include <algorithm>
+
+#include "actors/scheduler/scheduler.h"
+#include "base/check.h"
+
+namespace troupe {
+namespace {
+
+constexpr std::uint32_t kNoScore = UINT32_MAX;
+
+const char* sentence(wire::RowError error) {
+  switch (error) {
+    case wire::RowError::not_finite:
+      return "The model's output was not a finite number; the answer ends here.";
+    case wire::RowError::no_such_slot: return "The worker does not know this sequence; the answer ends here.";
+    case wire::RowError::none: break;
+  }
+  return "";
+}
+
+}  // namespace
+
+Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
+  out.clear();
+  wire::View view;
+  const Committed verdict = judge(bytes, view);
+  if (verdict != Committed::applied) {
+    ++(verdict == Committed::stale ? totals_.stale_results : totals_.malformed_results);
+    return verdict;
+  }
+  const wire::StepResult& record = *view.as<wire::StepResult>();
+  const std::span<const wire::ResultRow> results = view.array(record.rows);
+  const PlannedStep& step = steps_[first_step_];
+  first_step_ = (first_step_ + 1) % steps_.size();
+  --in_flight_;
+
+  sort_scores(view.array(record.logprobs), step);
+  std::size_t next_result = 0;
+  for (std::size_t i = 0; i < step.rows.size(); ++i) {
+    const wire::ResultRow* result = step.rows[i].samples ? &results[next_result++] : nullptr;
+    commit_row(i, step.rows[i], result, view, record, out);
+  }
+  out.stats.running = running();
+  out.stats.waiting = waiting();
+  out.stats.preempted = preempted_in_step_;
+  preempted_in_step_ = 0;
+  out.stats.step_s = std::max(0.0, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
+  return Committed::applied;
+}
+
+Committed Scheduler::judge(std::span<const std::byte> bytes, wire::View& view) const {
+  if (!wire::View::open(bytes, view)) return Committed::malformed;
+  if (view.header().epoch != epoch_ || epoch_ == 0) return Committed::stale;
+  const wire::StepResult* result = view.as<wire::StepResult>();
+  if (result == nullptr) return Committed::malformed;
+  const std::uint64_t oldest = next_step_ - in_flight_;
+  if (result->step < oldest) return Committed::stale;
+  if (in_flight_ == 0 || result->step != oldest) return Committed::malformed;
+  return agrees(view, *result, steps_[first_step_]) ? Committed::applied : Committed::malformed;
+}
+
+/// One row for each that samples, in the plan's order, with one token or an error.
+bool Scheduler::agrees(const wire::View& view, const wire::StepResult& result,
+                       const PlannedStep& step) const {
+  if (!view.holds(result.rows) || !view.holds(result.tokens) || !view.holds(result.logprobs)) return false;
+  const std::span<const wire::ResultRow> rows = view.array(result.rows);
+  const std::span<const TokenId> tokens = view.array(result.tokens);
+  std::size_t at = 0;
+  for (const PlannedRow& planned : step.rows) {
+    if (!planned.samples) continue;
+    if (at == rows.size()) return false;
+    const wire::ResultRow& row = rows[at++];
+    if (row.slot != planned.slot) return false;
+    if (row.error != wire::RowError::none) {
+      if (row.error > wire::RowError::no_such_slot) return false;
+      continue;
+    }
+    if (row.count != 1 || row.first < 0 || static_cast<std::size_t>(row.first) >= tokens.size()) return false;
+    const TokenId token = tokens[static_cast<std::size_t>(row.first)];
+    if (token < 0 || token >= vocab_size_) return false;
+  }
+  if (at != rows.size()) return false;
+  for (const wire::TokenLogprobs& score : view.array(result.logprobs)) {
+    if (!view.holds(score.top)) return false;
+  }
+  return true;
+}
+
+/// Lists the logprobs of each row of the step, in the order in which they came. Those of other slots
+/// belong to no list and are dropped.
+void Scheduler::sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step) {
+  score_head_.assign(scores.empty() ? 0 : step.rows.size(), kNoScore);
+  if (scores.empty()) return;
+  score_next_.resize(scores.size());
+  rows_of_slots_.clear();
+  for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
+    const std::uint32_t slot = step.rows[i].slot.slot;
+    if (slot >= rows_of_slots_.size()) rows_of_slots_.resize(slot + 1, kNoScore);
+    rows_of_slots_[slot] = i;
+  }
+  for (std::uint32_t i = static_cast<std::uint32_t>(scores.size()); i-- > 0;) {
+    const SlotRef slot = scores[i].slot;
+    const std::uint32_t row = slot.slot < rows_of_slots_.size() ? rows_of_slots_[slot.slot] : kNoScore;
+    if (row == kNoScore || step.rows[row].slot != slot) continue;
+    score_next_[i] = score_head_[row];
+    score_head_[row] = i;
+  }
+}
+
+void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
+                           const wire::View& view, const wire::StepResult& record, StepOutput& out) {
+  Sequence& s = table_[row.sequence];
+  TROUPE_CHECK(s.live && s.slot == row.slot && s.plans_out > 0);
+  --s.plans_out;
+  s.committed = row.end;
+  out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
+  if (s.state == SequenceState::ending) {
+    totals_.discarded_tokens += result != nullptr ? 1 : 0;
+    if (s.plans_out == 0 && !s.ask_open) retire(row.sequence);
+    return;
+  }
+  if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
+
+  const std::uint32_t first_score = score_head_.empty() ? kNoScore : score_head_[index];
+  Finish finish = Finish::none;
+  if (result != nullptr || first_score != kNoScore) {
+    SequenceTokens& tokens = report(s, out);
+    pass_scores(s, first_score, view, record, out);
+    tokens.scores = static_cast<std::int32_t>(out.hosts[s.host].scores.size()) - tokens.first_score;
+    if (result != nullptr && result->error != wire::RowError::none) {
+      tokens.error = sentence(result->error);
+      finish = Finish::error;
+    } else if (result != nullptr) {
+      const TokenId token = view.array(record.tokens)[static_cast<std::size_t>(result->first)];
+      out.hosts[s.host].tokens.push_back(token);
+      tokens.tokens = 1;
+      ++out.stats.generated_tokens;
+      finish = take_token(s, token);
+    }
+    tokens.finish = finish;
+  }
+  if (finish != Finish::none) {
+    end(row.sequence, SequenceState::ending);
+  } else if (s.state == SequenceState::putting_back && s.plans_out == 0 && !s.ask_open) {
+    retire(row.sequence);
+  }
+}
+
+/// Prompt positions are reported once, however often they are computed.
+void Scheduler::pass_scores(Sequence& s, std::uint32_t score, const wire::View& view,
+                            const wire::StepResult& record, StepOutput& out) {
+  StepTokens& host = out.hosts[s.host];
+  const std::span<const wire::TokenLogprobs> scores = view.array(record.logprobs);
+  for (; score != kNoScore; score = score_next_[score]) {
+    const wire::TokenLogprobs& from = scores[score];
+    if (from.position < s.prompt_tokens) {
+      if (from.position < s.scored) continue;
+      s.scored = from.position + 1;
+    }
+    const std::span<const wire::Logprob> top = view.array(from.top);
+    host.scores.push_back({from.position, from.chosen, static_cast<std::int32_t>(host.tops.size()),
+                           static_cast<std::int32_t>(top.size())});
+    host.tops.insert(host.tops.end(), top.begin(), top.end());
+  }
+}
+
+SequenceTokens& Scheduler::report(Sequence& s, StepOutput& out) {
+  if (out.hosts.size() <= s.host) out.hosts.resize(s.host + 1);
+  StepTokens& host = out.hosts[s.host];
+  SequenceTokens& tokens = host.sequences.emplace_back();
+  tokens.key = s.key;
+  tokens.first_token = static_cast<std::int32_t>(host.tokens.size());
+  tokens.first_score = static_cast<std::int32_t>(host.scores.size());
+  if (!s.reported) tokens.scheduled_ns = s.scheduled_ns;
+  s.reported = true;
+  return tokens;
+}
+
+Finish Scheduler::take_token(Sequence& s, TokenId token) {
+  s.tokens.push_back(token);
+  if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
+  return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;
+}
+
+}  // namespace troupe

@@ -1,0 +1,180 @@
+// take_asks() and granted(): who may begin, who needs more blocks, who has to give way.
+#include <algorithm>
+
+#include "actors/scheduler/scheduler.h"
+#include "base/check.h"
+
+namespace troupe {
+namespace {
+
+/// Waiting sequences looked at in one call; the rest get their turn when some of these have gone.
+constexpr int kMaxCandidates = 64;
+
+/// A running sequence that cannot run its next position.
+bool blocked(const Sequence& s, std::int32_t block_tokens) {
+  return s.refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
+}
+
+}  // namespace
+
+std::int32_t Scheduler::blocks_for(std::int32_t positions) const {
+  return (positions + block_tokens_ - 1) / block_tokens_;
+}
+
+/// Asking again makes sense only when something was released since the refusal.
+bool Scheduler::may_ask(const Sequence& s) const {
+  return !s.ask_open && !(s.refused && s.asked_at == released_);
+}
+
+void Scheduler::mark_asked(Sequence& s) {
+  s.ask_open = true;
+  s.asked_at = released_;
+}
+
+bool Scheduler::take_asks(CacheAsks& asks) {
+  asks.epoch = epoch_;
+  asks.releases.clear();
+  asks.forks.clear();
+  asks.grows.clear();
+  if (epoch_ == 0) return false;
+  make_room();
+  ask_releases(asks, false);
+  ask_growth(asks);
+  ask_releases(asks, true);
+  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty());
+}
+
+/// Puts the youngest running sequence back when another one cannot go on and nothing is about to be
+/// released anyway.
+void Scheduler::make_room() {
+  if (ending_ > 0 || !releases_.empty()) return;
+  std::uint32_t youngest = kNoSequence;
+  bool needed = false;
+  for (std::uint32_t i : running_) {
+    const Sequence& s = table_[i];
+    needed |= !s.ask_open && s.asked_at == released_ && blocked(s, block_tokens_);
+    if (youngest == kNoSequence || s.arrival > table_[youngest].arrival) youngest = i;
+  }
+  if (!needed) return;
+  ++totals_.preempted;
+  ++preempted_in_step_;
+  end(youngest, SequenceState::putting_back);
+}
+
+/// Leases that others of the group may fork from now are kept until those forks were asked for: `donors`
+/// says which of the two kinds goes out.
+void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < releases_.size(); ++i) {
+    const Release release = releases_[i];
+    const RequestKey* donor = release.group == kNoGroup ? nullptr : groups_.donor(release.group);
+    const bool is_donor = donor != nullptr && *donor == release.key;
+    const auto forks = [&](const ForkAsk& ask) { return ask.parent == release.key; };
+    if (donors ? std::any_of(asks.forks.begin(), asks.forks.end(), forks) : is_donor) {
+      releases_[kept++] = release;
+      continue;
+    }
+    asks.releases.push_back(release.key);
+    ++released_;
+    if (release.group != kNoGroup) groups_.lease_ends(release.group, release.key, table_);
+    const std::uint32_t put_back = table_.find(release.key);
+    if (put_back != kNoSequence) table_[put_back].leased = false;
+  }
+  releases_.resize(kept);
+}
+
+void Scheduler::ask_growth(CacheAsks& asks) {
+  bool starved = false;
+  std::int64_t backlog = 0;  // positions of prompts that are admitted and not planned yet
+  for (std::uint32_t i : running_) {
+    Sequence& s = table_[i];
+    if (s.remaining() > 1) backlog += s.remaining();
+    const std::int32_t wanted = blocks_for(s.wanted_positions());
+    if (wanted > s.blocks && may_ask(s)) {
+      asks.grows.push_back({s.key, wanted, 0});
+      mark_asked(s);
+    }
+    starved |= s.refused;
+  }
+  if (!starved) ask_admissions(asks, backlog);  // those who run come first
+}
+
+/// In queue order, for as many as there are slots, until two steps' worth of prompts is at hand.
+void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
+  int looked_at = 0;
+  std::int32_t slots = slots_.free_slots() - admissions_open_;
+  for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0 && backlog < 2 * std::int64_t{budget_};
+       i = queue_.after(i)) {
+    Sequence& s = table_[i];
+    if (++looked_at > kMaxCandidates) return;
+    const bool grouped =
+        s.group != kNoGroup && s.sampling.prompt_logprobs < 0;  // else it runs its whole prompt
+    if (may_ask(s) && !s.leased && !(grouped && groups_.wait(s.group))) {
+      const std::int32_t others = running() + admissions_open_;
+      const std::int32_t keep_free = std::min(others, total_blocks_ / 16);
+      const std::int32_t wanted = blocks_for(s.wanted_positions());
+      const RequestKey* donor = grouped ? groups_.donor(s.group) : nullptr;
+      if (donor != nullptr) {
+        asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
+      } else {
+        asks.grows.push_back({s.key, wanted, keep_free});
+      }
+      s.forks = donor != nullptr;
+      mark_asked(s);
+      s.admitting = true;
+      ++admissions_open_;
+      if (s.group != kNoGroup) groups_.add_active(s.group, 1);
+      backlog += s.expected - (s.forks ? shared_positions(s) : 0);
+      --slots;
+    }
+    if (s.passed_over >= kMaxPassedOver) return;
+  }
+}
+
+void Scheduler::granted(const CacheGrants& grants) {
+  if (epoch_ == 0 || grants.epoch != epoch_) return;
+  last_command_ = std::max(last_command_, grants.last_command);
+  for (const Grant& grant : grants.grants) {
+    const std::uint32_t sequence = table_.find(grant.key);
+    TROUPE_CHECK(sequence != kNoSequence && table_[sequence].ask_open);
+    answered(
+        sequence, grant,
+        std::span(grants.blocks)
+            .subspan(static_cast<std::size_t>(grant.first_block), static_cast<std::size_t>(grant.blocks)));
+  }
+}
+
+void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks) {
+  Sequence& s = table_[sequence];
+  const bool admission = s.admitting;
+  s.ask_open = s.admitting = false;
+  s.refused = grant.refused;
+  s.leased |= !grant.refused;
+  if (admission) --admissions_open_;
+  if (admission && s.group != kNoGroup && (grant.refused || s.state != SequenceState::waiting)) {
+    groups_.add_active(s.group, -1);
+  }
+  if (s.state == SequenceState::ending || s.state == SequenceState::putting_back) {
+    if (s.plans_out == 0) retire(sequence);
+    return;
+  }
+  if (grant.refused) return;
+  if (admission) admit(sequence);
+  s.unsent_blocks.insert(s.unsent_blocks.end(), blocks.begin(), blocks.end());
+  s.blocks += grant.blocks;
+}
+
+void Scheduler::admit(std::uint32_t sequence) {
+  Sequence& s = table_[sequence];
+  for (std::uint32_t i = queue_.head(); i != sequence; i = queue_.after(i)) {
+    if (table_[i].refused) ++table_[i].passed_over;
+  }
+  queue_.remove(sequence);
+  s.state = SequenceState::running;
+  s.slot = slots_.take();
+  s.passed_over = 0;
+  s.planned = s.committed = s.forks ? shared_positions(s) : 0;
+  running_.push_back(sequence);
+}
+
+}  // namespace troupe

@@ -1,0 +1,70 @@
+// plan(): who runs in the next step, and how much of each.
+#include <algorithm>
+
+#include "actors/scheduler/scheduler.h"
+
+namespace troupe {
+
+std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
+  if (epoch_ == 0 || running_.empty() || in_flight_ == steps_.size()) return {};
+  PlannedStep& step = steps_[(first_step_ + in_flight_) % steps_.size()];
+  step.rows.clear();
+  builder_.begin(epoch_, budget_);
+  for (SlotRef slot : finished_) builder_.finished(slot);  // slots are too few to fill a record
+
+  // Whoever has one position left decodes, or is as quick. Its row makes one more position expected, so
+  // it still has one left afterwards and the second pass does not take it again.
+  for (std::uint32_t i : running_) {
+    if (table_[i].remaining() == 1) plan_row(i, step, now_ns);
+  }
+  for (std::uint32_t i : running_) {
+    if (builder_.tokens_left() == 0) break;
+    if (table_[i].remaining() > 1) plan_row(i, step, now_ns);
+  }
+  if (builder_.empty()) return {};
+
+  finished_.clear();
+  step.step = next_step_++;
+  ++in_flight_;
+  ++totals_.steps;
+  return builder_.finish(step.step, last_command_);
+}
+
+/// One row of the sequence, with all that the worker has to know before it; less, or nothing, when the
+/// budget, its blocks or the record end.
+void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns) {
+  Sequence& s = table_[sequence];
+  const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
+  if (covered <= 0) {
+    ++totals_.stalled_rows;
+    return;
+  }
+  if (!s.started) {
+    if (!builder_.start(s)) return;
+    s.started = true;
+    s.known = static_cast<std::int32_t>(s.tokens.size());
+    if (s.scheduled_ns == 0) s.scheduled_ns = now_ns;
+  }
+  if (s.sent < s.known) {
+    s.sent += builder_.ids(s.slot, s.sent,
+                           std::span(s.tokens)
+                               .first(static_cast<std::size_t>(s.known))
+                               .subspan(static_cast<std::size_t>(s.sent)));
+  }
+  std::int32_t tokens = std::min({s.remaining(), builder_.tokens_left(), covered});
+  // The id after the row goes ahead of it: its logprob, if asked for, comes from the row's last position.
+  if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
+  if (tokens <= 0) return;
+
+  if (!builder_.blocks(s.slot, s.blocks - static_cast<std::int32_t>(s.unsent_blocks.size()), s.unsent_blocks))
+    return;
+  s.unsent_blocks.clear();
+  const bool samples = s.planned + tokens == s.expected;
+  if (!builder_.row(s.slot, s.planned, tokens, samples)) return;
+  step.rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
+  s.planned += tokens;
+  if (samples) ++s.expected;
+  ++s.plans_out;
+}
+
+}  // namespace troupe

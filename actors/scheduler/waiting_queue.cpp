@@ -1,0 +1,30 @@
+#include "actors/scheduler/waiting_queue.h"
+
+namespace troupe {
+
+void WaitingQueue::insert(std::uint32_t sequence) {
+  Sequence& s = table_[sequence];
+  // A new one belongs at the end; one that was put back is older than nearly all: look from the head.
+  std::uint32_t before = kNoSequence;
+  if (tail_ != kNoSequence && table_[tail_].arrival > s.arrival) {
+    before = head_;
+    while (table_[before].arrival < s.arrival) before = table_[before].next;
+  }
+  s.next = before;
+  s.previous = before == kNoSequence ? tail_ : table_[before].previous;
+  (s.previous == kNoSequence ? head_ : table_[s.previous].next) = sequence;
+  (s.next == kNoSequence ? tail_ : table_[s.next].previous) = sequence;
+  ++size_;
+  tokens_ += static_cast<std::int64_t>(s.tokens.size());
+}
+
+void WaitingQueue::remove(std::uint32_t sequence) {
+  Sequence& s = table_[sequence];
+  (s.previous == kNoSequence ? head_ : table_[s.previous].next) = s.next;
+  (s.next == kNoSequence ? tail_ : table_[s.next].previous) = s.previous;
+  s.previous = s.next = kNoSequence;
+  --size_;
+  tokens_ -= static_cast<std::int64_t>(s.tokens.size());
+}
+
+}  // namespace troupe

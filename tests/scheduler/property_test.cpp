@@ -1,0 +1,107 @@
+// Random operations on the scheduler and the cache manager together. Every step is checked by the worker
+// model, every block count after every answer, and every text against the one-token-at-a-time reference.
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/simulation.h"
+
+namespace troupe::test {
+namespace {
+
+/// A random request, biased towards the borders of blocks and budgets.
+void submit_any(Simulation& sim, const Setting& setting) {
+  const std::int32_t longest = std::min(setting.max_length, setting.blocks * setting.block_tokens);
+  std::int32_t prompt = 1 + sim.below(sim.chance(0.1) ? longest - 1 : std::max(2, longest / 3));
+  if (sim.chance(0.3))
+    prompt = std::max(1, prompt / setting.block_tokens * setting.block_tokens + sim.below(2));
+  SequenceSpec spec = sim.spec(std::min(prompt, longest - 1), 1 + sim.below(sim.chance(0.2) ? 2 : longest));
+  for (int n = sim.below(3); n > 0; --n) spec.stop_ids.push_back(sim.below(setting.vocab));
+  if (sim.chance(0.2)) spec.sampling.logprobs = 2;
+  if (sim.chance(0.1)) spec.sampling.prompt_logprobs = 0;
+  sim.submit(spec, sim.chance(0.25) ? 2 + sim.below(4) : 1);
+}
+
+void random_operation(Simulation& sim, const Setting& setting) {
+  switch (sim.below(32)) {
+    case 0:
+    case 1: submit_any(sim, setting); break;
+    case 2:
+      if (sim.chance(0.3)) sim.cancel_any();
+      break;
+    case 3:
+      if (sim.chance(0.2)) sim.commit_nonsense();
+      break;
+    case 4:
+      if (sim.chance(0.003)) sim.lose_worker(sim.chance(0.5) ? Orphans::fail : Orphans::requeue);
+      break;
+    case 5:
+    case 6: sim.run_command(); break;
+    case 7:
+    case 8:
+    case 9:
+    case 10:
+    case 11:
+    case 12: sim.serve_cache(); break;
+    case 13:
+    case 14:
+    case 15:
+    case 16:
+    case 17:
+    case 18: sim.grant(); break;
+    case 19:
+    case 20:
+    case 21:
+    case 22:
+    case 23: sim.plan(); break;
+    case 24:
+    case 25:
+    case 26:
+    case 27: sim.run_worker(); break;
+    default: sim.commit(); break;
+  }
+}
+
+struct Named {
+  const char* name;
+  Setting setting;
+};
+
+class Properties : public ::testing::TestWithParam<Named> {};
+
+TEST_P(Properties, HoldUnderRandomOperations) {
+  constexpr int kOperations = 170'000;
+  const Setting setting = GetParam().setting;
+  Simulation sim(setting, 20261121);
+  for (int i = 0; i < kOperations; ++i) {
+    random_operation(sim, setting);
+    ASSERT_EQ(sim.complaint, "") << "at operation " << i;
+  }
+  ASSERT_TRUE(sim.drain(100'000)) << "it never comes to rest";
+  sim.check_idle();
+  EXPECT_EQ(sim.complaint, "");
+  EXPECT_GT(sim.finished, 500);
+  EXPECT_GT(sim.scheduler().totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
+  EXPECT_GT(sim.worker().rows_run(), 0);
+  std::printf(
+      "%-12s finished %lld failed %lld tokens %lld scores %lld preempted %llu stalled %llu steps %llu\n",
+      GetParam().name, static_cast<long long>(sim.finished), static_cast<long long>(sim.failed),
+      static_cast<long long>(sim.tokens), static_cast<long long>(sim.scores),
+      static_cast<unsigned long long>(sim.scheduler().totals().preempted),
+      static_cast<unsigned long long>(sim.scheduler().totals().stalled_rows),
+      static_cast<unsigned long long>(sim.scheduler().totals().steps));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, Properties,
+    ::testing::Values(
+        Named{"roomy", {.blocks = 200, .poison = 0.0005}},
+        Named{"starving", {.blocks = 16, .block_tokens = 4, .slots = 6, .budget = 16, .max_length = 60}},
+        Named{"one_sequence_fits",
+              {.blocks = 8, .block_tokens = 4, .slots = 4, .budget = 7, .max_length = 60}},
+        Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
+        Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
+        Named{"few_ids_a_plan",
+              {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace troupe::test

@@ -1,0 +1,364 @@
+#pragma once
+// The scheduler, the cache manager and a worker model, joined by queues that deliver in order but at any
+// time, as actors and rings do. It knows the text that each sequence must yield, and compares.
+#include <deque>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/cache/cache_manager.h"
+#include "actors/scheduler/scheduler.h"
+#include "tests/scheduler/worker_model.h"
+
+namespace troupe::test {
+
+struct Setting {
+  std::int32_t blocks = 40, block_tokens = 4, slots = 6, budget = 16, max_length = 60, vocab = 50,
+               in_flight = 2;
+  int queued = 64;
+  std::int64_t queued_tokens = 1 << 20;
+  std::size_t max_ids = wire::kMaxTokensInPlan;
+  double poison = 0;  ///< share of sampled rows whose logits are not finite
+};
+
+class Simulation {
+ public:
+  Simulation(const Setting& setting, std::uint64_t seed)
+      : random_(seed),
+        setting_(setting),
+        scheduler_(options(setting), setting.max_ids),
+        worker_(capacity(setting), setting.budget) {
+    attach();
+  }
+
+  // ------------------------------------------------------------------ what happens to the system
+
+  SequenceSpec spec(std::int32_t prompt_tokens, std::int32_t max_output) {
+    SequenceSpec spec;
+    spec.key = {7, ++keys_};
+    spec.host = static_cast<std::uint32_t>(keys_ % 3);
+    for (std::int32_t i = 0; i < prompt_tokens; ++i) spec.prompt.push_back(below(setting_.vocab));
+    spec.prompt_tokens = prompt_tokens;
+    spec.max_output_tokens = max_output;
+    return spec;
+  }
+
+  /// `choices` sequences of one prompt. True when they were taken; their keys follow in `last_keys`.
+  bool submit(const SequenceSpec& first, int choices = 1) {
+    Submit request;
+    last_keys.clear();
+    for (int c = 0; c < choices; ++c) {
+      SequenceSpec spec = first;
+      spec.sampling.choice = static_cast<std::uint32_t>(c);
+      if (c > 0) {
+        spec.key = {7, ++keys_};
+        spec.parent = first.key;
+        spec.prompt.clear();
+      }
+      last_keys.push_back(spec.key);
+      request.sequences.push_back(std::move(spec));
+    }
+    last_status = scheduler_.submit(request);
+    if (!last_status.ok()) return false;
+    for (int c = 0; c < choices; ++c) {
+      open_[last_keys[static_cast<std::size_t>(c)]] = reference(first, static_cast<std::uint32_t>(c));
+    }
+    after();
+    return true;
+  }
+
+  void cancel(const RequestKey& key) {
+    scheduler_.cancel(key);
+    open_.erase(key);
+    after();
+  }
+  void cancel_any() {
+    if (open_.empty()) return;
+    auto at = open_.begin();
+    std::advance(at, below(static_cast<std::int32_t>(open_.size())));
+    cancel(at->first);
+  }
+
+  bool plan() {
+    const std::span<const std::byte> record = scheduler_.plan(++clock_);
+    if (record.empty()) return false;
+    if (record.size() > wire::kMaxRecordBytes) complain("a plan is longer than a record");
+    check_grants(record);
+    worker_.receive_plan(record);
+    after();
+    return true;
+  }
+
+  bool run_worker() {
+    if (!worker_.has_plan()) return false;
+    const double share = setting_.poison;
+    results_.push_back(worker_.run_plan([&](const RequestKey&) { return share > 0 && chance(share); }));
+    if (!worker_.complaint().empty()) complain(worker_.complaint());
+    return true;
+  }
+  bool run_command() { return worker_.has_command() ? worker_.run_command(), true : false; }
+
+  bool commit() {
+    if (results_.empty()) return false;
+    if (scheduler_.commit(results_.front(), output_) != Committed::applied)
+      complain("a sound result was not taken");
+    stale_ = std::move(results_.front());
+    results_.pop_front();
+    take(output_);
+    after();
+    return true;
+  }
+
+  /// Results that must change nothing: of a step long past, of nobody's, cut short, or with a byte changed.
+  void commit_nonsense() {
+    if (!stale_.empty() && scheduler_.commit(stale_, output_) == Committed::applied)
+      complain("took a stale result");
+    if (results_.empty()) return;
+    std::vector<std::byte> bad = results_.front();
+    bad.resize(bad.size() - 8);
+    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a short result");
+    bad = results_.front();
+    wire::StepResult* result = reinterpret_cast<wire::StepResult*>(bad.data());
+    switch (below(3)) {
+      case 0: result->rows.count += 1; break;
+      case 1: result->step += 1; break;
+      case 2: result->tokens.offset = 0xffffff0; break;
+    }
+    if (result->tokens.count > 0 || result->rows.count > 0) {
+      if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a malformed result");
+    }
+  }
+
+  bool serve_cache() {
+    while (!worker_.done().empty()) {
+      wire::View view;
+      const bool open = wire::View::open(worker_.done().front(), view);
+      if (!open || !cache_.done(*view.as<wire::CacheDone>())) complain("a command failed");
+      worker_.done().pop_front();
+    }
+    if (asks_.empty()) return false;
+    cache_.answer(asks_.front(), grants_.emplace_back());
+    asks_.pop_front();
+    if (!cache_.command().empty()) worker_.receive_command(cache_.command());
+    if (!cache_.sound()) complain("a block is lost or held twice");
+    const CacheStatus s = cache_.status();
+    if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
+    return true;
+  }
+  bool grant() {
+    if (grants_.empty()) return false;
+    scheduler_.granted(grants_.front());
+    grants_.pop_front();
+    after();
+    return true;
+  }
+
+  void lose_worker(Orphans orphans) {
+    losing_ = true;
+    scheduler_.detach(orphans, "The worker was lost.", output_);
+    take(output_);
+    if (orphans == Orphans::fail && !open_.empty()) complain("a sequence survived silently");
+    results_.clear();
+    stale_.clear();
+    attach();
+    losing_ = false;
+  }
+
+  // ------------------------------------------------------------------ running it
+
+  /// One round of the loop that the engine runs; false when nothing moved.
+  bool turn() {
+    bool moved = commit();
+    while (plan()) moved = true;
+    while (serve_cache()) moved = true;
+    while (grant()) moved = true;
+    moved |= run_worker();
+    return moved;
+  }
+
+  /// Turns until nothing moves; false when that takes more than `limit` turns.
+  bool drain(int limit) {
+    for (int i = 0; i < limit; ++i) {
+      if (!turn()) return true;
+    }
+    return false;
+  }
+
+  /// Everything has ended and everything was given back.
+  void check_idle() {
+    const CacheStatus s = cache_.status();
+    if (!open_.empty()) complain(std::to_string(open_.size()) + " sequences never finished");
+    if (!scheduler_.idle() || scheduler_.running() > 0 || scheduler_.waiting() > 0) complain("not idle");
+    if (s.free != s.total || cache_.leases() != 0) complain("blocks leaked");
+  }
+
+  void complain(const std::string& what) {
+    if (complaint.empty()) complaint = what;
+  }
+  std::int32_t below(std::int32_t n) {
+    return std::uniform_int_distribution<std::int32_t>(0, n - 1)(random_);
+  }
+  bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+
+  Scheduler& scheduler() { return scheduler_; }
+  CacheManager& cache() { return cache_; }
+  WorkerModel& worker() { return worker_; }
+  std::size_t open() const { return open_.size(); }
+  bool is_open(const RequestKey& key) const { return open_.contains(key); }
+
+  std::string complaint;  ///< the first thing that went wrong, or empty
+  Status last_status;
+  std::vector<RequestKey> last_keys;
+  std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
+
+ private:
+  struct Expected {
+    std::vector<TokenId> tokens;
+    Finish finish = Finish::length;
+    std::size_t seen = 0;
+    std::int32_t prompt_tokens = 0, next_prompt_score = 1, losses = 0;
+    bool scheduled = false;
+  };
+
+  static config::SchedulerOptions options(const Setting& s) {
+    config::SchedulerOptions o;
+    o.max_num_seqs = s.slots;
+    o.max_num_batched_tokens = s.budget;
+    o.max_queued_requests = s.queued;
+    o.max_queued_tokens = s.queued_tokens;
+    return o;
+  }
+  static wire::Capacity capacity(const Setting& s) {
+    wire::Capacity c;
+    c.kv_blocks = s.blocks;
+    c.block_tokens = s.block_tokens;
+    c.max_slots = s.slots;
+    c.max_tokens_per_step = s.budget;
+    c.max_model_len = s.max_length;
+    c.vocab_size = s.vocab;
+    c.max_steps_in_flight = s.in_flight;
+    return c;
+  }
+
+  void attach() {
+    ++epoch_;
+    worker_.reset(epoch_);
+    cache_.reset(epoch_, setting_.blocks, setting_.block_tokens);
+    scheduler_.attach(epoch_, capacity(setting_), output_);
+    take(output_);
+    after();
+  }
+
+  /// What the SCHEDULER's actor does after every message.
+  void after() {
+    CacheAsks asks;
+    if (scheduler_.take_asks(asks)) asks_.push_back(std::move(asks));
+  }
+
+  /// What the model says when it is asked one token at a time, alone.
+  Expected reference(const SequenceSpec& spec, std::uint32_t choice) const {
+    Expected expected;
+    expected.prompt_tokens = spec.prompt_tokens;
+    std::uint64_t prefix = 0;
+    for (TokenId id : spec.prompt) prefix = extend(prefix, id);
+    const std::int32_t room = std::min(setting_.max_length, setting_.blocks * setting_.block_tokens);
+    const std::int32_t length = std::min(spec.prompt_tokens + spec.max_output_tokens, room);
+    for (std::int32_t n = static_cast<std::int32_t>(spec.prompt.size()); n < length; ++n) {
+      const TokenId token = next_token(prefix, choice, setting_.vocab);
+      expected.tokens.push_back(token);
+      prefix = extend(prefix, token);
+      if (std::find(spec.stop_ids.begin(), spec.stop_ids.end(), token) != spec.stop_ids.end()) {
+        expected.finish = Finish::stop;
+        break;
+      }
+    }
+    return expected;
+  }
+
+  void take(const StepOutput& out) {
+    for (const StepTokens& host : out.hosts) {
+      for (const SequenceTokens& s : host.sequences) take(host, s);
+    }
+  }
+
+  void take(const StepTokens& host, const SequenceTokens& s) {
+    const auto found = open_.find(s.key);
+    if (found == open_.end()) return complain("output for a sequence that is over");
+    Expected& e = found->second;
+    if ((s.scheduled_ns != 0) == e.scheduled && s.tokens > 0)
+      complain("scheduled_ns comes once, with the first output");
+    e.scheduled |= s.scheduled_ns != 0;
+    for (std::int32_t i = 0; i < s.tokens; ++i, ++e.seen, ++tokens) {
+      const TokenId token = host.tokens[static_cast<std::size_t>(s.first_token + i)];
+      if (e.seen >= e.tokens.size() || token != e.tokens[e.seen])
+        complain("a token differs from the reference");
+    }
+    for (std::int32_t i = 0; i < s.scores; ++i, ++scores) {
+      const TokenScore& score = host.scores[static_cast<std::size_t>(s.first_score + i)];
+      if (score.position < e.prompt_tokens) {
+        if (score.position != e.next_prompt_score++) complain("prompt logprobs are not in order, each once");
+      } else if (score.position != e.prompt_tokens + static_cast<std::int32_t>(e.seen) - 1 ||
+                 score.tops != 2 ||
+                 host.tops[static_cast<std::size_t>(score.first_top)].token != score.chosen.token) {
+        complain("a logprob belongs to another token");
+      }
+    }
+    if (s.finish == Finish::none) return;
+    if (s.finish == Finish::error) {
+      ++failed;
+      if (s.error.empty()) complain("an error without a sentence");
+      if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error for no reason");
+    } else {
+      ++finished;
+      if (s.finish != e.finish || e.seen != e.tokens.size())
+        complain("finished at another place than the reference");
+    }
+    open_.erase(found);
+  }
+
+  /// Every row's blocks were granted to its sequence and to nobody else but as a fork's full blocks.
+  void check_grants(std::span<const std::byte> record) {
+    wire::View view;
+    if (!wire::View::open(record, view) || view.as<wire::StepPlan>() == nullptr)
+      return complain("not a plan");
+    const wire::StepPlan& plan = *view.as<wire::StepPlan>();
+    for (const SlotRef& slot : view.array(plan.finished)) tables_.erase({slot.slot, slot.generation});
+    for (const wire::StartSequence& start : view.array(plan.started)) {
+      tables_[{start.slot.slot, start.slot.generation}] = {start.key, {}};
+    }
+    for (const wire::BlockRun& run : view.array(plan.blocks)) {
+      std::vector<BlockId>& blocks = tables_[{run.slot.slot, run.slot.generation}].second;
+      const std::span<const BlockId> more = view.array(run.blocks);
+      blocks.insert(blocks.end(), more.begin(), more.end());
+    }
+    for (const wire::Row& row : view.array(plan.rows)) {
+      const auto& [key, blocks] = tables_[{row.slot.slot, row.slot.generation}];
+      const std::span<const BlockId> lease = cache_.table(key);
+      if (blocks.size() > lease.size() || !std::equal(blocks.begin(), blocks.end(), lease.begin())) {
+        complain("a row uses blocks that its lease does not hold");
+      }
+    }
+  }
+
+  std::mt19937_64 random_;
+  Setting setting_;
+  Scheduler scheduler_;
+  CacheManager cache_;
+  WorkerModel worker_;
+  StepOutput output_;
+  std::deque<CacheAsks> asks_;
+  std::deque<CacheGrants> grants_;
+  std::deque<std::vector<std::byte>> results_;
+  std::vector<std::byte> stale_;
+  std::map<RequestKey, Expected> open_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<RequestKey, std::vector<BlockId>>> tables_;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t keys_ = 0;
+  std::int64_t clock_ = 0;
+  bool losing_ = false;
+};
+
+}  // namespace troupe::test

@@ -1,0 +1,298 @@
+#pragma once
+// A worker that takes nothing on trust: it checks every plan against the rules of ipc/wire.h and computes
+// a "model" whose next token depends on the whole prefix as it stands in the paged KV memory, so that a
+// wrong block, a missing position or a copy that came too late changes the text.
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "ipc/wire.h"
+
+namespace troupe::test {
+
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15ull ^ (b + 0x632be59bd9b4e019ull);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  return x ^ (x >> 27);
+}
+
+/// The token that follows a prefix, and the hash of a prefix one token longer.
+inline std::uint64_t extend(std::uint64_t prefix, TokenId token) {
+  return mix(prefix, static_cast<std::uint64_t>(token) + 1);
+}
+inline TokenId next_token(std::uint64_t prefix, std::uint32_t choice, std::int32_t vocab) {
+  return static_cast<TokenId>(mix(prefix, 0x51ull + choice) % static_cast<std::uint64_t>(vocab));
+}
+
+class WorkerModel {
+ public:
+  explicit WorkerModel(const wire::Capacity& capacity, std::int32_t step_budget)
+      : capacity_(capacity), budget_(step_budget) {}
+
+  /// A new epoch: nothing is remembered, and the KV memory holds garbage.
+  void reset(std::uint32_t epoch) {
+    *this = WorkerModel(capacity_, budget_);
+    epoch_ = epoch;
+    kv_.assign(static_cast<std::size_t>(capacity_.kv_blocks * capacity_.block_tokens), 0xdeadull + epoch);
+    users_.assign(static_cast<std::size_t>(capacity_.kv_blocks), 0);
+  }
+
+  void receive_plan(std::span<const std::byte> record) { plans_.emplace_back(record.begin(), record.end()); }
+  void receive_command(std::span<const std::byte> record) {
+    commands_.emplace_back(record.begin(), record.end());
+  }
+  bool has_plan() const { return !plans_.empty(); }
+  bool has_command() const { return !commands_.empty(); }
+
+  /// Runs the oldest command, which may be early: the rings are two. Its CacheDone goes to done().
+  void run_command() {
+    const std::vector<std::byte> bytes = commands_.front();
+    commands_.pop_front();
+    wire::View view;
+    const wire::CacheCommand* command =
+        wire::View::open(bytes, view) ? view.as<wire::CacheCommand>() : nullptr;
+    if (command == nullptr || command->header.epoch != epoch_ || command->id != last_command_ + 1) {
+      return complain("bad cache command");
+    }
+    last_command_ = command->id;
+    for (const wire::BlockCopy& copy : view.array(command->copies)) {
+      for (std::int32_t i = 0; i < capacity_.block_tokens; ++i) *cell(copy.to, i) = *cell(copy.from, i);
+    }
+    wire::Writer<wire::CacheDone> writer;
+    writer.begin(epoch_);
+    writer.record().id = command->id;
+    const std::span<const std::byte> record = writer.finish();
+    done_.emplace_back(record.begin(), record.end());
+  }
+  std::deque<std::vector<std::byte>>& done() { return done_; }
+
+  /// Runs the oldest plan and returns its StepResult. `poison` picks rows whose logits go bad.
+  template <class Poison>
+  std::vector<std::byte> run_plan(Poison&& poison) {
+    const std::vector<std::byte> bytes = plans_.front();
+    plans_.pop_front();
+    wire::View view;
+    const wire::StepPlan* plan = wire::View::open(bytes, view) ? view.as<wire::StepPlan>() : nullptr;
+    if (plan == nullptr) return complain("bad plan"), std::vector<std::byte>{};
+    while (last_command_ < plan->after_cache_command && has_command()) run_command();
+    if (last_command_ < plan->after_cache_command) complain("plan names a cache command that was not sent");
+    apply(view, *plan);
+    return execute(view, *plan, poison);
+  }
+
+  /// The first rule that was broken, or empty.
+  const std::string& complaint() const { return complaint_; }
+  std::int64_t rows_run() const { return rows_run_; }
+  std::int64_t forked_rows() const { return forked_rows_; }
+  std::set<RequestKey>& poisoned() { return poisoned_; }
+
+ private:
+  struct Slot {
+    SlotRef ref{};
+    RequestKey key{};
+    std::int32_t prompt_tokens = 0, known = 0, sent = 0, run = -1;
+    wire::Sampling sampling{};
+    std::vector<TokenId> tokens;        ///< ids brought or sampled
+    std::vector<std::uint64_t> prefix;  ///< prefix[p]: hash of tokens 0…p
+    std::vector<BlockId> blocks;
+  };
+
+  void complain(const std::string& what) {
+    if (complaint_.empty()) complaint_ = what;
+  }
+  std::uint64_t* cell(BlockId block, std::int32_t i) {
+    return &kv_[static_cast<std::size_t>(block * capacity_.block_tokens + i)];
+  }
+  std::uint64_t* cell(const Slot& slot, std::int32_t position) {
+    return cell(slot.blocks[static_cast<std::size_t>(position / capacity_.block_tokens)],
+                position % capacity_.block_tokens);
+  }
+  Slot* find(SlotRef ref) {
+    const auto found = slots_.find(ref.slot);
+    if (found == slots_.end() || found->second.ref != ref) return complain("no such slot"), nullptr;
+    return &found->second;
+  }
+
+  void apply(const wire::View& view, const wire::StepPlan& plan) {
+    if (plan.header.epoch != epoch_) complain("plan of another epoch");
+    if (plan.step != ++last_step_) complain("steps do not rise by one");
+    if (!view.holds(plan.finished) || !view.holds(plan.started) || !view.holds(plan.tokens) ||
+        !view.holds(plan.blocks) || !view.holds(plan.rows)) {
+      return complain("a span leaves the record");
+    }
+    for (SlotRef ref : view.array(plan.finished)) {
+      Slot* slot = find(ref);
+      if (slot == nullptr) return;
+      for (BlockId block : slot->blocks) --users_[static_cast<std::size_t>(block)];
+      slots_.erase(ref.slot);
+    }
+    for (const wire::StartSequence& start : view.array(plan.started)) {
+      if (start.slot.slot >= static_cast<std::uint32_t>(capacity_.max_slots))
+        return complain("slot out of range");
+      if (slots_.contains(start.slot.slot)) return complain("slot taken twice");
+      if (start.slot.generation <= generations_[start.slot.slot]) return complain("generation is not fresh");
+      if (start.prompt_tokens < 1 || start.known_tokens < start.prompt_tokens) return complain("bad start");
+      generations_[start.slot.slot] = start.slot.generation;
+      Slot& slot = slots_[start.slot.slot];
+      slot.ref = start.slot;
+      slot.key = start.key;
+      slot.prompt_tokens = start.prompt_tokens;
+      slot.known = start.known_tokens;
+      slot.sampling = start.sampling;
+    }
+    for (const wire::TokenRun& run : view.array(plan.tokens)) {
+      Slot* slot = find(run.slot);
+      if (slot == nullptr) return;
+      const std::span<const TokenId> ids = view.array(run.ids);
+      if (run.position != slot->sent || ids.empty()) return complain("token runs are not contiguous");
+      for (TokenId id : ids) append(*slot, id);
+      slot->sent += static_cast<std::int32_t>(ids.size());
+      if (slot->sent > slot->known) return complain("more ids than known_tokens");
+    }
+    for (const wire::BlockRun& run : view.array(plan.blocks)) {
+      Slot* slot = find(run.slot);
+      if (slot == nullptr) return;
+      if (run.first != static_cast<std::int32_t>(slot->blocks.size()))
+        return complain("block runs leave a gap");
+      for (BlockId block : view.array(run.blocks)) {
+        if (block < 0 || block >= capacity_.kv_blocks) return complain("block out of range");
+        ++users_[static_cast<std::size_t>(block)];
+        slot->blocks.push_back(block);
+      }
+    }
+  }
+
+  void append(Slot& slot, TokenId token) {
+    slot.prefix.push_back(extend(slot.prefix.empty() ? 0 : slot.prefix.back(), token));
+    slot.tokens.push_back(token);
+  }
+
+  template <class Poison>
+  std::vector<std::byte> execute(const wire::View& view, const wire::StepPlan& plan, Poison&& poison) {
+    std::set<std::uint32_t> seen;
+    std::int32_t total = 0;
+    rows_.clear();
+    tokens_.clear();
+    scores_.clear();
+    writer_.begin(epoch_);
+    for (const wire::Row& row : view.array(plan.rows)) {
+      Slot* slot = find(row.slot);
+      if (slot == nullptr || !seen.insert(row.slot.slot).second)
+        return complain("two rows of a slot"), writer_out();
+      total += row.tokens;
+      run_row(*slot, row, poison);
+      if (!complaint_.empty()) return writer_out();
+    }
+    if (total > budget_) complain("over the token budget");
+    const auto rows = writer_.array(rows_);
+    const auto tokens = writer_.array(tokens_);
+    const auto scores = writer_.array(scores_);
+    writer_.record().step = plan.step;
+    writer_.record().rows = rows;
+    writer_.record().tokens = tokens;
+    writer_.record().logprobs = scores;
+    writer_.record().finished_ns = 1000;
+    return writer_out();
+  }
+
+  template <class Poison>
+  void run_row(Slot& slot, const wire::Row& row, Poison&& poison) {
+    const std::int32_t end = row.position + row.tokens;
+    ++rows_run_;
+    if (row.tokens < 1) return complain("an empty row");
+    if (slot.run < 0) {
+      // The first row: whatever lies before it must be in shared blocks already.
+      if (row.position > 0) {
+        ++forked_rows_;
+        if (row.position != slot.prompt_tokens - 1)
+          return complain("a fork elsewhere than at the prompt's end");
+      }
+      slot.run = row.position;
+    }
+    if (row.position != slot.run) return complain("positions are not contiguous");
+    if (end > capacity_.max_model_len) return complain("beyond max_model_len");
+    if (end > static_cast<std::int32_t>(slot.tokens.size())) return complain("an id is not known");
+    if (end < slot.known && slot.sent <= end) return complain("the id after the row is not known");
+    const std::size_t needed =
+        static_cast<std::size_t>((end + capacity_.block_tokens - 1) / capacity_.block_tokens);
+    if (needed > slot.blocks.size()) return complain("a position without a block");
+    for (std::int32_t p = row.position; p < end; ++p) {
+      const BlockId block = slot.blocks[static_cast<std::size_t>(p / capacity_.block_tokens)];
+      if (users_[static_cast<std::size_t>(block)] != 1)
+        return complain("writes a block that another one holds");
+      *cell(slot, p) = slot.prefix[static_cast<std::size_t>(p)];
+    }
+    for (std::int32_t p = 0; p < end; ++p) {
+      if (*cell(slot, p) != slot.prefix[static_cast<std::size_t>(p)]) {
+        return complain("attends to position " + std::to_string(p) + " of " + std::to_string(end) +
+                        " that was not written");
+      }
+    }
+    slot.run = end;
+    const bool samples = (row.flags & wire::kSamples) != 0;
+    if (samples != (end == static_cast<std::int32_t>(slot.tokens.size()) && slot.sent == slot.known)) {
+      return complain("samples elsewhere than at the end");
+    }
+    score_prompt(slot, row.position, end);
+    if (samples) sample(slot, poison(slot.key));
+  }
+
+  void score_prompt(const Slot& slot, std::int32_t begin, std::int32_t end) {
+    if (slot.sampling.prompt_logprobs < 0) return;
+    for (std::int32_t p = begin + 1; p <= end && p < slot.prompt_tokens; ++p) {
+      scores_.push_back(
+          {slot.ref, p, {slot.tokens[static_cast<std::size_t>(p)], -1.0f * static_cast<float>(p)}, {}});
+    }
+  }
+
+  void sample(Slot& slot, bool poisoned) {
+    wire::ResultRow result{slot.ref, static_cast<std::int32_t>(tokens_.size()), 1, wire::RowError::none, 0};
+    // From memory, not from what the slot remembers.
+    const TokenId token = next_token(*cell(slot, slot.run - 1), slot.sampling.choice, capacity_.vocab_size);
+    if (poisoned) {
+      result.error = wire::RowError::not_finite;
+      result.count = 0;
+      poisoned_.insert(slot.key);
+    } else {
+      tokens_.push_back(token);
+      if (slot.sampling.logprobs >= 0) {
+        const std::vector<wire::Logprob> top = {{token, -0.5f}, {0, -2.0f}};
+        scores_.push_back(
+            {slot.ref, static_cast<std::int32_t>(slot.tokens.size()), {token, -0.5f}, writer_.array(top)});
+      }
+    }
+    append(slot, token);
+    rows_.push_back(result);
+  }
+
+  std::vector<std::byte> writer_out() {
+    const std::span<const std::byte> record = writer_.finish();
+    return {record.begin(), record.end()};
+  }
+
+  wire::Capacity capacity_;
+  std::int32_t budget_;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t last_step_ = 0, last_command_ = 0;
+  std::deque<std::vector<std::byte>> plans_, commands_, done_;
+  std::map<std::uint32_t, Slot> slots_;
+  std::map<std::uint32_t, std::uint32_t> generations_;
+  std::vector<std::uint64_t> kv_;
+  std::vector<std::int32_t> users_;  ///< slots whose table names the block
+  std::string complaint_;
+  std::int64_t rows_run_ = 0, forked_rows_ = 0;
+  std::set<RequestKey> poisoned_;
+  wire::Writer<wire::StepResult> writer_;
+  std::vector<wire::ResultRow> rows_;
+  std::vector<TokenId> tokens_;
+  std::vector<wire::TokenLogprobs> scores_;
+};
+
+}  // namespace troupe::test
