@@ -13,7 +13,7 @@
 
 #include "model/json_file.h"
 
-namespace troupe {
+namespace troupe::model {
 
 namespace fs = std::filesystem;
 
@@ -163,4 +163,4 @@ const FileTensor* Checkpoint::find(std::string_view name) const {
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-}  // namespace troupe
+}  // namespace troupe::model

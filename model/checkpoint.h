@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "model/safetensors.h"
 
-namespace troupe {
+namespace troupe::model {
 
 inline constexpr std::size_t kMaxShards = 4'096;
 
@@ -59,4 +59,4 @@ class Checkpoint {
   std::uint64_t data_bytes_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::model

@@ -3,7 +3,9 @@
 //
 // An Executor owns weights, KV memory and sequences' device state. It is used by one thread.
 // submit() takes a plan or a cache command and never waits for the device; poll() yields finished
-// records in the order of submission. At least capacity().max_steps_in_flight plans may be pending.
+// records in the order of submission, but for one case: plans and commands come through two rings, so a
+// plan may be submitted before the command that it names in after_cache_command. It then waits for that
+// command, which overtakes it. At least capacity().max_steps_in_flight plans may be pending.
 // On a device with its own queue (CUDA) work starts at submit(); the CPU runs it inside poll().
 #include <cstddef>
 #include <memory>

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-namespace troupe {
+namespace troupe::model {
 
 Result<std::string> read_small_file(const std::filesystem::path& file, std::size_t limit) {
   std::error_code error;
@@ -43,4 +43,4 @@ Result<nlohmann::json> parse_json_object(std::string_view text, const std::strin
   return json;
 }
 
-}  // namespace troupe
+}  // namespace troupe::model

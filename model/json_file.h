@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace troupe {
+namespace troupe::model {
 
 inline constexpr std::size_t kMaxSmallFileBytes = std::size_t{16} << 20;
 inline constexpr int kMaxConfigDepth = 32;
@@ -21,4 +21,4 @@ Result<std::string> read_small_file(const std::filesystem::path& file,
 /// Parses one JSON object nested at most kMaxConfigDepth deep; `where` begins the messages.
 Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& where);
 
-}  // namespace troupe
+}  // namespace troupe::model

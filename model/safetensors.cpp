@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
-namespace troupe {
+namespace troupe::model {
 namespace {
 
 using Json = nlohmann::json;
@@ -240,4 +240,4 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> bytes, st
   return header;
 }
 
-}  // namespace troupe
+}  // namespace troupe::model

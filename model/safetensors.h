@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 
-namespace troupe {
+namespace troupe::model {
 
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  ///< the format's own limit
 inline constexpr std::size_t kMaxTensors = 65'536;             ///< of one checkpoint
@@ -62,4 +62,4 @@ struct SafetensorsHeader {
 Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> bytes, std::uint64_t file_bytes,
                                             const std::string& where);
 
-}  // namespace troupe
+}  // namespace troupe::model

@@ -7,7 +7,7 @@
 
 #include "model/json_file.h"
 
-namespace troupe {
+namespace troupe::model {
 namespace {
 
 using Json = nlohmann::json;
@@ -167,14 +167,15 @@ double rope_theta(Reader& config, const std::string& where) {
   return flat;
 }
 
-DType stored_type(Reader& config) {
+std::optional<DType> stored_type(Reader& config) {
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = config.text(key);
-  if (name.empty() || name == "bfloat16") return DType::bf16;
+  if (name.empty()) return std::nullopt;
+  if (name == "bfloat16") return DType::bf16;
   if (name == "float16") return DType::f16;
   if (name == "float32") return DType::f32;
   config.fail(key, "is '" + name + "'; allowed are bfloat16, float16 and float32");
-  return DType::bf16;
+  return std::nullopt;
 }
 
 std::vector<TokenId> eos_ids(Reader& config, int vocab) {
@@ -270,8 +271,8 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
   mix(std::bit_cast<std::uint32_t>(spec.rope_theta));
   mix(std::bit_cast<std::uint32_t>(spec.rms_norm_eps));
   mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);
-  mix(static_cast<std::uint64_t>(spec.stored));
+  mix(spec.stored ? 1 + static_cast<std::uint64_t>(*spec.stored) : 0);
   return hash;
 }
 
-}  // namespace troupe
+}  // namespace troupe::model

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "gpu/dtype.h"
 
-namespace troupe {
+namespace troupe::model {
 
 /// An ERNIE-4.5 dense decoder. All counts are positive, products of any two fit in 32 bits, and
 /// heads is a multiple of kv_heads.
@@ -31,7 +31,7 @@ struct ModelSpec {
   float rms_norm_eps = 0;
   /// Whether the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
   std::optional<bool> tied;
-  DType stored = DType::bf16;    ///< what the file says its weights are
+  std::optional<DType> stored;   ///< what the file says its weights are, if it does
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may say more
 
   int q_width() const { return heads * head_dim; }
@@ -54,4 +54,4 @@ Result<ModelSpec> parse_spec(std::string_view json, const std::string& where);
 /// Equal for two specs exactly when every field that shapes the network is (FNV-1a of the values).
 std::uint64_t spec_hash(const ModelSpec& spec);
 
-}  // namespace troupe
+}  // namespace troupe::model

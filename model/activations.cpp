@@ -1,0 +1,31 @@
+#include "model/decoder.h"
+
+namespace troupe::model {
+
+Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory) {
+  Arena arena(memory);
+  const auto rows = static_cast<std::size_t>(limits.rows);
+  const auto picked = static_cast<std::size_t>(limits.sequences);
+  const auto half_head = static_cast<std::size_t>(spec.head_dim / 2);
+  const auto stored = [&](std::size_t count, int columns) {
+    return arena.take_bytes(count * static_cast<std::size_t>(kernels::padded(columns)) * size_of(dtype));
+  };
+  const auto fp32 = [&](std::size_t count, int columns) {
+    return arena.take<float>(count * static_cast<std::size_t>(kernels::padded(columns)));
+  };
+  Activations made;
+  made.residual = fp32(rows, spec.hidden);
+  made.x = stored(rows, spec.hidden);
+  made.q = stored(rows, spec.q_width());
+  made.attended = stored(rows, spec.q_width());
+  made.mlp = stored(rows, spec.intermediate);
+  made.rope = arena.take<float>(rows * half_head * 2);
+  made.picked = stored(picked, spec.hidden);
+  made.logits = fp32(picked, spec.vocab);
+  made.results = arena.take<kernels::SampleResult>(picked);
+  made.inverse_frequencies = arena.take<float>(half_head);
+  made.bytes = arena.used();
+  return made;
+}
+
+}  // namespace troupe::model

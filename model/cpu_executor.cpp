@@ -1,0 +1,53 @@
+#include "model/cpu_executor.h"
+
+#include <utility>
+
+#include "gpu/cpu.h"
+#include "model/decoder.h"
+#include "model/queued_executor.h"
+#include "model/weights.h"
+
+namespace troupe::model {
+namespace {
+
+class CpuExecutor final : public QueuedExecutor {
+ public:
+  CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
+              std::unique_ptr<Decoder<Cpu>> decoder)
+      : QueuedExecutor(capacity), device_(std::move(device)), decoder_(std::move(decoder)) {}
+
+  std::string device() const override { return device_->describe(); }
+
+ private:
+  void run(const StepBatch& batch, std::span<kernels::SampleResult> samples,
+           std::span<kernels::SampleResult> scores) override {
+    decoder_->step(batch, samples, scores);
+  }
+  void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
+
+  std::unique_ptr<Cpu> device_;  // outlives the decoder's memory
+  std::unique_ptr<Decoder<Cpu>> decoder_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
+                                                    const wire::Capacity& capacity) {
+  auto device = std::make_unique<Cpu>(CpuOptions{.threads = options.device.cpu_threads});
+  Result<Weights<Cpu>> weights = files.checkpoint
+                                     ? Weights<Cpu>::load(*device, files.spec, files.dtype, files.map)
+                                     : Weights<Cpu>::dummy(*device, files.spec, files.dtype,
+                                                           static_cast<std::uint64_t>(options.model.seed));
+  if (!weights) return weights.status();
+  Result<std::unique_ptr<Decoder<Cpu>>> decoder =
+      Decoder<Cpu>::make(*device, files.spec, files.dtype, std::move(*weights),
+                         {.rows = capacity.max_tokens_per_step,
+                          .sequences = capacity.max_slots,
+                          .positions = capacity.max_model_len,
+                          .kv_blocks = capacity.kv_blocks});
+  if (!decoder) return decoder.status();
+  return std::unique_ptr<Executor>(
+      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder)));
+}
+
+}  // namespace troupe::model

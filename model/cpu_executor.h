@@ -1,0 +1,18 @@
+#pragma once
+// The CPU worker's executor.
+#include <memory>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "ipc/wire.h"
+#include "model/executor.h"
+#include "model/model_files.h"
+
+namespace troupe::model {
+
+/// Loads the weights (or draws dummy ones) and takes all memory of `capacity`, which size_cpu() made. Pins
+/// the calling thread, which is the one that has to use the executor; the files may go afterwards.
+Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
+                                                    const wire::Capacity& capacity);
+
+}  // namespace troupe::model

@@ -1,0 +1,121 @@
+#pragma once
+// The network: a batch of tokens in, a token or a log-probability per asked-for row out.
+//
+// Written once for every device: decoder.inl is the forward pass as a paper would print it, each line an op
+// that the device implements in kernels/.
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "gpu/buffer.h"
+#include "kernels/batch.h"
+#include "kernels/copy_blocks.h"
+#include "kernels/sample.h"
+#include "model/spec.h"
+#include "model/stage.h"
+#include "model/step_batch.h"
+#include "model/weights.h"
+
+namespace troupe::model {
+
+/// The most that one step may bring; memory is taken for it once.
+struct DecoderLimits {
+  int rows = 0;       ///< tokens of a step
+  int sequences = 0;  ///< sequences of a step; as many logits rows are held at once
+  int positions = 0;  ///< of one sequence
+  int kv_blocks = 0;
+};
+
+/// Working memory of a step. Rows of padded columns whose padding is zero and stays so.
+struct Activations {
+  float* residual = nullptr;  ///< (rows, hidden): the stream that every block adds to
+  void* x = nullptr;          ///< (rows, hidden) of dtype: normed input of a block
+  void* q = nullptr;          ///< (rows, heads · head_dim) of dtype
+  void* attended = nullptr;   ///< (rows, heads · head_dim) of dtype
+  void* mlp = nullptr;        ///< (rows, intermediate) of dtype
+  float* rope = nullptr;      ///< (rows, head_dim / 2, 2)
+  void* picked = nullptr;     ///< (sequences, hidden) of dtype: rows whose logits are wanted, normed
+  float* logits = nullptr;    ///< (sequences, vocab)
+  kernels::SampleResult* results = nullptr;  ///< (sequences)
+  float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
+  std::size_t bytes = 0;
+
+  static Activations make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory);
+};
+
+/// All that the layers of one step read and write; device memory.
+struct ForwardStep {
+  const ModelSpec& spec;
+  const WeightLayout& weights;
+  const Activations& memory;
+  kernels::KvCache kv{};
+  kernels::Batch batch{};
+  const TokenId* tokens = nullptr;
+  const std::int32_t* positions = nullptr;
+};
+
+/// A device that can run all layers of a step as one kernel offers run_layers; it answers false for a step
+/// it cannot take, which then runs op by op.
+template <class D>
+concept RunsLayers = requires(D& device, const ForwardStep& step) {
+  { run_layers(device, step) } -> std::same_as<bool>;
+};
+
+/// One thread. The device outlives it. step() allocates nothing once the largest batch has passed.
+template <Device D>
+class Decoder {
+ public:
+  static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, DType dtype,
+                                               Weights<D> weights, const DecoderLimits& limits);
+
+  /// Runs the batch, which is within the limits and names only blocks below limits.kv_blocks.
+  /// samples[i] answers batch.samples[i], scores[i] batch.scores[i]; they are as long.
+  void step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
+            std::span<kernels::SampleResult> scores);
+
+  void copy_blocks(std::span<const kernels::BlockPair> pairs);
+
+  const ModelSpec& spec() const { return spec_; }
+  std::size_t weight_bytes() const { return weights_.bytes(); }
+  std::size_t kv_bytes() const { return kv_memory_.bytes(); }
+  std::size_t arena_bytes() const { return arena_.bytes() + stage_.bytes(); }
+
+ private:
+  Decoder(D& device, const ModelSpec& spec, DType dtype, Weights<D> weights, const DecoderLimits& limits,
+          Stage<D> stage)
+      : device_(device),
+        spec_(spec),
+        dtype_(dtype),
+        limits_(limits),
+        weights_(std::move(weights)),
+        stage_(std::move(stage)) {}
+
+  void forward(const ForwardStep& step);
+  ForwardStep stage_batch(const StepBatch& batch);
+  const kernels::SampleRow* stage_samples(const StepBatch& batch);
+  void logits_of(std::span<const std::int32_t> rows);
+  void fetch(std::span<kernels::SampleResult> results);
+
+  D& device_;
+  const ModelSpec spec_;
+  const DType dtype_;
+  const DecoderLimits limits_;
+  Weights<D> weights_;
+  Buffer<D> kv_memory_;
+  Buffer<D> arena_;
+  Activations memory_;
+  kernels::KvCache kv_;
+  Stage<D> stage_;
+
+  // Host side of the step at hand.
+  std::vector<kernels::KvSlot> slots_;
+  std::vector<std::int32_t> positions_;
+  std::vector<kernels::Sequence> sequences_;
+  std::vector<kernels::SampleRow> samples_;
+  std::vector<kernels::ScoreRow> scores_;
+};
+
+}  // namespace troupe::model

@@ -1,0 +1,232 @@
+#pragma once
+// Decoder<D>. Shapes are (rows, columns); the symbols are those of the ERNIE-4.5 dense model:
+//
+//   h = E[token]
+//   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
+//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
+//   logits = W · norm(h), only for the rows that somebody asked about
+//
+// Norms and sums are fp32; what enters a product is of the model's dtype.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kernels/add_rms_norm.h"
+#include "kernels/attention.h"
+#include "kernels/embed.h"
+#include "kernels/linear_add.h"
+#include "kernels/lm_head.h"
+#include "kernels/mlp.h"
+#include "kernels/qkv_rope_kv_write.h"
+#include "kernels/rope_table.h"
+#include "model/decoder.h"
+#include "model/plan_check.h"
+
+namespace troupe::model {
+
+template <Device D>
+void Decoder<D>::forward(const ForwardStep& s) {
+  if constexpr (RunsLayers<D>) {
+    if (run_layers(device_, s)) return;
+  }
+  const int rows = s.batch.rows;
+  const auto norm = [&](const float* weight) {
+    kernels::run(device_, kernels::AddRmsNorm{.out = s.memory.x,
+                                              .residual = s.memory.residual,
+                                              .weight = weight,
+                                              .dtype = dtype_,
+                                              .rows = rows,
+                                              .cols = spec_.hidden,
+                                              .eps = spec_.rms_norm_eps});
+  };
+
+  kernels::run(device_,
+               kernels::Embed{
+                   .out = s.memory.residual, .tokens = s.tokens, .table = s.weights.embedding, .rows = rows});
+  kernels::run(device_, kernels::RopeTable{.out = s.memory.rope,
+                                           .positions = s.positions,
+                                           .inverse_frequencies = s.memory.inverse_frequencies,
+                                           .rows = rows,
+                                           .head_dim = spec_.head_dim});
+  for (int layer = 0; layer < spec_.layers; ++layer) {
+    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
+    norm(w.input_norm);
+    kernels::run(device_, kernels::QkvRopeKvWrite{.q = s.memory.q,
+                                                  .x = s.memory.x,
+                                                  .weight = w.qkv,
+                                                  .rope = s.memory.rope,
+                                                  .kv = s.kv,
+                                                  .layer = layer,
+                                                  .heads = spec_.heads,
+                                                  .batch = s.batch});
+    kernels::run(device_, kernels::Attention{.out = s.memory.attended,
+                                             .q = s.memory.q,
+                                             .kv = s.kv,
+                                             .layer = layer,
+                                             .heads = spec_.heads,
+                                             .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+                                             .batch = s.batch});
+    kernels::run(
+        device_,
+        kernels::LinearAdd{
+            .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows});
+    norm(w.post_norm);
+    kernels::run(device_, kernels::Mlp{.residual = s.memory.residual,
+                                       .x = s.memory.x,
+                                       .activation = s.memory.mlp,
+                                       .gate_up = w.gate_up,
+                                       .down = w.down,
+                                       .rows = rows});
+  }
+}
+
+template <Device D>
+void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
+                      std::span<kernels::SampleResult> scores) {
+  TROUPE_CHECK(samples.size() == batch.samples.size() && scores.size() == batch.scores.size());
+  if (batch.rows() == 0) return;
+  stage_.reset();
+  forward(stage_batch(batch));
+
+  // Prompt tokens are scored first and in groups, because a prompt may have more rows than there are logits.
+  const auto stride = kernels::padded(spec_.vocab);
+  const auto group = static_cast<std::size_t>(limits_.sequences);
+  for (std::size_t first = 0; first < scores.size(); first += group) {
+    const std::size_t count = std::min(group, scores.size() - first);
+    logits_of(std::span(batch.score_rows).subspan(first, count));
+    const auto begin = batch.scores.begin() + static_cast<std::ptrdiff_t>(first);
+    scores_.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+    for (std::size_t i = 0; i < count; ++i) scores_[i].logits_row = static_cast<std::int32_t>(i);
+    kernels::run(device_, kernels::Score{.results = memory_.results,
+                                         .rows = stage_.put(scores_.data(), count),
+                                         .logits = memory_.logits,
+                                         .count = static_cast<int>(count),
+                                         .vocab = spec_.vocab,
+                                         .stride = stride});
+    fetch(scores.subspan(first, count));
+  }
+  if (samples.empty()) return;
+  logits_of(batch.sample_rows);
+  kernels::run(device_, kernels::Sample{.results = memory_.results,
+                                        .rows = stage_samples(batch),
+                                        .logits = memory_.logits,
+                                        .count = static_cast<int>(samples.size()),
+                                        .vocab = spec_.vocab,
+                                        .stride = stride});
+  fetch(samples);
+}
+
+// Leaves the logits of these rows of the batch in memory_.logits, in their order.
+template <Device D>
+void Decoder<D>::logits_of(std::span<const std::int32_t> rows) {
+  const int count = static_cast<int>(rows.size());
+  kernels::run(device_, kernels::AddRmsNorm{.out = memory_.picked,
+                                            .residual = memory_.residual,
+                                            .weight = weights_.layout().final_norm,
+                                            .pick = stage_.put(rows.data(), rows.size()),
+                                            .dtype = dtype_,
+                                            .rows = count,
+                                            .cols = spec_.hidden,
+                                            .eps = spec_.rms_norm_eps});
+  kernels::run(
+      device_,
+      kernels::LmHead{
+          .logits = memory_.logits, .x = memory_.picked, .weight = weights_.layout().lm_head, .rows = count});
+}
+
+template <Device D>
+void Decoder<D>::fetch(std::span<kernels::SampleResult> results) {
+  device_.download(results.data(), memory_.results, results.size_bytes());
+  device_.sync();
+}
+
+template <Device D>
+ForwardStep Decoder<D>::stage_batch(const StepBatch& batch) {
+  const auto rows = static_cast<std::size_t>(batch.rows());
+  const auto count = batch.sequences.size();
+  TROUPE_CHECK(batch.rows() <= limits_.rows && count <= static_cast<std::size_t>(limits_.sequences));
+  slots_.resize(rows);
+  positions_.resize(rows);
+  kernels::describe_rows(batch.sequences.data(), static_cast<int>(count), slots_.data(), positions_.data());
+  sequences_ = batch.sequences;
+  for (kernels::Sequence& sequence : sequences_) {
+    const int blocks =
+        (sequence.position + sequence.tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+    sequence.blocks = stage_.put(sequence.blocks, static_cast<std::size_t>(blocks));
+  }
+  return {.spec = spec_,
+          .weights = weights_.layout(),
+          .memory = memory_,
+          .kv = kv_,
+          .batch = {.sequences = stage_.put(sequences_.data(), count),
+                    .slots = stage_.put(slots_.data(), rows),
+                    .count = static_cast<std::int32_t>(count),
+                    .rows = batch.rows()},
+          .tokens = stage_.put(batch.tokens.data(), rows),
+          .positions = stage_.put(positions_.data(), rows)};
+}
+
+template <Device D>
+const kernels::SampleRow* Decoder<D>::stage_samples(const StepBatch& batch) {
+  samples_ = batch.samples;
+  for (kernels::SampleRow& row : samples_) {
+    const bool penalised =
+        row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
+    row.tokens = penalised ? stage_.put(row.tokens, static_cast<std::size_t>(row.known_tokens)) : nullptr;
+    row.banned = stage_.put(row.banned, static_cast<std::size_t>(row.banned_count));
+    row.bias = stage_.put(row.bias, static_cast<std::size_t>(row.bias_count));
+  }
+  return stage_.put(samples_.data(), samples_.size());
+}
+
+template <Device D>
+void Decoder<D>::copy_blocks(std::span<const kernels::BlockPair> pairs) {
+  kernels::run(device_, kernels::CopyBlocks{
+                            .kv = kv_, .pairs = pairs.data(), .count = static_cast<int>(pairs.size())});
+}
+
+// Everything that one step may put between two resets of its Stage.
+inline std::size_t stage_bytes(const DecoderLimits& limits) {
+  const auto rows = static_cast<std::size_t>(limits.rows);
+  const auto sequences = static_cast<std::size_t>(limits.sequences);
+  const auto positions = static_cast<std::size_t>(limits.positions);
+  const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
+                              sizeof(std::int32_t) + sizeof(kernels::ScoreRow);
+  const std::size_t per_sequence = sizeof(kernels::Sequence) + sizeof(kernels::SampleRow) +
+                                   sizeof(std::int32_t) +
+                                   (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
+                                   positions * sizeof(TokenId) + kMaxSamplingBytes;
+  // A piece is rounded up once: eight arrays per step, four per sequence, two per group of scored rows.
+  const std::size_t pieces = 8 + 4 * sequences + 2 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+  return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
+}
+
+template <Device D>
+Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec& spec, DType dtype,
+                                                     Weights<D> weights, const DecoderLimits& limits) {
+  Result<Stage<D>> stage = Stage<D>::make(device, stage_bytes(limits));
+  if (!stage) return stage.status();
+  std::unique_ptr<Decoder> decoder(
+      new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));
+  const std::size_t bytes = Activations::make(spec, dtype, limits, {}).bytes;
+  Result<Buffer<D>> arena = Buffer<D>::make(device, bytes, "activations");
+  if (!arena) return arena.status();
+  decoder->arena_ = std::move(*arena);
+  decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
+
+  decoder->kv_ = {
+      .dtype = dtype, .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+  Result<Buffer<D>> kv = Buffer<D>::make(
+      device, static_cast<std::size_t>(limits.kv_blocks) * decoder->kv_.block_bytes(), "KV blocks");
+  if (!kv) return kv.status();
+  decoder->kv_memory_ = std::move(*kv);
+  decoder->kv_.data = decoder->kv_memory_.data();
+
+  std::vector<float> frequencies(static_cast<std::size_t>(spec.head_dim / 2));
+  kernels::rope_inverse_frequencies(frequencies.data(), spec.head_dim, static_cast<double>(spec.rope_theta));
+  device.upload(decoder->memory_.inverse_frequencies, frequencies.data(), frequencies.size() * sizeof(float));
+  device.sync();
+  return decoder;
+}
+
+}  // namespace troupe::model

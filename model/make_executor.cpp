@@ -1,0 +1,31 @@
+#include "model/make_executor.h"
+
+#include <utility>
+
+#include "model/cpu_executor.h"
+#include "model/cuda_executor.h"
+#include "model/echo_executor.h"
+#include "model/host_memory.h"
+#include "model/model_files.h"
+#include "model/preflight.h"
+#include "model/sizing.h"
+
+namespace troupe::model {
+
+Result<std::unique_ptr<Executor>> make_executor(const config::Options& options) {
+  const config::Device device = chosen_device(options.device.device);
+  if (device == config::Device::echo) {
+    Result<Preflight> checked = preflight(options);
+    if (!checked) return checked.status();
+    return make_echo_executor(checked->capacity);
+  }
+  Result<ModelFiles> files = open_model(options.model);
+  if (!files) return files.status();
+  if (device == config::Device::cuda) return make_cuda_executor(*files, options);
+  Result<wire::Capacity> capacity =
+      size_cpu(files->spec, files->dtype, files->tied, options, available_memory());
+  if (!capacity) return capacity.status();
+  return make_cpu_executor(*files, options, *capacity);
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,261 @@
+#include "model/plan_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace troupe::model {
+namespace {
+
+std::string name(SlotRef ref) {
+  return "slot " + std::to_string(ref.slot) + " generation " + std::to_string(ref.generation);
+}
+
+Status wrong(SlotRef ref, const std::string& what) { return invalid(name(ref) + ": " + what); }
+
+// Of one token's logprobs in a result.
+std::int64_t logprob_bytes(std::int32_t top) {
+  return static_cast<std::int64_t>(sizeof(wire::TokenLogprobs) +
+                                   static_cast<std::size_t>(top) * sizeof(wire::Logprob));
+}
+
+// What the arrays of a result lose to alignment.
+constexpr std::size_t kRounding = 4 * wire::kAlignment;
+
+bool in(float value, float low, float high) { return value >= low && value <= high; }  // false for NaN
+
+Status check_sampling(SlotRef ref, const wire::Sampling& s, const wire::Capacity& capacity) {
+  constexpr float kAny = 1e30f;
+  if (!in(s.temperature, 0, kAny)) return wrong(ref, "temperature is not a number from 0 on");
+  if (!(s.top_p > 0) || !in(s.top_p, 0, 1)) return wrong(ref, "top_p is not in (0, 1]");
+  if (!in(s.min_p, 0, 1)) return wrong(ref, "min_p is not in [0, 1]");
+  if (s.top_k < 0) return wrong(ref, "top_k is negative");
+  if (!(s.repetition_penalty > 0) || !in(s.repetition_penalty, 0, kAny)) {
+    return wrong(ref, "repetition_penalty is not a positive number");
+  }
+  if (!in(s.presence_penalty, -kAny, kAny)) return wrong(ref, "presence_penalty is not a number");
+  if (!in(s.frequency_penalty, -kAny, kAny)) return wrong(ref, "frequency_penalty is not a number");
+  if (s.min_tokens < 0) return wrong(ref, "min_tokens is negative");
+  for (const std::int32_t count : {s.logprobs, s.prompt_logprobs}) {
+    if (count < -1 || count > capacity.max_logprobs) {
+      return wrong(ref,
+                   std::to_string(count) + " logprobs; at most " + std::to_string(capacity.max_logprobs));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+PlanCheck::PlanCheck(const wire::Capacity& capacity)
+    : capacity_(capacity),
+      slots_(static_cast<std::size_t>(capacity.max_slots)),
+      before_(slots_.size()),
+      touched_(static_cast<std::size_t>(capacity.kv_blocks)) {}
+
+void PlanCheck::reset() {
+  std::fill(slots_.begin(), slots_.end(), Slot{});
+  step_ = command_ = 0;
+}
+
+PlanCheck::Slot* PlanCheck::find(SlotRef ref) {
+  if (!in_range(ref)) return nullptr;
+  Slot& slot = slots_[ref.slot];
+  return slot.live && slot.generation == ref.generation ? &slot : nullptr;
+}
+
+Status PlanCheck::admit(const wire::View& record, const wire::StepPlan& plan) {
+  if (plan.step != step_ + 1) {
+    return invalid("step " + std::to_string(plan.step) + " follows step " + std::to_string(step_));
+  }
+  if (!record.holds(plan.finished) || !record.holds(plan.started) || !record.holds(plan.tokens) ||
+      !record.holds(plan.blocks) || !record.holds(plan.rows)) {
+    return invalid("step " + std::to_string(plan.step) + " names an array outside its record");
+  }
+  before_ = slots_;
+  if (Status s = apply(record, plan); !s.ok()) {
+    slots_ = before_;
+    s.message = "step " + std::to_string(plan.step) + ", " + s.message;
+    return s;
+  }
+  step_ = plan.step;
+  return {};
+}
+
+Status PlanCheck::apply(const wire::View& record, const wire::StepPlan& plan) {
+  for (const SlotRef ref : record.array(plan.finished)) {
+    if (!in_range(ref)) return wrong(ref, "no such slot");
+    if (Slot* slot = find(ref)) slot->live = false;
+  }
+  for (const wire::StartSequence& s : record.array(plan.started)) {
+    if (Status status = start(record, s); !status.ok()) return status;
+  }
+  for (const wire::TokenRun& run : record.array(plan.tokens)) {
+    if (Status status = take_ids(record, run); !status.ok()) return status;
+  }
+  for (const wire::BlockRun& run : record.array(plan.blocks)) {
+    if (Status status = take_blocks(record, run); !status.ok()) return status;
+  }
+  StepSize size{.result_bytes = sizeof(wire::StepResult)};
+  for (Slot& slot : slots_) slot.has_row = false;
+  for (const wire::Row& row : record.array(plan.rows)) {
+    if (Status status = take_row(row, size); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status PlanCheck::start(const wire::View& record, const wire::StartSequence& start) {
+  if (!in_range(start.slot)) return wrong(start.slot, "no such slot");
+  Slot& slot = slots_[start.slot.slot];
+  if (slot.live)
+    return wrong(start.slot, "starts, but generation " + std::to_string(slot.generation) + " lives there");
+  if (start.prompt_tokens < 1 || start.known_tokens < start.prompt_tokens ||
+      start.known_tokens > capacity_.max_model_len) {
+    return wrong(start.slot, "a prompt of " + std::to_string(start.prompt_tokens) + " in " +
+                                 std::to_string(start.known_tokens) + " tokens; at most " +
+                                 std::to_string(capacity_.max_model_len));
+  }
+  if (Status s = check_sampling(start.slot, start.sampling, capacity_); !s.ok()) return s;
+  if (!record.holds(start.stop_ids) || !record.holds(start.logit_bias) ||
+      start.stop_ids.count * sizeof(TokenId) + start.logit_bias.count * sizeof(wire::LogitBias) >
+          kMaxSamplingBytes) {
+    return wrong(start.slot, "its stop ids and logit biases do not fit");
+  }
+  for (const TokenId id : record.array(start.stop_ids)) {
+    if (id < 0 || id >= capacity_.vocab_size) return wrong(start.slot, "no stop id " + std::to_string(id));
+  }
+  for (const wire::LogitBias& bias : record.array(start.logit_bias)) {
+    if (bias.token < 0 || bias.token >= capacity_.vocab_size || !std::isfinite(bias.bias)) {
+      return wrong(start.slot, "no logit bias for token " + std::to_string(bias.token));
+    }
+  }
+  slot = Slot{start.slot.generation,
+              true,
+              false,
+              start.prompt_tokens,
+              start.known_tokens,
+              0,
+              0,
+              start.sampling.logprobs,
+              start.sampling.prompt_logprobs};
+  return {};
+}
+
+Status PlanCheck::take_ids(const wire::View& record, const wire::TokenRun& run) {
+  if (!in_range(run.slot)) return wrong(run.slot, "no such slot");
+  if (!record.holds(run.ids)) return wrong(run.slot, "its token ids lie outside the record");
+  Slot* slot = find(run.slot);
+  if (slot == nullptr) return {};
+  const std::int64_t end = std::int64_t{run.position} + run.ids.count;
+  if (run.position != slot->ids || end > slot->known_tokens) {
+    return wrong(run.slot, "token ids for [" + std::to_string(run.position) + ", " + std::to_string(end) +
+                               "); [" + std::to_string(slot->ids) + ", " +
+                               std::to_string(slot->known_tokens) + ") are missing");
+  }
+  for (const TokenId id : record.array(run.ids)) {
+    if (id < 0 || id >= capacity_.vocab_size) {
+      return wrong(run.slot, "token id " + std::to_string(id) + " is not below " +
+                                 std::to_string(capacity_.vocab_size));
+    }
+  }
+  slot->ids = static_cast<std::int32_t>(end);
+  return {};
+}
+
+Status PlanCheck::take_blocks(const wire::View& record, const wire::BlockRun& run) {
+  if (!in_range(run.slot)) return wrong(run.slot, "no such slot");
+  if (!record.holds(run.blocks)) return wrong(run.slot, "its blocks lie outside the record");
+  Slot* slot = find(run.slot);
+  if (slot == nullptr) return {};
+  const std::int64_t end = std::int64_t{run.first} + run.blocks.count;
+  const std::int64_t most =
+      (std::int64_t{capacity_.max_model_len} + capacity_.block_tokens - 1) / capacity_.block_tokens;
+  if (run.first < 0 || run.first > slot->blocks || end > most) {
+    return wrong(run.slot, "blocks for entries [" + std::to_string(run.first) + ", " + std::to_string(end) +
+                               "); it has " + std::to_string(slot->blocks) + " of " + std::to_string(most));
+  }
+  for (const BlockId block : record.array(run.blocks)) {
+    if (block < 0 || block >= capacity_.kv_blocks)
+      return wrong(run.slot, "no block " + std::to_string(block));
+  }
+  slot->blocks = std::max(slot->blocks, static_cast<std::int32_t>(end));
+  return {};
+}
+
+Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
+  if (!in_range(row.slot)) return wrong(row.slot, "no such slot");
+  if (row.flags & ~std::uint32_t{wire::kSamples}) {
+    return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered");
+  }
+  const std::int64_t end = std::int64_t{row.position} + row.tokens;
+  if (row.position < 0 || row.tokens < 1 || end > capacity_.max_model_len) {
+    return wrong(row.slot, "a row over [" + std::to_string(row.position) + ", " + std::to_string(end) +
+                               "); positions end at " + std::to_string(capacity_.max_model_len));
+  }
+  size.tokens += row.tokens;
+  if (size.tokens > capacity_.max_tokens_per_step) {
+    return wrong(row.slot,
+                 "more than " + std::to_string(capacity_.max_tokens_per_step) + " tokens in one step");
+  }
+  Slot* slot = find(row.slot);
+  if (slot == nullptr) return {};
+  if (slot->has_row) return wrong(row.slot, "two rows in one step");
+  slot->has_row = true;
+  if (end > slot->ids || end > std::int64_t{slot->blocks} * capacity_.block_tokens) {
+    return wrong(row.slot, "a row over [" + std::to_string(row.position) + ", " + std::to_string(end) +
+                               "); it has " + std::to_string(slot->ids) + " ids and " +
+                               std::to_string(slot->blocks) + " blocks");
+  }
+  const bool samples = (row.flags & wire::kSamples) != 0;
+  if (samples && (end != slot->ids || end < slot->known_tokens)) {
+    return wrong(row.slot, "a row that ends at " + std::to_string(end) + " samples, but " +
+                               std::to_string(std::max(slot->ids, slot->known_tokens)) + " tokens are known");
+  }
+  if (slot->prompt_logprobs >= 0) {
+    if (end < slot->prompt_tokens && end >= slot->ids) {
+      return wrong(row.slot, "prompt logprobs at " + std::to_string(end) + " without the id there");
+    }
+    const std::int64_t scored =
+        std::clamp<std::int64_t>(slot->prompt_tokens - 1 - row.position, 0, row.tokens);
+    size.result_bytes += scored * logprob_bytes(slot->prompt_logprobs);
+  }
+  if (samples) {
+    slot->ids = static_cast<std::int32_t>(end) + 1;
+    size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);
+    if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);
+  }
+  if (size.result_bytes > static_cast<std::int64_t>(wire::kMaxRecordBytes - kRounding)) {
+    return wrong(row.slot, "the logprobs asked for do not fit one result");
+  }
+  return {};
+}
+
+Status PlanCheck::admit(const wire::View& record, const wire::CacheCommand& command) {
+  const std::string where = "cache command " + std::to_string(command.id);
+  if (command.id != command_ + 1) return invalid(where + " follows " + std::to_string(command_));
+  if (command.op != wire::CacheOp::copy_blocks) return invalid(where + ": unknown operation");
+  if (!record.holds(command.copies)) return invalid(where + " names an array outside its record");
+  const std::span<const wire::BlockCopy> copies = record.array(command.copies);
+  const auto exists = [this](BlockId block) { return block >= 0 && block < capacity_.kv_blocks; };
+  Status status;
+  for (const wire::BlockCopy& copy : copies) {
+    if (!exists(copy.from) || !exists(copy.to)) {
+      status = invalid(where + ": no block " + std::to_string(exists(copy.from) ? copy.to : copy.from));
+      break;
+    }
+    if (touched_[static_cast<std::size_t>(copy.to)]++ != 0) {
+      status = invalid(where + ": block " + std::to_string(copy.to) + " is a target twice");
+      break;
+    }
+  }
+  for (const wire::BlockCopy& copy : copies) {
+    if (status.ok() && touched_[static_cast<std::size_t>(copy.from)] != 0) {
+      status = invalid(where + ": block " + std::to_string(copy.from) + " is both source and target");
+    }
+  }
+  std::fill(touched_.begin(), touched_.end(), 0);
+  if (status.ok()) command_ = command.id;
+  return status;
+}
+
+}  // namespace troupe::model

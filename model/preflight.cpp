@@ -1,0 +1,104 @@
+#include "model/preflight.h"
+
+#include <utility>
+
+#include "model/cuda_executor.h"
+#include "model/host_memory.h"
+#include "model/model_files.h"
+#include "model/sizing.h"
+
+namespace troupe::model {
+namespace {
+
+const char* name(config::Device device) {
+  switch (device) {
+    case config::Device::automatic: return "auto";
+    case config::Device::cpu: return "cpu";
+    case config::Device::cuda: return "cuda";
+    case config::Device::echo: return "echo";
+  }
+  return "?";
+}
+
+Result<Preflight> preflight_echo(const config::Options& options, Preflight made) {
+  if (!options.model.directory.empty()) {
+    Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
+    if (!spec) return spec.status();
+    made.spec_hash = spec_hash(*spec);
+    made.spec = std::move(*spec);
+  }
+  Result<wire::Capacity> capacity = size_echo(made.spec ? &*made.spec : nullptr, options);
+  if (!capacity) return capacity.status();
+  made.capacity = *capacity;
+  return made;
+}
+
+std::string skipped_note(const std::vector<std::string>& skipped) {
+  return std::to_string(skipped.size()) + " tensors are not needed and were skipped, '" + skipped.front() +
+         (skipped.size() > 1 ? "' first" : "'");
+}
+
+}  // namespace
+
+config::Device chosen_device(config::Device asked) {
+  if (asked != config::Device::automatic) return asked;
+  return cuda_available() ? config::Device::cuda : config::Device::cpu;
+}
+
+Result<Preflight> preflight(const config::Options& options) {
+  Preflight made;
+  made.device = chosen_device(options.device.device);
+  made.available_bytes = available_memory();
+  if (made.device == config::Device::echo) {
+    Result<Preflight> echo = preflight_echo(options, std::move(made));
+    if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
+    return echo;
+  }
+  Result<ModelFiles> files = open_model(options.model);
+  if (!files) return files.status();
+  if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
+  Result<wire::Capacity> capacity =
+      made.device == config::Device::cuda
+          ? size_cuda(*files, options)
+          : size_cpu(files->spec, files->dtype, files->tied, options, made.available_bytes);
+  if (!capacity) return capacity.status();
+  made.capacity = *capacity;
+  made.sequences_at_full_length = sequences_at_full_length(made.capacity);
+  made.dtype = files->dtype;
+  made.spec_hash = spec_hash(files->spec);
+  if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
+  made.spec = std::move(files->spec);
+  return made;
+}
+
+Result<std::uint64_t> model_spec_hash(const config::Options& options) {
+  const bool echo = chosen_device(options.device.device) == config::Device::echo;
+  if (echo && options.model.directory.empty()) return std::uint64_t{0};
+  Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
+  if (!spec) return spec.status();
+  return spec_hash(*spec);
+}
+
+std::string summary(const Preflight& p) {
+  const wire::Capacity& c = p.capacity;
+  std::string text;
+  if (p.spec) {
+    text += "model     " + p.spec->architecture + ", " + std::to_string(p.spec->parameters() / 1'000'000) +
+            " M parameters, " + std::to_string(p.spec->layers) + " layers, vocabulary " +
+            std::to_string(p.spec->vocab) + "\n";
+  }
+  text += std::string("device    ") + name(p.device);
+  if (p.device != config::Device::echo) text += std::string(", ") + to_string(p.dtype);
+  text += "\nmemory    weights " + bytes_text(c.weight_bytes) + ", KV " + bytes_text(c.kv_bytes) +
+          ", activations " + bytes_text(c.arena_bytes) + "; free " + bytes_text(p.available_bytes) + "\n";
+  text += "KV cache  " + std::to_string(c.kv_blocks) + " blocks of " + std::to_string(c.block_tokens) +
+          " tokens, " + std::to_string(std::int64_t{c.kv_blocks} * c.block_tokens) + " tokens; " +
+          std::to_string(p.sequences_at_full_length) + " sequences at full length\n";
+  text += "limits    max-model-len " + std::to_string(c.max_model_len) + ", max-num-seqs " +
+          std::to_string(c.max_slots) + ", max-num-batched-tokens " + std::to_string(c.max_tokens_per_step) +
+          "\n";
+  for (const std::string& note : p.notes) text += "note      " + note + "\n";
+  return text;
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,57 @@
+#pragma once
+// What executors without a device queue of their own have in common: submit() checks and queues, poll() runs
+// the oldest record on the calling thread.
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/copy_blocks.h"
+#include "model/executor.h"
+#include "model/plan_check.h"
+#include "model/result_writer.h"
+#include "model/sequence_table.h"
+#include "model/work_queue.h"
+
+namespace troupe::model {
+
+/// Plans beyond capacity().max_steps_in_flight and cache commands beyond kMaxCommandsQueued are
+/// refused with Code::overloaded. poll() never waits: nothing finishes but by its own doing.
+class QueuedExecutor : public Executor {
+ public:
+  static constexpr std::size_t kMaxCommandsQueued = 256;
+
+  explicit QueuedExecutor(const wire::Capacity& capacity);
+
+  wire::Capacity capacity() const final { return capacity_; }
+  Status submit(const wire::View& record) final;
+  Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
+  void reset() final;
+
+ protected:
+  /// Runs the batch and answers samples[i] for batch.samples[i], scores[i] for batch.scores[i].
+  virtual void run(const StepBatch& batch, std::span<kernels::SampleResult> samples,
+                   std::span<kernels::SampleResult> scores) = 0;
+  virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
+
+ private:
+  void run_step(std::vector<std::byte>& out);
+  void run_command(std::vector<std::byte>& out);
+  // Whether the oldest command has its turn: it came first, or the oldest plan waits for it.
+  bool command_is_next() const;
+  bool plan_is_ready() const;
+
+  const wire::Capacity capacity_;
+  PlanCheck check_;
+  SequenceTable table_;
+  WorkQueue plans_;
+  WorkQueue commands_;
+  std::uint64_t arrivals_ = 0;
+  std::uint64_t commands_done_ = 0;
+  StepBatch batch_;
+  std::vector<kernels::SampleResult> samples_;
+  std::vector<kernels::SampleResult> scores_;
+  std::vector<kernels::BlockPair> pairs_;
+  ResultWriter writer_;
+};
+
+}  // namespace troupe::model

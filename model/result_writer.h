@@ -1,0 +1,33 @@
+#pragma once
+// From what a step brought forth to its StepResult record.
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "ipc/wire.h"
+#include "model/step_batch.h"
+
+namespace troupe::model {
+
+/// Keeps its memory from record to record. One thread.
+class ResultWriter {
+ public:
+  /// samples[i] answers batch.samples[i], scores[i] batch.scores[i]. Times are of the monotonic clock.
+  void step(std::uint64_t step, const StepBatch& batch, std::span<const kernels::SampleResult> samples,
+            std::span<const kernels::SampleResult> scores, std::int64_t started_ns, std::int64_t finished_ns,
+            std::vector<std::byte>& out);
+
+  void cache_done(std::uint64_t id, std::vector<std::byte>& out);
+
+ private:
+  void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result);
+
+  wire::Writer<wire::StepResult> step_;
+  wire::Writer<wire::CacheDone> done_;
+  std::vector<wire::ResultRow> rows_;
+  std::vector<TokenId> tokens_;
+  std::vector<wire::TokenLogprobs> logprobs_;
+  std::vector<wire::Logprob> top_;
+};
+
+}  // namespace troupe::model

@@ -1,0 +1,51 @@
+#pragma once
+// The sequences that a worker holds: for each slot its ids, block table and sampling parameters.
+//
+// The engine sends only what is new. The table keeps the rest, and is the one place where a plan turns
+// into a batch. It believes its input: PlanCheck has seen every plan before.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/wire.h"
+#include "model/step_batch.h"
+
+namespace troupe::model {
+
+/// One thread. Memory of a slot is kept for its next tenant, so steps do not allocate once the longest
+/// sequences have passed through.
+class SequenceTable {
+ public:
+  explicit SequenceTable(int max_slots) : slots_(static_cast<std::size_t>(max_slots)) {}
+
+  /// Applies an admitted plan, everything but its results, and describes its rows in `batch`.
+  void apply(const wire::View& record, const wire::StepPlan& plan, StepBatch& batch);
+
+  /// Adds the tokens that apply()'s batch sampled; results[i] belongs to batch.samples[i]. A row that failed
+  /// counts as token 0: the engine ends its sequence, and rows already planned for it stay sound.
+  void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
+
+  void reset();
+
+ private:
+  struct Slot {
+    bool live = false;
+    std::uint32_t generation = 0;
+    std::int32_t prompt_tokens = 0;
+    wire::Sampling sampling{};
+    std::vector<TokenId> ids;  // prompt and output so far
+    std::vector<BlockId> blocks;
+    std::vector<TokenId> stop_ids;
+    std::vector<kernels::TokenBias> bias;
+  };
+
+  Slot* find(SlotRef ref);
+  void start(const wire::View& record, const wire::StartSequence& start);
+  void add_row(const wire::Row& row, StepBatch& batch);
+  void add_sample(const wire::Row& row, const Slot& slot, StepBatch& batch);
+  void add_scores(const wire::Row& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
+
+  std::vector<Slot> slots_;
+};
+
+}  // namespace troupe::model

@@ -1,0 +1,135 @@
+#include "model/sizing.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "kernels/batch.h"
+#include "model/decoder.h"
+#include "model/weights.h"
+
+namespace troupe::model {
+namespace {
+
+constexpr int kDefaultSequences = 32;
+constexpr int kDefaultTokens = 512;
+constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
+constexpr std::int64_t kMaxBlocks = 1 << 24;
+constexpr int kEchoVocab = 1 << 17;
+constexpr int kEchoPositions = 1 << 17;
+constexpr std::int64_t kEchoBlocks = 1 << 20;
+
+std::int64_t blocks_for(std::int64_t tokens) {
+  return (tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+}
+
+int or_default(int value, int fallback) { return value > 0 ? value : fallback; }
+
+Status too_little(std::uint64_t needed, std::uint64_t available, const std::string& what,
+                  const std::string& advice) {
+  return failure(Code::unavailable, "Too little memory: " + what + " take " + bytes_text(needed) + ", " +
+                                        bytes_text(available) + " are free; " + advice + ".");
+}
+
+// What does not depend on the device.
+Result<wire::Capacity> common(const config::Options& options, int max_positions, int vocab) {
+  const config::SchedulerOptions& asked = options.scheduler;
+  if (asked.block_size != kernels::kBlockTokens) {
+    return invalid("--block-size is " + std::to_string(asked.block_size) + "; only 64 is offered.",
+                   "block-size");
+  }
+  if (asked.max_model_len > max_positions) {
+    return invalid("--max-model-len is " + std::to_string(asked.max_model_len) +
+                       "; the model allows at most " + std::to_string(max_positions) + ".",
+                   "max-model-len");
+  }
+  wire::Capacity capacity;
+  capacity.block_tokens = kernels::kBlockTokens;
+  capacity.max_slots = or_default(asked.max_num_seqs, kDefaultSequences);
+  capacity.max_tokens_per_step = or_default(asked.max_num_batched_tokens, kDefaultTokens);
+  capacity.max_model_len = or_default(asked.max_model_len, max_positions);
+  capacity.vocab_size = vocab;
+  capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
+  return capacity;
+}
+
+// Blocks that max_slots sequences of full length use.
+std::int64_t useful_blocks(const wire::Capacity& capacity) {
+  return std::min(kMaxBlocks, blocks_for(capacity.max_model_len) * capacity.max_slots);
+}
+
+}  // namespace
+
+std::string bytes_text(std::uint64_t bytes) {
+  char text[32];
+  const double mib = static_cast<double>(bytes) / (1 << 20);
+  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
+  return text;
+}
+
+int sequences_at_full_length(const wire::Capacity& capacity) {
+  return static_cast<int>(
+      std::min<std::int64_t>(capacity.max_slots, capacity.kv_blocks / blocks_for(capacity.max_model_len)));
+}
+
+Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, const config::Options& options,
+                                std::uint64_t available) {
+  Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
+  if (!made) return made;
+  wire::Capacity& capacity = *made;
+  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0};
+  capacity.weight_bytes = WeightLayout::make(spec, dtype, tied, {}).bytes;
+  capacity.arena_bytes = Activations::make(spec, dtype, limits, {}).bytes;
+  const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
+  if (fixed > available) {
+    return too_little(fixed, available,
+                      "the weights (" + bytes_text(capacity.weight_bytes) + ") and activations (" +
+                          bytes_text(capacity.arena_bytes) + ")",
+                      "a lower --max-num-batched-tokens or --max-num-seqs needs less, or --dtype bfloat16");
+  }
+  const std::uint64_t free = available - fixed;
+  const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim};
+  const std::uint64_t block_bytes = kv.block_bytes();
+  std::uint64_t blocks = 0;
+  const char* flag = "--cpu-kv-bytes";
+  if (options.device.num_gpu_blocks_override > 0) {
+    blocks = static_cast<std::uint64_t>(options.device.num_gpu_blocks_override);
+    flag = "--num-gpu-blocks-override";
+  } else if (options.device.cpu_kv_bytes > 0) {
+    blocks = static_cast<std::uint64_t>(options.device.cpu_kv_bytes) / block_bytes;
+  } else {
+    blocks = std::min<std::uint64_t>(std::min(free / 4, kDefaultKvBytes) / block_bytes,
+                                     static_cast<std::uint64_t>(useful_blocks(capacity)));
+  }
+  blocks = std::min<std::uint64_t>(blocks, kMaxBlocks);
+  if (blocks * block_bytes > free) {
+    return too_little(fixed + blocks * block_bytes, available,
+                      "weights, activations and " + std::to_string(blocks) + " KV blocks",
+                      std::string("lower ") + flag);
+  }
+  const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
+  if (blocks == 0 || (options.scheduler.max_model_len > 0 && tokens < options.scheduler.max_model_len)) {
+    const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
+    return too_little(fixed + static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes, available,
+                      "weights, activations and KV blocks for " + std::to_string(wanted) + " tokens",
+                      "lower --max-model-len or raise " + std::string(flag));
+  }
+  capacity.kv_blocks = static_cast<std::int32_t>(blocks);
+  capacity.kv_bytes = blocks * block_bytes;
+  capacity.max_model_len = static_cast<std::int32_t>(std::min<std::int64_t>(capacity.max_model_len, tokens));
+  return made;
+}
+
+Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options) {
+  Result<wire::Capacity> made = common(options, spec != nullptr ? spec->max_positions : kEchoPositions,
+                                       spec != nullptr ? spec->vocab : kEchoVocab);
+  if (!made) return made;
+  const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
+                                  ? std::int64_t{options.device.num_gpu_blocks_override}
+                                  : useful_blocks(*made);
+  made->kv_blocks = static_cast<std::int32_t>(std::min(blocks, kEchoBlocks));
+  made->max_model_len = static_cast<std::int32_t>(
+      std::min<std::int64_t>(made->max_model_len, std::int64_t{made->kv_blocks} * kernels::kBlockTokens));
+  return made;
+}
+
+}  // namespace troupe::model

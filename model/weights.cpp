@@ -1,0 +1,50 @@
+#include "model/weights.h"
+
+namespace troupe::model {
+
+WeightLayout WeightLayout::make(const ModelSpec& spec, DType dtype, bool tied, View memory) {
+  Arena arena(memory);
+  WeightLayout layout;
+  const auto matrix = [&](int outputs, int inputs) {
+    return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(dtype, outputs, inputs)), dtype, outputs,
+                           inputs};
+  };
+  const auto norm = [&] { return arena.take<float>(static_cast<std::size_t>(kernels::padded(spec.hidden))); };
+  layout.embedding = matrix(spec.vocab, spec.hidden);
+  layout.lm_head = tied ? layout.embedding : matrix(spec.vocab, spec.hidden);
+  layout.final_norm = norm();
+  layout.layers.reserve(static_cast<std::size_t>(spec.layers));
+  for (int i = 0; i < spec.layers; ++i) {
+    LayerWeights layer;
+    layer.input_norm = norm();
+    layer.qkv = matrix(spec.q_width() + 2 * spec.kv_width(), spec.hidden);
+    layer.attention_out = matrix(spec.hidden, spec.q_width());
+    layer.post_norm = norm();
+    layer.gate_up = matrix(kernels::gate_up_outputs(spec.intermediate), spec.hidden);
+    layer.down = matrix(spec.hidden, spec.intermediate);
+    layout.layers.push_back(layer);
+  }
+  layout.bytes = arena.used();
+  return layout;
+}
+
+std::string weight_name(Weight weight, int layer) {
+  const std::string at = "model.layers." + std::to_string(layer) + ".";
+  switch (weight) {
+    case Weight::embedding: return "model.embed_tokens.weight";
+    case Weight::lm_head: return "lm_head.weight";
+    case Weight::final_norm: return "model.norm.weight";
+    case Weight::input_norm: return at + "input_layernorm.weight";
+    case Weight::query: return at + "self_attn.q_proj.weight";
+    case Weight::key: return at + "self_attn.k_proj.weight";
+    case Weight::value: return at + "self_attn.v_proj.weight";
+    case Weight::attention_out: return at + "self_attn.o_proj.weight";
+    case Weight::post_norm: return at + "post_attention_layernorm.weight";
+    case Weight::gate: return at + "mlp.gate_proj.weight";
+    case Weight::up: return at + "mlp.up_proj.weight";
+    case Weight::down: return at + "mlp.down_proj.weight";
+  }
+  return {};
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,57 @@
+#pragma once
+// The network's weights in device memory, in the device's own order and one dtype.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "gpu/buffer.h"
+#include "kernels/matrix.h"
+#include "model/checkpoint.h"
+#include "model/spec.h"
+#include "model/tensor_map.h"
+
+namespace troupe::model {
+
+struct LayerWeights {
+  const float* input_norm = nullptr;
+  kernels::Matrix qkv{};  ///< query, key and value rows, one after the other
+  kernels::Matrix attention_out{};
+  const float* post_norm = nullptr;
+  kernels::Matrix gate_up{};
+  kernels::Matrix down{};
+};
+
+/// Where everything lies. Without memory (a null View) only the size is meaningful.
+struct WeightLayout {
+  kernels::Matrix embedding{};
+  kernels::Matrix lm_head{};  ///< the embedding itself when tied
+  const float* final_norm = nullptr;
+  std::vector<LayerWeights> layers;
+  std::size_t bytes = 0;
+
+  static WeightLayout make(const ModelSpec& spec, DType dtype, bool tied, View memory);
+};
+
+/// Name of a weight in a -PT checkpoint: what a dummy weight's seed is made from.
+std::string weight_name(Weight weight, int layer);
+
+/// Owns the memory. The device outlives it.
+template <Device D>
+class Weights {
+ public:
+  /// Converts and packs every source; the checkpoint may go afterwards.
+  static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map);
+
+  /// Norms 1, everything else N(0, 0.02) from `seed` and the weight's name.
+  static Result<Weights> dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed);
+
+  const WeightLayout& layout() const { return layout_; }
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  Buffer<D> memory_;
+  WeightLayout layout_;
+};
+
+}  // namespace troupe::model
