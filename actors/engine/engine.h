@@ -1,0 +1,55 @@
+#pragma once
+// The engine process without its process: everything between the HTTP sockets and the rings, started and
+// stopped as one object. engine_main.cpp gives it sockets and rings from the supervisor; a bench or a
+// test can give it its own.
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "actors/messages.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace troupe {
+
+/// Descriptors that the process was handed. The engine owns the sockets from start() on.
+struct EngineFds {
+  int listen = -1;   ///< bound and listening
+  int metrics = -1;  ///< likewise; -1: /metrics is on the first
+  int step = -1;     ///< the link's step segment
+  int cache = -1;    ///< the link's cache segment
+};
+
+class Engine {
+ public:
+  /// Reads tokenizer, template and config.json of options.model.directory, starts the actors and the HTTP
+  /// threads. HTTP is served from then on, generation when the worker has said hello. `options` are
+  /// resolved: limits and directories are known.
+  static Result<std::unique_ptr<Engine>> start(const config::Options& options, const EngineFds& fds);
+
+  ~Engine();  ///< stops
+
+  /// loading, ready, draining or restarting. Lock-free.
+  std::string state() const;
+
+  /// The state of every part; not ok when an actor does not answer within the time given.
+  Result<EngineStatus> status(Duration patience);
+
+  /// Refuses new requests and waits for the open ones. Returns true when none was left at the deadline.
+  bool drain(Duration patience);
+
+  /// False when an actor that cannot be replaced has died: the process should end with why().
+  bool alive() const;
+  std::string why() const;
+
+  /// Ends HTTP, then the actors in reverse start order. Idempotent.
+  void stop();
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,226 @@
+// The assembly of the engine process. Named like an actor because it is the one other place that holds a
+// CAF actor system.
+#include <algorithm>
+#include <atomic>
+#include <caf/all.hpp>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "actors/engine/engine.h"
+#include "actors/topology.h"
+#include "config/dump.h"
+#include "http/server.h"
+#include "model/chat_template.h"
+#include "model/generation_config.h"
+#include "model/spec.h"
+#include "model/tokenizer.h"
+
+namespace troupe {
+namespace {
+
+/// One pool thread unless there are cores to spare: the actors of a step run one after the other anyway,
+/// and a second thread would only be woken to take turns. Tokenizers have threads of their own.
+struct SystemConfig : caf::actor_system_config {
+  SystemConfig() {
+    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+    set("scheduler.policy", caf::atom("sharing"));
+    set("scheduler.max-threads", static_cast<std::size_t>(std::clamp(cores / 4, 1u, 8u)));
+    set("logger.verbosity", caf::atom("quiet"));
+  }
+};
+
+/// What the model's directory says, read once.
+struct ModelFiles {
+  model::ModelSpec spec;
+  std::shared_ptr<const Encoder> encoder;
+  std::shared_ptr<const SessionContext> sessions;
+  model::GenerationConfig generation;
+};
+
+/// Ids that end an answer: generation_config.json's, else config.json's, else the tokenizer's.
+std::vector<TokenId> end_ids(const model::GenerationConfig& generation, const model::ModelSpec& spec,
+                             const Tokenizer& tokenizer) {
+  if (!generation.eos_ids.empty()) return generation.eos_ids;
+  if (!spec.eos_ids.empty()) return spec.eos_ids;
+  if (const auto eos = tokenizer.eos_id()) return {*eos};
+  return {};
+}
+
+Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
+  ModelFiles files;
+  const std::string& directory = options.model.directory;
+  auto spec = model::read_spec(directory, options.model.model_config_name);
+  if (!spec.ok()) return spec.status();
+  files.spec = *std::move(spec);
+
+  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.status();
+
+  std::shared_ptr<const ChatTemplate> chat;
+  auto loaded = ChatTemplate::load(directory, options.model.chat_template);
+  if (loaded.ok()) {
+    chat = *loaded;
+  } else if (loaded.status().code != Code::not_found) {
+    return loaded.status();
+  } else {
+    log.warning("no_chat_template", {kv("directory", directory)});
+  }
+
+  auto generation = model::read_generation_config(directory);
+  if (!generation.ok()) return generation.status();
+  files.generation = *std::move(generation);
+  files.sessions = std::make_shared<SessionContext>(
+      SessionContext{*tokenizer, end_ids(files.generation, files.spec, **tokenizer),
+                     options.scheduler.max_model_len > 0 ? options.scheduler.max_model_len : files.spec.max_positions,
+                     files.spec.vocab});
+  files.encoder = std::make_shared<Encoder>(*tokenizer, chat);
+  return files;
+}
+
+/// Every name by which a request may call the model; the first is the one that answers use.
+std::vector<std::string> model_names(const config::ModelOptions& model) {
+  const std::string directory = std::filesystem::path(model.directory).lexically_normal().filename().string();
+  std::vector<std::string> names;
+  for (const std::string& name : {model.served_model_name, directory, model.model, std::string("default")}) {
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+std::uint32_t half_the_cores(int wanted) {
+  if (wanted > 0) return static_cast<std::uint32_t>(wanted);
+  return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  config::Options options;
+  std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
+  SystemConfig caf_config;
+  std::unique_ptr<caf::actor_system> system;
+  Cast cast;
+  std::unique_ptr<HttpSide> http_side;
+  std::unique_ptr<http::Server> server;
+  std::atomic<bool> root_down{false};
+  std::mutex mutex;
+  std::string root_error;  // guarded by mutex
+  bool stopped = false;
+
+  Status build(const EngineFds& fds);
+  Log log(const std::string& actor) const {
+    auto opened = Log::open(actor, options.log);
+    return opened.ok() ? *opened : Log();
+  }
+  void watch_root();
+};
+
+Status Engine::Impl::build(const EngineFds& fds) {
+  const Log start_log = log("gateway");
+  auto files = read_model(options, start_log);
+  if (!files.ok()) return files.status();
+  auto link = ipc::EngineEnd::attach(fds.step, fds.cache);
+  if (!link.ok()) return link.status();
+
+  const std::vector<std::string> names = model_names(options.model);
+  http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab}, fds.listen, fds.metrics};
+
+  GatewayPorts ports;
+  ports.ask = [this](Ask&& ask) { caf::anon_send(cast.gateway, std::move(ask)); };
+  ports.withdraw = [this](Withdraw gone) { caf::anon_send(cast.gateway, gone); };
+  ports.count = [this](HttpStats&& stats) { caf::anon_send(cast.metrics, std::move(stats)); };
+  ports.deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
+    server->deliver(io, std::move(outputs));
+  };
+  const std::int64_t created = std::chrono::duration_cast<std::chrono::seconds>(
+                                   std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::vector<http::ModelCard> cards{
+      {names.front(), options.model.model, created, files->sessions->max_model_len}};
+  http_side = std::make_unique<HttpSide>(
+      ports, RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed)}),
+      cards, health, start_log);
+  server = std::make_unique<http::Server>(setup, *http_side);
+
+  CastSetup cast_setup;
+  cast_setup.options = options;
+  cast_setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
+  cast_setup.spec_hash = model::spec_hash(files->spec);
+  cast_setup.encoder = files->encoder;
+  cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
+  cast_setup.sessions = files->sessions;
+  cast_setup.io_threads = server->io_threads();
+  cast_setup.constants = {names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
+                          to_string(files->spec.stored), options.device.gpu_memory_utilization};
+  cast_setup.health = health;
+  cast_setup.deliver = ports.deliver;
+  cast_setup.config_json = config::to_public_json(options);
+  cast_setup.log = [this](const std::string& actor) { return log(actor); };
+
+  system = std::make_unique<caf::actor_system>(caf_config);
+  cast = spawn_cast(*system, std::move(cast_setup));
+  watch_root();
+  return server->start();
+}
+
+void Engine::Impl::watch_root() {
+  const auto root = caf::actor_cast<caf::actor>(cast.root);
+  root->attach_functor([this](const caf::error& reason) {
+    {
+      const std::lock_guard lock(mutex);
+      root_error = reason ? system->render(reason) : "the root actor ended";
+    }
+    root_down = true;
+  });
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Engine::~Engine() { stop(); }
+
+Result<std::unique_ptr<Engine>> Engine::start(const config::Options& options, const EngineFds& fds) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  Status status = impl->build(fds);
+  std::unique_ptr<Engine> engine(new Engine(std::move(impl)));
+  if (!status.ok()) return status;
+  return engine;
+}
+
+std::string Engine::state() const { return std::string(http::to_string(impl_->health->get())); }
+
+bool Engine::alive() const { return !impl_->root_down; }
+
+std::string Engine::why() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->root_error;
+}
+
+Result<EngineStatus> Engine::status(Duration patience) {
+  Result<EngineStatus> out = failure(Code::timeout, "the engine's actors did not answer in time");
+  caf::scoped_actor self(*impl_->system);
+  self->request(impl_->cast.root, caf::timespan(patience), caf::get_atom::value)
+      .receive([&](const EngineStatus& status) { out = status; }, [](const caf::error&) {});
+  return out;
+}
+
+bool Engine::drain(Duration patience) {
+  bool done = false;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
+  caf::scoped_actor self(*impl_->system);
+  self->request(impl_->cast.root, caf::timespan(patience), Drain{static_cast<std::int32_t>(seconds)})
+      .receive([&](caf::unit_t) { done = true; }, [](const caf::error&) {});
+  return done;
+}
+
+void Engine::stop() {
+  if (impl_->stopped) return;
+  impl_->stopped = true;
+  if (impl_->server != nullptr) impl_->server->stop();
+  if (impl_->system == nullptr) return;
+  caf::anon_send_exit(impl_->cast.root, caf::exit_reason::user_shutdown);
+  impl_->cast = {};
+  impl_->system.reset();  // waits for every actor
+}
+
+}  // namespace troupe

@@ -1,0 +1,138 @@
+#include "actors/gateway/gateway_actor.h"
+
+#include "support/actor_world.h"
+
+namespace troupe {
+namespace {
+
+using State = http::Health::State;
+
+class GatewayTest : public testing::ActorWorld {
+ protected:
+  GatewayTest() {
+    host_ = keep(system_.spawn([this](session_host_actor::pointer self) -> session_host_actor::behavior_type {
+      return {
+          [this, self](Ask& ask) {
+            asks_.push_back(ask.exchange);
+            promises_.push_back(self->make_response_promise<Closed>());
+            return promises_.back();
+          },
+          [this](const Withdraw& gone) { withdrawn_.push_back(gone.exchange); },
+          [](const StepTokens&) {},
+          [](const TokenizerUp&) {},
+      };
+    }));
+    metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
+      return {[](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
+              [](caf::get_atom) { return std::string("m 1\n"); }};
+    }));
+    GatewayParts parts{{host_}, metrics_, health_, {}, "{}", 2, {}};
+    parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
+      for (auto& output : outputs) answers_.push_back(std::move(output));
+    };
+    gateway_ = keep(system_.spawn(gateway_behavior, std::move(parts)));
+    run();
+  }
+
+  void send(std::uint64_t exchange, Api api = Api::chat) {
+    Ask ask;
+    ask.exchange = exchange;
+    ask.api = api;
+    self_->send(gateway_, ask);
+    run();
+  }
+  void link_up() {
+    self_->send(gateway_, LinkUp{});
+    run();
+  }
+
+  std::vector<std::uint64_t> asks_, withdrawn_;
+  std::vector<caf::typed_response_promise<Closed>> promises_;
+  std::vector<http::Output> answers_;
+  std::shared_ptr<HealthCell> health_ = std::make_shared<HealthCell>();
+  session_host_actor host_;
+  metrics_actor metrics_;
+  gateway_actor gateway_;
+};
+
+TEST_F(GatewayTest, RefusesUntilTheWorkerIsThere) {
+  EXPECT_EQ(health_->get(), State::loading);
+  send(1);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 503);
+  link_up();
+  EXPECT_EQ(health_->get(), State::ready);
+  send(2);
+  EXPECT_EQ(asks_, std::vector<std::uint64_t>{2});
+}
+
+TEST_F(GatewayTest, ACreditIsHeldUntilTheSessionHasClosed) {
+  link_up();
+  send(1);
+  send(2);
+  send(3);
+  EXPECT_EQ(asks_, (std::vector<std::uint64_t>{1, 2}));
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 429);
+  promises_[0].deliver(Closed{1});
+  run();
+  send(4);
+  EXPECT_EQ(asks_.back(), 4u);
+}
+
+TEST_F(GatewayTest, IsRestartingWhileTheWorkerIsGone) {
+  link_up();
+  self_->send(gateway_, LinkDown{"killed"});
+  run();
+  EXPECT_EQ(health_->get(), State::restarting);
+  send(1);
+  EXPECT_EQ(answers_.at(0).status, 503);
+  link_up();
+  EXPECT_EQ(health_->get(), State::ready);
+}
+
+TEST_F(GatewayTest, ADrainEndsWithTheLastOpenRequest) {
+  link_up();
+  send(1);
+  bool drained = false;
+  auto pending = self_->request(gateway_, caf::infinite, Drain{30});
+  run();
+  EXPECT_EQ(health_->get(), State::draining);
+  send(2);
+  EXPECT_EQ(answers_.at(0).status, 503);
+  promises_[0].deliver(Closed{1});
+  run();
+  pending.receive([&](caf::unit_t) { drained = true; }, [](const caf::error&) {});
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(GatewayTest, AWithdrawalFollowsItsAsk) {
+  link_up();
+  Ask ask;
+  ask.exchange = 8;
+  self_->send(gateway_, ask);
+  self_->send(gateway_, Withdraw{0, 8});
+  run();
+  EXPECT_EQ(asks_, std::vector<std::uint64_t>{8});
+  EXPECT_EQ(withdrawn_, std::vector<std::uint64_t>{8});
+}
+
+TEST_F(GatewayTest, ALostSessionHostAnswersWithAnError) {
+  link_up();
+  send(1);
+  self_->send_exit(host_, caf::exit_reason::kill);
+  run();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 500);
+  EXPECT_EQ(ask<EngineStatus>(gateway_, caf::get_atom::value).open_requests, 0);
+}
+
+TEST_F(GatewayTest, ServesMetricsWhileLoading) {
+  send(1, Api::metrics);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].body, "m 1\n");
+  EXPECT_EQ(answers_[0].content, http::Output::Content::metrics);
+}
+
+}  // namespace
+}  // namespace troupe
