@@ -1,0 +1,153 @@
+#include "http/front_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "http/openai_error.h"
+#include "http/request_head.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::size_t kMaxRequestId = 128;
+
+// application/json, or application/anything+json; parameters do not matter.
+bool is_json(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  constexpr std::string_view kSuffix = "+json";
+  return same_word(type, "application/json") ||
+         (same_word(type.substr(0, 12), "application/") && type.size() > kSuffix.size() &&
+          same_word(type.substr(type.size() - kSuffix.size()), kSuffix));
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// A name only, compared with the served ones: never a path into anything.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low >= 0) {
+      out.push_back(static_cast<char>(high * 16 + low));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+Status not_serving(Health::State state) {
+  switch (state) {
+    case Health::State::ready: return {};
+    case Health::State::loading: return {Code::unavailable, "The model is still loading", {}, "loading"};
+    case Health::State::draining: return {Code::unavailable, "The server is shutting down", {}, "draining"};
+    case Health::State::restarting:
+      return {Code::unavailable, "A part of the server is being restarted", {}, "restarting"};
+  }
+  return {};
+}
+
+template <class T>
+std::variant<Call, Output> as_call(Result<Parsed<T>>&& parsed) {
+  if (!parsed.ok()) return error_output(0, parsed.status());
+  Call call;
+  call.body = std::move(parsed->request);
+  call.ignored_fields = std::move(parsed->ignored_fields);
+  return call;
+}
+
+Call info_call(InfoRequest::Kind kind, std::string name = {}) {
+  Call call;
+  call.body = InfoRequest{.kind = kind, .name = std::move(name)};
+  return call;
+}
+
+}  // namespace
+
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!same_word(target.substr(0, scheme.size()), scheme)) continue;
+    const std::size_t slash = target.find('/', scheme.size());
+    target = slash == target.npos ? std::string_view("/") : target.substr(slash);
+    break;
+  }
+  return target.substr(0, target.find('?'));
+}
+
+std::string_view sane_request_id(std::string_view given) {
+  const bool sane = given.size() <= kMaxRequestId && std::all_of(given.begin(), given.end(), [](char c) {
+                      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                             std::string_view("-_.:/@+=").find(c) != std::string_view::npos;
+                    });
+  return sane ? given : std::string_view();
+}
+
+FrontDesk::FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
+                     const Backend& backend)
+    : keys_(http.api_keys), limits_(limits), model_(std::move(model)), backend_(backend) {}
+
+Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
+  const std::string_view path = path_of(head.target);
+  const Route routed = route(head.method, path, pages);
+  Admission admission{.handler = routed.handler, .tail = percent_decoded(routed.tail), .allow = routed.allow};
+  if (!open && keys_.required() && needs_key(routed.handler) && !keys_.allow(head.authorization)) {
+    admission.refusal = {
+        Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY", {}, "invalid_api_key"};
+  } else if (routed.handler == Handler::not_found) {
+    admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
+  } else if (routed.handler == Handler::method_not_allowed) {
+    admission.refusal = {
+        Code::invalid_argument, "This page takes " + std::string(routed.allow), {}, "method_not_allowed"};
+  } else if (head.encoded) {
+    admission.refusal = {Code::invalid_argument, "A body must not be compressed", {}, "unsupported_encoding"};
+  } else if (takes_json(routed.handler) && !is_json(head.content_type)) {
+    admission.refusal = {
+        Code::invalid_argument, "Content-Type must be application/json", {}, "unsupported_media_type"};
+  }
+  return admission;
+}
+
+Output FrontDesk::health(Handler handler, bool draining) const {
+  const Health health = backend_.health();
+  const Health::State state = draining ? Health::State::draining : health.state;
+  const bool good = handler == Handler::live ? health.live : health.live && state == Health::State::ready;
+  Output output{.kind = Output::Kind::whole};
+  output.status = good ? 200 : 503;
+  output.body = R"({"status":")" + std::string(to_string(state)) + R"("})";
+  if (!good) output.headers.emplace_back("Retry-After", "1");
+  return output;
+}
+
+std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::string_view body,
+                                             std::string_view request_id, bool draining) const {
+  if (takes_json(admission.handler)) {
+    const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
+    if (!status.ok()) return error_output(0, status);
+  }
+  const RequestRules rules{limits_, model_};
+  switch (admission.handler) {
+    case Handler::chat: return as_call(parse_chat(body, rules, request_id));
+    case Handler::completions: return as_call(parse_completion(body, rules, request_id));
+    case Handler::tokenize: return as_call(parse_tokenize(body, rules));
+    case Handler::detokenize: return as_call(parse_detokenize(body, rules));
+    case Handler::models: return info_call(InfoRequest::Kind::models);
+    case Handler::model: return info_call(InfoRequest::Kind::model, admission.tail);
+    case Handler::metrics: return info_call(InfoRequest::Kind::metrics);
+    case Handler::config_info: return info_call(InfoRequest::Kind::config_info);
+    case Handler::health:
+    case Handler::live: return health(admission.handler, draining);
+    case Handler::not_found:
+    case Handler::method_not_allowed: break;
+  }
+  return error_output(0, {Code::not_found, "There is no such page", {}, "not_found"});
+}
+
+}  // namespace troupe::http

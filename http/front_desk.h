@@ -1,0 +1,63 @@
+#pragma once
+// What a request means, apart from sockets: may it come in, does its body make sense, is it answered on the
+// spot or handed to the backend. Immutable, shared by all I/O threads.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "http/api_keys.h"
+#include "http/backend.h"
+#include "http/openai_request.h"
+#include "http/router.h"
+
+namespace troupe::http {
+
+/// The parts of a request's head that decide. Views into the parser.
+struct HeadView {
+  std::string_view method;
+  std::string_view target;
+  std::string_view authorization;
+  std::string_view content_type;
+  bool encoded = false;  ///< has a Content-Encoding
+};
+
+struct Admission {
+  Handler handler = Handler::not_found;
+  std::string tail;        ///< of Handler::model, percent-decoded
+  std::string_view allow;  ///< for 405
+  Status refusal;          ///< not ok: answer this instead
+};
+
+class FrontDesk {
+ public:
+  FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
+            const Backend& backend);
+
+  /// From the head alone: route, key, media type. The key is asked for by the routed handler, whatever it
+  /// is, unknown paths included; only health is exempt, and everything on an `open` listener.
+  Admission admit(const HeadView& head, Pages pages, bool open) const;
+
+  /// Of an admitted request with its whole body: the Call for the backend (without exchange and time), or
+  /// the answer. `draining` refuses new generation.
+  std::variant<Call, Output> handle(const Admission& admission, std::string_view body,
+                                    std::string_view request_id, bool draining) const;
+
+ private:
+  Output health(Handler handler, bool draining) const;
+
+  ApiKeys keys_;
+  config::LimitOptions limits_;
+  ModelFacts model_;
+  const Backend& backend_;
+};
+
+/// The path of a request target: without its query, and without scheme and host of the absolute form.
+std::string_view path_of(std::string_view target);
+
+/// The client's request id when it is 1 to 128 letters, digits and -_.:/@+=, else empty.
+std::string_view sane_request_id(std::string_view given);
+
+}  // namespace troupe::http

@@ -1,0 +1,109 @@
+#pragma once
+// One I/O thread: its event loop, its connections, the exchanges they wait for, and the box into which
+// other threads put outputs. Private to server.cpp and connection.cpp, the files that know Asio.
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <ctime>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "http/backend.h"
+#include "http/front_desk.h"
+
+namespace troupe::http {
+
+class Connection;
+using Socket = boost::asio::ip::tcp::socket;
+
+/// Counts of open sockets over all threads. Thread safe.
+class Doorman {
+ public:
+  explicit Doorman(const config::LimitOptions& limits) : limits_(limits) {}
+  /// False: one more would be over a limit.
+  bool enter(const std::string& address);
+  void leave(const std::string& address);
+  std::size_t inside() const;
+
+ private:
+  const config::LimitOptions& limits_;
+  mutable std::mutex mutex_;
+  std::size_t total_ = 0;
+  std::unordered_map<std::string, int> per_address_;
+};
+
+/// What all threads of one server share.
+struct Shared {
+  config::LimitOptions limits;
+  FrontDesk desk;
+  Backend& backend;
+  Doorman doorman{limits};
+  std::atomic<std::size_t> active{0};
+  std::atomic<bool> draining{false};
+
+  Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, ModelFacts model,
+         Backend& behind)
+      : limits(limit_options), desk(http, limits, std::move(model), behind), backend(behind) {}
+};
+
+class IoThread {
+ public:
+  IoThread(Shared& shared, std::uint32_t index);
+  ~IoThread();
+
+  // From any thread.
+  boost::asio::io_context& context() { return context_; }
+  void start();
+  void deliver(std::vector<Output>&& outputs);
+  void drain();
+  void stop();  ///< cancels what is active, closes all, joins
+
+  // From this thread only.
+  void adopt(Socket socket, std::string address, Pages pages, bool open);
+  void remove(const std::shared_ptr<Connection>& connection);
+  Exchange open_exchange(const std::shared_ptr<Connection>& connection);
+  void close_exchange(Exchange exchange);
+  std::string fresh_request_id();
+  std::string_view date();
+  Shared& shared() { return shared_; }
+  /// Where a read lands before it is copied to its connection, so that idle connections hold no memory.
+  std::span<char> scratch() { return scratch_; }
+
+ private:
+  void take_outputs();
+  void tick();
+
+  Shared& shared_;
+  const std::uint32_t index_;
+  boost::asio::io_context context_{1};
+  boost::asio::steady_timer timer_{context_};
+  std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work_;
+  std::thread thread_;
+
+  std::mutex box_mutex_;
+  std::vector<std::vector<Output>> box_;  // guarded by box_mutex_
+  bool box_closed_ = false;               // likewise
+
+  std::unordered_set<std::shared_ptr<Connection>> connections_;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> exchanges_;
+  std::vector<std::shared_ptr<Connection>> touched_;
+  std::uint64_t next_exchange_ = 1;
+  std::vector<char> scratch_ = std::vector<char>(64 << 10);
+  std::mt19937_64 random_;
+  std::time_t date_second_ = 0;
+  std::string date_;
+  bool stopping_ = false;
+};
+
+}  // namespace troupe::http

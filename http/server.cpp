@@ -1,0 +1,297 @@
+#include "http/server.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <cstring>
+#include <utility>
+
+#include "http/connection.h"
+#include "http/io_thread.h"
+#include "http/response_head.h"
+
+namespace troupe::http {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+constexpr auto kTick = std::chrono::milliseconds(250);         // precision of the time-outs
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after "too many open files"
+constexpr int kMaxThreads = 4;
+
+std::uint32_t thread_count(int asked) {
+  if (asked > 0) return static_cast<std::uint32_t>(asked);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMaxThreads);
+}
+
+}  // namespace
+
+// ---- Doorman ----------------------------------------------------------------------------------------
+
+bool Doorman::enter(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  if (total_ >= static_cast<std::size_t>(limits_.max_connections)) return false;
+  int& here = per_address_[address];
+  if (here >= limits_.max_connections_per_address) return false;
+  ++here;
+  ++total_;
+  return true;
+}
+
+void Doorman::leave(const std::string& address) {
+  const std::lock_guard lock(mutex_);
+  --total_;
+  const auto found = per_address_.find(address);
+  if (--found->second == 0) per_address_.erase(found);
+}
+
+std::size_t Doorman::inside() const {
+  const std::lock_guard lock(mutex_);
+  return total_;
+}
+
+// ---- IoThread ---------------------------------------------------------------------------------------
+
+IoThread::IoThread(Shared& shared, std::uint32_t index) : shared_(shared), index_(index) {
+  std::random_device entropy;
+  std::seed_seq seed{entropy(), entropy(), entropy(), entropy()};
+  random_.seed(seed);
+}
+
+IoThread::~IoThread() { stop(); }
+
+void IoThread::start() {
+  work_.emplace(context_.get_executor());
+  tick();
+  thread_ = std::thread([this] { context_.run(); });
+}
+
+void IoThread::deliver(std::vector<Output>&& outputs) {
+  if (outputs.empty()) return;
+  {
+    const std::lock_guard lock(box_mutex_);
+    if (box_closed_) return;
+    box_.push_back(std::move(outputs));
+    if (box_.size() > 1) return;  // the thread has been woken and has not looked yet
+  }
+  asio::post(context_, [this] { take_outputs(); });
+}
+
+void IoThread::take_outputs() {
+  std::vector<std::vector<Output>> batches;
+  {
+    const std::lock_guard lock(box_mutex_);
+    batches.swap(box_);
+  }
+  for (std::vector<Output>& batch : batches) {
+    for (Output& output : batch) {
+      const auto found = exchanges_.find(output.exchange_id);
+      if (found == exchanges_.end()) continue;
+      const std::shared_ptr<Connection> connection = found->second;
+      connection->take(std::move(output));
+      touched_.push_back(connection);
+    }
+  }
+  for (const auto& connection : touched_) connection->flush();
+  touched_.clear();
+}
+
+void IoThread::drain() {
+  asio::post(context_, [this] {
+    const auto connections = connections_;
+    for (const auto& connection : connections) {
+      if (connection->resting()) connection->abort();
+    }
+  });
+}
+
+void IoThread::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(box_mutex_);
+    box_closed_ = true;
+  }
+  asio::post(context_, [this] {
+    stopping_ = true;
+    timer_.cancel();
+    const auto connections = connections_;
+    for (const auto& connection : connections) connection->abort();
+    work_.reset();
+  });
+  thread_.join();
+}
+
+void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
+  if (stopping_ || !shared_.doorman.enter(address)) return;  // closes the socket
+  auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(address), pages, open);
+  connections_.insert(connection);
+  connection->start();
+}
+
+void IoThread::remove(const std::shared_ptr<Connection>& connection) { connections_.erase(connection); }
+
+Exchange IoThread::open_exchange(const std::shared_ptr<Connection>& connection) {
+  const Exchange exchange{index_, next_exchange_++};
+  exchanges_.emplace(exchange.id, connection);
+  ++shared_.active;
+  return exchange;
+}
+
+void IoThread::close_exchange(Exchange exchange) { shared_.active -= exchanges_.erase(exchange.id); }
+
+std::string IoThread::fresh_request_id() {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string id;
+  for (int half = 0; half < 2; ++half) {
+    std::uint64_t bits = random_();
+    for (int i = 0; i < 16; ++i, bits >>= 4) id.push_back(kHex[bits & 15]);
+  }
+  return id;
+}
+
+std::string_view IoThread::date() {
+  const std::time_t now = std::time(nullptr);
+  if (now != date_second_) {
+    date_second_ = now;
+    date_ = http_date(now);
+  }
+  return date_;
+}
+
+void IoThread::tick() {
+  timer_.expires_after(kTick);
+  timer_.async_wait([this](error_code error) {
+    if (error || stopping_) return;
+    const TimePoint now = Clock::now();
+    const auto connections = connections_;  // a deadline that has passed removes from the set
+    for (const auto& connection : connections) connection->tick(now);
+    tick();
+  });
+}
+
+// ---- Server -----------------------------------------------------------------------------------------
+
+class Server::Impl {
+ public:
+  Impl(ServerSetup setup, Backend& backend)
+      : setup_(std::move(setup)), shared_(setup_.http, setup_.limits, setup_.model, backend) {
+    const std::uint32_t count = thread_count(setup_.http.io_threads);
+    for (std::uint32_t i = 0; i < count; ++i) threads_.push_back(std::make_unique<IoThread>(shared_, i));
+  }
+  ~Impl() { stop(); }
+
+  Status start() {
+    const bool separate = setup_.metrics_fd >= 0;
+    Status status = listen(setup_.listen_fd, separate ? Pages::api : Pages::both, false);
+    if (status.ok() && separate) status = listen(setup_.metrics_fd, Pages::operations, true);
+    if (!status.ok()) {
+      listeners_.clear();
+      return status;
+    }
+    for (const auto& thread : threads_) thread->start();
+    for (const auto& listener : listeners_) {
+      asio::post(threads_[0]->context(), [this, &listener = *listener] { accept(listener); });
+    }
+    started_ = true;
+    return {};
+  }
+
+  void stop() {
+    if (!std::exchange(started_, false)) return;
+    asio::post(threads_[0]->context(), [this] {
+      for (const auto& listener : listeners_) {
+        error_code ignored;
+        listener->acceptor.close(ignored);
+        listener->pause.cancel();
+      }
+    });
+    for (const auto& thread : threads_) thread->stop();
+  }
+
+  void drain() {
+    shared_.draining = true;
+    for (const auto& thread : threads_) thread->drain();
+  }
+
+  Shared& shared() { return shared_; }
+  std::vector<std::unique_ptr<IoThread>>& threads() { return threads_; }
+
+ private:
+  struct Listener {
+    asio::ip::tcp::acceptor acceptor;
+    asio::steady_timer pause;
+    Pages pages;
+    bool open;
+  };
+
+  Status listen(int fd, Pages pages, bool open) {
+    sockaddr_storage name{};
+    socklen_t size = sizeof name;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0) {
+      return failure(Code::internal,
+                     std::string("The listening socket is unusable: ") + std::strerror(errno));
+    }
+    auto& context = threads_[0]->context();
+    auto listener = std::make_unique<Listener>(
+        Listener{asio::ip::tcp::acceptor(context), asio::steady_timer(context), pages, open});
+    error_code error;
+    listener->acceptor.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd,
+                              error);
+    if (error) return failure(Code::internal, "The listening socket is unusable: " + error.message());
+    listeners_.push_back(std::move(listener));
+    return {};
+  }
+
+  // Runs on the first I/O thread. The next connection belongs to the next thread from its birth on.
+  void accept(Listener& listener) {
+    IoThread& target = *threads_[next_thread_++ % threads_.size()];
+    listener.acceptor.async_accept(
+        target.context(), [this, &listener, &target](error_code error, Socket socket) {
+          if (!listener.acceptor.is_open()) return;
+          if (error) {  // out of descriptors, most likely; a client that vanished costs the same short pause
+            listener.pause.expires_after(kAcceptPause);
+            listener.pause.async_wait([this, &listener](error_code cancelled) {
+              if (!cancelled) accept(listener);
+            });
+            return;
+          }
+          error_code gone;
+          const auto peer = socket.remote_endpoint(gone);
+          if (!gone) {
+            asio::dispatch(target.context(),
+                           [&target, socket = std::move(socket), address = peer.address().to_string(),
+                            pages = listener.pages, open = listener.open]() mutable {
+                             target.adopt(std::move(socket), std::move(address), pages, open);
+                           });
+          }
+          accept(listener);
+        });
+  }
+
+  const ServerSetup setup_;
+  Shared shared_;
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::vector<std::unique_ptr<Listener>> listeners_;  // on the first thread's context
+  std::size_t next_thread_ = 0;
+  bool started_ = false;
+};
+
+Server::Server(ServerSetup setup, Backend& backend)
+    : impl_(std::make_unique<Impl>(std::move(setup), backend)) {}
+Server::~Server() = default;
+
+Status Server::start() { return impl_->start(); }
+std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(impl_->threads().size()); }
+void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
+  if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
+}
+void Server::drain() { impl_->drain(); }
+std::size_t Server::active() const { return impl_->shared().active; }
+std::size_t Server::connections() const { return impl_->shared().doorman.inside(); }
+void Server::stop() { impl_->stop(); }
+
+}  // namespace troupe::http
