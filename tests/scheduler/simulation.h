@@ -125,11 +125,9 @@ class Simulation {
     switch (below(3)) {
       case 0: result->rows.count += 1; break;
       case 1: result->step += 1; break;
-      case 2: result->tokens.offset = 0xffffff0; break;
+      case 2: result->logprobs = {0xffffff0, 1}; break;
     }
-    if (result->tokens.count > 0 || result->rows.count > 0) {
-      if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a malformed result");
-    }
+    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a malformed result");
   }
 
   bool serve_cache() {
