@@ -8,6 +8,7 @@ to standard error. Exit status 1 when a program fails, prints no row or a malfor
 """
 import argparse
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -56,8 +57,16 @@ def print_row(row, as_json):
 def run(program, cwd, as_json):
     """The rows of one program; None as the last one when it failed."""
     process = subprocess.Popen([str(program), "--json"], cwd=cwd, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                               text=True, encoding="utf-8", errors="replace")
-    watchdog = threading.Timer(PROGRAM_SECONDS, process.kill)
+                               text=True, encoding="utf-8", errors="replace", start_new_session=True)
+
+    def stop():
+        """The program and what it started, which shares its process group."""
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    watchdog = threading.Timer(PROGRAM_SECONDS, stop)
     watchdog.start()
     rows, failed = [], False
     try:
@@ -73,7 +82,7 @@ def run(program, cwd, as_json):
     finally:
         watchdog.cancel()
         if process.poll() is None:
-            process.kill()
+            stop()
             process.wait()
     if status != 0:
         cause = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
