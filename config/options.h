@@ -128,9 +128,9 @@ struct SchedulerOptions {
 
 /// What is kept of finished and preempted sequences.
 struct CacheOptions {
-  bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
-  bool enable_output_caching = true;  ///< the generated part counts as such a beginning too
-  double swap_space_gib = 0;          ///< host memory for blocks that left the device; 0: none
+  bool enable_prefix_caching = false;  ///< reuse KV blocks of equal prompt beginnings
+  bool enable_output_caching = false;  ///< the generated part counts as such a beginning too
+  double swap_space_gib = 0;           ///< host memory for blocks that left the device; 0: none
 };
 
 /// Turning text into ids, outside the model.

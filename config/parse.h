@@ -1,8 +1,7 @@
 #pragma once
 // From a command line to Options. Values come, weakest first, from the defaults, the --config file, the
 // environment (TROUPE_MAX_NUM_SEQS for --max-num-seqs, and FastDeploy's own names), the command line.
-#include <functional>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,16 +10,20 @@
 
 namespace troupe::config {
 
-/// Where variables are read: the process's environment, or a map in a test.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+/// Variables by name: the process's, or a test's own.
+using Environment = std::map<std::string, std::string>;
 
-/// The process's environment; the only place that reads it. Not while another thread changes it.
+/// A copy of the process's environment; the only place that reads it. Call it at start, from one thread.
 Environment process_environment();
+
+/// Where running servers meet: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
+std::string default_runtime_dir(const Environment& environment);
 
 struct Parsed {
   Options options;
   std::vector<std::string> warnings;  ///< one line each, to be printed before the start
-  bool help = false;                  ///< --help was given; options are then incomplete
+  bool help = false;                  ///< --help was given: print help_text(); options are incomplete
+  bool help_markdown = false;         ///< --help=markdown: print options_markdown()
 };
 
 /// Reads the arguments after `serve`. Errors: invalid_argument (exit code 2), unsupported for a feature

@@ -1,0 +1,107 @@
+#include "config/config_file.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <charconv>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace troupe::config {
+namespace {
+
+constexpr std::size_t kMaxBytes = 1 << 20;
+constexpr int kMaxDepth = 16;
+constexpr int kMaxNodes = 100'000;  // anchors may repeat a part many times over
+
+std::string place(const std::string& path, const YAML::Mark& mark) {
+  return mark.is_null() ? path : path + ":" + std::to_string(mark.line + 1);
+}
+
+/// A plain scalar is a number, true, false or null where it looks like one; a quoted one is a text.
+nlohmann::json scalar(const YAML::Node& node) {
+  const std::string& text = node.Scalar();
+  if (node.Tag() == "!") return text;
+  if (text == "true" || text == "True") return true;
+  if (text == "false" || text == "False") return false;
+  if (text.empty() || text == "null" || text == "~") return nullptr;
+  std::int64_t whole = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
+  if (error == std::errc{} && end == text.data() + text.size()) return whole;
+  double number = 0;
+  const auto [stop, wrong] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (wrong == std::errc{} && stop == text.data() + text.size()) return number;
+  return text;
+}
+
+/// False when the tree is too deep or too large.
+bool to_json(const YAML::Node& node, int depth, int& nodes, nlohmann::json& out) {
+  if (depth > kMaxDepth || ++nodes > kMaxNodes) return false;
+  if (node.IsMap()) {
+    out = nlohmann::json::object();
+    for (const auto& item : node) {
+      if (!item.first.IsScalar()) return false;
+      if (!to_json(item.second, depth + 1, nodes, out[item.first.Scalar()])) return false;
+    }
+    return true;
+  }
+  if (node.IsSequence()) {
+    out = nlohmann::json::array();
+    for (const auto& item : node) {
+      out.emplace_back();
+      if (!to_json(item, depth + 1, nodes, out.back())) return false;
+    }
+    return true;
+  }
+  out = node.IsScalar() ? scalar(node) : nlohmann::json();
+  return true;
+}
+
+Result<std::vector<FileEntry>> read_root(const YAML::Node& root, const std::string& path) {
+  if (root.IsNull()) return std::vector<FileEntry>{};
+  if (!root.IsMap()) return invalid(path + ": expected a map from option names to values");
+  std::vector<FileEntry> entries;
+  for (const auto& item : root) {
+    if (!item.first.IsScalar())
+      return invalid(place(path, item.first.Mark()) + ": an option name is expected");
+    FileEntry entry{item.first.Scalar(), {}};
+    int nodes = 0;
+    nlohmann::json value;
+    if (!to_json(item.second, 0, nodes, value)) {
+      return invalid(place(path, item.first.Mark()) + ": " + entry.name + " is nested too deeply");
+    }
+    if (item.second.IsScalar()) {
+      entry.values.push_back(item.second.Scalar());
+    } else if (item.second.IsSequence()) {
+      for (const auto& each : value) {
+        entry.values.push_back(each.is_string() ? each.get<std::string>() : each.dump());
+      }
+    } else if (item.second.IsMap()) {
+      entry.values.push_back(value.dump());
+    }
+    if (!entry.values.empty()) entries.push_back(std::move(entry));  // null: the default
+  }
+  return entries;
+}
+
+}  // namespace
+
+Result<std::vector<FileEntry>> parse_config_text(const std::string& text, const std::string& path) {
+  try {
+    return read_root(YAML::Load(text), path);
+  } catch (const YAML::Exception& error) {
+    return invalid(place(path, error.mark) + ": " + error.msg);
+  }
+}
+
+Result<std::vector<FileEntry>> read_config_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return invalid("--config: cannot read " + path);
+  std::string text(kMaxBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (file.bad()) return invalid("--config: cannot read " + path);
+  if (text.size() > kMaxBytes) return invalid("--config: " + path + " is larger than 1 MiB");
+  return parse_config_text(text, path);
+}
+
+}  // namespace troupe::config

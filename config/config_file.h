@@ -1,0 +1,22 @@
+#pragma once
+// The --config file: YAML, of which JSON is a part. A map from flag names to values.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+
+namespace troupe::config {
+
+struct FileEntry {
+  std::string name;                 ///< as written
+  std::vector<std::string> values;  ///< one, or the items of a list; a map inside becomes JSON text
+};
+
+/// Reads the file, at most 1 MiB of it. Errors name the file and the line.
+Result<std::vector<FileEntry>> read_config_file(const std::string& path);
+
+/// The same for a text; `path` is for messages.
+Result<std::vector<FileEntry>> parse_config_text(const std::string& text, const std::string& path);
+
+}  // namespace troupe::config

@@ -1,0 +1,373 @@
+#include "config/fields.h"
+
+#include <iterator>
+
+namespace troupe::config {
+namespace {
+
+using Fields = std::vector<Field>;
+
+void add(Fields& all, std::string_view group, Fields part) {
+  for (Field& field : part) {
+    if (field.group.empty()) field.group = group;
+    all.push_back(std::move(field));
+  }
+}
+
+Fields model_fields(ModelOptions& o) {
+  return {
+      {.name = "model",
+       .slot = &o.model,
+       .help = "checkpoint directory, or a name under $FD_MODEL_CACHE",
+       .when_unset = "the demo model"},
+      {.name = "model-directory", .slot = &o.directory, .help = "what --model resolved to", .hidden = true},
+      {.name = "served-model-name",
+       .slot = &o.served_model_name,
+       .help = "name told to clients; requests may also use --model, its last part or \"default\"",
+       .when_unset = "last part of --model"},
+      {.name = "tokenizer",
+       .slot = &o.tokenizer,
+       .help = "directory with the tokenizer's files",
+       .when_unset = "--model"},
+      {.name = "dtype",
+       .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
+       .help = "storage and activations; sums are always fp32. auto takes the checkpoint's"},
+      {.name = "load-choices",
+       .slot = Choice{{"default_v1", "dummy", "default"},
+                      [&o] { return static_cast<int>(o.load_choices); },
+                      [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
+       .help =
+           "default_v1 (also: default) reads the checkpoint; dummy fills random weights from config.json"},
+      {.name = "chat-template",
+       .slot = &o.chat_template,
+       .help = "Jinja template for chats, as text or as a file",
+       .when_unset = "the checkpoint's own"},
+      {.name = "model-config-name", .slot = &o.model_config_name, .help = "file that describes the model"},
+      {.name = "model-cache",
+       .slot = &o.model_cache,
+       .help = "directory in which names given to --model are looked up",
+       .env = "FD_MODEL_CACHE"},
+      {.name = "revision",
+       .slot = &o.revision,
+       .help = "revision of a downloaded model",
+       .standing = Standing::harmless,
+       .reason = "models are not downloaded; a local directory has one revision"},
+      {.name = "seed", .slot = &o.seed, .help = "seed of requests that bring none, and of dummy weights"},
+  };
+}
+
+Fields http_fields(HttpOptions& o) {
+  return {
+      {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
+      {.name = "port", .slot = &o.port, .help = "HTTP port; also names the instance", .min = 1, .max = 65535},
+      {.name = "metrics-port",
+       .slot = &o.metrics_port,
+       .help = "separate, open port for /metrics and /config-info",
+       .min = 1,
+       .max = 65535,
+       .when_unset = "on --port"},
+      {.name = "api-key",
+       .slot = &o.api_keys,
+       .help = "bearer key that clients must send; repeat it for several",
+       .env = "FD_API_KEY",
+       .when_unset = "no key needed",
+       .secret = true},
+      {.name = "io-threads",
+       .slot = &o.io_threads,
+       .help = "threads that serve sockets",
+       .min = 0,
+       .max = 256,
+       .when_unset = "half the cores, 1 to 4"},
+      {.name = "max-concurrency",
+       .slot = &o.max_concurrency,
+       .help = "HTTP requests inside at once; one more gets 429",
+       .min = 1,
+       .max = 1 << 20},
+  };
+}
+
+Fields device_fields(DeviceOptions& o) {
+  return {
+      {.name = "device",
+       .slot = choice(o.device, {"auto", "cpu", "cuda", "echo"}),
+       .help = "where the model runs; echo gives the prompt's tokens back without a model, for tests",
+       .reason = "this build has no CUDA device",
+       .not_yet = {"cuda"}},
+      {.name = "cpu-threads",
+       .slot = &o.cpu_threads,
+       .help = "threads of the CPU worker, each pinned to a core",
+       .min = 0,
+       .max = 1024,
+       .when_unset = "the physical cores"},
+      {.name = "cpu-kv-bytes",
+       .slot = Bytes{&o.cpu_kv_bytes},
+       .help = "KV memory of the CPU device",
+       .unit = "bytes",
+       .min = 0,
+       .when_unset = "a quarter of free memory, at most 4GiB"},
+      {.name = "gpu-memory-utilization",
+       .slot = &o.gpu_memory_utilization,
+       .help = "share of GPU memory for weights, activations and KV blocks",
+       .min = 0.01,
+       .max = 1,
+       .standing = Standing::harmless,
+       .reason = "it applies to CUDA; on the CPU use --cpu-kv-bytes"},
+      {.name = "num-gpu-blocks-override",
+       .slot = &o.num_gpu_blocks_override,
+       .help = "number of KV blocks, instead of what memory allows",
+       .unit = "blocks",
+       .min = 0,
+       .max = 1 << 26,
+       .when_unset = "measured"},
+  };
+}
+
+Fields scheduler_fields(SchedulerOptions& o) {
+  return {
+      {.name = "max-model-len",
+       .slot = &o.max_model_len,
+       .help = "prompt and answer of one sequence together, at least 16",
+       .unit = "tokens",
+       .min = 0,
+       .max = 1 << 24,
+       .when_unset = "what the model allows and memory fits"},
+      {.name = "max-num-seqs",
+       .slot = &o.max_num_seqs,
+       .help = "sequences in one step",
+       .min = 0,
+       .max = 256,
+       .when_unset = "256 on cuda, 32 on cpu"},
+      {.name = "max-num-batched-tokens",
+       .slot = &o.max_num_batched_tokens,
+       .help = "tokens in one step: long prompts are cut into such chunks",
+       .unit = "tokens",
+       .min = 0,
+       .max = 1 << 20,
+       .when_unset = "8192 on cuda, 512 on cpu"},
+      {.name = "block-size",
+       .slot = &o.block_size,
+       .help = "tokens of one KV block",
+       .unit = "tokens",
+       .min = 1,
+       .max = 4096,
+       .standing = Standing::refused,
+       .reason = "KV blocks hold 64 tokens"},
+      {.name = "max-queued-requests",
+       .slot = &o.max_queued_requests,
+       .help = "sequences that wait for a place in a step; one more gets 429",
+       .min = 0,
+       .max = 1 << 20},
+      {.name = "max-queued-tokens",
+       .slot = &o.max_queued_tokens,
+       .help = "prompt tokens that wait, all together; more get 429",
+       .unit = "tokens",
+       .min = 0},
+  };
+}
+
+Fields cache_fields(CacheOptions& o) {
+  return {
+      {.name = "enable-prefix-caching",
+       .slot = &o.enable_prefix_caching,
+       .help = "reuse the KV blocks of equal prompt beginnings",
+       .standing = Standing::harmless,
+       .reason = "prefix caching is not available yet; answers are the same without it"},
+      {.name = "enable-output-caching",
+       .slot = &o.enable_output_caching,
+       .help = "the generated part counts as such a beginning too",
+       .standing = Standing::harmless,
+       .reason = "prefix caching is not available yet; answers are the same without it"},
+      {.name = "swap-space",
+       .slot = &o.swap_space_gib,
+       .help = "host memory for KV blocks that left the GPU",
+       .unit = "GiB",
+       .min = 0,
+       .max = 1 << 20,
+       .standing = Standing::refused,
+       .reason = "no KV block is kept in host memory yet"},
+  };
+}
+
+Fields process_fields(Options& o) {
+  ProcessOptions& p = o.process;
+  return {
+      {.name = "engine-worker-queue-port",
+       .slot = &p.engine_worker_queue_ports,
+       .help = "names the step rings between engine and worker; no TCP port is opened",
+       .min = 1,
+       .max = 65535,
+       .when_unset = "chosen"},
+      {.name = "cache-queue-port",
+       .slot = &p.cache_queue_ports,
+       .help = "names the cache-command rings; no TCP port is opened",
+       .min = 1,
+       .max = 65535,
+       .when_unset = "chosen"},
+      {.name = "runtime-dir",
+       .slot = &p.runtime_dir,
+       .help = "unix sockets and lock files of running servers",
+       .when_unset = "${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe"},
+      {.name = "max-restarts",
+       .slot = Rate{&p.max_restarts, &p.restart_window_s},
+       .help = "deaths of one child within so many seconds; one more ends the server",
+       .unit = "count/seconds",
+       .min = 0,
+       .max = 1 << 20},
+      {.name = "drain-timeout",
+       .slot = &p.drain_timeout_s,
+       .help = "running requests may finish for so long after SIGTERM",
+       .unit = "seconds",
+       .min = 0,
+       .max = 86400},
+      {.name = "worker-timeout",
+       .slot = &p.worker_timeout_s,
+       .help = "a worker without a heartbeat for so long is restarted",
+       .unit = "seconds",
+       .min = 1,
+       .max = 86400,
+       .env = "FD_WORKER_ALIVE_TIMEOUT"},
+      {.name = "start-timeout",
+       .slot = &p.start_timeout_s,
+       .help = "a child that is not ready after so long is killed",
+       .unit = "seconds",
+       .min = 1,
+       .max = 86400},
+      {.name = "tokenizer-threads",
+       .slot = &o.tokenizer.threads,
+       .help = "tokenizers, each with its own thread",
+       .min = 0,
+       .max = 256,
+       .when_unset = "half the cores, 1 to 4"},
+      {.name = "max-queued-tokenizations",
+       .slot = &o.tokenizer.max_queued,
+       .help = "requests waiting for a tokenizer; one more gets 503",
+       .min = 1,
+       .max = 1 << 20},
+      {.name = "config", .slot = &o.config_file, .help = "YAML or JSON file with any of these options"},
+      {.name = "dry-run", .slot = &o.dry_run, .help = "check everything, print what fits, and exit"},
+  };
+}
+
+Fields log_fields(LogOptions& o) {
+  return {
+      {.name = "log-dir",
+       .slot = &o.dir,
+       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log",
+       .env = "FD_LOG_DIR"},
+      {.name = "actor-log-dir",
+       .slot = &o.actor_dirs,
+       .help = "ACTOR=DIRECTORY: this actor's logs go there; repeat it for several"},
+      {.name = "log-level",
+       .slot = choice(o.level, {"debug", "info", "warning", "error", "off"}),
+       .help = "debug adds a line per step",
+       .env = "FD_LOG_LEVEL"},
+      {.name = "log-rotate-bytes",
+       .slot = Bytes{&o.rotate_bytes},
+       .help = "size at which a log file is rotated",
+       .unit = "bytes",
+       .min = 4096},
+      {.name = "log-rotate-files",
+       .slot = &o.rotate_files,
+       .help = "rotated files kept per actor",
+       .min = 0,
+       .max = 1000,
+       .env = "FD_LOG_BACKUP_COUNT"},
+      {.name = "log-requests-level",
+       .slot = &o.request_level,
+       .help = "0 life cycle, 1 stages, 2 parameters, 3 also prompts and answers",
+       .min = 0,
+       .max = 3,
+       .env = "FD_LOG_REQUESTS_LEVEL"},
+      {.name = "log-max-len",
+       .slot = &o.max_value_bytes,
+       .help = "longer values are cut",
+       .unit = "bytes",
+       .min = 16,
+       .max = 1 << 20,
+       .env = "FD_LOG_MAX_LEN"},
+      {.name = "log-console", .slot = &o.console, .help = "also write events to standard error"},
+  };
+}
+
+Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
+            double min = 1) {
+  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = 1 << 30};
+}
+
+Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
+  return {.name = name, .slot = Bytes{&member}, .help = help, .unit = "bytes", .min = 1};
+}
+
+Fields limit_fields(LimitOptions& o) {
+  return {
+      limit("max-connections", o.max_connections, "open sockets; one more is closed at once"),
+      limit("max-connections-per-address", o.max_connections_per_address, "open sockets of one address"),
+      limit("max-header-bytes", o.max_header_bytes, "header lines together; 431", "bytes", 256),
+      limit("max-header-count", o.max_header_count, "header lines; 431"),
+      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64),
+      limit("header-timeout", o.header_timeout_s, "from the first byte to the end of the headers; 408",
+            "seconds"),
+      limit("body-timeout", o.body_timeout_s, "for a body slower than --min-body-rate; 408", "seconds"),
+      limit("min-body-rate", o.min_body_rate, "speed that keeps a long upload alive", "bytes/second"),
+      limit("idle-timeout", o.idle_timeout_s, "keep-alive without a request", "seconds"),
+      limit("write-timeout", o.write_timeout_s, "a client that reads nothing for so long is dropped",
+            "seconds"),
+      limit("max-stream-buffer-bytes", o.max_stream_buffer_bytes,
+            "unread output of one stream; more cancels the request", "bytes", 4096),
+      limit_bytes("max-body-bytes", o.max_body_bytes, "request body without media; 413"),
+      limit_bytes("max-media-body-bytes", o.max_media_body_bytes, "request body with media; 413"),
+      limit("max-json-depth", o.max_json_depth, "nesting of a request body"),
+      limit("max-json-elements", o.max_json_elements, "values in a request body"),
+      limit("max-prompts", o.max_prompts, "prompts in one completions request"),
+      limit("max-n", o.max_n, "choices per prompt"),
+      limit("max-best-of", o.max_best_of, "candidates per prompt"),
+      limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
+      limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
+      limit("max-logprobs", o.max_logprobs, "top_logprobs; -1: the whole vocabulary", {}, -1),
+      limit("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request", {}, 0),
+      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0),
+      limit("max-messages", o.max_messages, "messages of one chat request"),
+      limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),
+      {.name = "max-schema-depth",
+       .slot = &o.max_schema_depth,
+       .help = "nesting of a JSON schema",
+       .min = 1,
+       .max = 64},
+      limit("max-schema-properties", o.max_schema_properties, "properties of a JSON schema"),
+      limit("max-schema-enum-values", o.max_schema_enum_values, "enum values of a JSON schema"),
+      limit("max-schema-name-chars", o.max_schema_name_chars, "names and values of a JSON schema",
+            "characters"),
+      limit("max-grammar-bytes", o.max_grammar_bytes, "a grammar or regular expression", "bytes"),
+      limit("max-grammar-depth", o.max_grammar_depth, "nesting of a grammar"),
+      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar", "milliseconds"),
+      limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
+      {.name = "max-image-pixels",
+       .slot = &o.max_image_pixels,
+       .help = "one image, checked before it is decoded",
+       .unit = "pixels",
+       .min = 1},
+      limit("max-images", o.max_images, "images of one request", {}, 0),
+      limit("max-video-frames", o.max_video_frames, "frames taken from one video"),
+      limit("media-timeout", o.media_timeout_ms, "decoding of one image or video", "milliseconds"),
+  };
+}
+
+}  // namespace
+
+std::vector<Field> fields(Options& options) {
+  Fields all;
+  all.reserve(256);
+  add(all, "Model", model_fields(options.model));
+  add(all, "HTTP", http_fields(options.http));
+  add(all, "Device and memory", device_fields(options.device));
+  add(all, "Scheduling", scheduler_fields(options.scheduler));
+  add(all, "KV cache", cache_fields(options.cache));
+  add(all, "Processes and ports", process_fields(options));
+  add(all, "Logs", log_fields(options.log));
+  add(all, "Limits on requests", limit_fields(options.limits));
+  add(all, {}, later_fields(options.later));
+  add(all, {}, cluster_fields(options.later));
+  return all;
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,276 @@
+#include "config/json_flags.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/nearest.h"
+
+namespace troupe::config {
+namespace {
+
+using Value = nlohmann::json;
+
+enum class Type { boolean, integer, number, text, text_or_object, integers, texts };
+
+struct Key {
+  const char* name;
+  Type type;
+  double min = std::numeric_limits<double>::lowest();
+  double max = std::numeric_limits<double>::max();
+  std::vector<std::string_view> allowed = {};
+};
+
+constexpr std::size_t kMaxText = 64 << 10;  // an option is written by hand
+constexpr int kMaxDepth = 16;
+
+/// The object, or nothing. Depth is bounded before the parser recurses.
+std::optional<Value> parse_object(std::string_view text) {
+  if (text.size() > kMaxText) return std::nullopt;
+  bool too_deep = false;
+  const auto guard = [&](int depth, Value::parse_event_t, Value&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
+  };
+  Value value = Value::parse(text, guard, false);
+  if (too_deep || !value.is_object()) return std::nullopt;
+  return value;
+}
+
+Status not_an_object(std::string_view text) {
+  return invalid("got \"" + std::string(text.substr(0, 80)) +
+                 "\", expected a JSON object such as {\"key\": 1}");
+}
+
+bool in_range(const Value& value, const Key& key) {
+  const double number = value.get<double>();
+  return number >= key.min && number <= key.max;
+}
+
+bool matches(const Value& value, const Key& key) {
+  const auto all_of = [&](auto&& test) {
+    return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), test);
+  };
+  switch (key.type) {
+    case Type::boolean: return value.is_boolean();
+    case Type::integer: return value.is_number_integer() && in_range(value, key);
+    case Type::number: return value.is_number() && in_range(value, key);
+    case Type::text:
+      return value.is_string() && (key.allowed.empty() ||
+                                   std::ranges::count(key.allowed, value.get_ref<const std::string&>()) > 0);
+    case Type::text_or_object: return value.is_string() || value.is_object();
+    case Type::integers:
+      return all_of([&](const Value& v) { return v.is_number_integer() && in_range(v, key); });
+    case Type::texts:
+      return value.is_array() && std::ranges::all_of(value, [](auto& v) { return v.is_string(); });
+  }
+  return false;
+}
+
+std::string bounds(const Key& key) {
+  const auto show = [](double x) {
+    return Value(x == static_cast<long>(x) ? Value(static_cast<long>(x)) : Value(x)).dump();
+  };
+  std::string out;
+  if (key.min > std::numeric_limits<double>::lowest()) out += " of at least " + show(key.min);
+  if (key.max < std::numeric_limits<double>::max())
+    out += (out.empty() ? " of at most " : " and at most ") + show(key.max);
+  return out;
+}
+
+std::string expected(const Key& key) {
+  switch (key.type) {
+    case Type::boolean: return "true or false";
+    case Type::integer: return "a whole number" + bounds(key);
+    case Type::number: return "a number" + bounds(key);
+    case Type::text: {
+      std::string out = key.allowed.empty() ? "a text" : "";
+      for (std::string_view word : key.allowed) out += (out.empty() ? "" : " or ") + std::string(word);
+      return out;
+    }
+    case Type::text_or_object: return "a text or an object";
+    case Type::integers: return "a list, not empty, of whole numbers" + bounds(key);
+    case Type::texts: return "a list of texts";
+  }
+  return {};
+}
+
+Status check_keys(std::string_view text, const std::vector<Key>& keys) {
+  const auto object = parse_object(text);
+  if (!object) return not_an_object(text);
+  for (const auto& [name, value] : object->items()) {
+    const auto key = std::ranges::find_if(keys, [&](const Key& k) { return name == k.name; });
+    if (key == keys.end()) {
+      std::vector<std::string_view> names;
+      for (const Key& k : keys) names.emplace_back(k.name);
+      return invalid("unknown key \"" + name + "\"" + did_you_mean(name, names));
+    }
+    if (value.is_null()) continue;  // null means the default
+    if (!matches(value, *key)) {
+      return invalid("key \"" + name + "\": got " + value.dump().substr(0, 80) + ", expected " +
+                     expected(*key));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_speculative_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"method", Type::text, 0, 0, {"mtp", "ngram", "ngram_match"}},
+      {"model", Type::text},
+      {"num_speculative_tokens", Type::integer, 1, 5},
+      {"num_model_steps", Type::integer, 1, 5},
+      {"mtp_strategy", Type::text, 0, 0, {"default", "with_ngram"}},
+      {"quantization", Type::text_or_object},
+      {"max_candidate_len", Type::integer, 1},
+      {"verify_window", Type::integer, 1},
+      {"max_ngram_size", Type::integer, 1},
+      {"min_ngram_size", Type::integer, 1},
+      {"benchmark_mode", Type::boolean},
+      {"enable_draft_logprob", Type::boolean},
+  };
+  Status status = check_keys(text, kKeys);
+  if (!status.ok()) return status;
+  const auto object = parse_object(text);
+  if (object->value("method", Value()) == "mtp" && !object->value("model", Value()).is_string()) {
+    return invalid("method \"mtp\" needs the key \"model\": the directory of the MTP weights");
+  }
+  const auto size = [&](const char* key, std::int64_t unset) {
+    const auto found = object->find(key);
+    return found == object->end() || found->is_null() ? unset : found->get<std::int64_t>();
+  };
+  const std::int64_t longest = size("max_ngram_size", 5);
+  const std::int64_t shortest = size("min_ngram_size", 2);
+  if (shortest > longest) {
+    return invalid("min_ngram_size (" + std::to_string(shortest) + ") is above max_ngram_size (" +
+                   std::to_string(longest) + ")");
+  }
+  return {};
+}
+
+Status check_graph_optimization_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"graph_opt_level", Type::integer, 0, 2},       {"use_cudagraph", Type::boolean},
+      {"cudagraph_capture_sizes", Type::integers, 1}, {"cudagraph_num_of_warmups", Type::integer, 0},
+      {"cudagraph_copy_inputs", Type::boolean},       {"cudagraph_splitting_ops", Type::texts},
+      {"cudagraph_only_prefill", Type::boolean},      {"full_cuda_graph", Type::boolean},
+      {"use_unique_memory_pool", Type::boolean},      {"draft_model_use_cudagraph", Type::boolean},
+      {"sot_warmup_sizes", Type::integers, 1},
+  };
+  return check_keys(text, kKeys);
+}
+
+Status check_early_stop_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"enable_early_stop", Type::boolean},
+      {"strategy", Type::text, 0, 0, {"repetition"}},
+      {"window_size", Type::integer, 1},
+      {"threshold", Type::number, 0, 1},
+  };
+  return check_keys(text, kKeys);
+}
+
+Status check_eplb_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"redundant_experts_num", Type::integer, 0},
+      {"redundant_expert_meta_dir", Type::text},
+      {"redundant_expert_api_user", Type::text},
+      {"redundant_expert_api_password", Type::text},
+      {"redundant_expert_eplb_strategy", Type::text},
+      {"redundant_expert_dump_workload_interval", Type::integer, 1},
+      {"redundant_expert_async_load_model_shmem_size_gb", Type::number, 0},
+      {"redundant_expert_enable_schedule_cordon", Type::boolean},
+      {"moe_quant_type", Type::text},
+  };
+  return check_keys(text, kKeys);
+}
+
+Status check_plas_attention_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"plas_encoder_top_k_left", Type::integer, 0},
+      {"plas_encoder_top_k_right", Type::integer, 0},
+      {"plas_decoder_top_k_left", Type::integer, 0},
+      {"plas_decoder_top_k_right", Type::integer, 0},
+      {"plas_use_encoder_seq_limit", Type::integer, 0},
+      {"plas_use_decoder_seq_limit", Type::integer, 0},
+      {"plas_block_size", Type::integer, 1},
+      {"mlp_weight_name", Type::text},
+      {"plas_max_seq_length", Type::integer, 1},
+  };
+  return check_keys(text, kKeys);
+}
+
+Status check_pooler_config(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"pooling_type", Type::text},        {"normalize", Type::boolean},
+      {"dimensions", Type::integer, 1},    {"enable_chunked_processing", Type::boolean},
+      {"max_embed_len", Type::integer, 1},
+  };
+  return check_keys(text, kKeys);
+}
+
+Status check_limit_mm_per_prompt(std::string_view text) {
+  static const std::vector<Key> kKeys = {
+      {"image", Type::integer, 0}, {"video", Type::integer, 0}, {"audio", Type::integer, 0}};
+  return check_keys(text, kKeys);
+}
+
+Status check_mm_processor_kwargs(std::string_view text) {
+  const auto object = parse_object(text);
+  if (!object) return not_an_object(text);
+  // Which keys there are depends on the model's processor; all of them are sizes, rates or switches.
+  for (const auto& [name, value] : object->items()) {
+    if (value.is_number() && value.get<double>() < 0) {
+      return invalid("key \"" + name + "\": got " + value.dump() + ", expected a number of at least 0");
+    }
+    if (name.ends_with("_pixels") || name.ends_with("_frames")) {
+      if (value.is_number_integer()) continue;
+      return invalid("key \"" + name + "\": got " + value.dump().substr(0, 80) + ", expected a whole number");
+    }
+    if (name == "video_fps" && !value.is_number()) {
+      return invalid("key \"video_fps\": got " + value.dump().substr(0, 80) + ", expected a number");
+    }
+  }
+  return {};
+}
+
+Status check_rsync_config(std::string_view text) {
+  Status status = check_json_object(text);
+  if (status.ok() && !json_has(text, "etcd_server")) return invalid("the key \"etcd_server\" is missing");
+  return status;
+}
+
+Status check_json_object(std::string_view text) {
+  return parse_object(text) ? Status{} : not_an_object(text);
+}
+
+Status check_quantization(std::string_view text) {
+  if (text.starts_with('{')) return check_json_object(text);
+  static constexpr std::string_view kMethods[] = {
+      "wint8",  "wint4", "wint2",  "block_wise_fp8",  "w4a8",
+      "w4afp8", "w8a8",  "w4a8c8", "tensor_wise_fp8", "mix_quant"};
+  if (std::ranges::count(kMethods, text) > 0) return {};
+  return invalid(
+      "got \"" + std::string(text.substr(0, 80)) +
+      "\", expected wint8, wint4, block_wise_fp8, another of FastDeploy's methods, or a JSON object" +
+      did_you_mean(text, {std::begin(kMethods), std::end(kMethods)}));
+}
+
+bool json_flag(std::string_view text, std::string_view key) {
+  const auto object = parse_object(text);
+  if (!object) return false;
+  const auto found = object->find(std::string(key));
+  return found != object->end() && found->is_boolean() && found->get<bool>();
+}
+
+bool json_has(std::string_view text, std::string_view key) {
+  const auto object = parse_object(text);
+  return object && object->contains(std::string(key));
+}
+
+}  // namespace troupe::config

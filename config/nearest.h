@@ -1,0 +1,20 @@
+#pragma once
+// Guessing what a misspelt name was meant to be.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace troupe::config {
+
+/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate close enough to be meant (a third of the letters wrong at most, or a beginning of it),
+/// or an empty string.
+std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);
+
+/// "; did you mean --port?" with `prefix` before the candidate, or nothing.
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& candidates,
+                         std::string_view prefix = "");
+
+}  // namespace troupe::config

@@ -1,0 +1,229 @@
+#include "config/parse.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/arguments.h"
+#include "config/config_file.h"
+#include "config/environment.h"
+#include "config/fields.h"
+#include "config/nearest.h"
+#include "config/validate.h"
+
+namespace troupe::config {
+namespace {
+
+/// Sets fields from one source after the other, each stronger than those before it.
+class Layers {
+ public:
+  explicit Layers(const std::vector<Field>& fields) : fields_(fields) {}
+
+  /// A list given by a stronger source replaces the weaker one's; within a source it grows.
+  void next_source() { lists_.clear(); }
+
+  Status set(const Field& field, const std::string& written, std::string_view value) {
+    if (is_list(field) && lists_.insert(&field).second) clear_list(field);
+    const Status status = set_value(field, value);
+    if (status.ok()) return {};
+    return invalid(written + ": " + status.message, std::string(field.name), "invalid_value");
+  }
+
+  Status read_file(const std::string& path) {
+    next_source();
+    const auto entries = read_config_file(path);
+    if (!entries.ok()) return entries.status();
+    for (const FileEntry& entry : *entries) {
+      const Field* field = find_field(fields_, entry.name);
+      if (field == nullptr) return unknown_option(path, entry.name);
+      if (field->name == "config") return invalid(path + ": config cannot be given in a config file");
+      const std::string written = path + ": " + entry.name;
+      if (entry.values.size() > 1 && !is_list(*field))
+        return invalid(written + ": takes one value, not a list");
+      for (const std::string& value : entry.values) {
+        Status status = set(*field, written, value);
+        if (!status.ok()) return status;
+      }
+    }
+    return {};
+  }
+
+  /// An empty variable counts as unset. TROUPE_X is read after FastDeploy's own name for it.
+  Status read_environment(const Environment& environment) {
+    next_source();
+    for (const Field& field : fields_) {
+      for (const std::string& name : {std::string(field.env), variable_name(field)}) {
+        const auto found = environment.find(name);
+        if (field.hidden || found == environment.end() || found->second.empty()) continue;
+        clear_list(field);
+        Status status = set(field, name, found->second);
+        if (!status.ok()) return status;
+      }
+    }
+    return {};
+  }
+
+  Status read_arguments(const Arguments& arguments) {
+    next_source();
+    for (const Argument& argument : arguments.given) {
+      Status status = set(*argument.field, argument.written, argument.value);
+      if (!status.ok()) return status;
+    }
+    return {};
+  }
+
+ private:
+  Status unknown_option(const std::string& path, const std::string& name) const {
+    std::vector<std::string_view> names;
+    for (const Field& field : fields_) {
+      if (!field.hidden) names.push_back(field.name);
+    }
+    return invalid(path + ": unknown option " + name + did_you_mean(canonical(name), names), name,
+                   "unknown_flag");
+  }
+
+  const std::vector<Field>& fields_;
+  std::set<const Field*> lists_;
+};
+
+bool contains(const std::vector<std::string_view>& values, std::string_view value) {
+  return std::ranges::count(values, value) > 0;
+}
+
+std::string as_written(const Field& field) {
+  const std::string value = show_value(field);
+  const std::string name(field.name);
+  if (field.secret) return "--" + name;
+  if (is_switch(field)) return value == "false" ? "--no-" + name : "--" + name;
+  return "--" + name + " " + value;
+}
+
+void judge_fields(const std::vector<Field>& given, std::vector<std::string>& warnings,
+                  std::vector<std::string>& refusals) {
+  Options defaults;
+  const std::vector<Field> untouched = fields(defaults);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const Field& field = given[i];
+    const std::string value = show_value(field);
+    const bool asks = value != show_value(untouched[i]) && !contains(field.also_fine, value);
+    const std::string line = as_written(field) + ": " + std::string(field.reason);
+    if (contains(field.not_yet, value) || (asks && field.standing == Standing::refused)) {
+      refusals.push_back(line);
+    } else if (asks && field.standing == Standing::harmless) {
+      warnings.push_back("no effect: " + line);
+    }
+  }
+}
+
+void judge_variables(const Environment& environment, std::vector<std::string>& warnings,
+                     std::vector<std::string>& refusals) {
+  for (const auto& [name, value] : environment) {
+    if (value.empty()) continue;
+    for (const KnownVariable& known : known_variables()) {
+      const bool same = known.name.ends_with('*')
+                            ? name.starts_with(known.name.substr(0, known.name.size() - 1))
+                            : name == known.name;
+      if (!same || value == known.default_value) continue;
+      const std::string line = name + "=" + value.substr(0, 80) + ": " + std::string(known.reason);
+      if (known.effect == Effect::refused) refusals.push_back(line);
+      if (known.effect == Effect::ignored) warnings.push_back("no effect: " + line);
+      break;
+    }
+  }
+}
+
+/// A misspelt TROUPE_ variable would go unnoticed, unlike a misspelt flag.
+void judge_names(const Environment& environment, const std::vector<Field>& fields,
+                 std::vector<std::string>& warnings) {
+  std::vector<std::string> names;
+  for (const Field& field : fields) names.push_back(variable_name(field));
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  for (const auto& [name, value] : environment) {
+    if (!name.starts_with("TROUPE_") || contains(views, name)) continue;
+    const std::string guess = did_you_mean(name, views);
+    if (!guess.empty()) warnings.push_back("unknown variable " + name + guess);
+  }
+}
+
+Status refusal(const std::vector<std::string>& refusals) {
+  std::string message;
+  for (const std::string& line : refusals) {
+    message += (message.empty() ? "" : "\n") + std::string("not available yet: ") + line;
+  }
+  return {Code::unsupported, message, {}, "not_available_yet"};
+}
+
+std::string config_path(const Arguments& arguments, const Environment& environment) {
+  std::string path;
+  const auto variable = environment.find("TROUPE_CONFIG");
+  if (variable != environment.end()) path = variable->second;
+  for (const Argument& argument : arguments.given) {
+    if (argument.field->name == "config") path = argument.value;
+  }
+  return path;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  Environment out;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t sign = text.find('=');
+    if (sign != std::string_view::npos) out.emplace(text.substr(0, sign), text.substr(sign + 1));
+  }
+  return out;
+}
+
+std::string default_runtime_dir(const Environment& environment) {
+  const auto runtime = environment.find("XDG_RUNTIME_DIR");
+  const bool given = runtime != environment.end() && runtime->second.starts_with('/');
+  return (given ? runtime->second : "/tmp/troupe-" + std::to_string(::getuid())) + "/troupe";
+}
+
+Result<Parsed> parse(const std::vector<std::string>& arguments, const Environment& environment) {
+  Parsed out;
+  Options& options = out.options;
+  const std::vector<Field> all = fields(options);
+  Result<Arguments> split = split_arguments(arguments, all);
+  if (!split.ok()) return split.status();
+  if (!split->help.empty()) {
+    out.help_markdown = split->help == "markdown";
+    out.help = !out.help_markdown;
+    return out;
+  }
+  if (!split->words.empty()) {
+    return invalid("unexpected \"" + split->words.front() + "\": every option is written --name value");
+  }
+
+  Layers layers(all);
+  Status status;
+  const std::string path = config_path(*split, environment);
+  if (!path.empty()) status = layers.read_file(path);
+  if (status.ok()) status = layers.read_environment(environment);
+  if (status.ok()) status = layers.read_arguments(*split);
+  if (status.ok()) status = validate(options);
+  if (!status.ok()) return status;
+
+  std::vector<std::string> refusals;
+  judge_fields(all, out.warnings, refusals);
+  judge_variables(environment, out.warnings, refusals);
+  judge_names(environment, all, out.warnings);
+  if (!refusals.empty()) return refusal(refusals);
+  if (options.process.runtime_dir.empty()) options.process.runtime_dir = default_runtime_dir(environment);
+  return out;
+}
+
+int exit_code(const Status& status) {
+  if (status.ok()) return 0;
+  switch (status.code) {
+    case Code::invalid_argument:
+    case Code::not_found:
+    case Code::too_large: return 2;
+    case Code::unsupported: return 3;
+    default: return 1;
+  }
+}
+
+}  // namespace troupe::config

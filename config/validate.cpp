@@ -1,0 +1,206 @@
+#include "config/validate.h"
+
+#include <array>
+#include <filesystem>
+#include <map>
+
+#include "config/json_flags.h"
+
+namespace troupe::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status conflict(std::string message, std::string flag) {
+  return invalid("--" + flag + ": " + std::move(message), flag, "conflict");
+}
+
+Status check_step(const SchedulerOptions& s) {
+  const auto text = [](auto number) { return std::to_string(number); };
+  if (s.max_model_len != 0 && s.max_model_len < 16) {
+    return conflict("got " + text(s.max_model_len) + ", expected 0 (chosen) or at least 16 tokens",
+                    "max-model-len");
+  }
+  const int budget = s.max_num_batched_tokens;
+  if (budget == 0) return {};
+  if (budget < s.max_num_seqs) {
+    return conflict("got " + text(budget) + ", expected at least --max-num-seqs (" + text(s.max_num_seqs) +
+                        "): every running sequence needs a token of each step",
+                    "max-num-batched-tokens");
+  }
+  if (budget < s.block_size) {
+    return conflict("got " + text(budget) + ", expected at least --block-size (" + text(s.block_size) + ")",
+                    "max-num-batched-tokens");
+  }
+  const auto most = static_cast<std::int64_t>(s.max_model_len) * s.max_num_seqs;
+  if (most != 0 && budget > most) {
+    return conflict("got " + text(budget) + ", expected at most --max-model-len times --max-num-seqs (" +
+                        text(most) + ")",
+                    "max-num-batched-tokens");
+  }
+  return {};
+}
+
+Status check_blocks(const Options& o) {
+  const std::int64_t blocks = o.device.num_gpu_blocks_override;
+  if (blocks == 0 || blocks * o.scheduler.block_size >= o.scheduler.max_model_len) return {};
+  return conflict("got " + std::to_string(blocks) + " blocks of " + std::to_string(o.scheduler.block_size) +
+                      " tokens, which hold less than one sequence of --max-model-len (" +
+                      std::to_string(o.scheduler.max_model_len) + ")",
+                  "num-gpu-blocks-override");
+}
+
+Status check_ports(const Options& o) {
+  std::map<int, std::string> used = {{o.http.port, "port"}};
+  const auto take = [&](int port, const std::string& flag) -> Status {
+    const auto [other, fresh] = used.emplace(port, flag);
+    if (fresh) return {};
+    return conflict("got " + std::to_string(port) + ", which --" + other->second + " has already", flag);
+  };
+  if (o.http.metrics_port && *o.http.metrics_port != o.http.port) {
+    Status status = take(*o.http.metrics_port, "metrics-port");
+    if (!status.ok()) return status;
+  }
+  const auto take_all = [&](const std::vector<int>& ports, const std::string& flag) -> Status {
+    const auto instances = static_cast<std::size_t>(o.later.data_parallel_size);
+    if (!ports.empty() && ports.size() != instances) {
+      return conflict("got " + std::to_string(ports.size()) + " ports, expected " +
+                          std::to_string(instances) + ": one for each of --data-parallel-size",
+                      flag);
+    }
+    for (int port : ports) {
+      Status status = take(port, flag);
+      if (!status.ok()) return status;
+    }
+    return {};
+  };
+  Status status = take_all(o.process.engine_worker_queue_ports, "engine-worker-queue-port");
+  if (status.ok()) status = take_all(o.process.cache_queue_ports, "cache-queue-port");
+  if (status.ok()) status = take_all(o.later.pd_comm_ports, "pd-comm-port");
+  return status;
+}
+
+Status check_logs(const LogOptions& log) {
+  if (log.dir.empty()) return conflict("an empty path, expected a directory", "log-dir");
+  for (const auto& [actor, directory] : log.actor_dirs) {
+    if (actor.find('/') == std::string::npos && actor != "." && actor != "..") continue;
+    return conflict("got the actor name \"" + actor + "\", expected one such as scheduler", "actor-log-dir");
+  }
+  return {};
+}
+
+Status check_runtime_dir(const std::string& directory) {
+  constexpr std::size_t kLongest = 80;  // a unix socket's path has 107 bytes, the file name's included
+  if (directory.empty()) return {};
+  if (!directory.starts_with('/'))
+    return conflict("got \"" + directory + "\", expected an absolute path", "runtime-dir");
+  if (directory.size() > kLongest) {
+    return conflict("a path of " + std::to_string(directory.size()) + " bytes, expected at most " +
+                        std::to_string(kLongest) + ": unix sockets are made in it",
+                    "runtime-dir");
+  }
+  return {};
+}
+
+Status check_later(const Options& o) {
+  const LaterOptions& l = o.later;
+  if (l.max_long_partial_prefills > l.max_num_partial_prefills) {
+    return conflict("got " + std::to_string(l.max_long_partial_prefills) +
+                        ", expected at most --max-num-partial-prefills (" +
+                        std::to_string(l.max_num_partial_prefills) + ")",
+                    "max-long-partial-prefills");
+  }
+  if (l.max_num_partial_prefills > 1 && !l.enable_chunked_prefill) {
+    return conflict("more than 1 needs --enable-chunked-prefill", "max-num-partial-prefills");
+  }
+  if (o.scheduler.max_model_len != 0 && l.long_prefill_token_threshold >= o.scheduler.max_model_len) {
+    return conflict("got " + std::to_string(l.long_prefill_token_threshold) +
+                        ", expected less than --max-model-len (" + std::to_string(o.scheduler.max_model_len) +
+                        ")",
+                    "long-prefill-token-threshold");
+  }
+  if (l.enable_early_stop && json_has(l.early_stop_config, "enable_early_stop") &&
+      !json_flag(l.early_stop_config, "enable_early_stop")) {
+    return conflict("contradicts --early-stop-config, which says enable_early_stop is false",
+                    "enable-early-stop");
+  }
+  const bool drafts = !l.speculative_config.empty();
+  if (drafts && l.guided_decoding_backend != "off") {
+    return conflict("cannot be used with --speculative-config", "guided-decoding-backend");
+  }
+  if (drafts && l.logprobs_mode.starts_with("processed")) {
+    return conflict("got " + l.logprobs_mode + ", which cannot be used with --speculative-config",
+                    "logprobs-mode");
+  }
+  if (drafts && o.limits.max_logprobs == -1) {
+    return conflict("-1 cannot be used with --speculative-config", "max-logprobs");
+  }
+  if (l.local_data_parallel_id >= l.data_parallel_size) {
+    return conflict("got " + std::to_string(l.local_data_parallel_id) +
+                        ", expected less than --data-parallel-size (" + std::to_string(l.data_parallel_size) +
+                        ")",
+                    "local-data-parallel-id");
+  }
+  if (!l.kvcache_storage_backend.empty() && !o.cache.enable_prefix_caching) {
+    return conflict("needs --enable-prefix-caching", "kvcache-storage-backend");
+  }
+  if (l.load_strategy == "rsync" && l.rsync_config.empty()) {
+    return conflict("rsync needs --rsync-config", "load-strategy");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(const Options& options) {
+  for (Status status :
+       {check_step(options.scheduler), check_blocks(options), check_ports(options), check_logs(options.log),
+        check_runtime_dir(options.process.runtime_dir), check_later(options)}) {
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+Status resolve_model(ModelOptions& model, Device device, const std::string& executable) {
+  std::vector<fs::path> places;
+  if (!model.model.empty()) {
+    places.emplace_back(model.model);
+    if (!model.model_cache.empty()) places.push_back(fs::path(model.model_cache) / model.model);
+  } else {
+    if (device == Device::echo) return {};
+    const fs::path home = fs::path(executable).parent_path();
+    places = {home / "models" / kDemoModel, home.parent_path() / "share/troupe/models" / kDemoModel};
+  }
+  std::error_code error;
+  for (const fs::path& place : places) {
+    if (!fs::is_directory(place, error)) continue;
+    if (!fs::is_regular_file(place / model.model_config_name, error)) {
+      return invalid("--model: the directory " + place.string() + " holds no " + model.model_config_name +
+                         "; a checkpoint directory has it beside its *.safetensors files",
+                     "model");
+    }
+    const fs::path absolute = fs::canonical(place, error);
+    model.directory = (error ? fs::absolute(place) : absolute).string();
+    return {};
+  }
+  if (model.model.empty()) {
+    return {Code::not_found,
+            "no demo model beside the executable (" + places.front().string() +
+                "): tools/quickstart prepares it, or give --model DIRECTORY",
+            "model"};
+  }
+  if (fs::is_regular_file(model.model, error)) {
+    return invalid("--model: " + model.model + " is a file, expected the directory that holds " +
+                       model.model_config_name,
+                   "model");
+  }
+  const std::string looked =
+      model.model_cache.empty() ? "; FD_MODEL_CACHE is not set" : ", nor is " + places.back().string();
+  return {Code::not_found,
+          "--model: " + model.model + " is not a directory" + looked +
+              ". Models are not downloaded: fetch it (for example with `huggingface-cli download " +
+              model.model + " --local-dir DIRECTORY`) and give --model DIRECTORY",
+          "model"};
+}
+
+}  // namespace troupe::config
