@@ -217,7 +217,9 @@ TEST_F(CacheManagerTest, CountsHoldUnderRandomOperations) {
           ASSERT_TRUE(cache.done(done(grants.last_command)));
         }
     }
-    if (i % 16 == 0) ASSERT_TRUE(cache.sound()) << "at operation " << i;
+    if (i % 16 == 0) {
+      ASSERT_TRUE(cache.sound()) << "at operation " << i;
+    }
   }
   for (std::uint64_t k : live) release(k);
   expect_counts(40, 0, 0);

@@ -1,0 +1,60 @@
+#include "actors/cache/cache_actor.h"
+
+#include <algorithm>
+#include <span>
+
+namespace troupe {
+namespace {
+
+using Self = cache_actor::stateful_pointer<CacheState>;
+
+Bytes to_bytes(std::span<const std::byte> record) {
+  const char* first = reinterpret_cast<const char*>(record.data());
+  return {first, first + record.size()};
+}
+
+/// What the forked blocks hold is unknown once a copy failed, and with it the text of their sequences:
+/// the actor ends, and the engine with it.
+void give_up(Self self, const char* why) {
+  self->state.parts.log.error("cache_lost", {kv("why", why)});
+  self->quit(caf::make_error(caf::sec::runtime_error, why));
+}
+
+void take_report(Self self, const CacheReport& report) {
+  wire::View view;
+  if (!wire::View::open(std::as_bytes(std::span(report.record)), view)) {
+    return give_up(self, "a record of the cache ring is damaged");
+  }
+  if (const wire::CacheDone* done = view.as<wire::CacheDone>()) {
+    if (!self->state.cache.done(*done)) give_up(self, "the worker could not copy blocks");
+  } else if (const wire::Inventory* inventory = view.as<wire::Inventory>()) {
+    self->state.parts.log.info(
+        "inventory", {kv("old_epoch", inventory->old_epoch), kv("sequences", inventory->sequences.count)});
+  }
+}
+
+void link_up(Self self, const LinkUp& up) {
+  const std::int32_t blocks = std::max(0, up.capacity.kv_blocks);
+  self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens));
+  self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("blocks", blocks)});
+}
+
+}  // namespace
+
+cache_actor::behavior_type cache_behavior(Self self, CacheParts parts) {
+  self->state.parts = std::move(parts);
+  return {
+      [self](const CacheAsks& asks) {
+        CacheState& state = self->state;
+        state.cache.answer(asks, state.grants);
+        const std::span<const std::byte> command = state.cache.command();
+        if (!command.empty()) self->send(state.parts.link, SendCacheCommand{to_bytes(command)});
+        return state.grants;
+      },
+      [self](const CacheReport& report) { take_report(self, report); },
+      [self](const LinkUp& up) { link_up(self, up); },
+      [self](caf::get_atom) { return self->state.cache.status(); },
+  };
+}
+
+}  // namespace troupe

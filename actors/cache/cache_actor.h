@@ -1,0 +1,23 @@
+#pragma once
+#include "actors/cache/cache_manager.h"
+#include "actors/protocol.h"
+#include "base/log.h"
+
+namespace troupe {
+
+struct CacheParts {
+  worker_link_actor link;
+  Log log;
+};
+
+struct CacheState {
+  static inline const char* name = "cache";
+  CacheParts parts;
+  CacheManager cache;
+  CacheGrants grants;
+};
+
+/// CACHE MANAGER. Its decisions are in actors/cache/cache_manager.h.
+cache_actor::behavior_type cache_behavior(cache_actor::stateful_pointer<CacheState> self, CacheParts parts);
+
+}  // namespace troupe

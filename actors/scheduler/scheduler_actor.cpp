@@ -1,0 +1,122 @@
+#include "actors/scheduler/scheduler_actor.h"
+
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+
+namespace troupe {
+namespace {
+
+using Self = scheduler_actor::stateful_pointer<SchedulerState>;
+
+Bytes to_bytes(std::span<const std::byte> record) {
+  const char* first = reinterpret_cast<const char*>(record.data());
+  return {first, first + record.size()};
+}
+
+/// Plans leave first, for the worker waits for them; then the asks for the steps after.
+void advance(Self self) {
+  SchedulerState& state = self->state;
+  for (auto plan = state.scheduler->plan(now_ns()); !plan.empty(); plan = state.scheduler->plan(now_ns())) {
+    self->send(state.parts.link, SendPlan{to_bytes(plan)});
+  }
+  CacheAsks asks;
+  if (!state.scheduler->take_asks(asks)) return;
+  self->request(state.parts.cache, caf::infinite, std::move(asks))
+      .then(
+          [self](const CacheGrants& grants) {
+            self->state.kv_free = grants.free_blocks;
+            self->state.scheduler->granted(grants);
+            advance(self);
+          },
+          [self](const caf::error& error) {
+            self->quit(caf::make_error(caf::sec::runtime_error,
+                                       "no answer from CACHE: " + self->system().render(error)));
+          });
+}
+
+/// One message to each SESSION HOST that the step concerns.
+void tell_hosts(Self self) {
+  std::vector<StepTokens>& hosts = self->state.output.hosts;
+  for (std::size_t host = 0; host < hosts.size(); ++host) {
+    if (!hosts[host].sequences.empty()) self->send(self->state.hosts[host], std::exchange(hosts[host], {}));
+  }
+}
+
+Status submit(Self self, Submit& request) {
+  SchedulerState& state = self->state;
+  Status status = state.scheduler->submit(request);
+  if (!status.ok()) {
+    state.parts.log.info("refused", {kv("code", to_string(status.code)), kv("why", status.message)});
+    return status;
+  }
+  for (const SequenceSpec& spec : request.sequences) {
+    if (state.hosts.size() <= spec.host) state.hosts.resize(spec.host + 1);
+    state.hosts[spec.host] = caf::actor_cast<session_host_actor>(self->current_sender());
+  }
+  advance(self);
+  return status;
+}
+
+void step_done(Self self, const StepDone& done) {
+  SchedulerState& state = self->state;
+  const Committed verdict = state.scheduler->commit(std::as_bytes(std::span(done.record)), state.output);
+  if (verdict == Committed::malformed) {
+    state.parts.log.error("malformed_result", {kv("bytes", done.record.size())});
+    return self->quit(caf::make_error(caf::sec::runtime_error, "the worker's result contradicts its plan"));
+  }
+  if (verdict == Committed::stale) return;
+  advance(self);
+  tell_hosts(self);
+  StepStats& stats = state.output.stats;
+  stats.kv_total = state.kv_total;
+  stats.kv_free = state.kv_free;
+  stats.kv_leased = state.kv_total - state.kv_free;
+  self->send(state.parts.metrics, stats);
+}
+
+void link_up(Self self, const LinkUp& up) {
+  SchedulerState& state = self->state;
+  state.scheduler->detach(Orphans::fail, "The model's worker was replaced; try again.", state.output);
+  tell_hosts(self);
+  state.scheduler->attach(up.epoch, up.capacity, state.output);
+  tell_hosts(self);
+  state.kv_total = state.kv_free = up.capacity.kv_blocks;
+  state.parts.log.info("link_up",
+                       {kv("epoch", up.epoch), kv("device", up.device), kv("blocks", up.capacity.kv_blocks),
+                        kv("max_model_len", up.capacity.max_model_len)});
+  advance(self);
+}
+
+void link_down(Self self, const LinkDown& down) {
+  SchedulerState& state = self->state;
+  state.parts.log.warning("link_down", {kv("why", down.why), kv("running", state.scheduler->running()),
+                                        kv("waiting", state.scheduler->waiting())});
+  state.scheduler->detach(Orphans::fail, "The model's worker was lost; try again.", state.output);
+  tell_hosts(self);
+}
+
+}  // namespace
+
+scheduler_actor::behavior_type scheduler_behavior(Self self, SchedulerParts parts) {
+  self->state.scheduler.emplace(parts.options);
+  self->state.parts = std::move(parts);
+  return {
+      [self](Submit& request) { return submit(self, request); },
+      [self](const Cancel& cancel) {
+        for (const RequestKey& key : cancel.keys) self->state.scheduler->cancel(key);
+        advance(self);
+      },
+      [self](const StepDone& done) { step_done(self, done); },
+      [self](const LinkUp& up) { link_up(self, up); },
+      [self](const LinkDown& down) { link_down(self, down); },
+      [self](caf::get_atom) {
+        const Scheduler& scheduler = *self->state.scheduler;
+        return SchedulerStatus{scheduler.running(), scheduler.waiting(),
+                               self->state.parts.options.max_queued_requests};
+      },
+  };
+}
+
+}  // namespace troupe

@@ -1,0 +1,34 @@
+#pragma once
+#include <optional>
+#include <vector>
+
+#include "actors/protocol.h"
+#include "actors/scheduler/scheduler.h"
+#include "base/log.h"
+#include "config/options.h"
+
+namespace troupe {
+
+struct SchedulerParts {
+  config::SchedulerOptions options;
+  cache_actor cache;
+  worker_link_actor link;
+  metrics_actor metrics;
+  Log log;
+};
+
+struct SchedulerState {
+  static inline const char* name = "scheduler";
+  SchedulerParts parts;
+  std::optional<Scheduler> scheduler;
+  std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host: whoever submitted for it last
+  StepOutput output;
+  std::int32_t kv_total = 0;
+  std::int32_t kv_free = 0;
+};
+
+/// SCHEDULER. Its decisions are in actors/scheduler/scheduler.h; here is who hears of them.
+scheduler_actor::behavior_type scheduler_behavior(scheduler_actor::stateful_pointer<SchedulerState> self,
+                                                  SchedulerParts parts);
+
+}  // namespace troupe
