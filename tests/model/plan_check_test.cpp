@@ -1,0 +1,299 @@
+#include "model/plan_check.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "model/support/plans.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Commands;
+using test::Plans;
+
+constexpr SlotRef kSlot{1, 7};
+
+wire::Capacity small() {
+  wire::Capacity capacity;
+  capacity.kv_blocks = 8;
+  capacity.max_slots = 4;
+  capacity.max_tokens_per_step = 100;
+  capacity.max_model_len = 300;
+  capacity.vocab_size = 50;
+  return capacity;
+}
+
+class PlanCheckTest : public ::testing::Test {
+ protected:
+  Status admit() {
+    const wire::View view = plans.plan();
+    Status status = check.admit(view, *view.as<wire::StepPlan>());
+    if (!status.ok()) plans.take_back();
+    return status;
+  }
+  void accepted() {
+    const Status status = admit();
+    ASSERT_TRUE(status.ok()) << status.message;
+  }
+  void refused(const std::string& part) {
+    const Status status = admit();
+    ASSERT_FALSE(status.ok()) << part;
+    EXPECT_EQ(status.code, Code::invalid_argument);
+    EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
+  }
+  // A sequence of three prompt tokens that has its first block and has run and sampled.
+  void running() {
+    plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, 2, 3}).blocks(kSlot, 0, {5}).row(kSlot, 0, 3, true);
+    accepted();
+  }
+
+  Plans plans;
+  Commands commands;
+  PlanCheck check{small()};
+};
+
+TEST_F(PlanCheckTest, AWholeLife) {
+  running();
+  plans.row(kSlot, 3, 1, true);  // the token that the step before sampled, which nobody has seen yet
+  accepted();
+  plans.row(kSlot, 4, 1, true);
+  accepted();
+  plans.finish(kSlot).start({1, 8}, 1, 1).ids({1, 8}, 0, {4}).blocks({1, 8}, 0, {5}).row({1, 8}, 0, 1, true);
+  accepted();
+}
+
+TEST_F(PlanCheckTest, PromptsComeInPieces) {
+  plans.start(kSlot, 70, 75).ids(kSlot, 0, std::vector<TokenId>(40, 1)).blocks(kSlot, 0, {0}).row(kSlot, 0, 40, false);
+  accepted();
+  plans.ids(kSlot, 40, std::vector<TokenId>(35, 1)).row(kSlot, 40, 24, false);
+  accepted();
+  plans.row(kSlot, 64, 11, true);
+  refused("1 blocks");
+  plans.blocks(kSlot, 1, {7}).row(kSlot, 64, 11, true);
+  accepted();
+}
+
+TEST_F(PlanCheckTest, ARefusedPlanChangesNothing) {
+  running();
+  plans.finish(kSlot).start({1, 8}, 1, 1).row({1, 8}, 0, 1, true);
+  refused("0 ids");
+  plans.row(kSlot, 3, 1, true);
+  accepted();
+}
+
+TEST_F(PlanCheckTest, StepsCountUp) {
+  running();
+  for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{3}, ~std::uint64_t{0}}) {
+    const wire::View view = plans.plan(step);
+    EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok()) << step;
+  }
+  check.reset();
+  plans.restart();
+  accepted();
+}
+
+TEST_F(PlanCheckTest, SlotsExistAndAreFree) {
+  plans.start({4, 1}, 1, 1);
+  refused("slot 4");
+  plans.start({std::numeric_limits<std::uint32_t>::max(), 1}, 1, 1);
+  refused("no such slot");
+  plans.finish({4, 1});
+  refused("no such slot");
+  plans.row({4, 1}, 0, 1, true);
+  refused("no such slot");
+  plans.ids({4, 1}, 0, {1});
+  refused("no such slot");
+  plans.blocks({4, 1}, 0, {1});
+  refused("no such slot");
+  running();
+  plans.start({1, 8}, 1, 1);
+  refused("generation 7 lives there");
+}
+
+TEST_F(PlanCheckTest, LateRecordsArePassedOver) {
+  running();
+  plans.finish({1, 6}).ids({1, 6}, 0, {1}).blocks({1, 6}, 0, {1}).row({1, 6}, 9, 1, true);
+  accepted();
+  plans.row({2, 1}, 0, 1, true);
+  accepted();
+  plans.row(kSlot, 3, 1, true);
+  accepted();
+}
+
+TEST_F(PlanCheckTest, LengthsFitTheModel) {
+  plans.start(kSlot, 0, 0);
+  refused("prompt of 0");
+  plans.start(kSlot, -1, 5);
+  refused("prompt of -1");
+  plans.start(kSlot, 5, 4);
+  refused("in 4 tokens");
+  plans.start(kSlot, 5, 301);
+  refused("at most 300");
+}
+
+TEST_F(PlanCheckTest, IdsAreInTheVocabularyAndInOrder) {
+  for (const TokenId id : {-1, 50, std::numeric_limits<TokenId>::min(), std::numeric_limits<TokenId>::max()}) {
+    plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, id});
+    refused("token id");
+  }
+  plans.start(kSlot, 3, 3).ids(kSlot, 1, {1});
+  refused("missing");
+  plans.start(kSlot, 3, 3).ids(kSlot, -1, {1});
+  refused("missing");
+  plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, 2, 3, 4});
+  refused("missing");
+  running();
+  plans.ids(kSlot, 3, {9});  // what it sampled is not for the engine to say
+  refused("missing");
+}
+
+TEST_F(PlanCheckTest, BlocksExistAndAreInOrder) {
+  for (const BlockId block : {-1, 8, std::numeric_limits<BlockId>::max()}) {
+    plans.start(kSlot, 3, 3).blocks(kSlot, 0, {block});
+    refused("no block");
+  }
+  plans.start(kSlot, 3, 3).blocks(kSlot, 1, {1});
+  refused("entries [1, 2)");
+  plans.start(kSlot, 3, 3).blocks(kSlot, -1, {1});
+  refused("entries [-1");
+  plans.start(kSlot, 3, 3).blocks(kSlot, 0, {0, 1, 2, 3, 4, 5});
+  refused("of 5");
+  plans.start(kSlot, 3, 3).blocks(kSlot, 0, {0, 1}).blocks(kSlot, 1, {4});
+  accepted();
+}
+
+TEST_F(PlanCheckTest, RowsRunWhatIsThere) {
+  running();
+  plans.row(kSlot, 3, 2, true);
+  refused("4 ids");
+  plans.row(kSlot, -1, 1, true);
+  refused("[-1, 0)");
+  plans.row(kSlot, 3, 0, true);
+  refused("[3, 3)");
+  plans.row(kSlot, 3, -1, true);
+  refused("[3, 2)");
+  plans.row(kSlot, 3, std::numeric_limits<std::int32_t>::max(), true);
+  refused("positions end at 300");
+  plans.row(kSlot, 3, 1, true).row(kSlot, 3, 1, true);
+  refused("two rows");
+  plans.row(kSlot, 2, 1, true);
+  refused("4 tokens are known");
+  plans.start({2, 1}, 3, 3).ids({2, 1}, 0, {1, 2}).blocks({2, 1}, 0, {0}).row({2, 1}, 0, 2, true);
+  refused("3 tokens are known");
+}
+
+TEST_F(PlanCheckTest, AStepHasABudget) {
+  plans.start(kSlot, 101, 101).ids(kSlot, 0, std::vector<TokenId>(101, 1)).blocks(kSlot, 0, {0, 1}).row(kSlot, 0, 101, true);
+  refused("more than 100 tokens");
+}
+
+TEST_F(PlanCheckTest, UnknownFlagsAreRefused) {
+  wire::Writer<wire::StepPlan> writer;
+  writer.begin(1);
+  const auto rows = writer.array(std::vector<wire::Row>{{kSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
+  writer.record().step = 1;
+  writer.record().rows = rows;
+  wire::View view;
+  ASSERT_TRUE(wire::View::open(writer.finish(), view));
+  EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok());
+}
+
+TEST_F(PlanCheckTest, SpansLieInTheRecord) {
+  wire::Writer<wire::StepPlan> writer;
+  for (int which = 0; which < 5; ++which) {
+    writer.begin(1);
+    wire::StepPlan& plan = writer.record();
+    plan.step = 1;
+    if (which == 0) plan.finished = {8000, 1};
+    if (which == 1) plan.started = {0, 1};
+    if (which == 2) plan.tokens = {17, 1};
+    if (which == 3) plan.blocks = {16, 1u << 31};
+    if (which == 4) plan.rows = {~0u & ~7u, 1};
+    wire::View view;
+    ASSERT_TRUE(wire::View::open(writer.finish(), view));
+    EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok()) << which;
+  }
+}
+
+TEST_F(PlanCheckTest, ParametersAreNumbersInRange) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto bad = [&](auto set) {
+    wire::Sampling sampling;
+    set(sampling);
+    plans.start(kSlot, 1, 1, sampling);
+    EXPECT_FALSE(admit().ok());
+  };
+  for (const float value : {nan, infinity, -1.0f}) {
+    bad([&](wire::Sampling& s) { s.temperature = value; });
+    bad([&](wire::Sampling& s) { s.top_p = value; });
+    bad([&](wire::Sampling& s) { s.min_p = value; });
+    bad([&](wire::Sampling& s) { s.repetition_penalty = value; });
+  }
+  for (const float value : {nan, infinity}) {
+    bad([&](wire::Sampling& s) { s.presence_penalty = value; });
+    bad([&](wire::Sampling& s) { s.frequency_penalty = value; });
+  }
+  bad([](wire::Sampling& s) { s.top_p = 0; });
+  bad([](wire::Sampling& s) { s.top_p = 1.5f; });
+  bad([](wire::Sampling& s) { s.min_p = 1.5f; });
+  bad([](wire::Sampling& s) { s.repetition_penalty = 0; });
+  bad([](wire::Sampling& s) { s.top_k = -1; });
+  bad([](wire::Sampling& s) { s.min_tokens = -1; });
+  bad([](wire::Sampling& s) { s.logprobs = 21; });
+  bad([](wire::Sampling& s) { s.prompt_logprobs = -2; });
+  plans.start(kSlot, 1, 1, {}, {50});
+  refused("stop id 50");
+  plans.start(kSlot, 1, 1, {}, {}, {{-1, 1.0f}});
+  refused("token -1");
+  plans.start(kSlot, 1, 1, {}, {}, {{1, nan}});
+  refused("token 1");
+  plans.start(kSlot, 1, 1, {}, std::vector<TokenId>(1 + kMaxSamplingBytes / 4, 1));
+  refused("do not fit");
+}
+
+TEST_F(PlanCheckTest, PromptLogprobsNeedTheNextId) {
+  wire::Sampling scored;
+  scored.prompt_logprobs = 0;
+  plans.start(kSlot, 4, 4, scored).ids(kSlot, 0, {1, 2}).blocks(kSlot, 0, {0}).row(kSlot, 0, 2, false);
+  refused("without the id");
+  plans.start(kSlot, 4, 4, scored).ids(kSlot, 0, {1, 2, 3}).blocks(kSlot, 0, {0}).row(kSlot, 0, 2, false);
+  accepted();
+}
+
+TEST_F(PlanCheckTest, ResultsFitARecord) {
+  wire::Capacity wide = small();
+  wide.max_tokens_per_step = wide.max_model_len = 10'000;
+  wide.kv_blocks = 200;
+  PlanCheck checked(wide);
+  std::vector<BlockId> blocks(157);
+  for (int i = 0; i < 157; ++i) blocks[static_cast<std::size_t>(i)] = i;
+  for (const auto& [top, fits] : {std::pair{20, false}, std::pair{0, true}}) {
+    wire::Sampling scored;
+    scored.prompt_logprobs = top;
+    plans.start(kSlot, 10'000, 10'000, scored).ids(kSlot, 0, std::vector<TokenId>(10'000, 1)).blocks(kSlot, 0, blocks);
+    plans.row(kSlot, 0, 9'999, false);
+    const wire::View view = plans.plan(1);
+    EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << top;
+  }
+}
+
+TEST_F(PlanCheckTest, CommandsCopyBetweenBlocksThatExist) {
+  const auto admit = [&](const std::vector<wire::BlockCopy>& copies, std::uint64_t id) {
+    const wire::View view = commands.copy(copies, id);
+    return check.admit(view, *view.as<wire::CacheCommand>()).ok();
+  };
+  EXPECT_FALSE(admit({{0, 8}}, 1));
+  EXPECT_FALSE(admit({{-1, 0}}, 1));
+  EXPECT_FALSE(admit({{0, 1}, {2, 1}}, 1));
+  EXPECT_FALSE(admit({{0, 1}, {1, 2}}, 1));
+  EXPECT_FALSE(admit({{3, 3}}, 1));
+  EXPECT_FALSE(admit({{0, 1}}, 2));
+  EXPECT_TRUE(admit({{0, 1}, {0, 2}}, 1));
+  EXPECT_FALSE(admit({{0, 1}}, 1));
+  EXPECT_TRUE(admit({}, 2));
+}
+
+}  // namespace
+}  // namespace troupe::model

@@ -1,0 +1,125 @@
+#pragma once
+// Writes StepPlans and CacheCommands as an engine would, and reads StepResults.
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "ipc/wire.h"
+
+namespace troupe::model::test {
+
+/// One plan: call the adders, then plan(). Steps count up from 1.
+class Plans {
+ public:
+  Plans& finish(SlotRef slot) {
+    finished_.push_back(slot);
+    return *this;
+  }
+  Plans& start(SlotRef slot, int prompt_tokens, int known_tokens, const wire::Sampling& sampling = {},
+               const std::vector<TokenId>& stop_ids = {}, const std::vector<wire::LogitBias>& bias = {}) {
+    open();
+    wire::StartSequence s;
+    s.slot = slot;
+    s.prompt_tokens = prompt_tokens;
+    s.known_tokens = known_tokens;
+    s.sampling = sampling;
+    s.stop_ids = writer_.array(stop_ids);
+    s.logit_bias = writer_.array(bias);
+    started_.push_back(s);
+    return *this;
+  }
+  Plans& ids(SlotRef slot, int position, const std::vector<TokenId>& ids) {
+    open();
+    runs_.push_back({slot, position, 0, writer_.array(ids)});
+    return *this;
+  }
+  Plans& blocks(SlotRef slot, int first, const std::vector<BlockId>& blocks) {
+    open();
+    block_runs_.push_back({slot, first, 0, writer_.array(blocks)});
+    return *this;
+  }
+  Plans& row(SlotRef slot, int position, int tokens, bool samples) {
+    rows_.push_back({slot, position, tokens, samples ? std::uint32_t{wire::kSamples} : 0, 0});
+    return *this;
+  }
+  Plans& after(std::uint64_t command) {
+    after_ = command;
+    return *this;
+  }
+
+  /// The record, good until the next adder. `step` 0: the one after the last.
+  wire::View plan(std::uint64_t step = 0) {
+    open();
+    const auto finished = writer_.array(finished_);
+    const auto started = writer_.array(started_);
+    const auto runs = writer_.array(runs_);
+    const auto block_runs = writer_.array(block_runs_);
+    const auto rows = writer_.array(rows_);
+    wire::StepPlan& record = writer_.record();
+    record.step = step != 0 ? step : ++step_;
+    record.after_cache_command = after_;
+    record.finished = finished;
+    record.started = started;
+    record.tokens = runs;
+    record.blocks = block_runs;
+    record.rows = rows;
+    is_open_ = false;
+    after_ = 0;
+    finished_.clear();
+    started_.clear();
+    runs_.clear();
+    block_runs_.clear();
+    rows_.clear();
+    wire::View view;
+    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    return view;
+  }
+
+  /// The step numbers start over, as after a reset.
+  void restart() { step_ = 0; }
+  /// The last plan was refused: its number is still free.
+  void take_back() { --step_; }
+
+ private:
+  void open() {
+    if (!is_open_) writer_.begin(1);
+    is_open_ = true;
+  }
+
+  wire::Writer<wire::StepPlan> writer_;
+  bool is_open_ = false;
+  std::uint64_t step_ = 0;
+  std::uint64_t after_ = 0;
+  std::vector<SlotRef> finished_;
+  std::vector<wire::StartSequence> started_;
+  std::vector<wire::TokenRun> runs_;
+  std::vector<wire::BlockRun> block_runs_;
+  std::vector<wire::Row> rows_;
+};
+
+/// One command; ids count up from 1.
+class Commands {
+ public:
+  wire::View copy(const std::vector<wire::BlockCopy>& copies, std::uint64_t id = 0) {
+    writer_.begin(1);
+    const auto span = writer_.array(copies);
+    writer_.record().id = id != 0 ? id : ++id_;
+    writer_.record().copies = span;
+    wire::View view;
+    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    return view;
+  }
+
+ private:
+  wire::Writer<wire::CacheCommand> writer_;
+  std::uint64_t id_ = 0;
+};
+
+inline wire::View open_view(const std::vector<std::byte>& bytes) {
+  wire::View view;
+  TROUPE_CHECK(wire::View::open(bytes, view));
+  return view;
+}
+
+}  // namespace troupe::model::test
