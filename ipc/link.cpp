@@ -113,8 +113,9 @@ std::size_t LinkEnd::max_record(Channel channel) const {
   return std::min(wire::kMaxRecordBytes, ring(channel, other(side_)).max_record());
 }
 
-void LinkEnd::beat() {
-  header().sides[static_cast<int>(side_)].heartbeat_ns.store(now_ns(), std::memory_order_relaxed);
+void LinkEnd::beat_at(TimePoint now) {
+  const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count();
+  header().sides[static_cast<int>(side_)].heartbeat_ns.store(ns, std::memory_order_relaxed);
 }
 
 void LinkEnd::done() {
@@ -166,28 +167,32 @@ LinkEnd::Look LinkEnd::look_at_both(Received& out) {
 
 Received LinkEnd::receive(TimePoint deadline) {
   done();
-  beat();
   Received out;
   Doorbell& bell = header().doorbells[static_cast<int>(side_)];
+  TimePoint now = Clock::now();  // reading the clock is a good part of a hot round trip: once per turn
   for (;;) {
-    const std::uint32_t now_epoch = LinkMonitor::epoch();
-    Look look = now_epoch != epoch() ? Look::epoch_changed : look_at_both(out);
-    if (look == Look::epoch_changed) {
+    beat_at(now);
+    Look found = Look::nothing;
+    bool more = true;  // the wait ended because there is something to look at, perhaps only stale records
+    while (more) {
+      found = LinkMonitor::epoch() != epoch() ? Look::epoch_changed : look_at_both(out);
+      if (found != Look::nothing || now >= deadline) break;
+      more = bell.wait(std::min(deadline, now + kBeat), spin_, [&] {
+        return receivers_[0].ready() || receivers_[1].ready() || LinkMonitor::epoch() != epoch();
+      });
+    }
+    if (found == Look::epoch_changed) {
       epoch_.store(LinkMonitor::epoch(), std::memory_order_relaxed);
       out = {};
       out.kind = Received::Kind::epoch_changed;
       return out;
     }
-    if (look == Look::found) {
+    if (found == Look::found) {
       if (out.kind == Received::Kind::record) held_ = &receivers_[static_cast<int>(out.channel)];
       return out;
     }
-    const TimePoint now = Clock::now();
     if (now >= deadline) return out;
-    bell.wait(std::min(deadline, now + kBeat), spin_, [&] {
-      return receivers_[0].ready() || receivers_[1].ready() || LinkMonitor::epoch() != epoch();
-    });
-    beat();
+    now = Clock::now();
   }
 }
 

@@ -114,7 +114,7 @@ class LinkEnd : public LinkMonitor {
   void done();
 
   /// A sign of life from a thread that is busy elsewhere than in receive(); may be called often.
-  void beat();
+  void beat() { beat_at(Clock::now()); }
   std::int64_t peer_heartbeat_ns() const { return heartbeat_ns(other(side_)); }
 
   /// Records of another epoch that were dropped.
@@ -133,6 +133,8 @@ class LinkEnd : public LinkMonitor {
 
  private:
   static Side other(Side side) { return side == Side::engine ? Side::worker : Side::engine; }
+  void beat_at(TimePoint now);
+
   enum class Look { nothing, found, epoch_changed };
   Look look(Channel channel, Received& out);
   Look look_at_both(Received& out);
