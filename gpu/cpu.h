@@ -49,9 +49,10 @@ class Cpu {
   /// Working memory of the op that runs now, 64-byte aligned; its contents last until the next call.
   /// Grows to the largest demand so far and stays: the first steps of a shape pay, later ones do not.
   void* scratch(std::size_t bytes);
-  /// Like scratch(), one piece per thread of the pool and zeroed when it first appears; ops that leave
-  /// traces in it clean them up. `lane` is the pool's thread number.
-  void* lane_scratch(int lane, std::size_t bytes);
+  /// Sees to it that each thread of the pool has so much working memory of its own: lane(i), i being the
+  /// pool's thread number. Contents and growth as scratch(). Called before the pool's threads run.
+  void reserve_lanes(std::size_t bytes);
+  void* lane(int i) { return lanes_[static_cast<std::size_t>(i)].memory; }
   /// All of the above together, for the memory summary.
   std::size_t scratch_bytes() const;
 

@@ -5,7 +5,8 @@
 // few microseconds and then sleep on a futex: a step's ops follow each other closely enough to find
 // the threads awake, and between steps the cores are free. Which thread runs which index is not
 // fixed: threads claim chunks as they come free, so one delayed by a neighbour costs a chunk, not a
-// share. Ops must therefore compute each index the same whoever runs it.
+// share; one that is not awake in time is not waited for. Ops must therefore compute each index the same
+// whoever runs it.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -46,23 +47,25 @@ class ThreadPool {
 
   void run(int count, int chunk, Call call, void* body);
   void work(int lane, int core);
+  bool enter();
+  void leave();
   void claim(int lane);
+  void wait_for_others();
 
   struct alignas(64) Word {
     std::atomic<std::uint32_t> value{0};
   };
 
   const int threads_;
-  // The job of the current round: written by the caller before `round_` rises, read by the threads after.
+  // The job: written by the caller while no round is open, read by threads that entered one.
   Call call_ = nullptr;
   void* body_ = nullptr;
-  int count_ = 0;
-  int chunk_ = 1;
-  Word next_;     ///< the next chunk nobody has claimed
-  Word round_;    ///< rises with every job; threads wait for it
-  Word running_;  ///< threads that have not finished the round; the caller waits for 0
-  Word asleep_;   ///< threads on the futex of round_, so that nobody calls the kernel in vain
-  Word parked_;   ///< 1 while the caller is on the futex of running_
+  std::uint32_t count_ = 0;
+  std::uint32_t chunk_ = 1;
+  Word next_;    ///< the next chunk nobody has claimed
+  Word round_;   ///< rises with every job; idle threads wait for that
+  Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
+  Word asleep_;  ///< threads on the futex of round_, so that nobody calls the kernel in vain
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

@@ -22,7 +22,7 @@ struct Pack {
   Matrix into{};
   const void* source = nullptr;  ///< host memory; aligned to its element size
   DType source_dtype = DType::bf16;
-  bool transposed = false;  ///< false: source[out][in]; true: source[in][out]
+  bool transposed = false;           ///< false: source[out][in]; true: source[in][out]
   std::ptrdiff_t source_stride = 0;  ///< elements from one source line to the next; 0: dense. Longer when
                                      ///< the source is some columns of a joined q|k|v or gate|up
   Place place = Place::rows;

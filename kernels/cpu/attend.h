@@ -1,0 +1,247 @@
+#pragma once
+// Attention of a few query rows over one KV head, in the tile's terms.
+//
+// The rows are the heads of a group times a few tokens. For each 64-token tile of the past: scores are
+// rows × two K panels; a row-wise online softmax keeps a maximum m, a sum l and weighted values o, which
+// move to a new maximum by the factor exp(m_old - m_new); then o += P × V panels. Tiles lie on absolute
+// borders and rise. Every 512 tokens (a span) start afresh with m = -inf, and spans are merged in
+// rising order by the same formula: so a long past can be split over threads span by span, and a row's
+// arithmetic is one sequence of operations whether it was split or not, alone or in a chunk.
+//
+// A masked position has probability exactly 0, so what V holds there only has to be finite: the KV
+// write sees to that for the one element a bf16 pair may bring in beyond the last token.
+#include <limits>
+
+#include "kernels/batch.h"
+#include "kernels/cpu/rows.h"
+
+namespace troupe::kernels {
+
+inline constexpr int kSumsAt = 16;  // a partial: maximum, sum, padding, then the weighted values
+
+/// (m, l, o) of one span joins (M, L, O) of those before it.
+template <class V>
+void merge_span(float& M, float& L, float* O, float m, float l, const float* o, int width) {
+  using F = typename V::F;
+  if (m == -std::numeric_limits<float>::infinity()) return;
+  const float top = M > m ? M : m;
+  const float old_scale = exp_of_scalar<V>(M - top);
+  const float new_scale = exp_of_scalar<V>(m - top);
+  for (int i = 0; i < width; i += V::kLanes) {
+    const F sum = V::mul(V::load(o + i), V::set1(new_scale));
+    V::store(O + i, V::fma(V::load(O + i), V::set1(old_scale), sum));
+  }
+  L = L * old_scale + l * new_scale;
+  M = top;
+}
+
+/// out[0 … head_dim) = cast(O / L).
+template <class V, DType T>
+void finish_row(void* out, float L, const float* O, int head_dim) {
+  const typename V::F inverse = V::set1(1.0f / L);
+  auto* to = static_cast<Stored<V, T>*>(out);
+  int i = 0;
+  for (; i + V::kLanes <= head_dim; i += V::kLanes) {
+    store_rounded<V, T>(to + i, V::mul(V::load(O + i), inverse));
+  }
+  if (i < head_dim) {
+    Stored<V, T> rest[V::kLanes];
+    store_rounded<V, T>(rest, V::mul(V::load(O + i), inverse));
+    __builtin_memcpy(to + i, rest, static_cast<std::size_t>(head_dim - i) * sizeof rest[0]);
+  }
+}
+
+/// One row of scores against `visible` tokens of a tile: probabilities to P, and m, l, o moved on.
+template <class V, DType T>
+void soften(float* scores, Operand<V, T>* P, int visible, float scale, float& m, float& l, float* o,
+            int width) {
+  using F = typename V::F;
+  const F nothing = V::set1(-std::numeric_limits<float>::infinity());
+  F largest = nothing;
+  for (int i = visible; i < kBlockTokens; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  for (int i = 0; i < kBlockTokens; i += V::kLanes) {
+    const F s = V::mul(V::load(scores + i), V::set1(scale));
+    V::store(scores + i, s);
+    largest = V::max(largest, s);
+  }
+  const float tile_top = max_of<V>(largest);
+  const float top = m > tile_top ? m : tile_top;
+  F sum = V::set1(0);
+  for (int i = 0; i < kBlockTokens; i += V::kLanes) {
+    const F p = exp_of<V>(V::sub(V::load(scores + i), V::set1(top)));
+    sum = V::add(sum, p);
+    if constexpr (V::kBf16Dot && T == DType::bf16) {
+      V::store_bf16(P + i, p);
+    } else {
+      V::store(P + i, rounded<V, T>(p));
+    }
+  }
+  if (top != m) {
+    const float old_scale = exp_of_scalar<V>(m - top);
+    for (int i = 0; i < width; i += V::kLanes) V::store(o + i, V::mul(V::load(o + i), V::set1(old_scale)));
+    l *= old_scale;
+    m = top;
+  }
+  l += sum_of<V>(sum);
+}
+
+template <class V, DType T>
+class Attend {
+ public:
+  explicit Attend(const AttendArgs& a)
+      : a_(a), rows_(a.tokens * a.group), width_(padded(a.head_dim)), q_(static_cast<Op*>(a.working)) {
+    scores_ = static_cast<float*>(a.working) + kAttendRows * width_;
+    o_ = scores_ + kAttendRows * kBlockTokens;
+    O_ = o_ + kAttendRows * width_;
+    P_ = reinterpret_cast<Op*>(O_ + kAttendRows * width_);
+  }
+
+  void run() {
+    gather();
+    for (int row = 0; row < rows_; ++row) M_[row] = -std::numeric_limits<float>::infinity();
+    for (int s = a_.first_span; s < a_.first_span + a_.spans; ++s) {
+      span(s);
+      for (int row = 0; row < rows_; ++row) join(row, s == a_.first_span);
+    }
+    if (a_.partial != nullptr) return;
+    for (int row = 0; row < rows_; ++row) {
+      auto* out = static_cast<St*>(a_.out) + at(row);
+      finish_row<V, T>(out, L_[row], O_ + row * width_, a_.head_dim);
+    }
+  }
+
+ private:
+  using Op = Operand<V, T>;
+  using St = Stored<V, T>;
+
+  std::size_t at(int row) const {  // of a row's head in q and out
+    return static_cast<std::size_t>(row / a_.group) * a_.ldq +
+           static_cast<std::size_t>(row % a_.group * a_.head_dim);
+  }
+
+  void gather() {
+    for (int row = 0; row < rows_; ++row) {
+      const St* from = static_cast<const St*>(a_.q) + at(row);
+      Op* to = q_ + row * width_;
+      if constexpr (sizeof(Op) == sizeof(St)) {
+        __builtin_memcpy(to, from, static_cast<std::size_t>(a_.head_dim) * sizeof(St));
+      } else {
+        St whole[256];
+        __builtin_memcpy(whole, from, static_cast<std::size_t>(a_.head_dim) * sizeof(St));
+        for (int i = a_.head_dim; i < width_; ++i) whole[i] = 0;
+        expand<V, T>(to, whole, static_cast<std::size_t>(width_));
+      }
+    }
+  }
+
+  /// Tokens of tile [start, start + 64) that the row may look at.
+  int visible(int row, int start) const {
+    const int count = a_.position + row / a_.group + 1 - start;
+    return count < 0 ? 0 : count > kBlockTokens ? kBlockTokens : count;
+  }
+
+  void span(int s) {
+    for (int row = 0; row < rows_; ++row) {
+      m_[row] = -std::numeric_limits<float>::infinity();
+      l_[row] = 0;
+    }
+    __builtin_memset(o_, 0, sizeof(float) * static_cast<std::size_t>(rows_ * width_));
+    const int end = a_.position + a_.tokens;
+    const int span_end = (s + 1) * kSpanTokens;
+    for (int start = s * kSpanTokens; start < span_end && start < end; start += kBlockTokens) tile_at(start);
+  }
+
+  void tile_at(int start) {
+    const std::byte* block =
+        a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens]) * a_.block_bytes;
+    const std::byte* keys = block + a_.key_offset;
+    const std::byte* values = block + a_.value_offset;
+    const std::size_t key_panel = static_cast<std::size_t>(a_.head_dim) * kPanel * sizeof(St);
+    const std::size_t value_panel = static_cast<std::size_t>(kBlockTokens) * kPanel * sizeof(St);
+    const int most = visible(rows_ - 1, start);
+    for (int row = 0; row < rows_; row += V::kTileRows) {
+      const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
+      for (int half = 0; half * kPanel < most; ++half) {
+        tile<V, T>({.x = q_ + row * width_,
+                    .ldx = static_cast<std::size_t>(width_),
+                    .panel = keys + static_cast<std::size_t>(half) * key_panel,
+                    .inputs = a_.head_dim,
+                    .rows = rows,
+                    .c = scores_ + row * kBlockTokens + half * kPanel,
+                    .ldc = kBlockTokens,
+                    .accumulate = false});
+      }
+    }
+    for (int row = 0; row < rows_; ++row) {
+      const int count = visible(row, start);
+      if (count == 0) {
+        __builtin_memset(P_ + row * kBlockTokens, 0, kBlockTokens * sizeof(Op));
+        continue;
+      }
+      soften<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, m_[row], l_[row],
+                   o_ + row * width_, width_);
+    }
+    for (int row = 0; row < rows_; row += V::kTileRows) {
+      const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
+      const int count = visible(row + rows - 1, start);
+      if (count == 0) continue;
+      for (int p = 0; p * kPanel < width_; ++p) {
+        tile<V, T>({.x = P_ + row * kBlockTokens,
+                    .ldx = kBlockTokens,
+                    .panel = values + static_cast<std::size_t>(p) * value_panel,
+                    .inputs = count,
+                    .rows = rows,
+                    .c = o_ + row * width_ + p * kPanel,
+                    .ldc = static_cast<std::size_t>(width_),
+                    .accumulate = true});
+      }
+    }
+  }
+
+  void join(int row, bool first) {
+    const float* o = o_ + row * width_;
+    if (a_.partial != nullptr) {
+      float* to = a_.partial + row * partial_floats(a_.head_dim);
+      to[0] = m_[row];
+      to[1] = l_[row];
+      __builtin_memcpy(to + kSumsAt, o, sizeof(float) * static_cast<std::size_t>(width_));
+    } else if (first) {
+      M_[row] = m_[row];
+      L_[row] = l_[row];
+      __builtin_memcpy(O_ + row * width_, o, sizeof(float) * static_cast<std::size_t>(width_));
+    } else {
+      merge_span<V>(M_[row], L_[row], O_ + row * width_, m_[row], l_[row], o, width_);
+    }
+  }
+
+  const AttendArgs& a_;
+  const int rows_;
+  const int width_;
+  Op* q_;
+  float* scores_;
+  float* o_;
+  float* O_;
+  Op* P_;
+  float m_[kAttendRows], l_[kAttendRows], M_[kAttendRows], L_[kAttendRows];
+};
+
+template <class V, DType T>
+void attend(const AttendArgs& a) {
+  Attend<V, T>(a).run();
+}
+
+template <class V, DType T>
+void merge(void* out, const float* partials, std::size_t stride, int spans, int head_dim) {
+  const int width = padded(head_dim);
+  float O[256];
+  float M = partials[0];
+  float L = partials[1];
+  __builtin_memcpy(O, partials + kSumsAt, sizeof(float) * static_cast<std::size_t>(width));
+  for (int s = 1; s < spans; ++s) {
+    const float* next = partials + static_cast<std::size_t>(s) * stride;
+    merge_span<V>(M, L, O, next[0], next[1], next + kSumsAt, width);
+  }
+  finish_row<V, T>(out, L, O, head_dim);
+}
+
+}  // namespace troupe::kernels

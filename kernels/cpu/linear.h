@@ -1,0 +1,79 @@
+#pragma once
+// How a matrix product is cut into pieces for the threads.
+//
+// A piece is a block of rows times one panel (or two that belong together). A few rows are one block, so
+// every panel is read once, from front to back; many rows are cut so that a block's operands stay in
+// the L2 cache while panels pass. How it is cut changes no sum: see tile.h.
+#include <algorithm>
+#include <cstddef>
+
+#include "gpu/cpu.h"
+#include "kernels/cpu/routines.h"
+#include "kernels/matrix.h"
+
+namespace troupe::kernels {
+
+/// Rows of x as the tile takes them.
+struct Operands {
+  const void* data = nullptr;
+  std::size_t ld = 0;  ///< elements between rows
+  std::size_t element = 0;
+
+  const void* row(int r) const {
+    return static_cast<const std::byte*>(data) + static_cast<std::size_t>(r) * ld * element;
+  }
+};
+
+/// x itself, or its expansion to floats in the device's scratch memory.
+Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs);
+
+struct Cut {
+  int row_block = 0;
+  int blocks = 0;
+  int pieces = 0;
+  int chunk = 0;  ///< pieces a thread claims at once
+};
+
+Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads);
+
+inline constexpr int kMostTileRows = 12;
+
+/// Calls epilogue(first_row, rows, piece, sums) for every piece and every few rows of it, with sums[p][r]
+/// being the 32 outputs of panel piece * Panels + p for row first_row + r.
+template <int Panels, class Epilogue>
+void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue&& epilogue) {
+  if (rows == 0) return;
+  const Routines& r = routines(device.isa());
+  const auto tile = r.tile[static_cast<int>(weight.dtype)];
+  const Operands in = operands(device, x, weight.dtype, rows, weight.inputs);
+  const std::size_t panel_bytes = matrix_bytes(weight.dtype, kPanel, weight.inputs);
+  const Cut c = cut(weight, rows, Panels, r.tile_rows, device.pool().threads());
+  device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int) {
+    alignas(64) float sums[Panels][kMostTileRows][kPanel];
+    for (int item = begin; item < end; ++item) {
+      const int piece = item % c.pieces;
+      const int first = item / c.pieces * c.row_block;
+      const int last = std::min(rows, first + c.row_block);
+      const auto* panel =
+          static_cast<const std::byte*>(weight.data) + std::size_t(piece) * Panels * panel_bytes;
+      const int tiles = (last - first + r.tile_rows - 1) / r.tile_rows;
+      for (int t = 0; t < tiles; ++t) {  // as even as they go
+        const int from = first + (last - first) * t / tiles;
+        const int count = first + (last - first) * (t + 1) / tiles - from;
+        for (int p = 0; p < Panels; ++p) {
+          tile({.x = in.row(from),
+                .ldx = in.ld,
+                .panel = panel + std::size_t(p) * panel_bytes,
+                .inputs = weight.inputs,
+                .rows = count,
+                .c = sums[p][0],
+                .ldc = kPanel,
+                .accumulate = false});
+        }
+        epilogue(from, count, piece, sums);
+      }
+    }
+  });
+}
+
+}  // namespace troupe::kernels

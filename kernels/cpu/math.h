@@ -1,0 +1,51 @@
+#pragma once
+// Elementary functions on vectors, and reductions whose order depends on the vector's width alone.
+namespace troupe::kernels {
+
+/// e^x to about 2 units in the last place for x <= 88.3; exactly 1 at 0 and 0 below -87.3.
+template <class V>
+typename V::F exp_of(typename V::F x) {
+  using F = typename V::F;
+  constexpr float kLowest = -87.3f;
+  const F clamped = V::max(x, V::set1(kLowest));
+  const F n = V::nearest(V::mul(clamped, V::set1(1.44269504088896341f)));
+  F r = V::fma(n, V::set1(-0.693359375f), clamped);  // ln 2 in two pieces
+  r = V::fma(n, V::set1(2.12194440e-4f), r);
+  F p = V::set1(1.0f / 5040);  // Taylor on |r| <= ln 2 / 2: the next term is below 6e-9
+  p = V::fma(p, r, V::set1(1.0f / 720));
+  p = V::fma(p, r, V::set1(1.0f / 120));
+  p = V::fma(p, r, V::set1(1.0f / 24));
+  p = V::fma(p, r, V::set1(1.0f / 6));
+  p = V::fma(p, r, V::set1(0.5f));
+  p = V::fma(p, r, V::set1(1.0f));
+  p = V::fma(p, r, V::set1(1.0f));
+  return V::zero_where_below(x, V::set1(kLowest), V::scale_by_power(p, n));
+}
+
+template <class V>
+float exp_of_scalar(float x) {
+  float lanes[V::kLanes];
+  V::store(lanes, exp_of<V>(V::set1(x)));
+  return lanes[0];
+}
+
+template <class V>
+float sum_of(typename V::F v) {
+  float lanes[V::kLanes];
+  V::store(lanes, v);
+  for (int width = V::kLanes / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  return lanes[0];
+}
+
+template <class V>
+float max_of(typename V::F v) {
+  float lanes[V::kLanes];
+  V::store(lanes, v);
+  float largest = lanes[0];
+  for (int i = 1; i < V::kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
+  return largest;
+}
+
+}  // namespace troupe::kernels

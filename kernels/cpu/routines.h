@@ -1,0 +1,110 @@
+#pragma once
+// The inner loops of the CPU ops, once per instruction set. The headers of this folder define them as
+// templates over a vector type; routines_X.cpp instantiates them in a translation unit compiled for X
+// and nothing outside those units contains an instruction beyond plain x86-64.
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/dtype.h"
+#include "gpu/isa.h"
+
+namespace troupe::kernels {
+
+/// How many steps of a panel the tile asks for ahead of the one it works on.
+inline constexpr int kPrefetchSteps = 16;
+
+/// c[r][0 … 32) (+)= x[r] · panel over `inputs` inputs.
+struct TileArgs {
+  const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats
+  std::size_t ldx = 0;      ///< elements between rows of x
+  const void* panel = nullptr;
+  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0
+  int rows = 0;    ///< 1 … Routines::tile_rows
+  float* c = nullptr;
+  std::size_t ldc = 0;
+  bool accumulate = false;
+};
+
+/// One norm row; see AddRmsNorm.
+struct NormArgs {
+  void* out = nullptr;
+  float* h = nullptr;
+  const float* add = nullptr;
+  const float* weight = nullptr;
+  int cols = 0;
+  float eps = 0;
+};
+
+/// The queries of consecutive tokens of one sequence that share a KV head, over some spans of its past.
+struct AttendArgs {
+  const void* q = nullptr;        ///< first token's first head of the group; stored dtype
+  std::size_t ldq = 0;            ///< elements between tokens
+  void* out = nullptr;            ///< where its output goes, same shape; unused for a partial
+  const std::byte* kv = nullptr;  ///< KvCache::data
+  const std::int32_t* blocks = nullptr;
+  std::size_t block_bytes = 0;
+  std::size_t key_offset = 0;  ///< of this layer and head in a block
+  std::size_t value_offset = 0;
+  int position = 0;  ///< of the first token
+  int tokens = 0;
+  int group = 0;  ///< heads; tokens * group <= kAttendRows
+  int head_dim = 0;
+  float scale = 0;
+  int first_span = 0;
+  int spans = 0;
+  float* partial = nullptr;  ///< null: write out. Else spans == 1: (tokens * group) rows of
+                             ///< partial_floats(head_dim): maximum, sum, weighted values
+  void* working = nullptr;   ///< attend_bytes(head_dim)
+};
+
+inline constexpr int kAttendRows = 48;
+inline constexpr int kSpanTokens = 512;
+
+constexpr int partial_floats(int head_dim) { return (head_dim + 31) / 32 * 32 + 16; }
+constexpr std::size_t attend_bytes(int head_dim) {
+  return sizeof(float) * kAttendRows * (3 * std::size_t(partial_floats(head_dim)) + 2 * 64);
+}
+
+/// Largest logit and whether all are finite.
+struct Peak {
+  float largest = 0;
+  bool finite = true;
+};
+
+struct Routines {
+  int tile_rows;         ///< most rows of one tile call
+  bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
+  void (*tile[kDTypes])(const TileArgs&);
+  void (*expand[kDTypes])(float* to, const void* from, std::size_t count);  ///< count % 16 == 0
+  void (*narrow[kDTypes])(void* to, const float* from, std::size_t count);  ///< count % 16 == 0
+  void (*add)(float* to, const float* from, std::size_t count);             ///< count % 16 == 0
+  void (*norm[kDTypes])(const NormArgs&);
+  /// a[i] = cast(silu(gate[i]) * up[i]); count % 16 == 0.
+  void (*swiglu[kDTypes])(void* a, const float* gate, const float* up, std::size_t count);
+  void (*attend[kDTypes])(const AttendArgs&);
+  /// Partials of `spans` spans, `stride` floats apart, into one output row.
+  void (*merge[kDTypes])(void* out, const float* partials, std::size_t stride, int spans, int head_dim);
+
+  // Over one row of logits; any count.
+  Peak (*peak)(const float* logits, int count);
+  int (*find)(const float* logits, int count, float value);  ///< first index that equals value
+  double (*sum_exp)(const float* logits, int count, float largest);
+  /// weights[i] = nearest integer to 2^30 * exp((logits[i] - largest) * inverse_temperature).
+  void (*weigh)(std::uint32_t* weights, const float* logits, int count, float largest,
+                float inverse_temperature);
+  /// How many weights are >= threshold, and their sum.
+  void (*tally)(const std::uint32_t* weights, int count, std::uint32_t threshold, std::uint64_t* number,
+                std::uint64_t* sum);
+  /// Index of the next logit > limit at or after `from`; count when there is none.
+  int (*next_above)(const float* logits, int count, int from, float limit);
+};
+
+/// Of a set the machine has.
+const Routines& routines(Isa isa);
+
+extern const Routines kRoutinesBaseline;
+extern const Routines kRoutinesAvx2;
+extern const Routines kRoutinesAvx512;
+extern const Routines kRoutinesAvx512Bf16;
+
+}  // namespace troupe::kernels

@@ -1,0 +1,29 @@
+#pragma once
+// The table of one instruction set; included by routines_X.cpp alone.
+#include "kernels/cpu/attend.h"
+#include "kernels/cpu/scan.h"
+
+namespace troupe::kernels {
+
+template <class V>
+constexpr Routines routines_of() {
+  constexpr DType b = DType::bf16, h = DType::f16, f = DType::f32;
+  return {.tile_rows = V::kTileRows,
+          .native = {V::kBf16Dot, false, true},
+          .tile = {tile<V, b>, tile<V, h>, tile<V, f>},
+          .expand = {expand<V, b>, expand<V, h>, expand<V, f>},
+          .narrow = {narrow<V, b>, narrow<V, h>, narrow<V, f>},
+          .add = add_to<V>,
+          .norm = {norm<V, b>, norm<V, h>, norm<V, f>},
+          .swiglu = {swiglu<V, b>, swiglu<V, h>, swiglu<V, f>},
+          .attend = {attend<V, b>, attend<V, h>, attend<V, f>},
+          .merge = {merge<V, b>, merge<V, h>, merge<V, f>},
+          .peak = peak<V>,
+          .find = find<V>,
+          .sum_exp = sum_exp<V>,
+          .weigh = weigh<V>,
+          .tally = tally<V>,
+          .next_above = next_above<V>};
+}
+
+}  // namespace troupe::kernels

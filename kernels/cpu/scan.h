@@ -1,0 +1,118 @@
+#pragma once
+// Passes over one row of logits or of sampling weights. Integer passes are plain loops: the compiler
+// vectorises them, and their result does not depend on how.
+#include <limits>
+
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/routines.h"
+
+namespace troupe::kernels {
+
+/// The logits from `at` on as one vector; what lies beyond `count` is `filler`.
+template <class V>
+typename V::F load_some(const float* logits, int count, int at, float filler) {
+  if (at + V::kLanes <= count) return V::load(logits + at);
+  float lanes[V::kLanes];
+  for (int i = 0; i < V::kLanes; ++i) lanes[i] = at + i < count ? logits[at + i] : filler;
+  return V::load(lanes);
+}
+
+template <class V>
+Peak peak(const float* logits, int count) {
+  using F = typename V::F;
+  F largest = V::set1(logits[0]);
+  bool finite = true;
+  for (int i = 0; i < count; i += V::kLanes) {
+    const F x = load_some<V>(logits, count, i, logits[0]);
+    finite &= V::all_finite(x);
+    largest = V::max(largest, x);
+  }
+  return {max_of<V>(largest), finite};
+}
+
+template <class V>
+int find(const float* logits, int count, float value) {
+  constexpr int kBlock = 64;
+  for (int begin = 0; begin < count; begin += kBlock) {
+    const int end = begin + kBlock < count ? begin + kBlock : count;
+    int found = 0;
+    for (int i = begin; i < end; ++i) found |= logits[i] == value;
+    if (found == 0) continue;
+    for (int i = begin; i < end; ++i) {
+      if (logits[i] == value) return i;
+    }
+  }
+  return count;
+}
+
+template <class V>
+double sum_exp(const float* logits, int count, float largest) {
+  using F = typename V::F;
+  constexpr int kBlock = 512;
+  const F top = V::set1(largest);
+  double total = 0;
+  for (int begin = 0; begin < count; begin += kBlock) {
+    const int end = begin + kBlock < count ? begin + kBlock : count;
+    F sum = V::set1(0);
+    for (int i = begin; i < end; i += V::kLanes) {
+      const F x = load_some<V>(logits, count, i, -std::numeric_limits<float>::infinity());
+      sum = V::add(sum, exp_of<V>(V::sub(x, top)));
+    }
+    total += static_cast<double>(sum_of<V>(sum));
+  }
+  return total;
+}
+
+template <class V>
+void weigh(std::uint32_t* weights, const float* logits, int count, float largest, float inverse_temperature) {
+  using F = typename V::F;
+  const F top = V::set1(largest);
+  const F scale = V::set1(inverse_temperature);
+  const F unit = V::set1(1073741824.0f);  // 2^30
+  const F half = V::set1(0.5f);
+  for (int i = 0; i < count; i += V::kLanes) {
+    const F x = V::mul(V::sub(load_some<V>(logits, count, i, largest), top), scale);
+    const F weight = V::fma(exp_of<V>(x), unit, half);
+    if (i + V::kLanes <= count) {
+      V::store_int(weights + i, weight);
+    } else {
+      std::uint32_t lanes[V::kLanes];
+      V::store_int(lanes, weight);
+      for (int j = 0; i + j < count; ++j) weights[i + j] = lanes[j];
+    }
+  }
+}
+
+template <class V>
+void tally(const std::uint32_t* weights, int count, std::uint32_t threshold, std::uint64_t* number,
+           std::uint64_t* sum) {
+  constexpr int kBlock = 8192;  // halves of so many weights sum up within 32 bits
+  *number = 0;
+  *sum = 0;
+  for (int begin = 0; begin < count; begin += kBlock) {
+    const int end = begin + kBlock < count ? begin + kBlock : count;
+    std::uint32_t kept = 0, low = 0, high = 0;
+    for (int i = begin; i < end; ++i) {
+      const std::uint32_t w = weights[i] >= threshold ? weights[i] : 0;
+      kept += weights[i] >= threshold;
+      low += w & 0xffffu;
+      high += w >> 16;
+    }
+    *number += kept;
+    *sum += (std::uint64_t{high} << 16) + low;
+  }
+}
+
+template <class V>
+int next_above(const float* logits, int count, int from, float limit) {
+  const typename V::F bar = V::set1(limit);
+  for (int i = from; i < count; i += V::kLanes) {
+    if (!V::any_above(load_some<V>(logits, count, i, limit), bar)) continue;
+    for (int j = i; j < count && j < i + V::kLanes; ++j) {
+      if (logits[j] > limit) return j;
+    }
+  }
+  return count;
+}
+
+}  // namespace troupe::kernels

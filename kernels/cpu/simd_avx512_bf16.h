@@ -1,0 +1,27 @@
+#pragma once
+// AVX-512 with bf16 dot products: one instruction multiplies 32 pairs and adds them to 16 sums. It
+// flushes subnormal inputs and results to zero.
+#include <cstring>
+
+#include "kernels/cpu/simd_avx512.h"
+
+namespace troupe::kernels {
+
+struct Avx512Bf16 : Avx512 {
+  static constexpr bool kBf16Dot = true;
+  using W = __m512bh;
+
+  static W load_weights(const std::uint16_t* p) { return reinterpret_cast<W>(_mm512_loadu_si512(p)); }
+  /// The pair at p in every lane.
+  static W broadcast_pair(const std::uint16_t* p) {
+    int pair;
+    std::memcpy(&pair, p, sizeof pair);
+    return reinterpret_cast<W>(_mm512_set1_epi32(pair));
+  }
+  static F dot(F sum, W a, W b) { return _mm512_dpbf16_ps(sum, a, b); }
+  static void store_bf16(std::uint16_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v)));
+  }
+};
+
+}  // namespace troupe::kernels

@@ -1,0 +1,91 @@
+#pragma once
+// The inner product that everything else is made of: a few rows of x times one panel of 32 outputs.
+//
+// Each of the R × 32 sums is one accumulator that runs over the inputs in rising order, so its bits do not
+// depend on R: a row alone (a decode step, bound by reading the panel once) and a row among hundreds
+// (a prompt, bound by arithmetic) get the same. With AVX-512, R = 12 rows × 2 vectors are 24
+// accumulators: enough independent chains to hide the latency, and 14 loads for 24 products.
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "gpu/dtype.h"
+#include "kernels/cpu/routines.h"
+#include "kernels/matrix.h"
+
+namespace troupe::kernels {
+
+/// What a row of x is made of when it enters the tile: bf16 pairs for the bf16 dot product, floats else.
+template <class V, DType T>
+using Operand = std::conditional_t<V::kBf16Dot && T == DType::bf16, std::uint16_t, float>;
+
+template <class V, DType T>
+using Stored = std::conditional_t<T == DType::f32, float, std::uint16_t>;
+
+template <class V, DType T, int R>
+void tile_of(const TileArgs& a) {
+  using F = typename V::F;
+  constexpr int kVectors = kPanel / V::kLanes;
+  constexpr int kStep = T == DType::bf16 ? 2 : 1;  // inputs that lie side by side
+  const auto* w = static_cast<const Stored<V, T>*>(a.panel);
+  const auto* x = static_cast<const Operand<V, T>*>(a.x);
+  const std::size_t ldx = a.ldx;
+
+  F sum[R][kVectors];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      sum[r][v] = a.accumulate ? V::load(a.c + r * a.ldc + v * V::kLanes) : V::set1(0);
+    }
+  }
+  for (int k = 0; k < a.inputs; k += kStep) {
+    if constexpr (V::kBf16Dot && T == DType::bf16) {
+      typename V::W weights[kVectors];
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) weights[v] = V::load_weights(w + v * 2 * V::kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const auto pair = V::broadcast_pair(x + r * ldx + k);
+#pragma GCC unroll 8
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = V::dot(sum[r][v], weights[v], pair);
+      }
+    } else if constexpr (T == DType::bf16) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        F even, odd;
+        V::load_bf16_pairs(w + v * 2 * V::kLanes, even, odd);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          sum[r][v] = V::fma(V::set1(x[r * ldx + k]), even, sum[r][v]);
+          sum[r][v] = V::fma(V::set1(x[r * ldx + k + 1]), odd, sum[r][v]);
+        }
+      }
+    } else {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) {
+        F weights;
+        if constexpr (T == DType::f16) {
+          weights = V::load_f16(w + v * V::kLanes);
+        } else {
+          weights = V::load(w + v * V::kLanes);
+        }
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) sum[r][v] = V::fma(V::set1(x[r * ldx + k]), weights, sum[r][v]);
+      }
+    }
+    __builtin_prefetch(w + kStep * kPanel * kPrefetchSteps);
+    w += kStep * kPanel;
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < kVectors; ++v) V::store(a.c + r * a.ldc + v * V::kLanes, sum[r][v]);
+  }
+}
+
+template <class V, DType T, int R = V::kTileRows>
+void tile(const TileArgs& a) {
+  if constexpr (R > 1) {
+    if (a.rows < R) return tile<V, T, R - 1>(a);
+  }
+  tile_of<V, T, R>(a);
+}
+
+}  // namespace troupe::kernels

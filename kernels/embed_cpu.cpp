@@ -1,0 +1,28 @@
+#include "kernels/embed.h"
+
+#include <algorithm>
+
+#include "gpu/cpu.h"
+#include "kernels/cpu/layout.h"
+
+namespace troupe::kernels {
+
+// A row of a packed matrix lies spread over its panel, one piece a cache line: some microseconds a
+// token, which is what sharing the table with lm_head costs.
+void run(Cpu& device, const Embed& op) {
+  const int inputs = op.table.inputs;
+  const auto ld = static_cast<std::size_t>(padded(inputs));
+  device.pool().for_each(op.rows, 4, [&](int begin, int end, int) {
+    for (int r = begin; r < end; ++r) {
+      TROUPE_CHECK(op.tokens[r] >= 0 && op.tokens[r] < op.table.outputs);
+      float* out = op.out + static_cast<std::size_t>(r) * ld;
+      for (int i = 0; i < inputs; ++i) {
+        out[i] = load_element(op.table.data, op.table.dtype,
+                              packed_index(op.table.dtype, inputs, op.tokens[r], i));
+      }
+      std::fill(out + inputs, out + ld, 0.0f);
+    }
+  });
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,94 @@
+#include "kernels/fill_random.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "gpu/cpu.h"
+#include "kernels/cpu/layout.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kQuantiles = 4096;
+constexpr int kDrawsPerHash = 4;
+
+/// Inverse of the normal distribution function, by bisection: 4096 values, made once.
+double normal_quantile(double probability) {
+  double low = -8, high = 8;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2.0)) / 2 < probability ? low : high) = middle;
+  }
+  return (low + high) / 2;
+}
+
+/// Middle values of 4096 equally probable slices, stretched to a standard deviation of exactly 1.
+const std::array<float, kQuantiles>& quantiles() {
+  static const std::array<float, kQuantiles> table = [] {
+    std::array<double, kQuantiles> raw{};
+    double squares = 0;
+    for (int i = 0; i < kQuantiles; ++i) {
+      raw[i] = normal_quantile((i + 0.5) / kQuantiles);
+      squares += raw[i] * raw[i];
+    }
+    std::array<float, kQuantiles> scaled{};
+    const double stretch = 1 / std::sqrt(squares / kQuantiles);
+    for (int i = 0; i < kQuantiles; ++i) scaled[i] = static_cast<float>(raw[i] * stretch);
+    return scaled;
+  }();
+  return table;
+}
+
+/// The finaliser of splitmix64 over (seed, output, group of four inputs).
+inline std::uint64_t hash(std::uint64_t seed, std::uint32_t output, std::uint32_t group) {
+  std::uint64_t z = seed + (std::uint64_t{output} << 32 | group) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+template <class Element>
+void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, int output, int rows) {
+  auto* data = static_cast<Element*>(op.into.data);
+  const int inputs = op.into.inputs;
+  for (int i = 0; i < inputs; i += kDrawsPerHash) {
+    const int draws = std::min(kDrawsPerHash, inputs - i);
+    for (int o = output; o < output + rows; ++o) {
+      std::uint64_t bits =
+          hash(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(i / kDrawsPerHash));
+      const int placed = placed_output(op.place, op.first, o);
+      for (int d = 0; d < draws; ++d, bits >>= 16) {
+        data[packed_index(op.into.dtype, inputs, placed, i + d)] = table[bits % kQuantiles];
+      }
+    }
+  }
+}
+
+template <class Element>
+void fill_all(Cpu& device, const FillRandom& op) {
+  std::array<Element, kQuantiles> table;
+  for (int i = 0; i < kQuantiles; ++i) {
+    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i), quantiles()[i] * op.deviation);
+  }
+  const int pieces = (op.outputs + kPanel - 1) / kPanel;
+  device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
+    for (int piece = begin; piece < end; ++piece) {
+      fill<Element>(op, table, piece * kPanel, std::min(kPanel, op.outputs - piece * kPanel));
+    }
+  });
+}
+
+}  // namespace
+
+void run(Cpu& device, const FillRandom& op) {
+  TROUPE_CHECK(op.outputs > 0 && placed_output(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  if (op.into.dtype == DType::f32) {
+    fill_all<float>(device, op);
+  } else {
+    fill_all<std::uint16_t>(device, op);
+  }
+}
+
+}  // namespace troupe::kernels

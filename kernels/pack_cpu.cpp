@@ -1,0 +1,76 @@
+#include "kernels/pack.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "gpu/cpu.h"
+#include "kernels/cpu/layout.h"
+
+namespace troupe::kernels {
+namespace {
+
+const std::byte* element(const Pack& op, int output, int input) {
+  const auto o = static_cast<std::size_t>(output), i = static_cast<std::size_t>(input);
+  const std::size_t at = op.transposed ? i * static_cast<std::size_t>(op.outputs) + o
+                                       : o * static_cast<std::size_t>(op.into.inputs) + i;
+  return static_cast<const std::byte*>(op.source) + at * size_of(op.source_dtype);
+}
+
+/// A whole panel of bf16 rows of even length: 32-bit pairs are transposed, a cache line of each row at a
+/// time.
+void transpose_pairs(const Pack& op, int output, std::uint16_t* panel) {
+  constexpr int kPairs = 16;
+  const int pairs = op.into.inputs / 2;
+  for (int begin = 0; begin < pairs; begin += kPairs) {
+    const int end = std::min(pairs, begin + kPairs);
+    std::uint32_t block[kPanel][kPairs];
+    for (int lane = 0; lane < kPanel; ++lane) {
+      std::memcpy(block[lane], element(op, output + lane, 2 * begin),
+                  static_cast<std::size_t>(end - begin) * sizeof(std::uint32_t));
+    }
+    for (int pair = begin; pair < end; ++pair) {
+      std::uint32_t line[kPanel];
+      for (int lane = 0; lane < kPanel; ++lane) line[lane] = block[lane][pair - begin];
+      std::memcpy(panel + static_cast<std::size_t>(pair) * 2 * kPanel, line, sizeof line);
+    }
+  }
+}
+
+/// Any types, any number of rows: element by element, down the inputs.
+void convert(const Pack& op, int output, int rows) {
+  for (int i = 0; i < op.into.inputs; ++i) {
+    for (int o = output; o < output + rows; ++o) {
+      const float value = load_element(element(op, o, i), op.source_dtype, 0);
+      const std::size_t at =
+          packed_index(op.into.dtype, op.into.inputs, placed_output(op.place, op.first, o), i);
+      store_element(op.into.data, op.into.dtype, at, value);
+    }
+  }
+}
+
+}  // namespace
+
+void run(Cpu& device, const Pack& op) {
+  const int last = placed_output(op.place, op.first, op.outputs - 1);
+  TROUPE_CHECK(op.outputs > 0 && op.first >= 0 && last < padded(op.into.outputs));
+  const int pieces = (op.outputs + kPanel - 1) / kPanel;
+  const bool pairs = op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
+                     op.into.inputs % 2 == 0 && op.first % kPanel == 0;
+  device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
+    for (int piece = begin; piece < end; ++piece) {
+      const int output = piece * kPanel;
+      const int rows = std::min(kPanel, op.outputs - output);
+      if (pairs && rows == kPanel) {
+        const int placed = placed_output(op.place, op.first, output);
+        transpose_pairs(
+            op, output,
+            static_cast<std::uint16_t*>(op.into.data) + packed_index(DType::bf16, op.into.inputs, placed, 0));
+      } else {
+        convert(op, output, rows);
+      }
+    }
+  });
+}
+
+}  // namespace troupe::kernels

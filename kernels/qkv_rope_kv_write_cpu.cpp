@@ -1,0 +1,88 @@
+#include "kernels/qkv_rope_kv_write.h"
+
+#include "base/check.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/linear.h"
+
+namespace troupe::kernels {
+namespace {
+
+/// What becomes of the projection's outputs: each is one dimension of a head of q, k or v.
+class Writer {
+ public:
+  explicit Writer(const QkvRopeKvWrite& op)
+      : op_(op),
+        keys_at_(op.heads * op.kv.head_dim),
+        values_at_(keys_at_ + op.kv.kv_heads * op.kv.head_dim),
+        end_(values_at_ + op.kv.kv_heads * op.kv.head_dim),
+        ldq_(static_cast<std::size_t>(padded(keys_at_))) {}
+
+  /// Outputs [output, output + 32) of one row. Heads have an even size, so no rotated pair is torn.
+  void row(int r, int output, const float* sums) const {
+    const int head_dim = op_.kv.head_dim;
+    const float* rope = op_.rope + static_cast<std::size_t>(r) * static_cast<std::size_t>(head_dim);
+    const KvSlot slot = op_.batch.slots[r];
+    for (int i = 0; i < kPanel && output + i < end_; i += 2) {
+      const int o = output + i;
+      if (o >= values_at_) {
+        value(r, slot, o - values_at_, sums[i]);
+        value(r, slot, o - values_at_ + 1, sums[i + 1]);
+        continue;
+      }
+      const int dim = o % head_dim;
+      const float c = rope[dim], s = rope[dim + 1];
+      const float even = sums[i] * c - sums[i + 1] * s;
+      const float odd = sums[i + 1] * c + sums[i] * s;
+      if (o < keys_at_) {
+        const std::size_t at = static_cast<std::size_t>(r) * ldq_ + static_cast<std::size_t>(o);
+        store_element(op_.q, op_.kv.dtype, at, even);
+        store_element(op_.q, op_.kv.dtype, at + 1, odd);
+      } else {
+        auto* keys = static_cast<std::byte*>(op_.kv.data) +
+                     op_.kv.key_offset(slot.block, op_.layer, (o - keys_at_) / head_dim);
+        store_element(keys, op_.kv.dtype, packed_index(op_.kv.dtype, head_dim, slot.offset, dim), even);
+        store_element(keys, op_.kv.dtype, packed_index(op_.kv.dtype, head_dim, slot.offset, dim + 1), odd);
+      }
+    }
+  }
+
+ private:
+  void value(int r, KvSlot slot, int index, float v) const {
+    const int head_dim = op_.kv.head_dim;
+    auto* values =
+        static_cast<std::byte*>(op_.kv.data) + op_.kv.value_offset(slot.block, op_.layer, index / head_dim);
+    const std::size_t at = packed_index(op_.kv.dtype, kBlockTokens, index % head_dim, slot.offset);
+    store_element(values, op_.kv.dtype, at, v);
+    // Attention may multiply the other half of a last bf16 pair by a probability of 0: what an earlier
+    // tenant of the block left there could be NaN.
+    if (op_.kv.dtype == DType::bf16 && slot.offset % 2 == 0 && !written(r + 1, slot)) {
+      store_element(values, op_.kv.dtype, at + 1, 0.0f);
+    }
+  }
+
+  /// Whether row r brings the token after `slot` in the same block.
+  bool written(int r, KvSlot slot) const {
+    return r < op_.batch.rows && op_.batch.slots[r].block == slot.block &&
+           op_.batch.slots[r].offset == slot.offset + 1;
+  }
+
+  const QkvRopeKvWrite& op_;
+  const int keys_at_;
+  const int values_at_;
+  const int end_;
+  const std::size_t ldq_;
+};
+
+}  // namespace
+
+void run(Cpu& device, const QkvRopeKvWrite& op) {
+  TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
+  TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
+  const Writer writer(op);
+  linear<1>(device, op.weight, op.x, op.batch.rows,
+            [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {
+              for (int i = 0; i < rows; ++i) writer.row(first + i, panel * kPanel, sums[0][i]);
+            });
+}
+
+}  // namespace troupe::kernels

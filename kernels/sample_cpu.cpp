@@ -1,0 +1,125 @@
+#include "kernels/sample.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "gpu/cpu.h"
+#include "kernels/cpu/filter.h"
+#include "kernels/cpu/routines.h"
+#include "kernels/philox.h"
+
+namespace troupe::kernels {
+namespace {
+
+bool penalises(const SampleRow& row) {
+  return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
+}
+
+/// Repetition, frequency and presence penalties. `seen` is working memory of one word per token id:
+/// counts are made anew from the sequence's ids each time, so there is no state to keep in step.
+void penalise(const SampleRow& row, float* logits, std::uint32_t* seen) {
+  constexpr std::uint32_t kDone = ~0u;
+  for (std::int32_t i = 0; i < row.known_tokens; ++i) seen[row.tokens[i]] = 0;
+  for (std::int32_t i = row.prompt_tokens; i < row.known_tokens; ++i) ++seen[row.tokens[i]];
+  for (std::int32_t i = 0; i < row.known_tokens; ++i) {
+    const TokenId id = row.tokens[i];
+    const std::uint32_t count = seen[id];
+    if (count == kDone) continue;
+    seen[id] = kDone;
+    float& z = logits[id];
+    z = z > 0 ? z / row.repetition_penalty : z * row.repetition_penalty;
+    if (count > 0) z -= row.frequency_penalty * static_cast<float>(count) + row.presence_penalty;
+  }
+}
+
+/// The `count` largest logits, largest first, lowest id first among equals.
+void top_logits(const Routines& r, const float* logits, int vocab, int count, TokenLogprob* top) {
+  int held = 0;
+  const auto insert = [&](TokenId id) {
+    int at = held < count ? held++ : count - 1;
+    for (; at > 0 && top[at - 1].logprob < logits[id]; --at) top[at] = top[at - 1];
+    top[at] = {id, logits[id]};
+  };
+  TokenId id = 0;
+  for (; id < count; ++id) insert(id);
+  while ((id = r.next_above(logits, vocab, id, top[count - 1].logprob)) < vocab) insert(id++);
+}
+
+/// Raw log-probabilities: the top ones into `result`; the value to subtract from a logit is returned.
+float score(const Routines& r, const float* logits, int vocab, float largest, int top_count,
+            SampleResult& result) {
+  const auto normaliser = static_cast<float>(largest + std::log(r.sum_exp(logits, vocab, largest)));
+  result.top_count = std::min({top_count, vocab, kMaxTopLogprobs});
+  if (result.top_count > 0) top_logits(r, logits, vocab, result.top_count, result.top);
+  for (int i = 0; i < result.top_count; ++i) result.top[i].logprob -= normaliser;
+  return normaliser;
+}
+
+void sample_row(const Routines& r, const Sample& op, const SampleRow& row, SampleResult& result,
+                std::uint32_t* working) {
+  float* logits = op.logits + static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(op.stride);
+  result.token = 0;
+  result.top_count = 0;
+  Peak peak = r.peak(logits, op.vocab);
+  result.error = peak.finite ? SampleError::none : SampleError::not_finite;
+  if (!peak.finite) return;
+  float normaliser = 0;
+  if (row.logprobs >= 0) {
+    normaliser = score(r, logits, op.vocab, peak.largest, row.logprobs, result);
+  }
+
+  const bool processed = row.bias_count > 0 || row.banned_count > 0 || penalises(row);
+  // A penalty changes the logits; the raw logprob of the drawn token needs the original one back.
+  float* raw = nullptr;
+  if (processed && row.logprobs >= 0) {
+    raw = reinterpret_cast<float*>(working) + op.vocab;
+    std::copy_n(logits, op.vocab, raw);
+  }
+  for (int i = 0; i < row.bias_count; ++i) logits[row.bias[i].token] += row.bias[i].bias;
+  for (int i = 0; i < row.banned_count; ++i) logits[row.banned[i]] = kBannedLogit;
+  if (penalises(row)) penalise(row, logits, working);
+  if (processed) peak = r.peak(logits, op.vocab);
+
+  if (row.temperature <= 0 || row.top_k == 1) {
+    result.token = r.find(logits, op.vocab, peak.largest);
+  } else {
+    r.weigh(working, logits, op.vocab, peak.largest, 1 / row.temperature);
+    const Kept kept = filter(r, working, op.vocab, row.top_k, row.top_p, row.min_p);
+    result.token = draw(working, op.vocab, kept, sample_bits(row.seed, row.choice, row.position));
+  }
+  if (row.logprobs >= 0) result.logprob = (raw != nullptr ? raw : logits)[result.token] - normaliser;
+}
+
+}  // namespace
+
+void run(Cpu& device, const Sample& op) {
+  const Routines& r = routines(device.isa());
+  device.reserve_lanes(2 * sizeof(float) * static_cast<std::size_t>(op.vocab));
+  device.pool().for_each(op.count, 1, [&](int begin, int end, int lane) {
+    for (int i = begin; i < end; ++i) {
+      sample_row(r, op, op.rows[i], op.results[i], static_cast<std::uint32_t*>(device.lane(lane)));
+    }
+  });
+}
+
+void run(Cpu& device, const Score& op) {
+  const Routines& r = routines(device.isa());
+  device.pool().for_each(op.count, 1, [&](int begin, int end, int) {
+    for (int i = begin; i < end; ++i) {
+      const ScoreRow& row = op.rows[i];
+      TROUPE_CHECK(row.token >= 0 && row.token < op.vocab);
+      const float* logits =
+          op.logits + static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(op.stride);
+      SampleResult& result = op.results[i];
+      const Peak peak = r.peak(logits, op.vocab);
+      result.token = row.token;
+      result.top_count = 0;
+      result.error = peak.finite ? SampleError::none : SampleError::not_finite;
+      if (!peak.finite) continue;
+      result.logprob = logits[row.token] - score(r, logits, op.vocab, peak.largest, row.logprobs, result);
+    }
+  });
+}
+
+}  // namespace troupe::kernels
