@@ -1,14 +1,13 @@
 #pragma once
 // A checkpoint's Jinja chat template, compiled once and rendered per request.
-#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "model/jinja/limits.h"
 #include "model/text_span.h"
 
 namespace troupe {
@@ -16,15 +15,6 @@ namespace troupe {
 namespace jinja {
 class Template;
 }
-
-/// What one rendering may consume. A template that runs over any of these fails its own request only.
-struct RenderLimits {
-  std::int64_t steps = 2'000'000;            ///< expressions and statements evaluated, list items touched
-  std::int64_t output_bytes = 32 << 20;      ///< the prompt
-  std::int64_t made_bytes = 256ll << 20;     ///< all strings and lists made on the way, dead ones included
-  int depth = 400;                           ///< nested expressions, blocks and macro calls
-  std::optional<std::int64_t> now_unix_s{};  ///< what strftime_now() reads; the wall clock when unset
-};
 
 /// Immutable after load; any number of threads may render at once.
 class ChatTemplate {

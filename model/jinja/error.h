@@ -1,0 +1,26 @@
+#pragma once
+// How a template fails, inside this folder only: Template::compile and Template::render catch it and return a
+// Status. Evaluation is a deep recursion over a tree in which nearly every operation can fail, and the first
+// failure ends all of it: that is what an exception is for, and none leaves the two functions.
+#include <stdexcept>
+#include <string>
+
+namespace troupe::jinja {
+
+struct Error : std::runtime_error {
+  explicit Error(const std::string& message, int line_number = 0)
+      : std::runtime_error(message), line(line_number) {}
+  int line;  ///< of the template, from 1; 0 while unknown
+};
+
+/// A budget of RenderLimits ran out.
+struct LimitError : Error {
+  using Error::Error;
+};
+
+/// The template called raise_exception(): its message is meant for the client as it is.
+struct RaisedError : Error {
+  using Error::Error;
+};
+
+}  // namespace troupe::jinja
