@@ -18,30 +18,33 @@ std::string default_text(const Field& field) {
   return value.empty() ? "none" : value;
 }
 
+std::string joined(const std::vector<std::string_view>& words) {
+  std::string out;
+  for (std::string_view word : words) {
+    if (!out.empty()) out += '|';
+    out += word;
+  }
+  return out;
+}
+
 std::string placeholder(const Field& field) {
   if (is_switch(field)) return {};
-  if (const auto* choice = std::get_if<Choice>(&field.slot)) {
-    std::string out;
-    for (std::string_view name : choice->names) out += (out.empty() ? "" : "|") + std::string(name);
-    return out;
-  }
+  if (const auto* choice = std::get_if<Choice>(&field.slot)) return joined(choice->names);
   if (std::holds_alternative<Json>(field.slot)) return "JSON";
   if (std::holds_alternative<Rate>(field.slot)) return "N/S";
   if (std::holds_alternative<std::map<std::string, std::string>*>(field.slot)) return "NAME=VALUE";
   const bool text = std::holds_alternative<std::string*>(field.slot) ||
                     std::holds_alternative<std::vector<std::string>*>(field.slot);
   if (!text) return std::holds_alternative<double*>(field.slot) ? "X" : "N";
-  if (field.allowed.empty()) return "TEXT";
-  std::string out;
-  for (std::string_view name : field.allowed) out += (out.empty() ? "" : "|") + std::string(name);
-  return out;
+  return field.allowed.empty() ? "TEXT" : joined(field.allowed);
 }
 
 std::string spelling(const Field& field) {
-  std::string out = "--" + std::string(field.name);
+  std::string out;
   for (std::string_view alias : field.aliases) {
-    if (alias.size() <= 2) out = "-" + std::string(alias) + ", " + out;
+    if (alias.size() <= 2) out.append("-").append(alias).append(", ");
   }
+  out.append("--").append(field.name);
   const std::string value = placeholder(field);
   return value.empty() ? out : out + " " + value;
 }
@@ -128,7 +131,7 @@ std::string describe_fields(const std::vector<Field>& fields, int width, bool va
     if (field.hidden) continue;
     if (field.group != group) {
       group = field.group;
-      out += "\n" + std::string(group) + ":\n";
+      out.append("\n").append(group).append(":\n");
     }
     std::string text(field.help);
     std::string facts = "default " + default_text(field);

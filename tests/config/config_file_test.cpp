@@ -1,0 +1,85 @@
+#include "config/config_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "config/parse.h"
+
+namespace troupe::config {
+namespace {
+
+Parsed from_file(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/config_file_test.yaml";
+  std::ofstream(path) << text;
+  Result<Parsed> result = parse({"--config", path}, {});
+  EXPECT_TRUE(result.ok()) << result.status().message;
+  return result.ok() ? *result : Parsed{};
+}
+
+std::string error(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/config_file_test.yaml";
+  std::ofstream(path) << text;
+  Result<Parsed> result = parse({"--config", path}, {});
+  EXPECT_FALSE(result.ok());
+  return result.status().message;
+}
+
+TEST(ConfigFile, Yaml) {
+  const Parsed p = from_file(R"(# comment
+port: 8188
+max_num_seqs: 32
+gpu-memory-utilization: 0.9
+api-key:
+  - one
+  - "two"
+log-console: true
+limit-mm-per-prompt: {image: 10, video: 3}
+served-model-name: "8"
+metrics-port: null
+)");
+  EXPECT_EQ(p.options.http.port, 8188);
+  EXPECT_EQ(p.options.scheduler.max_num_seqs, 32);
+  EXPECT_EQ(p.options.http.api_keys, (std::vector<std::string>{"one", "two"}));
+  EXPECT_TRUE(p.options.log.console);
+  EXPECT_EQ(p.options.later.limit_mm_per_prompt, R"({"image":10,"video":3})");
+  EXPECT_EQ(p.options.model.served_model_name, "8");
+  EXPECT_FALSE(p.options.http.metrics_port);
+}
+
+TEST(ConfigFile, JsonIsYaml) {
+  const Parsed p = from_file(R"({"port": 8188, "actor-log-dir": ["scheduler=/a", "cache=/b"],
+    "mm-processor-kwargs": {"image_max_pixels": 12845056, "x": ["1", 1, 1.5, true, null]}})");
+  EXPECT_EQ(p.options.http.port, 8188);
+  EXPECT_EQ(p.options.log.actor_dirs.size(), 2u);
+  EXPECT_EQ(p.options.later.mm_processor_kwargs,
+            R"({"image_max_pixels":12845056,"x":["1",1,1.5,true,null]})");
+}
+
+TEST(ConfigFile, ErrorsNameTheFileAndTheOption) {
+  EXPECT_NE(error("prot: 1\n").find("unknown option prot; did you mean port?"), std::string::npos);
+  EXPECT_NE(error("port: x\n").find("config_file_test.yaml: port: got \"x\""), std::string::npos);
+  EXPECT_NE(error("port: [1, 2]\n").find("takes one value"), std::string::npos);
+  EXPECT_NE(error("- a\n- b\n").find("expected a map"), std::string::npos);
+  EXPECT_NE(error("a: [1\nb: }\n").find("config_file_test.yaml:"), std::string::npos);
+  EXPECT_NE(error("config: other.yaml\n").find("cannot be given in a config file"), std::string::npos);
+  EXPECT_NE(error(std::string(2 << 20, ' ')).find("larger than 1 MiB"), std::string::npos);
+  EXPECT_NE(parse({"--config", "/does/not/exist"}, {}).status().message.find("/does/not/exist"),
+            std::string::npos);
+}
+
+TEST(ConfigFile, RepeatedAnchorsDoNotExplode) {
+  std::string text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 12; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    text += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [";
+    for (int j = 0; j < 9; ++j) text += (j ? ", " : "") + before;
+    text += "]\n";
+  }
+  const auto result = parse_config_text(text, "bomb.yaml");
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.status().message.find("nested too deeply"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace troupe::config

@@ -1,0 +1,109 @@
+#include "config/dump.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "config/fields.h"
+#include "config/parse.h"
+
+namespace troupe::config {
+namespace {
+
+/// Gives every field a value other than its default, so that a field the dump forgets is noticed.
+void disturb(Options& options) {
+  for (const Field& field : fields(options)) {
+    if (auto* const* p = std::get_if<bool*>(&field.slot)) **p = !**p;
+    if (auto* const* p = std::get_if<std::optional<bool>*>(&field.slot)) **p = true;
+    if (auto* const* p = std::get_if<int*>(&field.slot)) **p += 1;
+    if (auto* const* p = std::get_if<std::optional<int>*>(&field.slot)) **p = 1234;
+    if (auto* const* p = std::get_if<std::int64_t*>(&field.slot))
+      **p = std::numeric_limits<std::int64_t>::max();
+    if (auto* const* p = std::get_if<double*>(&field.slot)) **p += 0.1;
+    if (auto* const* p = std::get_if<std::string*>(&field.slot)) **p += "\n\"ü,=";
+    if (auto* const* p = std::get_if<std::vector<int>*>(&field.slot)) (*p)->push_back(7);
+    if (auto* const* p = std::get_if<std::vector<std::string>*>(&field.slot)) (*p)->push_back("a,b");
+    if (auto* const* p = std::get_if<std::map<std::string, std::string>*>(&field.slot)) (**p)["x=,"] = "/y,z";
+    if (auto* p = std::get_if<Choice>(&field.slot)) p->set(1);
+    if (auto* p = std::get_if<Bytes>(&field.slot)) *p->value += 1;
+    if (auto* p = std::get_if<Rate>(&field.slot)) *p->count = 9, *p->seconds = 11;
+    if (auto* p = std::get_if<Json>(&field.slot)) *p->text = R"({"a": 1})";
+  }
+}
+
+TEST(Dump, RoundTripsEveryField) {
+  Options disturbed;
+  disturb(disturbed);
+  const Result<Options> read = from_json(to_json(disturbed));
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  EXPECT_EQ(to_json(*read), to_json(disturbed));
+  EXPECT_NE(to_json(*read), to_json(Options{}));
+  Options copy = *read;
+  Options defaults;
+  const auto now = fields(copy);
+  const auto before = fields(defaults);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    EXPECT_NE(show_value(now[i]), show_value(before[i])) << now[i].name << " was lost on the way";
+  }
+  EXPECT_EQ(read->device.gpu_memory_utilization, disturbed.device.gpu_memory_utilization);
+  EXPECT_EQ(read->log.actor_dirs, disturbed.log.actor_dirs);
+  EXPECT_EQ(read->model.directory, disturbed.model.directory);
+}
+
+TEST(Dump, RefusesWhatItDidNotWrite) {
+  EXPECT_FALSE(from_json("[]").ok());
+  EXPECT_FALSE(from_json("{").ok());
+  EXPECT_NE(from_json(R"({"prot": 1})").status().message.find("unknown option"), std::string::npos);
+  EXPECT_FALSE(from_json(R"({"port": "8180"})").ok());
+  EXPECT_FALSE(from_json(R"({"api-key": [1]})").ok());
+  EXPECT_FALSE(from_json(R"({"dtype": "int8"})").ok());
+}
+
+TEST(Dump, SecretsStayInside) {
+  Options options;
+  options.http.api_keys = {"sekret"};
+  options.later.scheduler_password = "hidden-word";
+  const std::string text = to_public_json(options);
+  EXPECT_EQ(text.find("sekret"), std::string::npos);
+  EXPECT_EQ(text.find("hidden-word"), std::string::npos);
+  EXPECT_NE(to_json(options).find("sekret"), std::string::npos);
+}
+
+TEST(Fields, NamesAreUniqueAndComplete) {
+  Options options;
+  std::set<std::string> names;
+  for (const Field& field : fields(options)) {
+    EXPECT_TRUE(names.insert(std::string(field.name)).second) << field.name;
+    for (std::string_view alias : field.aliases)
+      EXPECT_TRUE(names.insert(std::string(alias)).second) << alias;
+    EXPECT_EQ(canonical(field.name), field.name);
+    EXPECT_FALSE(field.help.empty()) << field.name;
+    EXPECT_EQ(field.reason.empty(), field.standing == Standing::works && field.not_yet.empty()) << field.name;
+  }
+}
+
+TEST(Help, NamesEveryFlagWithDefaultAndVariable) {
+  Options options;
+  const std::string text = help_text();
+  for (const Field& field : fields(options)) {
+    if (field.hidden) continue;
+    EXPECT_NE(text.find("--" + std::string(field.name)), std::string::npos) << field.name;
+    EXPECT_NE(text.find(variable_name(field)), std::string::npos) << field.name;
+  }
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130u) << line;
+}
+
+TEST(Help, DocumentIsUpToDate) {
+  std::ifstream file(std::string(TROUPE_TEST_DATA) + "/../../docs/options.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == options_markdown())
+      << "docs/options.md is not what the list of flags says: troupe serve --help=markdown > docs/options.md";
+}
+
+}  // namespace
+}  // namespace troupe::config

@@ -1,0 +1,80 @@
+#include "config/json_flags.h"
+
+#include <gtest/gtest.h>
+
+namespace troupe::config {
+namespace {
+
+std::string message(Status status) { return status.message; }
+
+TEST(JsonFlags, SpeculativeConfig) {
+  EXPECT_TRUE(
+      check_speculative_config(R"({"method": "mtp", "num_speculative_tokens": 1, "model": "m"})").ok());
+  EXPECT_TRUE(check_speculative_config(R"({"method": "ngram_match", "num_speculative_tokens": 5})").ok());
+  EXPECT_EQ(message(check_speculative_config(R"({"num_speculative_tokens": 6})")),
+            "key \"num_speculative_tokens\": got 6, expected a whole number of at least 1 and at most 5");
+  EXPECT_NE(message(check_speculative_config(R"({"method": "mtp"})")).find("needs the key \"model\""),
+            std::string::npos);
+  EXPECT_NE(message(check_speculative_config(R"({"methd": "mtp"})")).find("did you mean method?"),
+            std::string::npos);
+  EXPECT_FALSE(check_speculative_config(R"({"method": "medusa"})").ok());
+  EXPECT_FALSE(check_speculative_config(R"({"method": "ngram", "min_ngram_size": 6})").ok());
+  EXPECT_FALSE(check_speculative_config(R"({"benchmark_mode": 1})").ok());
+}
+
+TEST(JsonFlags, NotAnObject) {
+  for (const char* text : {"", "[]", "7", "{", "{\"a\":}", "nonsense", "{} {}"}) {
+    EXPECT_NE(message(check_json_object(text)).find("expected a JSON object"), std::string::npos) << text;
+  }
+  std::string deep = "{\"a\":" + std::string(100'000, '[');
+  EXPECT_FALSE(check_json_object(deep).ok()) << "too long";
+  deep = "{\"a\":" + std::string(30, '[') + std::string(30, ']') + "}";
+  EXPECT_FALSE(check_json_object(deep).ok()) << "too deep";
+}
+
+TEST(JsonFlags, GraphOptimizationConfig) {
+  EXPECT_TRUE(check_graph_optimization_config(
+                  R"({"use_cudagraph": true, "graph_opt_level": 0, "cudagraph_capture_sizes": [1, 2, 4]})")
+                  .ok());
+  EXPECT_FALSE(check_graph_optimization_config(R"({"graph_opt_level": 3})").ok());
+  EXPECT_FALSE(check_graph_optimization_config(R"({"cudagraph_capture_sizes": []})").ok());
+  EXPECT_FALSE(check_graph_optimization_config(R"({"cudagraph_capture_sizes": [0]})").ok());
+  EXPECT_FALSE(check_graph_optimization_config(R"({"cudagraph_capture_sizes": ["a"]})").ok());
+}
+
+TEST(JsonFlags, EarlyStopConfig) {
+  EXPECT_TRUE(
+      check_early_stop_config(
+          R"({"enable_early_stop": true, "strategy": "repetition", "window_size": 3000, "threshold": 0.99})")
+          .ok());
+  EXPECT_FALSE(check_early_stop_config(R"({"strategy": "other"})").ok());
+  EXPECT_FALSE(check_early_stop_config(R"({"window_size": 0})").ok());
+  EXPECT_FALSE(check_early_stop_config(R"({"threshold": 1.1})").ok());
+}
+
+TEST(JsonFlags, MediaAndTheRest) {
+  EXPECT_TRUE(check_limit_mm_per_prompt(R"({"image": 100, "video": 100})").ok());
+  EXPECT_FALSE(check_limit_mm_per_prompt(R"({"image": -1})").ok());
+  EXPECT_FALSE(check_limit_mm_per_prompt(R"({"images": 1})").ok());
+  EXPECT_TRUE(check_mm_processor_kwargs(R"({"image_max_pixels": 12845056 })").ok());
+  EXPECT_FALSE(check_mm_processor_kwargs(R"({"image_max_pixels": "many"})").ok());
+  EXPECT_FALSE(check_mm_processor_kwargs(R"({"video_fps": -2})").ok());
+  EXPECT_TRUE(check_rsync_config(R"({"etcd_server": "host:1"})").ok());
+  EXPECT_FALSE(check_rsync_config("{}").ok());
+  EXPECT_TRUE(check_quantization("wint4").ok());
+  EXPECT_TRUE(check_quantization(R"({"quantization": "wint4", "kv_cache_quant_type": "int8"})").ok());
+  EXPECT_NE(message(check_quantization("wint44")).find("did you mean wint4?"), std::string::npos);
+  EXPECT_TRUE(check_eplb_config(R"({"redundant_experts_num": 0, "moe_quant_type": "w4a8"})").ok());
+  EXPECT_TRUE(check_plas_attention_config(R"({"plas_block_size": 128})").ok());
+  EXPECT_FALSE(check_pooler_config(R"({"normalize": "yes"})").ok());
+}
+
+TEST(JsonFlags, ReadingOneKey) {
+  EXPECT_TRUE(json_flag(R"({"a": true})", "a"));
+  EXPECT_FALSE(json_flag(R"({"a": 1})", "a"));
+  EXPECT_TRUE(json_has(R"({"a": 1})", "a"));
+  EXPECT_FALSE(json_has("", "a"));
+}
+
+}  // namespace
+}  // namespace troupe::config

@@ -1,0 +1,259 @@
+#include "config/parse.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "config/dump.h"
+
+namespace troupe::config {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Options parsed(const Words& words, const Environment& environment = {}) {
+  Result<Parsed> result = parse(words, environment);
+  EXPECT_TRUE(result.ok()) << result.status().message;
+  return result.ok() ? result->options : Options{};
+}
+
+std::string error(const Words& words, const Environment& environment = {}, int exit = 2) {
+  Result<Parsed> result = parse(words, environment);
+  EXPECT_FALSE(result.ok());
+  EXPECT_EQ(exit_code(result.status()), exit) << result.status().message;
+  return result.status().message;
+}
+
+std::vector<std::string> warnings(const Words& words, const Environment& environment = {}) {
+  Result<Parsed> result = parse(words, environment);
+  EXPECT_TRUE(result.ok()) << result.status().message;
+  return result.ok() ? result->warnings : std::vector<std::string>{};
+}
+
+std::string write_file(const std::string& name, const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/" + std::to_string(::getpid()) + "-" + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Parse, DefaultsAreThoseOfTheStructs) {
+  const Options o = parsed({});
+  EXPECT_EQ(o.http.host, "127.0.0.1");
+  EXPECT_EQ(o.http.port, 8180);
+  EXPECT_FALSE(o.http.metrics_port);
+  EXPECT_EQ(o.scheduler.block_size, 64);
+  EXPECT_EQ(o.process.max_restarts, 3);
+  EXPECT_EQ(o.process.restart_window_s, 60);
+  EXPECT_EQ(o.log.dir, "log");
+  EXPECT_EQ(o.limits.max_stop_strings, 16);
+  EXPECT_TRUE(warnings({}).empty());
+}
+
+TEST(Parse, EveryWayToWriteAFlag) {
+  EXPECT_EQ(parsed({"--max-num-seqs", "7"}).scheduler.max_num_seqs, 7);
+  EXPECT_EQ(parsed({"--max-num-seqs=7"}).scheduler.max_num_seqs, 7);
+  EXPECT_EQ(parsed({"--max_num_seqs", "7"}).scheduler.max_num_seqs, 7);
+  EXPECT_EQ(parsed({"--max_num_seqs=7", "--max-num-seqs", "8"}).scheduler.max_num_seqs, 8);
+  EXPECT_TRUE(parsed({"--log-console"}).log.console);
+  EXPECT_FALSE(parsed({"--log-console", "--no-log-console"}).log.console);
+  EXPECT_FALSE(parsed({"--log-console=false"}).log.console);
+  EXPECT_FALSE(parsed({"--log-console", "False"}).log.console);
+  EXPECT_EQ(parsed({"-tp", "1"}).later.tensor_parallel_size, 1);
+  EXPECT_EQ(parsed({"-tp=1"}).later.tensor_parallel_size, 1);
+  EXPECT_EQ(parsed({"--max-waiting-time", "-1"}).later.max_waiting_time_s, -1);
+  EXPECT_EQ(parsed({"--seed", "-5"}).model.seed, -5);
+  EXPECT_EQ(parsed({"--lm_head-fp32=false"}).later.lm_head_fp32, false);
+}
+
+TEST(Parse, ListsAreRepeatedOrSeparatedByCommas) {
+  const Words expected = {"a", "b", "c"};
+  EXPECT_EQ(parsed({"--api-key", "a", "--api-key", "b,c"}).http.api_keys, expected);
+  EXPECT_EQ(parsed({"--api-key", "a", "b", "c", "--port", "81"}).http.api_keys, expected);
+  EXPECT_EQ(parsed({"--engine-worker-queue-port", "8182"}).process.engine_worker_queue_ports,
+            std::vector<int>{8182});
+  EXPECT_NE(error({"--api-key", "a,,b"}).find("--api-key"), std::string::npos);
+}
+
+TEST(Parse, KeysNeverAppearInMessages) {
+  EXPECT_EQ(error({"--api-key", "sekret,"}).find("sekret"), std::string::npos);
+}
+
+TEST(Parse, ActorDirectoriesAreCollected) {
+  const Options o = parsed({"--actor-log-dir", "scheduler=/a", "--actor-log-dir", "worker-0=/b=c"});
+  EXPECT_EQ(o.log.actor_dirs.at("scheduler"), "/a");
+  EXPECT_EQ(o.log.actor_dirs.at("worker-0"), "/b=c");
+  EXPECT_NE(error({"--actor-log-dir", "/a"}).find("NAME=VALUE"), std::string::npos);
+  EXPECT_NE(error({"--actor-log-dir", "../x=/a"}).find("actor name"), std::string::npos);
+}
+
+TEST(Parse, UnitsOfBytesAndRates) {
+  EXPECT_EQ(parsed({"--cpu-kv-bytes", "2GiB"}).device.cpu_kv_bytes, 2ll << 30);
+  EXPECT_EQ(parsed({"--cpu-kv-bytes", "3 mib"}).device.cpu_kv_bytes, 3ll << 20);
+  EXPECT_EQ(parsed({"--cpu-kv-bytes", "77"}).device.cpu_kv_bytes, 77);
+  error({"--cpu-kv-bytes", "9223372036854775807GiB"});
+  error({"--cpu-kv-bytes", "-1"});
+  error({"--cpu-kv-bytes", "GiB"});
+  const Options o = parsed({"--max-restarts", "5/120"});
+  EXPECT_EQ(o.process.max_restarts, 5);
+  EXPECT_EQ(o.process.restart_window_s, 120);
+  EXPECT_EQ(parsed({"--max-restarts", "0"}).process.restart_window_s, 60);
+  error({"--max-restarts", "3/"});
+  error({"--max-restarts", "3/0"});
+}
+
+TEST(Parse, WrongValuesNameFlagValueAndWhatIsAllowed) {
+  EXPECT_EQ(error({"--port", "http"}), "--port: got \"http\", expected a whole number from 1 to 65535");
+  EXPECT_EQ(error({"--port", "70000"}), "--port: got \"70000\", expected a whole number from 1 to 65535");
+  EXPECT_EQ(error({"--port", "80x"}), "--port: got \"80x\", expected a whole number from 1 to 65535");
+  EXPECT_EQ(error({"--dtype", "int8"}), "--dtype: got \"int8\", expected auto, bfloat16, float16 or float32");
+  EXPECT_NE(error({"--gpu-memory-utilization", "1.5"}).find("from 0.01 to 1"), std::string::npos);
+  EXPECT_NE(error({"--gpu-memory-utilization", "nan"}).find("got \"nan\""), std::string::npos);
+  EXPECT_NE(error({"--port"}).find("a value is missing"), std::string::npos);
+  EXPECT_NE(error({"--port", "--host", "x"}).find("a value is missing"), std::string::npos);
+  EXPECT_NE(error({"model"}).find("unexpected \"model\""), std::string::npos);
+  EXPECT_NE(error({"--no-log-console=1"}).find("takes no value"), std::string::npos);
+}
+
+TEST(Parse, UnknownFlagsAreGuessedAt) {
+  EXPECT_NE(error({"--max-num-seq", "1"}).find("did you mean --max-num-seqs?"), std::string::npos);
+  EXPECT_NE(error({"--tenser_parallel_size", "1"}).find("did you mean --tensor-parallel-size?"),
+            std::string::npos);
+  EXPECT_NE(error({"--no-log-consle"}).find("did you mean --no-log-console?"), std::string::npos);
+  EXPECT_NE(error({"--prot", "1"}).find("did you mean --port?"), std::string::npos);
+  EXPECT_EQ(error({"--zzzzzzzzzz"}).find("did you mean"), std::string::npos);
+  EXPECT_NE(error({"--no-port"}).find("unknown flag --no-port"), std::string::npos);
+  EXPECT_NE(error({"--model-directory", "/x"}).find("unknown flag"), std::string::npos)
+      << "what the server works out itself is no flag";
+}
+
+TEST(Parse, ParserNamesTakeBothDashes) {
+  const std::string message = error({"--reasoning-parser", "ernie_x1"}, {}, 3);
+  EXPECT_NE(message.find("--reasoning-parser ernie-x1"), std::string::npos);
+  EXPECT_EQ(error({"--reasoning-parser", "ernie_x2"}),
+            "--reasoning-parser: got \"ernie_x2\", expected ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
+}
+
+TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
+  const std::string message = error({"--quantization", "wint4", "-tp", "2", "--swap-space", "50"}, {}, 3);
+  EXPECT_NE(message.find("not available yet: --quantization wint4: "), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
+  error({"--device", "cuda"}, {}, 3);
+  error({"--splitwise-role", "decode"}, {}, 3);
+  error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
+  error({"--dynamic-load-weight"}, {}, 3);
+  error({"--block-size", "128"}, {}, 3);
+  parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});
+}
+
+TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "0"}, {}, 2); }
+
+TEST(Parse, WhatDoesNoHarmIsWarnedAboutOnce) {
+  const auto lines = warnings({"--enable-prefix-caching", "--enable-chunked-prefill", "--enable-logprob",
+                               "--use-cudagraph", "--kv-cache-ratio", "0.9"});
+  ASSERT_EQ(lines.size(), 2u) << "chunked prefill, logprobs and graphs need no warning: they are on";
+  EXPECT_EQ(lines[0].find("no effect: --enable-prefix-caching: "), 0u);
+  EXPECT_EQ(lines[1].find("no effect: --kv-cache-ratio 0.9: "), 0u);
+  EXPECT_EQ(warnings({"--no-enable-chunked-prefill"}).size(), 1u);
+  EXPECT_TRUE(warnings({"--kv-cache-ratio", "0.75"}).empty());
+}
+
+TEST(Parse, EnvironmentLiesBetweenFileAndCommandLine) {
+  const std::string file = write_file("serve.yaml", "port: 1001\nmax_num_seqs: 9\nhost: 0.0.0.0\n");
+  const Environment environment = {{"TROUPE_PORT", "1002"}, {"TROUPE_HOST", "::1"}};
+  const Options o = parsed({"--config", file, "--port", "1003"}, environment);
+  EXPECT_EQ(o.http.port, 1003);
+  EXPECT_EQ(o.http.host, "::1");
+  EXPECT_EQ(o.scheduler.max_num_seqs, 9);
+  EXPECT_EQ(parsed({}, {{"TROUPE_CONFIG", file}}).http.port, 1001);
+  EXPECT_EQ(error({}, {{"TROUPE_PORT", "x"}}).find("TROUPE_PORT: got \"x\""), 0u);
+}
+
+TEST(Parse, FastDeploysVariablesWork) {
+  const Options o = parsed({}, {{"FD_LOG_DIR", "prefill_log"},
+                                {"FD_API_KEY", "a,b"},
+                                {"FD_MODEL_CACHE", "/models"},
+                                {"FD_LOG_LEVEL", "DEBUG"},
+                                {"FD_LOG_REQUESTS_LEVEL", "2"},
+                                {"FD_LOG_MAX_LEN", "100"},
+                                {"FD_WORKER_ALIVE_TIMEOUT", "5"}});
+  EXPECT_EQ(o.log.dir, "prefill_log");
+  EXPECT_EQ(o.http.api_keys, (Words{"a", "b"}));
+  EXPECT_EQ(o.model.model_cache, "/models");
+  EXPECT_EQ(o.log.level, LogLevel::debug);
+  EXPECT_EQ(o.log.request_level, 2);
+  EXPECT_EQ(o.log.max_value_bytes, 100);
+  EXPECT_EQ(o.process.worker_timeout_s, 5);
+  EXPECT_EQ(parsed({}, {{"FD_LOG_DIR", "a"}, {"TROUPE_LOG_DIR", "b"}}).log.dir, "b");
+  EXPECT_EQ(parsed({"--api-key", "c"}, {{"FD_API_KEY", "a,b"}}).http.api_keys, (Words{"c"}));
+  EXPECT_EQ(parsed({}, {{"FD_API_KEY", "a"}, {"TROUPE_API_KEY", "b"}}).http.api_keys, (Words{"b"}));
+  EXPECT_EQ(parsed({}, {{"FD_LOG_DIR", ""}}).log.dir, "log") << "empty means unset";
+}
+
+TEST(Parse, OtherDocumentedVariablesAreKnown) {
+  const auto lines = warnings({}, {{"FD_SAMPLING_CLASS", "rejection"},
+                                   {"ENABLE_V1_KVCACHE_SCHEDULER", "1"},
+                                   {"INFERENCE_MSG_QUEUE_ID", "1315"},
+                                   {"FD_ATTENTION_BACKEND", "FLASH_ATTN"},
+                                   {"CUDA_VISIBLE_DEVICES", "0,1,2,3"},
+                                   {"FLAGS_anything", "1"},
+                                   {"FD_USE_PHI_RMSNORM", "1"},
+                                   {"HOME", "/root"}});
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(lines[0].find("no effect: FD_ATTENTION_BACKEND=FLASH_ATTN: "), 0u);
+  EXPECT_EQ(lines[1].find("no effect: FD_SAMPLING_CLASS=rejection: "), 0u);
+  EXPECT_EQ(lines[2].find("no effect: FD_USE_PHI_RMSNORM=1: "), 0u);
+  EXPECT_EQ(lines[3].find("no effect: INFERENCE_MSG_QUEUE_ID=1315: "), 0u);
+  EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("ROPE_THETA=1000"), std::string::npos);
+  const auto guess = warnings({}, {{"TROUPE_MAX_NUM_SEQ", "1"}});
+  ASSERT_EQ(guess.size(), 1u);
+  EXPECT_NE(guess[0].find("did you mean TROUPE_MAX_NUM_SEQS?"), std::string::npos);
+}
+
+TEST(Parse, RulesBetweenFields) {
+  EXPECT_NE(error({"--max-model-len", "8"}).find("at least 16"), std::string::npos);
+  EXPECT_NE(error({"--max-num-batched-tokens", "64", "--max-num-seqs", "65"}).find("--max-num-seqs (65)"),
+            std::string::npos);
+  EXPECT_NE(error({"--max-num-batched-tokens", "63"}).find("--block-size (64)"), std::string::npos);
+  EXPECT_NE(error({"--max-num-batched-tokens", "2000", "--max-model-len", "100", "--max-num-seqs", "2"})
+                .find("--max-num-seqs (200)"),
+            std::string::npos);
+  parsed({"--max-num-batched-tokens", "64", "--max-num-seqs", "64"});
+  EXPECT_NE(
+      error({"--num-gpu-blocks-override", "10", "--max-model-len", "641"}).find("less than one sequence"),
+      std::string::npos);
+  parsed({"--num-gpu-blocks-override", "10", "--max-model-len", "640"});
+  EXPECT_NE(error({"--port", "8182", "--engine-worker-queue-port", "8182"}).find("--port has already"),
+            std::string::npos);
+  EXPECT_NE(error({"--engine-worker-queue-port", "9", "--cache-queue-port", "9"})
+                .find("--engine-worker-queue-port has already"),
+            std::string::npos);
+  parsed({"--port", "8182", "--metrics-port", "8182"});
+  EXPECT_NE(error({"--cache-queue-port", "1,2"}).find("got 2 ports, expected 1"), std::string::npos);
+  EXPECT_NE(error({"--max-long-partial-prefills", "2"}).find("--max-num-partial-prefills (1)"),
+            std::string::npos);
+  EXPECT_NE(error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
+                .find("contradicts"),
+            std::string::npos);
+  EXPECT_NE(error({"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "auto"})
+                .find("--speculative-config"),
+            std::string::npos);
+  EXPECT_NE(error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
+}
+
+TEST(Parse, HelpStopsEverything) {
+  EXPECT_TRUE(parse({"--help"}, {})->help);
+  EXPECT_TRUE(parse({"-h"}, {})->help);
+  EXPECT_TRUE(parse({"--port", "x", "--help"}, {})->help);
+  EXPECT_TRUE(parse({"--help=markdown"}, {})->help_markdown);
+}
+
+TEST(Parse, RuntimeDirectory) {
+  EXPECT_EQ(parsed({}, {{"XDG_RUNTIME_DIR", "/run/user/7"}}).process.runtime_dir, "/run/user/7/troupe");
+  EXPECT_EQ(parsed({}).process.runtime_dir, "/tmp/troupe-" + std::to_string(::getuid()) + "/troupe");
+  EXPECT_EQ(parsed({"--runtime-dir", "/x"}).process.runtime_dir, "/x");
+}
+
+}  // namespace
+}  // namespace troupe::config
