@@ -43,8 +43,8 @@ Status unknown_flag(std::string_view written, std::string_view name, const std::
     if (!best.empty() && guess.empty())
       guess = "; did you mean " + std::string(prefix) + std::string(best) + "?";
   };
-  nearest_name(wanted, "--");
   if (wanted.starts_with("no-")) nearest_name(std::string_view(wanted).substr(3), "--no-");
+  nearest_name(wanted, "--");
   return invalid("unknown flag " + std::string(written) + guess + " (--help lists them)",
                  std::string(written), "unknown_flag");
 }

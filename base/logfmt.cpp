@@ -1,0 +1,109 @@
+#include "base/logfmt.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+
+namespace troupe {
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
+
+void append_escaped(std::string& line, char c) {
+  switch (c) {
+    case '"': line += "\\\""; return;
+    case '\\': line += "\\\\"; return;
+    case '\n': line += "\\n"; return;
+    case '\r': line += "\\r"; return;
+    case '\t': line += "\\t"; return;
+    default: break;
+  }
+  if (!is_control(c)) {
+    line += c;
+    return;
+  }
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  line += "\\x";
+  line += kDigits[byte >> 4];
+  line += kDigits[byte & 15];
+}
+
+template <class Number>
+void append_number(std::string& line, Number value) {
+  std::array<char, 40> digits;
+  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error == std::errc{}) line.append(digits.data(), end);
+}
+
+/// The date to the second, which a thread formats once a second at most.
+std::string_view date_of(std::time_t second) {
+  thread_local std::time_t last = -1;
+  thread_local std::array<char, 32> text;
+  thread_local std::size_t length = 0;
+  if (second != last) {
+    std::tm parts{};
+    ::gmtime_r(&second, &parts);
+    length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%S", &parts);
+    last = second;
+  }
+  return {text.data(), length};
+}
+
+void append_time(std::string& line, std::chrono::system_clock::time_point when) {
+  const auto micros = std::chrono::floor<std::chrono::microseconds>(when.time_since_epoch()).count();
+  line += date_of(static_cast<std::time_t>(micros / 1'000'000));
+  std::array<char, 16> fraction;
+  std::snprintf(fraction.data(), fraction.size(), ".%06dZ", static_cast<int>(micros % 1'000'000));
+  line += fraction.data();
+}
+
+}  // namespace
+
+void append_logfmt_value(std::string& line, std::string_view value, std::size_t max_bytes) {
+  bool cut = false;
+  if (value.size() > max_bytes) {
+    std::size_t end = max_bytes;
+    while (end > 0 && (static_cast<unsigned char>(value[end]) & 0xc0) == 0x80) --end;
+    value = value.substr(0, end);
+    cut = true;
+  }
+  bool quoted = value.empty();
+  for (char c : value) quoted = quoted || c == ' ' || c == '"' || c == '=' || c == '\\' || is_control(c);
+  if (!quoted) {
+    line += value;
+  } else {
+    line += '"';
+    for (char c : value) append_escaped(line, c);
+  }
+  if (cut) line += "…";
+  if (quoted) line += '"';
+}
+
+std::string format_event(std::chrono::system_clock::time_point when, LogLevel level, std::string_view actor,
+                         std::string_view event, const LogField* fields, std::size_t count,
+                         std::size_t max_value_bytes) {
+  std::string line;
+  line.reserve(160);
+  append_time(line, when);
+  line.append(" level=").append(to_string(level)).append(" actor=");
+  append_logfmt_value(line, actor, max_value_bytes);
+  line += " event=";
+  append_logfmt_value(line, event, max_value_bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    const LogField& field = fields[i];
+    line += ' ';
+    line += field.key;
+    line += '=';
+    switch (field.kind) {
+      case LogField::Kind::text: append_logfmt_value(line, field.text, max_value_bytes); break;
+      case LogField::Kind::integer: append_number(line, field.integer); break;
+      case LogField::Kind::number: append_number(line, field.number); break;
+      case LogField::Kind::flag: line += field.integer != 0 ? "true" : "false"; break;
+    }
+  }
+  return line;
+}
+
+}  // namespace troupe
