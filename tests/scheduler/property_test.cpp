@@ -68,7 +68,7 @@ struct Named {
 class Properties : public ::testing::TestWithParam<Named> {};
 
 TEST_P(Properties, HoldUnderRandomOperations) {
-  constexpr int kOperations = 170'000;
+  constexpr int kOperations = 400'000;
   const Setting setting = GetParam().setting;
   Simulation sim(setting, 20261121);
   for (int i = 0; i < kOperations; ++i) {
