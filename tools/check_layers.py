@@ -33,7 +33,7 @@ PLACES = [
                                                                      r"kernels/device/[^/]*\.cuh"]),
 ]
 BEAST_FILES = 3  # each compiles Beast's templates again
-GETENV_PLACE = "config/parse.cpp"
+ENVIRONMENT_PLACE = "config/parse.cpp"
 
 CODE = {".h", ".cpp", ".cu", ".cuh", ".inl"}
 TEXT = CODE | {".py", ".txt", ".md", ".json", ".sh", ""}
@@ -128,19 +128,18 @@ class Tree:
                 if chain and len(chain) > 1:
                     self.report(name, 1, f"a header without CAF gets it through {' -> '.join(chain[1:])}")
 
-    def check_getenv(self):
+    def check_environment(self):
+        """The process's environment is read in one function of one file."""
         found = []
         for name in self.product():
             for number, line in enumerate(self.code[name], 1):
-                code = line.split("//", 1)[0]
-                found += [(name, number)] * len(re.findall(r"\bgetenv\s*\(", code))
+                if re.search(r"\bgetenv\s*\(|\benviron\b", line.split("//", 1)[0]):
+                    found.append((name, number))
         for name, number in found:
-            if name != GETENV_PLACE:
-                self.report(name, number, f"only {GETENV_PLACE} may call getenv")
-        for name, number in [f for f in found if f[0] == GETENV_PLACE][1:]:
-            self.report(name, number, "getenv may be called in one place only")
-        if GETENV_PLACE in self.code and not found:
-            self.report(GETENV_PLACE, 1, "getenv is expected here and nowhere else")
+            if name != ENVIRONMENT_PLACE:
+                self.report(name, number, f"only {ENVIRONMENT_PLACE} may read the environment")
+        for name, number in [f for f in found if f[0] == ENVIRONMENT_PLACE][1:]:
+            self.report(name, number, "the environment may be read in one place only")
 
     def check_text_rules(self):
         for name, lines in self.code.items():
@@ -163,7 +162,7 @@ class Tree:
         self.check_arrows()
         self.check_places()
         self.check_hidden_caf()
-        self.check_getenv()
+        self.check_environment()
         self.check_text_rules()
         return self.violations
 

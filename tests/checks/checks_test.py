@@ -82,7 +82,10 @@ class LayerRules(unittest.TestCase):
         self.found("model/decoder.cpp", "#include <cuda_runtime_api.h>\n", "CUDA has no place")
 
     def test_getenv_elsewhere(self):
-        self.found("base/log.cpp", 'auto x = getenv("X");\n', "only config/parse.cpp may call getenv")
+        self.found("base/log.cpp", 'auto x = getenv("X");\n', "only config/parse.cpp may read the environment")
+
+    def test_the_environment_by_another_name(self):
+        self.found("base/log.cpp", "char** all = environ;\n", "only config/parse.cpp may read the environment")
 
     def test_getenv_twice(self):
         text = CLEAN["config/parse.cpp"] + 'auto again = std::getenv("USER");\n'
