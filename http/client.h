@@ -1,0 +1,50 @@
+#pragma once
+// A small blocking HTTP/1.1 client for this server's own API: what `troupe chat` and the benches talk
+// through. One connection per request; plain sockets, no TLS. Not for the open Internet.
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace troupe::http {
+
+struct ClientOptions {
+  std::string host = "127.0.0.1";
+  int port = 8180;
+  std::string api_key;  ///< sent as a bearer key when not empty
+  int connect_timeout_ms = 5000;
+  int read_timeout_ms = 600'000;  ///< silence of the server after which the request is given up
+};
+
+struct ClientResponse {
+  int status = 0;
+  std::map<std::string, std::string> headers;  ///< names in lower case
+  std::string body;                            ///< at most 64 MiB; empty after a stream of events
+};
+
+/// The message of an OpenAI error body, or the body's beginning.
+std::string error_message(const ClientResponse& response);
+
+/// Usable from several threads at once: it holds no connection.
+class Client {
+ public:
+  explicit Client(ClientOptions options) : options_(std::move(options)) {}
+
+  /// unavailable when no server listens there, timeout, or internal for an answer that is not HTTP. Any
+  /// HTTP status is a success here.
+  Result<ClientResponse> request(const std::string& method, const std::string& target,
+                                 const std::string& body = {}) const;
+
+  /// POSTs `body` and calls `each` with the data of every server-sent event but "[DONE]", as it arrives.
+  /// `each` returns false to hang up (which cancels the request on the server). An answer that is no event
+  /// stream (an error, say) is returned with its body. A stream that ends without "[DONE]" is `internal`.
+  Result<ClientResponse> stream(const std::string& target, const std::string& body,
+                                const std::function<bool(std::string_view data)>& each) const;
+
+ private:
+  ClientOptions options_;
+};
+
+}  // namespace troupe::http
