@@ -1,0 +1,46 @@
+#include "actors/supervisor/child.h"
+
+namespace troupe::supervisor {
+
+Status Child::start(const std::string& executable, TimePoint now) {
+  restart_at.reset();
+  auto pair = make_control_pair();
+  if (!pair.ok()) return pair.status();
+  arguments.control_fd = pair->theirs.get();
+  std::vector<std::string> line = words;
+  for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
+  std::vector<int> keep;
+  for (const int fd : {arguments.options_fd, arguments.control_fd, arguments.listen_fd, arguments.metrics_fd,
+                       arguments.step_fd, arguments.cache_fd}) {
+    if (fd >= 0) keep.push_back(fd);
+  }
+  auto made = ChildProcess::start(executable, line, keep);
+  if (!made.ok()) return made.status();
+  process = std::move(*made);
+  control = std::move(pair->ours);
+  started = now;
+  ready = false;
+  state = "starting";
+  fatal.clear();
+  verdict.clear();
+  return {};
+}
+
+std::string Child::bury() {
+  // What it said just before the end may still lie in the channel.
+  while (control.open()) {
+    const Packet packet = control.receive(TimePoint{});
+    if (packet.kind != Packet::Kind::message) break;
+    if (packet.text("event") == "fatal") fatal = packet.text("message");
+    if (packet.text("event") == "state" && packet.text("state") == "ready") ever_ready = true;
+  }
+  control.close();
+  std::string how = name + " " + to_string(process.reap());
+  if (!verdict.empty()) how += " because it " + verdict;
+  if (!fatal.empty()) how += ": " + fatal;
+  ready = false;
+  state = "restarting";
+  return how;
+}
+
+}  // namespace troupe::supervisor

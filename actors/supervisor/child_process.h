@@ -1,0 +1,51 @@
+#pragma once
+// One child process: started by fork and exec, watched through a pidfd, waited for exactly once.
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "ipc/fd.h"
+
+namespace troupe::supervisor {
+
+struct ChildExit {
+  int code = 0;    ///< exit code, when signal is 0
+  int signal = 0;  ///< that killed it
+};
+/// "exited with code 1", "was killed by signal 9 (Killed)".
+std::string to_string(const ChildExit& exit);
+
+class ChildProcess {
+ public:
+  ChildProcess() = default;
+  ChildProcess(ChildProcess&& other) noexcept;
+  ChildProcess& operator=(ChildProcess&& other) noexcept;
+  /// Kills and waits for a child that still runs.
+  ~ChildProcess();
+
+  /// Starts `executable` with argv = {"troupe", words…}. The child keeps the given descriptors, stdout and
+  /// stderr; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which stay
+  /// as they are; it has a process group of its own, so that Ctrl-C reaches the supervisor alone; and it
+  /// is killed when the calling thread ends, whatever ended it.
+  static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,
+                                    const std::vector<int>& keep_fds);
+
+  bool running() const { return pid_ > 0; }
+  pid_t pid() const { return pid_; }
+  /// Readable when the child has ended.
+  int pidfd() const { return pidfd_.get(); }
+
+  /// Nothing happens when it has ended already; the pid cannot have become another's.
+  void kill(int signal) const;
+
+  /// After pidfd() became readable (else it waits). Afterwards there is no child.
+  ChildExit reap();
+
+ private:
+  pid_t pid_ = 0;
+  ipc::Fd pidfd_;
+};
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,70 @@
+#pragma once
+// The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object a packet.
+// Rare, small and slow on purpose; nothing of a request's path goes here.
+//
+// from the engine
+//   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
+//   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
+//    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
+//   {"event":"served","requests":n}                      requests finished well since the last one; at
+//                                                        most one a second. Forgives past deaths.
+//   {"event":"fatal","message":…}                        one sentence, right before it ends
+// from a worker
+//   {"event":"state","state":"ready"}                    weights are loaded, plans are served
+//   {"event":"fatal","message":…}
+// to the engine
+//   {"do":"status","id":n}
+//   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
+//   {"do":"worker_down","rank":0,"reason":…}             told after the link's epoch was raised
+//   {"do":"worker_up","rank":0}                          a successor was started
+// to a worker
+//   {"do":"stop"}                                        finish the step, exit 0
+//
+// Unknown events and members are ignored by both. The end of the channel (Packet::Kind::closed) means that
+// the other process is gone: a child then ends at once.
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "ipc/fd.h"
+
+namespace troupe::supervisor {
+
+struct Packet {
+  enum class Kind { message, timeout, closed };
+  Kind kind = Kind::timeout;
+  nlohmann::json message;  ///< an object, when kind is message
+
+  /// A member, or the given value when it is absent or of another type.
+  std::string text(const char* member) const;
+  std::int64_t number(const char* member, std::int64_t otherwise = 0) const;
+};
+
+class Control {
+ public:
+  Control() = default;
+  /// Takes the descriptor over.
+  explicit Control(ipc::Fd socket) : socket_(std::move(socket)) {}
+
+  /// Never waits: a peer that does not read for long loses messages (Code::overloaded). Any thread.
+  Status send(const nlohmann::json& message) const;
+
+  /// The next message; a deadline in the past polls. Packets that are no JSON object are skipped. One
+  /// thread at a time.
+  Packet receive(TimePoint deadline);
+
+  int fd() const { return socket_.get(); }
+  bool open() const { return socket_.valid(); }
+  void close() { socket_.reset(); }
+
+ private:
+  ipc::Fd socket_;
+};
+
+struct ControlPair {
+  Control ours;
+  ipc::Fd theirs;
+};
+Result<ControlPair> make_control_pair();
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,139 @@
+#include "actors/supervisor/ports.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+
+namespace troupe::supervisor {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+
+struct Listener {
+  ipc::Fd socket;
+  int port = 0;
+};
+
+Result<Listener> listen_on(const std::string& host, int port, const char* flag) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
+    return invalid("--host " + host + " is not an address of this machine: " + gai_strerror(error), "host");
+  }
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  Listener listener;
+  listener.socket.reset(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(listener.socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(listener.socket.get(), kBacklog) != 0) {
+    if (errno == EADDRINUSE) {
+      return failure(Code::unavailable, "port " + std::to_string(port) + " (" + flag +
+                                            ") is in use by another process; stop it or choose another port");
+    }
+    return invalid("--host " + host + " with port " + std::to_string(port) + " (" + flag +
+                   ") cannot be listened on: " + std::strerror(errno));
+  }
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  getsockname(listener.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+  // The port is at the same place in both address families.
+  listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
+  return listener;
+}
+
+// A port that carries no TCP: the first free one above `after`.
+Result<ipc::PortLock> choose(const std::string& dir, ipc::PortKind kind, int after,
+                             const std::set<int>& used) {
+  constexpr int kTries = 1000;
+  Status last;
+  for (int port = after + 1; port <= std::min(after + kTries, 65535); ++port) {
+    if (used.contains(port)) continue;
+    auto lock = ipc::PortLock::acquire(dir, kind, port);
+    if (lock.ok() || lock.status().code != Code::unavailable) return lock;
+    last = lock.status();
+  }
+  return failure(Code::unavailable, std::string("no free port for ") + ipc::flag_of(kind) +
+                                        " was found above " + std::to_string(after) +
+                                        (last.ok() ? "" : "; the last: " + last.message));
+}
+
+Status take_queues(const std::string& dir, ipc::PortKind kind, int ranks, int after, std::set<int>& used,
+                   std::vector<int>& numbers, std::vector<ipc::PortLock>& locks) {
+  if (!numbers.empty() && static_cast<int>(numbers.size()) != ranks) {
+    return invalid(std::string(ipc::flag_of(kind)) + " names " + std::to_string(numbers.size()) +
+                   " ports for " + std::to_string(ranks) + " workers; one for each is needed");
+  }
+  std::vector<int> taken;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto lock = numbers.empty() ? choose(dir, kind, after, used)
+                                : ipc::PortLock::acquire(dir, kind, numbers[static_cast<std::size_t>(rank)]);
+    if (!lock.ok()) return lock.status();
+    used.insert(lock->port());
+    taken.push_back(lock->port());
+    locks.push_back(std::move(*lock));
+  }
+  numbers = std::move(taken);
+  return {};
+}
+
+}  // namespace
+
+Result<Ports> take_ports(config::Options& options, int ranks) {
+  using ipc::PortKind;
+  const std::string& dir = options.process.runtime_dir;
+  config::HttpOptions& http = options.http;
+  // The lock comes before the socket, so that another instance is named by its pid. A port that the
+  // system is to choose is known only after it was bound.
+  Listener listener;
+  if (http.port == 0) {
+    auto made = listen_on(http.host, 0, "--port");
+    if (!made.ok()) return made.status();
+    listener = std::move(*made);
+    http.port = listener.port;
+  }
+  auto http_lock = ipc::PortLock::acquire(dir, PortKind::http, http.port);
+  if (!http_lock.ok()) return http_lock.status();
+  if (!listener.socket) {
+    auto made = listen_on(http.host, http.port, "--port");
+    if (!made.ok()) return made.status();
+    listener = std::move(*made);
+  }
+  Ports ports{std::move(*http_lock), {}, {}, {}, std::move(listener.socket), {}};
+
+  std::set<int> used{http.port};
+  if (http.metrics_port && *http.metrics_port != http.port) {
+    auto lock = ipc::PortLock::acquire(dir, PortKind::metrics, *http.metrics_port);
+    if (!lock.ok()) return lock.status();
+    auto metrics = listen_on(http.host, *http.metrics_port, "--metrics-port");
+    if (!metrics.ok()) return metrics.status();
+    ports.metrics.push_back(std::move(*lock));
+    ports.metrics_listen = std::move(metrics->socket);
+    used.insert(*http.metrics_port);
+  }
+  config::ProcessOptions& process = options.process;
+  for (const int port : process.engine_worker_queue_ports) used.insert(port);
+  for (const int port : process.cache_queue_ports) used.insert(port);
+  if (Status s = take_queues(dir, PortKind::engine_worker_queue, ranks, http.port, used,
+                             process.engine_worker_queue_ports, ports.step_queues);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = take_queues(dir, PortKind::cache_queue, ranks, http.port, used, process.cache_queue_ports,
+                             ports.cache_queues);
+      !s.ok()) {
+    return s;
+  }
+  return ports;
+}
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,76 @@
+#include "actors/supervisor/premises.h"
+
+#include <filesystem>
+#include <utility>
+
+namespace troupe::supervisor {
+
+Result<Premises> Premises::take(config::Options options, int ranks) {
+  auto ports = take_ports(options, ranks);
+  if (!ports.ok()) return ports.status();
+  auto file = make_options_file(options);
+  if (!file.ok()) return file.status();
+  Premises made{std::move(options), std::move(*ports), std::move(*file), {}, {}};
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto fds = ipc::create_link();
+    if (!fds.ok()) return fds.status();
+    auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
+    if (!monitor.ok()) return monitor.status();
+    made.links.push_back(std::move(*fds));
+    made.monitors.push_back(std::move(*monitor));
+  }
+  return made;
+}
+
+std::vector<Child> Premises::make_children(const std::vector<std::string>& words_before) const {
+  std::vector<Child> children;
+  const auto make = [&](std::string name, ipc::Side side, int rank, const char* subcommand) {
+    Child child;
+    child.name = std::move(name);
+    child.side = side;
+    child.rank = rank;
+    child.words = words_before;
+    child.words.push_back(subcommand);
+    const ipc::LinkFds& link = links[static_cast<std::size_t>(rank)];
+    child.arguments = {options_file.get(), -1, -1, -1, link.step.get(), link.cache.get(), rank};
+    return child;
+  };
+  children.push_back(make("engine", ipc::Side::engine, 0, "engine"));
+  children.back().arguments.listen_fd = ports.listen.get();
+  children.back().arguments.metrics_fd = ports.metrics_listen.get();
+  for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
+    children.push_back(make("worker-" + std::to_string(rank), ipc::Side::worker, rank, "worker"));
+  }
+  return children;
+}
+
+std::string Premises::summary() const {
+  const StatusPage p = page();
+  return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
+         ", engine-worker-queue " + std::to_string(p.engine_worker_queue_port) + ", cache-queue " +
+         std::to_string(p.cache_queue_port) + "\nlogs      " + options.log.dir + "\n";
+}
+
+StatusPage Premises::page() const {
+  StatusPage page;
+  page.model = name_of(options.model);
+  page.http_port = options.http.port;
+  page.metrics_port = options.http.metrics_port.value_or(options.http.port);
+  page.engine_worker_queue_port = ports.step_queues.front().port();
+  page.cache_queue_port = ports.cache_queues.front().port();
+  for (std::size_t rank = 0; rank < monitors.size(); ++rank) {
+    const std::string suffix = monitors.size() == 1 ? "" : "-" + std::to_string(rank);
+    for (const ipc::QueueDepth& queue : monitors[rank].depths()) {
+      page.queues.push_back({queue.name + suffix, queue.bytes, queue.capacity_bytes});
+    }
+  }
+  return page;
+}
+
+std::string name_of(const config::ModelOptions& model) {
+  if (!model.served_model_name.empty()) return model.served_model_name;
+  const std::filesystem::path path = model.directory.empty() ? model.model : model.directory;
+  return (path / "").lexically_normal().parent_path().filename().string();
+}
+
+}  // namespace troupe::supervisor

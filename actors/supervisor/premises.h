@@ -1,0 +1,39 @@
+#pragma once
+// Everything that outlives a child: ports, sockets, rings, the file of options. Taken once at the start,
+// given back when the supervisor ends; children inherit the descriptors.
+#include <string>
+#include <vector>
+
+#include "actors/supervisor/child.h"
+#include "actors/supervisor/ports.h"
+#include "actors/supervisor/status_page.h"
+#include "base/status.h"
+#include "config/options.h"
+#include "ipc/link.h"
+
+namespace troupe::supervisor {
+
+struct Premises {
+  config::Options options;  ///< with the ports that were chosen
+  Ports ports;
+  ipc::Fd options_file;
+  std::vector<ipc::LinkFds> links;         ///< by rank
+  std::vector<ipc::LinkMonitor> monitors;  ///< likewise
+
+  static Result<Premises> take(config::Options options, int ranks);
+
+  /// The engine, then the workers by rank; not started. `words_before` stand in front of "engine" and
+  /// "worker".
+  std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
+
+  /// The lines of the start summary that name ports and logs.
+  std::string summary() const;
+
+  /// Model, ports and rings; the rest is the caller's.
+  StatusPage page() const;
+};
+
+/// The name that clients see, or the directory's.
+std::string name_of(const config::ModelOptions& model);
+
+}  // namespace troupe::supervisor

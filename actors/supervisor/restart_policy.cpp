@@ -1,0 +1,16 @@
+#include "actors/supervisor/restart_policy.h"
+
+#include <algorithm>
+
+namespace troupe::supervisor {
+
+std::optional<Duration> RestartPolicy::died(TimePoint now) {
+  while (!deaths_.empty() && now - deaths_.front() >= limits_.window) deaths_.pop_front();
+  deaths_.push_back(now);
+  if (deaths() > limits_.max_restarts) return std::nullopt;
+  Duration delay = limits_.first_delay;
+  for (int i = 1; i < deaths() && delay < limits_.max_delay; ++i) delay *= 2;
+  return std::min(delay, limits_.max_delay);
+}
+
+}  // namespace troupe::supervisor

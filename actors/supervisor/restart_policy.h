@@ -1,0 +1,36 @@
+#pragma once
+// When a dead child is started again, and when the whole server gives up. Pure: time is passed in.
+#include <deque>
+#include <optional>
+
+#include "base/clock.h"
+
+namespace troupe::supervisor {
+
+struct RestartLimits {
+  int max_restarts = 3;  ///< in one window; one more death ends the server
+  Duration window = std::chrono::seconds(60);
+  Duration first_delay = std::chrono::milliseconds(100);  ///< doubles with every restart in the window
+  Duration max_delay = std::chrono::seconds(5);
+};
+
+class RestartPolicy {
+ public:
+  explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
+
+  /// A child has died. How long to wait before its successor starts; nothing when it is one too many.
+  std::optional<Duration> died(TimePoint now);
+
+  /// Requests were answered: what happened before is forgiven.
+  void served() { deaths_.clear(); }
+
+  /// Deaths in the current window, the last included.
+  int deaths() const { return static_cast<int>(deaths_.size()); }
+  const RestartLimits& limits() const { return limits_; }
+
+ private:
+  RestartLimits limits_;
+  std::deque<TimePoint> deaths_;
+};
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,93 @@
+#include "actors/supervisor/status_page.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ipc/rendezvous.h"
+
+namespace troupe::supervisor {
+
+std::string to_json(const StatusPage& page) {
+  using Json = nlohmann::ordered_json;
+  Json processes = Json::array();
+  for (const ProcessRow& row : page.processes) {
+    processes.push_back(Json{{"name", row.name},
+                             {"pid", row.pid},
+                             {"uptime_s", std::round(row.uptime_s * 10) / 10},
+                             {"restarts", row.restarts},
+                             {"state", row.state}});
+  }
+  Json queues = Json::array();
+  for (const QueueRow& row : page.queues) {
+    queues.push_back(Json{{"name", row.name}, {"depth", row.depth}, {"capacity", row.capacity}});
+  }
+  const Json text{{"model", page.model},
+                  {"state", page.state},
+                  {"ports", Json{{"http", page.http_port},
+                                 {"metrics", page.metrics_port},
+                                 {"engine_worker_queue", page.engine_worker_queue_port},
+                                 {"cache_queue", page.cache_queue_port}}},
+                  {"processes", processes},
+                  {"queues", queues},
+                  {"kv_blocks", Json{{"total", page.kv_blocks.total},
+                                     {"free", page.kv_blocks.free},
+                                     {"cached", page.kv_blocks.cached},
+                                     {"leased", page.kv_blocks.leased},
+                                     {"moving", page.kv_blocks.moving}}}};
+  return text.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+namespace {
+
+Result<int> only_instance(const std::string& runtime_dir) {
+  const auto owners = ipc::live_owners(runtime_dir, ipc::PortKind::http);
+  if (owners.empty())
+    return failure(Code::not_found, "no server is running (none has its files in " + runtime_dir + ")");
+  if (owners.size() == 1) return owners[0].port;
+  std::string list;
+  for (const ipc::PortOwner& owner : owners) {
+    list +=
+        (list.empty() ? "" : ", ") + std::to_string(owner.port) + " (pid " + std::to_string(owner.pid) + ")";
+  }
+  return invalid("several servers are running; choose one with --port: " + list, "port");
+}
+
+}  // namespace
+
+Result<std::string> query_status(const std::string& runtime_dir, std::optional<int> port, Duration patience) {
+  if (!port) {
+    auto found = only_instance(runtime_dir);
+    if (!found.ok()) return found.status();
+    port = *found;
+  }
+  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, *port);
+  if (!socket.ok()) return socket.status();
+  const TimePoint deadline = Clock::now() + patience;
+  std::string text;
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd wait{socket->get(), POLLIN, 0};
+    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) {
+      return failure(Code::timeout,
+                     "the server on port " + std::to_string(*port) + " did not answer in time");
+    }
+    std::array<char, 4096> part{};
+    const ssize_t n = recv(socket->get(), part.data(), part.size(), MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) break;
+    text.append(part.data(), static_cast<std::size_t>(n));
+  }
+  if (text.empty()) {
+    return failure(Code::unavailable,
+                   "the server on port " + std::to_string(*port) + " ended while it was asked");
+  }
+  return text;
+}
+
+}  // namespace troupe::supervisor

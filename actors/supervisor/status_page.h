@@ -1,0 +1,55 @@
+#pragma once
+// What `troupe status` shows, as one JSON object:
+//   {"model","state","ports":{"http","metrics","engine_worker_queue","cache_queue"},
+//    "processes":[{"name","pid","uptime_s","restarts","state"}],
+//    "queues":[{"name","depth","capacity"}],
+//    "kv_blocks":{"total","free","cached","leased","moving"}}
+// Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace troupe::supervisor {
+
+struct ProcessRow {
+  std::string name;
+  std::int64_t pid = 0;  ///< 0 while there is none
+  double uptime_s = 0;
+  int restarts = 0;
+  std::string state;
+};
+
+struct QueueRow {
+  std::string name;
+  std::int64_t depth = 0;
+  std::int64_t capacity = 0;
+};
+
+struct KvBlocks {
+  std::int64_t total = 0, free = 0, cached = 0, leased = 0, moving = 0;
+};
+
+struct StatusPage {
+  std::string model;
+  std::string state;  ///< loading, ready, draining, restarting
+  int http_port = 0;
+  int metrics_port = 0;  ///< the HTTP port when it has none of its own
+  int engine_worker_queue_port = 0;
+  int cache_queue_port = 0;
+  std::vector<ProcessRow> processes;
+  std::vector<QueueRow> queues;
+  KvBlocks kv_blocks;
+};
+
+std::string to_json(const StatusPage& page);
+
+/// The page of a running instance, as it came: without a port, of the only one that runs. Errors: not_found
+/// when none runs, invalid_argument with their list when several do, timeout.
+Result<std::string> query_status(const std::string& runtime_dir, std::optional<int> port,
+                                 Duration patience = std::chrono::seconds(3));
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,51 @@
+#pragma once
+// The supervisor process: no model, no actor, one thread, one poll() loop. It prepares everything that must
+// outlive a child (sockets, rings, locks), starts the children, watches them through pidfds, restarts what
+// dies, drains on a signal, and leaves nothing behind.
+//
+//   starting  preflight → ports and locks → sockets → rings → children
+//   running   a death: raise the link's epoch, tell the engine, wait the back-off, start the successor;
+//             one death too many, or a fatal word before the child was ever ready: stop, exit 1
+//   draining  SIGTERM or SIGINT: the engine refuses new requests and finishes the open ones; no restarts
+//   stopping  engine, then workers: asked, after the grace killed. A second signal kills all at once
+//
+// Signals are taken through a signalfd; SIGHUP and SIGPIPE are ignored, here and in the children.
+#include <functional>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/supervisor/restart_policy.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace troupe::supervisor {
+
+using LogEvent = std::function<void(LogLevel, std::string_view event, std::initializer_list<LogField>)>;
+
+struct SupervisorSetup {
+  config::Options options;  ///< parsed and validated
+
+  /// Checks that the start can succeed, resolves what the options left open, and returns the lines of
+  /// the start summary. Runs before any port is taken.
+  std::function<Result<std::string>(config::Options&)> preflight;
+
+  std::string executable = "/proc/self/exe";
+  std::vector<std::string> words_before;  ///< arguments of the executable in front of engine and worker
+  int ranks = 1;                          ///< worker processes
+
+  Duration grace = std::chrono::seconds(3);  ///< between asking a child to end and killing it
+  Duration status_patience = std::chrono::seconds(1);
+  RestartLimits restarts;  ///< its first two fields are overwritten by options.process
+
+  LogEvent log = [](LogLevel, std::string_view, std::initializer_list<LogField>) {};
+};
+
+/// Runs a whole server and returns the process's exit code: 0 after a signal, config::exit_code of what
+/// stopped a start, 1 when a child could not be kept alive. Says on stderr why it was not 0.
+int supervise(SupervisorSetup setup);
+
+}  // namespace troupe::supervisor
