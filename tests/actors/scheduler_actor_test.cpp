@@ -1,0 +1,222 @@
+// SCHEDULER and CACHE MANAGER together, between a session host and a worker link that the test plays.
+#include "actors/scheduler/scheduler_actor.h"
+
+#include "actors/cache/cache_actor.h"
+#include "support/actor_world.h"
+
+namespace troupe {
+namespace {
+
+struct Heard {
+  std::vector<Bytes> plans;
+  std::vector<Bytes> commands;
+  std::vector<StepTokens> tokens;
+  std::vector<StepStats> stats;
+};
+
+worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* heard) {
+  return {[](const Attach&) {},
+          [heard](const SendPlan& plan) { heard->plans.push_back(plan.record); },
+          [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); },
+          [](const StepDone&) {},
+          [](const CacheReport&) {},
+          [](const LinkUp&) {},
+          [](const LinkDown&) {},
+          [](const LinkBroken&) {}};
+}
+
+metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {
+  return {[heard](const StepStats& stats) { heard->stats.push_back(stats); }, [](const RequestStats&) {},
+          [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
+}
+
+/// Submits what it is told to and keeps what it hears.
+class SchedulerActorTest : public testing::ActorWorld {
+ protected:
+  SchedulerActorTest() {
+    wire::Capacity& c = up_.capacity;
+    up_.epoch = 1;
+    c.kv_blocks = 50;
+    c.block_tokens = 4;
+    c.max_slots = 4;
+    c.max_tokens_per_step = 64;
+    c.max_model_len = 100;
+    c.vocab_size = 100;
+    run();
+  }
+
+  void link_up(std::uint32_t epoch) {
+    up_.epoch = epoch;
+    self_->send(cache_, up_);
+    self_->send(scheduler_, up_);
+    run();
+  }
+  static SequenceSpec spec(std::uint64_t key, std::int32_t max_output, std::uint64_t parent = 0) {
+    SequenceSpec spec;
+    spec.key = {1, key};
+    spec.host = 1;
+    spec.max_output_tokens = max_output;
+    spec.prompt_tokens = 6;
+    if (parent == 0) spec.prompt = {1, 2, 3, 4, 5, 6};
+    if (parent != 0) spec.parent = {1, parent};
+    return spec;
+  }
+  Status submit(std::vector<SequenceSpec> sequences) {
+    return ask<Status>(scheduler_, Submit{std::move(sequences)});
+  }
+
+  /// Answers the plan with the given index: token 7 for every row that samples.
+  Bytes result(std::size_t index) {
+    wire::View view;
+    EXPECT_TRUE(wire::View::open(std::as_bytes(std::span(heard_.plans.at(index))), view));
+    const wire::StepPlan& plan = *view.as<wire::StepPlan>();
+    std::vector<wire::ResultRow> rows;
+    std::vector<TokenId> tokens;
+    for (const wire::Row& row : view.array(plan.rows)) {
+      if ((row.flags & wire::kSamples) == 0) continue;
+      rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1, wire::RowError::none, 0});
+      tokens.push_back(7);
+    }
+    wire::Writer<wire::StepResult> writer;
+    writer.begin(plan.header.epoch);
+    const auto row_span = writer.array(rows);
+    const auto token_span = writer.array(tokens);
+    writer.record().step = plan.step;
+    writer.record().rows = row_span;
+    writer.record().tokens = token_span;
+    const std::span<const std::byte> bytes = writer.finish();
+    return {reinterpret_cast<const char*>(bytes.data()),
+            reinterpret_cast<const char*>(bytes.data()) + bytes.size()};
+  }
+  void step_done(std::size_t index) {
+    self_->send(scheduler_, StepDone{result(index)});
+    run();
+  }
+  /// What the session host, which is the test itself, was told since the last call.
+  std::vector<StepTokens> hear() {
+    std::vector<StepTokens> all;
+    self_->receive_while([this] { return self_->has_next_message(); })(
+        [&](const StepTokens& tokens) { all.push_back(tokens); });
+    return all;
+  }
+
+  Heard heard_;
+  LinkUp up_;
+  worker_link_actor link_ = keep(system_.spawn(fake_link, &heard_));
+  metrics_actor metrics_ = keep(system_.spawn(fake_metrics, &heard_));
+  cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
+  scheduler_actor scheduler_ =
+      keep(system_.spawn(scheduler_behavior, SchedulerParts{{}, cache_, link_, metrics_, {}}));
+};
+
+TEST_F(SchedulerActorTest, RefusesBeforeAWorkerIsThere) {
+  EXPECT_EQ(submit({spec(1, 3)}).code, Code::unavailable);
+}
+
+TEST_F(SchedulerActorTest, TwoPlansLeaveBeforeAnyResultAndEveryTokenReachesItsHost) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 3)}).ok());
+  ASSERT_EQ(heard_.plans.size(), 2u);
+  step_done(0);
+  EXPECT_EQ(heard_.plans.size(), 3u);
+  step_done(1);
+  step_done(2);
+  EXPECT_EQ(heard_.plans.size(), 3u) << "its end by length is foreseen";
+  const std::vector<StepTokens> tokens = hear();
+  ASSERT_EQ(tokens.size(), 3u);
+  for (const StepTokens& step : tokens) EXPECT_EQ(step.tokens, std::vector<TokenId>{7});
+  EXPECT_GT(tokens[0].sequences.at(0).scheduled_ns, 0);
+  EXPECT_EQ(tokens[2].sequences.at(0).finish, Finish::length);
+  ASSERT_EQ(heard_.stats.size(), 3u);
+  EXPECT_EQ(heard_.stats[0].prompt_tokens, 6);
+  EXPECT_EQ(heard_.stats[0].kv_total, 50);
+  EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).free, 50);
+}
+
+TEST_F(SchedulerActorTest, ChoicesForkTheirPromptByACommandThatThePlanNames) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 9), spec(2, 9, 1)}).ok());
+  EXPECT_TRUE(heard_.commands.empty());
+  step_done(0);
+  ASSERT_EQ(heard_.commands.size(), 1u);
+  EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).moving, 1);
+  step_done(1);
+  wire::View view;
+  ASSERT_TRUE(wire::View::open(std::as_bytes(std::span(heard_.plans.back())), view));
+  EXPECT_EQ(view.as<wire::StepPlan>()->after_cache_command, 1u);
+  EXPECT_EQ(view.as<wire::StepPlan>()->rows.count, 2u);
+
+  wire::Writer<wire::CacheDone> writer;
+  writer.begin(1);
+  writer.record().id = 1;
+  const std::span<const std::byte> bytes = writer.finish();
+  const char* first = reinterpret_cast<const char*>(bytes.data());
+  self_->send(cache_, CacheReport{Bytes(first, first + bytes.size())});
+  run();
+  EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).moving, 0);
+}
+
+TEST_F(SchedulerActorTest, CancelFreesSlotAndBlocksAndReportsNothingMore) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  self_->send(scheduler_, Cancel{{{1, 1}}});
+  run();
+  step_done(0);
+  step_done(1);
+  EXPECT_TRUE(hear().empty());
+  EXPECT_EQ(heard_.plans.size(), 2u);
+  EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).free, 50);
+  EXPECT_EQ(ask<SchedulerStatus>(scheduler_, caf::get_atom::value).running, 0);
+}
+
+TEST_F(SchedulerActorTest, ALostWorkerEndsItsSequencesAndTheNextOneServesNewOnes) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  self_->send(scheduler_, LinkDown{"killed"});
+  run();
+  const std::vector<StepTokens> tokens = hear();
+  ASSERT_EQ(tokens.size(), 1u);
+  EXPECT_EQ(tokens[0].sequences.at(0).finish, Finish::error);
+  EXPECT_EQ(submit({spec(2, 5)}).code, Code::unavailable);
+  link_up(2);
+  self_->send(scheduler_, StepDone{result(0)});  // of the dead worker
+  run();
+  EXPECT_TRUE(hear().empty());
+  ASSERT_TRUE(submit({spec(3, 5)}).ok());
+  EXPECT_EQ(heard_.plans.size(), 4u);
+}
+
+TEST_F(SchedulerActorTest, AResultThatContradictsItsPlanEndsTheActor) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  self_->monitor(scheduler_);
+  Bytes bad = result(0);
+  bad.resize(bad.size() - 8);
+  self_->send(scheduler_, StepDone{bad});
+  run();
+  bool down = false;
+  self_->receive([&](const caf::down_msg& message) { down = static_cast<bool>(message.reason); });
+  EXPECT_TRUE(down);
+}
+
+TEST_F(SchedulerActorTest, AFailedCopyEndsTheCacheManager) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 9), spec(2, 9, 1)}).ok());
+  step_done(0);
+  hear();
+  self_->monitor(cache_);
+  wire::Writer<wire::CacheDone> writer;
+  writer.begin(1);
+  writer.record().id = 1;
+  writer.record().failed = 1;
+  const std::span<const std::byte> bytes = writer.finish();
+  const char* first = reinterpret_cast<const char*>(bytes.data());
+  self_->send(cache_, CacheReport{Bytes(first, first + bytes.size())});
+  run();
+  bool down = false;
+  self_->receive([&](const caf::down_msg& message) { down = static_cast<bool>(message.reason); });
+  EXPECT_TRUE(down);
+}
+
+}  // namespace
+}  // namespace troupe
