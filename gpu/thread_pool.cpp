@@ -80,7 +80,11 @@ std::vector<int> physical_cores() {
 
 ThreadPool::ThreadPool(int threads, std::vector<int> cores, bool pin_caller) : threads_(threads) {
   TROUPE_CHECK(threads >= 1);
-  if (pin_caller && !cores.empty()) pin_to(cores[0]);
+  CPU_ZERO(&callers_cores_);
+  if (pin_caller && !cores.empty()) {
+    caller_pinned_ = pthread_getaffinity_np(pthread_self(), sizeof callers_cores_, &callers_cores_) == 0;
+    pin_to(cores[0]);
+  }
   for (int lane = 1; lane < threads; ++lane) {
     const int core = lane < static_cast<int>(cores.size()) ? cores[lane] : -1;
     workers_.emplace_back([this, lane, core] { work(lane, core); });
@@ -92,6 +96,7 @@ ThreadPool::~ThreadPool() {
   round_.value.fetch_add(1, std::memory_order_seq_cst);
   futex_wake_all(round_.value);
   for (std::thread& worker : workers_) worker.join();
+  if (caller_pinned_) pthread_setaffinity_np(pthread_self(), sizeof callers_cores_, &callers_cores_);
 }
 
 void ThreadPool::run(int count, int chunk, Call call, void* body) {

@@ -7,6 +7,8 @@
 // fixed: threads claim chunks as they come free, so one delayed by a neighbour costs a chunk, not a
 // share; one that is not awake in time is not waited for. Ops must therefore compute each index the same
 // whoever runs it.
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -22,7 +24,8 @@ std::vector<int> physical_cores();
 class ThreadPool {
  public:
   /// Thread 0 is the caller of run(); threads 1 … n-1 are started here and pinned to cores[i] when
-  /// `cores` names as many. With `pin_caller` the calling thread is pinned to cores[0] now.
+  /// `cores` names as many. With `pin_caller` the calling thread is pinned to cores[0] until the pool
+  /// goes (threads it starts meanwhile inherit that: start others first).
   ThreadPool(int threads, std::vector<int> cores, bool pin_caller);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -67,6 +70,8 @@ class ThreadPool {
   Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
   Word asleep_;  ///< threads on the futex of round_, so that nobody calls the kernel in vain
   std::atomic<bool> stop_{false};
+  cpu_set_t callers_cores_;  ///< as found; given back at the end when the caller was pinned
+  bool caller_pinned_ = false;
   std::vector<std::thread> workers_;
 };
 

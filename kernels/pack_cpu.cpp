@@ -12,8 +12,9 @@ namespace {
 
 const std::byte* element(const Pack& op, int output, int input) {
   const auto o = static_cast<std::size_t>(output), i = static_cast<std::size_t>(input);
-  const std::size_t at = op.transposed ? i * static_cast<std::size_t>(op.outputs) + o
-                                       : o * static_cast<std::size_t>(op.into.inputs) + i;
+  const int dense = op.transposed ? op.outputs : op.into.inputs;
+  const auto stride = static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
+  const std::size_t at = op.transposed ? i * stride + o : o * stride + i;
   return static_cast<const std::byte*>(op.source) + at * size_of(op.source_dtype);
 }
 

@@ -61,14 +61,19 @@ void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue
         const int from = first + (last - first) * t / tiles;
         const int count = first + (last - first) * (t + 1) / tiles - from;
         for (int p = 0; p < Panels; ++p) {
+          const std::byte* at = panel + std::size_t(p) * panel_bytes;
+          // The only pass over a panel runs ahead of itself; the last of several fetches the next piece's.
+          const bool next = tiles > 1 && t + 1 == tiles && item + 1 < end;
+          const std::byte* ahead = at + (next ? Panels * panel_bytes : t == 0 ? kPrefetchBytes : 0);
           tile({.x = in.row(from),
                 .ldx = in.ld,
-                .panel = panel + std::size_t(p) * panel_bytes,
+                .panel = at,
                 .inputs = weight.inputs,
                 .rows = count,
                 .c = sums[p][0],
                 .ldc = kPanel,
-                .accumulate = false});
+                .accumulate = false,
+                .ahead = ahead});
         }
         epilogue(from, count, piece, sums);
       }

@@ -10,8 +10,8 @@
 
 namespace troupe::kernels {
 
-/// How many steps of a panel the tile asks for ahead of the one it works on.
-inline constexpr int kPrefetchSteps = 16;
+/// How far ahead of its place in a panel a tile that is the first to read it asks for memory.
+inline constexpr std::size_t kPrefetchBytes = 2048;
 
 /// c[r][0 … 32) (+)= x[r] · panel over `inputs` inputs.
 struct TileArgs {
@@ -23,6 +23,7 @@ struct TileArgs {
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
+  const void* ahead = nullptr;  ///< fetched into the cache along the way, as many bytes as the panel has
 };
 
 /// One norm row; see AddRmsNorm.

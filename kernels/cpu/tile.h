@@ -30,6 +30,8 @@ void tile_of(const TileArgs& a) {
   const auto* w = static_cast<const Stored<V, T>*>(a.panel);
   const auto* x = static_cast<const Operand<V, T>*>(a.x);
   const std::size_t ldx = a.ldx;
+  constexpr std::size_t kStepBytes = kStep * kPanel * sizeof *w;
+  const auto* ahead = static_cast<const char*>(a.ahead != nullptr ? a.ahead : a.panel);
 
   F sum[R][kVectors];
   for (int r = 0; r < R; ++r) {
@@ -72,7 +74,8 @@ void tile_of(const TileArgs& a) {
         for (int r = 0; r < R; ++r) sum[r][v] = V::fma(V::set1(x[r * ldx + k]), weights, sum[r][v]);
       }
     }
-    __builtin_prefetch(w + kStep * kPanel * kPrefetchSteps);
+    for (std::size_t line = 0; line < kStepBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    ahead += kStepBytes;
     w += kStep * kPanel;
   }
   for (int r = 0; r < R; ++r) {

@@ -1,0 +1,220 @@
+// The ops on single rows: embedding, RMSNorm, rotary table; and packing.
+#include <cstring>
+
+#include "kernels/add_rms_norm.h"
+#include "kernels/copy_blocks.h"
+#include "kernels/device_under_test.h"
+#include "kernels/embed.h"
+#include "kernels/lm_head.h"
+#include "kernels/rope_table.h"
+
+namespace troupe::kernels {
+namespace {
+
+class RowOps : public OpTest {};
+TROUPE_ALL_DEVICES(RowOps);
+
+TEST_P(RowOps, NormHandNumbers) {
+  Rows h(device(), DType::f32, 1, 4, {1, 2, 3, 4}), weight(device(), DType::f32, 1, 4, {1, 1, 1, 2});
+  Rows out(device(), dtype(), 1, 4);
+  run(device(), AddRmsNorm{.out = out.data(),
+                           .residual = h.floats(),
+                           .weight = weight.floats(),
+                           .dtype = dtype(),
+                           .rows = 1,
+                           .cols = 4});
+  EXPECT_NEAR(out.at(0, 0), 0.365148f, 0.37 * rounding_unit(dtype()) + 1e-6);
+  EXPECT_NEAR(out.at(0, 3), 2 * 1.460593f, 3 * rounding_unit(dtype()) + 1e-6);
+}
+
+TEST_P(RowOps, NormRoundsBeforeTheWeight) {
+  constexpr int kRows = 11, kCols = 83;
+  const auto values = random_floats(kRows * kCols, 1, 3), added = random_floats(kRows * kCols, 2);
+  Rows h(device(), DType::f32, kRows, kCols, values), add(device(), DType::f32, kRows, kCols, added);
+  std::vector<float> w = random_floats(kCols, 3);
+  for (float& v : w) v = rounded_to(dtype(), v);
+  Rows weight(device(), DType::f32, 1, kCols, w), out(device(), dtype(), kRows, kCols);
+  run(device(), AddRmsNorm{.out = out.data(),
+                           .residual = h.floats(),
+                           .add = add.floats(),
+                           .weight = weight.floats(),
+                           .dtype = dtype(),
+                           .rows = kRows,
+                           .cols = kCols,
+                           .eps = 1e-3f});
+  for (int r = 0; r < kRows; ++r) {
+    double squares = 0;
+    for (int c = 0; c < kCols; ++c) {
+      const float sum = values[std::size_t(r * kCols + c)] + added[std::size_t(r * kCols + c)];
+      ASSERT_EQ(h.at(r, c), sum) << "the residual is written back";
+      squares += double(sum) * sum;
+    }
+    int off = 0;
+    for (int c = 0; c < kCols; ++c) {
+      const float unit = rounded_to(dtype(), float(h.at(r, c) / std::sqrt(squares / kCols + 1e-3)));
+      const float expected = rounded_to(dtype(), unit * w[std::size_t(c)]);
+      // A last bit of the fp32 factor may tip a rounding now and then, by one unit at most.
+      off += out.at(r, c) != expected;
+      ASSERT_NEAR(out.at(r, c), expected, 4.1 * rounding_unit(dtype()) * std::abs(expected));
+    }
+    if (dtype() != DType::f32) {
+      EXPECT_LE(off, 2) << r;
+    }
+    for (int c = kCols; c < padded(kCols); ++c) ASSERT_EQ(out.at(r, c), 0) << "padding";
+  }
+}
+
+TEST_P(RowOps, NormOfPickedRows) {
+  constexpr int kCols = 40;
+  Rows h(device(), DType::f32, 5, kCols, random_floats(5 * kCols, 4));
+  Rows weight(device(), DType::f32, 1, kCols, std::vector<float>(kCols, 1));
+  Rows all(device(), dtype(), 5, kCols), some(device(), dtype(), 2, kCols);
+  AddRmsNorm op{.out = all.data(),
+                .residual = h.floats(),
+                .weight = weight.floats(),
+                .dtype = dtype(),
+                .rows = 5,
+                .cols = kCols};
+  run(device(), op);
+  const std::int32_t pick[] = {4, 1};
+  op.out = some.data();
+  op.pick = pick;
+  op.rows = 2;
+  run(device(), op);
+  EXPECT_EQ(std::memcmp(some.row(0), all.row(4), some.row_bytes()), 0);
+  EXPECT_EQ(std::memcmp(some.row(1), all.row(1), some.row_bytes()), 0);
+}
+
+TEST_P(RowOps, EmbedTakesRowsOfAPackedTable) {
+  constexpr int kVocab = 70, kHidden = 45;
+  const Weight table(device(), dtype(), kVocab, kHidden, random_floats(kVocab * kHidden, 5));
+  const TokenId tokens[] = {0, 69, 31, 32, 31};
+  Rows out(device(), DType::f32, 5, kHidden, std::vector<float>(5 * kHidden, 7));
+  run(device(), Embed{.out = out.floats(), .tokens = tokens, .table = table.matrix, .rows = 5});
+  for (int r = 0; r < 5; ++r) {
+    for (int c = 0; c < kHidden; ++c)
+      ASSERT_EQ(out.at(r, c), table.values[std::size_t(tokens[r] * kHidden + c)]);
+    ASSERT_EQ(out.at(r, kHidden), 0) << "padding";
+  }
+}
+
+TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
+  constexpr int kInputs = 38;
+  const std::array<int, 3> parts{40, 9, 70};  // odd borders inside panels
+  const int outputs = parts[0] + parts[1] + parts[2];
+  std::vector<float> values = random_floats(std::size_t(outputs * kInputs), 6);
+  for (float& v : values) v = bf16_to_float(float_to_bf16(v));  // exact in bf16 and fp32; fp16 rounds
+  for (const bool transposed : {false, true}) {
+    for (const DType source_dtype : all_dtypes()) {
+      const Memory memory(device(), matrix_bytes(dtype(), outputs, kInputs));
+      const Matrix matrix{memory.as(), dtype(), outputs, kInputs};
+      for (const int part : {2, 0, 1}) {
+        const int first = part == 0 ? 0 : part == 1 ? parts[0] : parts[0] + parts[1];
+        const int count = parts[std::size_t(part)];
+        Memory source(device(), std::size_t(count * kInputs) * size_of(source_dtype));
+        for (int o = 0; o < count; ++o) {
+          for (int i = 0; i < kInputs; ++i) {
+            store_element(source.as(), source_dtype,
+                          std::size_t(transposed ? i * count + o : o * kInputs + i),
+                          values[std::size_t((first + o) * kInputs + i)]);
+          }
+        }
+        run(device(), Pack{.into = matrix,
+                           .source = source.as(),
+                           .source_dtype = source_dtype,
+                           .transposed = transposed,
+                           .first = first,
+                           .outputs = count});
+      }
+      std::vector<TokenId> tokens;
+      for (int o = 0; o < outputs; ++o) tokens.push_back(o);
+      Rows out(device(), DType::f32, outputs, kInputs);
+      run(device(), Embed{.out = out.floats(), .tokens = tokens.data(), .table = matrix, .rows = outputs});
+      for (int o = 0; o < outputs; ++o) {
+        for (int i = 0; i < kInputs; ++i) {
+          const float v = values[std::size_t(o * kInputs + i)];
+          ASSERT_EQ(out.at(o, i), rounded_to(dtype(), rounded_to(source_dtype, v))) << o << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(Rope, FrequenciesOfTheModelCard) {
+  float frequencies[64];
+  rope_inverse_frequencies(frequencies, 128, 500000);
+  EXPECT_FLOAT_EQ(frequencies[0], 1.0f);
+  EXPECT_FLOAT_EQ(frequencies[1], 0.8146172338565447f);
+  EXPECT_FLOAT_EQ(frequencies[2], 0.6636012376960885f);
+  EXPECT_FLOAT_EQ(frequencies[43], 1.4825335432657046e-4f);
+  EXPECT_FLOAT_EQ(frequencies[44], 1.2076973741146504e-4f);
+  EXPECT_FLOAT_EQ(frequencies[63], 2.455140791131609e-6f);
+}
+
+TEST(Rope, TableIsCosineAndSineOfTheFp32Angle) {
+  Cpu device({.threads = 2, .pin = false});
+  constexpr int kRows = 20, kHeadDim = 8;
+  float frequencies[kHeadDim / 2];
+  rope_inverse_frequencies(frequencies, kHeadDim, 10000);
+  std::vector<std::int32_t> positions;
+  for (int r = 0; r < kRows; ++r) positions.push_back(r * r * 331);
+  std::vector<float> table(kRows * kHeadDim);
+  run(device, RopeTable{.out = table.data(),
+                        .positions = positions.data(),
+                        .inverse_frequencies = frequencies,
+                        .rows = kRows,
+                        .head_dim = kHeadDim});
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kHeadDim / 2; ++i) {
+      const float angle = float(positions[std::size_t(r)]) * frequencies[i];
+      EXPECT_NEAR(table[std::size_t(r * kHeadDim + 2 * i)], std::cos(double(angle)), 1e-7);
+      EXPECT_NEAR(table[std::size_t(r * kHeadDim + 2 * i + 1)], std::sin(double(angle)), 1e-7);
+    }
+  }
+}
+
+TEST(CopyBlocks, WholeBlocks) {
+  Cpu device({.threads = 2, .pin = false});
+  KvCache kv{.dtype = DType::bf16, .layers = 2, .kv_heads = 1, .head_dim = 32};
+  const Memory memory(device, 5 * kv.block_bytes());
+  kv.data = memory.as();
+  EXPECT_EQ(kv.block_bytes(), 2u * 2 * 64 * 32 * 2);
+  auto* bytes = memory.as<unsigned char>();
+  for (std::size_t i = 0; i < 5 * kv.block_bytes(); ++i)
+    bytes[i] = static_cast<unsigned char>(i / kv.block_bytes() + 1);
+  const BlockPair pairs[] = {{0, 3}, {2, 4}};
+  run(device, CopyBlocks{.kv = kv, .pairs = pairs, .count = 2});
+  for (const auto& [block, value] : {std::pair{0, 1}, {1, 2}, {2, 3}, {3, 1}, {4, 3}}) {
+    for (std::size_t i = 0; i < kv.block_bytes(); ++i) {
+      ASSERT_EQ(bytes[std::size_t(block) * kv.block_bytes() + i], value) << block;
+    }
+  }
+}
+
+TEST(DTypes, HalvesRoundToNearestEven) {
+  EXPECT_EQ(float_to_f16(1.0f), 0x3c00);
+  EXPECT_EQ(float_to_f16(65504.0f), 0x7bff);
+  EXPECT_EQ(float_to_f16(65520.0f), 0x7c00);
+  EXPECT_EQ(float_to_f16(65519.0f), 0x7bff);
+  EXPECT_EQ(float_to_f16(0x1p-24f), 0x0001);
+  EXPECT_EQ(float_to_f16(0x1p-25f), 0x0000);
+  EXPECT_EQ(float_to_f16(-0x1.8p-25f), 0x8001);
+  EXPECT_EQ(float_to_f16(1.0f + 0x1p-11f), 0x3c00);
+  EXPECT_EQ(float_to_f16(1.0f + 0x3p-11f), 0x3c02);
+  EXPECT_EQ(float_to_bf16(1.0f + 0x1p-8f), 0x3f80);
+  EXPECT_EQ(float_to_bf16(1.0f + 0x3p-8f), 0x3f82);
+  EXPECT_TRUE(std::isnan(bf16_to_float(float_to_bf16(std::nanf("")))));
+  EXPECT_TRUE(std::isnan(f16_to_float(float_to_f16(std::nanf("")))));
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto h = static_cast<std::uint16_t>(bits);
+    if (!std::isnan(f16_to_float(h))) {
+      ASSERT_EQ(float_to_f16(f16_to_float(h)), h);
+    }
+    if (!std::isnan(bf16_to_float(h))) {
+      ASSERT_EQ(float_to_bf16(bf16_to_float(h)), h);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::kernels
