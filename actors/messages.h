@@ -249,6 +249,7 @@ struct HttpStats {
 
 struct SchedulerStatus {
   std::int32_t running = 0;
+  std::int32_t max_running = 0;
   std::int32_t waiting = 0;
   std::int32_t max_waiting = 0;
 };
@@ -269,8 +270,6 @@ struct EngineStatus {
   std::int32_t max_requests = 0;
 };
 
-struct Drain {
-  std::int32_t deadline_s = 30;
-};
+struct Drain {};
 
 }  // namespace troupe

@@ -83,10 +83,10 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s,
                x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
-TROUPE_INSPECT(SchedulerStatus, x.running, x.waiting, x.max_waiting)
+TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting)
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
-TROUPE_INSPECT(Drain, x.deadline_s)
+template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
 #undef TROUPE_INSPECT
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
@@ -193,7 +193,7 @@ using worker_link_actor = caf::typed_actor<
 
 /// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
 using root_actor = caf::typed_actor<
-    // Stops admission and waits for open requests, at most until the deadline; from the control thread.
+    // Stops admission; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<caf::unit_t>,
     // Answers with the state of every part; from the control thread.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;

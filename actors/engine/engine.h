@@ -36,8 +36,14 @@ class Engine {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
-  /// Refuses new requests and waits for the open ones. Returns true when none was left at the deadline.
-  bool drain(Duration patience);
+  /// Refuses new requests from now on; open ones go on. Returns at once.
+  void drain();
+
+  /// True when no request is open any more after drain().
+  bool idle() const;
+
+  /// Requests answered well since the start. Lock-free.
+  std::uint64_t served() const;
 
   /// False when an actor that cannot be replaced has died: the process should end with why().
   bool alive() const;

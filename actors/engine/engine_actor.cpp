@@ -88,6 +88,17 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
   return names;
 }
 
+/// What KV blocks are stored in: --dtype, else the checkpoint's own.
+std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
+  switch (options.model.dtype) {
+    case config::DType::bfloat16: return "bfloat16";
+    case config::DType::float16: return "float16";
+    case config::DType::float32: return "float32";
+    case config::DType::automatic: break;
+  }
+  return spec.stored ? to_string(*spec.stored) : "auto";
+}
+
 std::uint32_t half_the_cores(int wanted) {
   if (wanted > 0) return static_cast<std::uint32_t>(wanted);
   return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
@@ -104,6 +115,7 @@ struct Engine::Impl {
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
   std::atomic<bool> root_down{false};
+  std::shared_ptr<std::atomic<bool>> drained = std::make_shared<std::atomic<bool>>(false);
   std::mutex mutex;
   std::string root_error;  // guarded by mutex
   bool stopped = false;
@@ -151,7 +163,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
   cast_setup.sessions = files->sessions;
   cast_setup.io_threads = server->io_threads();
   cast_setup.constants = {names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
-                          to_string(files->spec.stored), options.device.gpu_memory_utilization};
+                          cache_type(options, files->spec), options.device.gpu_memory_utilization};
   cast_setup.health = health;
   cast_setup.deliver = ports.deliver;
   cast_setup.config_json = config::to_public_json(options);
@@ -204,14 +216,18 @@ Result<EngineStatus> Engine::status(Duration patience) {
   return out;
 }
 
-bool Engine::drain(Duration patience) {
-  bool done = false;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
-  caf::scoped_actor self(*impl_->system);
-  self->request(impl_->cast.root, caf::timespan(patience), Drain{static_cast<std::int32_t>(seconds)})
-      .receive([&](caf::unit_t) { done = true; }, [](const caf::error&) {});
-  return done;
+void Engine::drain() {
+  impl_->server->drain();
+  impl_->health->set(http::Health::State::draining);  // at once, whatever the actors are doing
+  const auto drained = impl_->drained;
+  impl_->system->spawn([root = impl_->cast.root, drained](caf::event_based_actor* self) {
+    self->request(root, caf::infinite, Drain{}).then([drained](caf::unit_t) { *drained = true; });
+  });
 }
+
+bool Engine::idle() const { return *impl_->drained && impl_->server->active() == 0; }
+
+std::uint64_t Engine::served() const { return impl_->http_side->served(); }
 
 void Engine::stop() {
   if (impl_->stopped) return;

@@ -52,6 +52,7 @@ void HttpSide::answered(const http::AccessRecord& record) {
   const double ms = std::chrono::duration<double, std::milli>(record.duration).count();
   log_.info("answered", {kv("req", record.request_id), kv("method", record.method), kv("path", record.target),
                          kv("status", record.status), kv("bytes", record.bytes), kv("ms", ms)});
+  if (record.status == 200 && record.method == "POST") served_.fetch_add(1, std::memory_order_relaxed);
   ports_.count({std::string(metrics::route_label(record.target)), record.status});
 }
 

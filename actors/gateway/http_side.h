@@ -44,6 +44,9 @@ class HttpSide final : public http::Backend {
   http::Health health() const override { return {true, health_->get()}; }
   void answered(const http::AccessRecord& record) override;
 
+  /// Generation requests answered well so far.
+  std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
+
  private:
   void answer(const http::Call& call, const std::string& body) const;
   void refuse(const http::Call& call, const Status& status) const;
@@ -54,6 +57,7 @@ class HttpSide final : public http::Backend {
   const std::vector<http::ModelCard> models_;
   const std::shared_ptr<const HealthCell> health_;
   const Log log_;
+  std::atomic<std::uint64_t> served_{0};
 };
 
 }  // namespace troupe

@@ -95,7 +95,7 @@ TEST_F(GatewayTest, ADrainEndsWithTheLastOpenRequest) {
   link_up();
   send(1);
   bool drained = false;
-  auto pending = self_->request(gateway_, caf::infinite, Drain{30});
+  auto pending = self_->request(gateway_, caf::infinite, Drain{});
   run();
   EXPECT_EQ(health_->get(), State::draining);
   send(2);
