@@ -1,0 +1,81 @@
+#include "actors/serve/serve_main.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "actors/supervisor/supervisor.h"
+#include "base/log.h"
+#include "config/dump.h"
+#include "config/parse.h"
+#include "config/validate.h"
+#include "model/preflight.h"
+
+namespace troupe {
+namespace {
+
+int refuse(const Status& status) {
+  std::fprintf(stderr, "troupe serve: %s\n", status.message.c_str());
+  return config::exit_code(status);
+}
+
+std::string executable() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "troupe" : path.string();
+}
+
+/// Everything that can be wrong, found before a port is opened; what was left open, decided.
+Result<std::string> prepare(config::Options& options) {
+  if (Status status = config::resolve_model(options.model, options.device.device, executable()); !status.ok()) {
+    return status;
+  }
+  auto found = model::preflight(options);
+  if (!found.ok()) return found.status();
+  options.device.device = found->device;
+  // Engine and worker both get the limits that were found here, so that they agree on them.
+  const wire::Capacity& capacity = found->capacity;
+  options.scheduler.max_model_len = capacity.max_model_len;
+  options.scheduler.max_num_seqs = capacity.max_slots;
+  options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
+  return "model " + options.model.directory + "\n" + model::summary(*found);
+}
+
+}  // namespace
+
+int serve_main(const std::vector<std::string>& arguments) {
+  auto parsed = config::parse(arguments, config::process_environment());
+  if (!parsed.ok()) return refuse(parsed.status());
+  if (parsed->help) {
+    std::fputs(config::help_text().c_str(), stdout);
+    return 0;
+  }
+  for (const std::string& warning : parsed->warnings) std::fprintf(stderr, "troupe serve: warning: %s\n", warning.c_str());
+
+  config::Options& options = parsed->options;
+  if (options.dry_run) {
+    auto summary = prepare(options);
+    if (!summary.ok()) return refuse(summary.status());
+    std::printf("%s\n%s", config::to_public_json(options).c_str(), summary->c_str());
+    return 0;
+  }
+
+  supervisor::SupervisorSetup setup;
+  setup.options = options;
+  setup.preflight = prepare;
+  auto log = Log::open("supervisor", options.log);
+  if (!log.ok()) return refuse(log.status());
+  setup.log = [log = *log](LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+    switch (level) {
+      case LogLevel::debug: log.debug(event, fields); break;
+      case LogLevel::info: log.info(event, fields); break;
+      case LogLevel::warning: log.warning(event, fields); break;
+      case LogLevel::error:
+      case LogLevel::off: log.error(event, fields); break;
+    }
+  };
+  const int code = supervisor::supervise(std::move(setup));
+  Log::flush(1000);
+  return code;
+}
+
+}  // namespace troupe
