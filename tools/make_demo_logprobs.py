@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/data/demo_first_token.json: what the first token after a prompt should be, by another program.
 
-    python tools/make_demo_logprobs.py [--model build/demo-model] [--out tests/data/demo_first_token.json]
+    python tools/make_demo_logprobs.py [--model build/models/SmolLM2-135M-Instruct] [--out tests/data/demo_first_token.json]
 
 Needs torch and transformers (not needed to run the tests: the result is committed). The stored bfloat16
 weights are computed with in float32, so a float32 run of ours agrees closely and a bfloat16 run roughly.
@@ -34,7 +34,7 @@ def main():
 
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--model", type=pathlib.Path, default=root / "build" / "demo-model")
+    parser.add_argument("--model", type=pathlib.Path, default=root / "build" / "models" / "SmolLM2-135M-Instruct")
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests" / "data" / "demo_first_token.json")
     args = parser.parse_args()
     model = Ernie4_5ForCausalLM.from_pretrained(args.model, dtype=torch.float32)

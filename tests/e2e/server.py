@@ -19,7 +19,7 @@ import openai
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "troupe"))
-DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "demo-model"))
+DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "models" / "SmolLM2-135M-Instruct"))
 START_SECONDS = 90  # a loaded machine with cold files
 
 
@@ -76,7 +76,7 @@ def wait_until(condition, seconds, what):
 
 def embedded_default():
     """No flag where the binary finds the demo model by itself."""
-    return [] if (BINARY.parent / "demo-model").is_dir() else ["--model", str(DEMO_MODEL)]
+    return [] if (BINARY.parent / "models" / "SmolLM2-135M-Instruct").is_dir() else ["--model", str(DEMO_MODEL)]
 
 
 class Answer:

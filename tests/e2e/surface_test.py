@@ -15,7 +15,7 @@ class Surface(ServerCase):
         self.assertEqual(raw["object"], "list")
         self.assertEqual(raw["data"][0]["object"], "model")
         self.assertEqual(raw["data"][0]["max_model_len"], 8192)
-        for name in (models[0].id, "default", "demo-model"):
+        for name in (models[0].id, "default", "SmolLM2-135M-Instruct"):
             self.assertTrue(self.chat("Hi", model=name, max_tokens=1).choices)
 
     def test_health(self):
