@@ -116,6 +116,26 @@ void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> s
   fetch(samples);
 }
 
+template <Device D>
+void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
+  const auto vocab = static_cast<std::size_t>(spec_.vocab);
+  TROUPE_CHECK(out.size() == batch.sample_rows.size() * vocab);
+  if (batch.rows() == 0) return;
+  stage_.reset();
+  forward(stage_batch(batch));
+  const std::span<const std::int32_t> rows(batch.sample_rows);
+  const auto group = static_cast<std::size_t>(limits_.sequences);
+  for (std::size_t first = 0; first < rows.size(); first += group) {
+    const std::size_t count = std::min(group, rows.size() - first);
+    logits_of(rows.subspan(first, count));
+    for (std::size_t i = 0; i < count; ++i) {
+      const float* row = memory_.logits + i * static_cast<std::size_t>(kernels::padded(spec_.vocab));
+      device_.download(out.data() + (first + i) * vocab, row, vocab * sizeof(float));
+    }
+    device_.sync();
+  }
+}
+
 // Leaves the logits of these rows of the batch in memory_.logits, in their order.
 template <Device D>
 void Decoder<D>::logits_of(std::span<const std::int32_t> rows) {
