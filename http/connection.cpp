@@ -36,8 +36,10 @@ Status bad_request(std::string_view message, std::string_view reason) {
 }
 
 Status timed_out(std::string_view what, int limit_s) {
-  return {
-      Code::timeout, std::string(what) + " within " + std::to_string(limit_s) + " s", {}, "request_timeout"};
+  return {Code::invalid_argument,
+          std::string(what) + " within " + std::to_string(limit_s) + " s",
+          {},
+          "request_timeout"};
 }
 
 }  // namespace

@@ -113,7 +113,7 @@ TEST_F(CorpusTest, Row7ContentLengthsThatDifferOrAreNoNumber) {
 
 TEST_F(CorpusTest, Row8ChunkSizesThatOverflow) {
   for (const char* size : {"FFFFFFFFFFFFFFFFF", "-1", "+5", "g", "0x5", ""}) {
-    refused_and_closed(kPost + "Transfer-Encoding: chunked\r\n\r\n" + size + "\r\nabcde\r\n", 400,
+    refused_and_closed(kPost + "Transfer-Encoding: chunked\r\n\r\n" + size + "\r\nabcde\r\n\r\n", 400,
                        "bad_framing");
   }
   refused_and_closed(kPost + "Transfer-Encoding: chunked\r\n\r\n5;" + std::string(1 << 20, 'e'), 400,
