@@ -49,21 +49,6 @@ class Layers {
     return {};
   }
 
-  /// An empty variable counts as unset. TROUPE_X is read after FastDeploy's own name for it.
-  Status read_environment(const Environment& environment) {
-    next_source();
-    for (const Field& field : fields_) {
-      for (const std::string& name : {std::string(field.env), variable_name(field)}) {
-        const auto found = environment.find(name);
-        if (field.hidden || found == environment.end() || found->second.empty()) continue;
-        clear_list(field);
-        Status status = set(field, name, found->second);
-        if (!status.ok()) return status;
-      }
-    }
-    return {};
-  }
-
   Status read_arguments(const Arguments& arguments) {
     next_source();
     for (const Argument& argument : arguments.given) {
@@ -182,6 +167,19 @@ std::string default_runtime_dir(const Environment& environment) {
   return (given ? runtime->second : "/tmp/troupe-" + std::to_string(::getuid())) + "/troupe";
 }
 
+Status read_environment(const Environment& environment, const std::vector<Field>& fields) {
+  for (const Field& field : fields) {
+    for (const std::string& name : {std::string(field.env), variable_name(field)}) {
+      const auto found = environment.find(name);
+      if (field.hidden || found == environment.end() || found->second.empty()) continue;
+      clear_list(field);
+      const Status status = set_value(field, found->second);
+      if (!status.ok()) return invalid(name + ": " + status.message, std::string(field.name), "invalid_value");
+    }
+  }
+  return {};
+}
+
 Result<Parsed> parse(const std::vector<std::string>& arguments, const Environment& environment) {
   Parsed out;
   Options& options = out.options;
@@ -201,7 +199,7 @@ Result<Parsed> parse(const std::vector<std::string>& arguments, const Environmen
   Status status;
   const std::string path = config_path(*split, environment);
   if (!path.empty()) status = layers.read_file(path);
-  if (status.ok()) status = layers.read_environment(environment);
+  if (status.ok()) status = read_environment(environment, all);
   if (status.ok()) status = layers.read_arguments(*split);
   if (status.ok()) status = validate(options);
   if (!status.ok()) return status;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/field.h"
 #include "config/options.h"
 
 namespace troupe::config {
@@ -15,6 +16,9 @@ using Environment = std::map<std::string, std::string>;
 
 /// A copy of the process's environment; the only place that reads it. Call it at start, from one thread.
 Environment process_environment();
+
+/// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset.
+Status read_environment(const Environment& environment, const std::vector<Field>& fields);
 
 /// Where running servers meet: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);

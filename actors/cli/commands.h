@@ -1,0 +1,15 @@
+#pragma once
+// The subcommands that a person runs beside a server. Each is a main of its own: argv[0] is the
+// subcommand's name, its arguments follow. The result is the process's exit code: 0 done, 1 failed (no
+// server, no such file), 2 wrong arguments. Every one has --help with examples.
+
+namespace troupe::cli {
+
+int chat_main(int argc, char** argv);
+int status_main(int argc, char** argv);
+int logs_main(int argc, char** argv);
+int tokenize_main(int argc, char** argv);
+int collect_env_main(int argc, char** argv);
+int version_main(int argc, char** argv);
+
+}  // namespace troupe::cli

@@ -1,0 +1,31 @@
+#pragma once
+// Reading event logs back: which actors there are, their lines in time order, and the lines of one request.
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log_options.h"
+#include "base/status.h"
+
+namespace troupe::cli {
+
+/// The value of `key` in a logfmt line, unquoted; nothing when it is not there.
+std::optional<std::string> logfmt_value(std::string_view line, std::string_view key);
+
+/// True when the line is about `request`: its req is that id, or a part of it ("ID-1", "ID/1", "ID:1").
+bool is_about_request(std::string_view line, std::string_view request);
+
+/// Actors with a log under options.dir or in options.actor_dirs, sorted.
+std::vector<std::string> list_actors(const LogOptions& options);
+
+/// The actor's files that exist, oldest first: scheduler.2.log, scheduler.1.log, scheduler.log.
+std::vector<std::string> log_files(const std::string& actor, const LogOptions& options);
+
+/// Calls `each` for every line of all the actors' files in the order of their times; equal times keep the
+/// order of the actors. Reads as it goes: memory holds one line per actor.
+void merge_logs(const std::vector<std::string>& actors, const LogOptions& options,
+                const std::function<void(const std::string& line)>& each);
+
+}  // namespace troupe::cli

@@ -1,0 +1,94 @@
+#include "actors/cli/log_merge.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/log.h"
+
+namespace troupe::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LogMerge : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.dir = ::testing::TempDir() + "/log_merge_" + std::to_string(::getpid());
+    fs::create_directories(options_.dir);
+  }
+  void TearDown() override { fs::remove_all(options_.dir); }
+
+  void write(const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(path).parent_path());
+    std::ofstream(path) << text;
+  }
+  std::string merged(const std::vector<std::string>& actors) {
+    std::string out;
+    merge_logs(actors, options_,
+               [&](const std::string& line) { out += line.substr(line.find(' ') + 1) + "|"; });
+    return out;
+  }
+
+  LogOptions options_;
+};
+
+TEST(Logfmt, FindsValues) {
+  const std::string line = R"(2026-11-21T13:51:20.1Z level=info event="a \"b\" req=no" req=chatcmpl-7-1 n=3)";
+  EXPECT_EQ(logfmt_value(line, "req"), "chatcmpl-7-1");
+  EXPECT_EQ(logfmt_value(line, "event"), R"(a "b" req=no)");
+  EXPECT_EQ(logfmt_value(line, "n"), "3");
+  EXPECT_EQ(logfmt_value(line, "level"), "info");
+  EXPECT_EQ(logfmt_value(line, "eq"), std::nullopt);
+  EXPECT_EQ(logfmt_value("", "x"), std::nullopt);
+  EXPECT_EQ(logfmt_value("x=\"open", "x"), "open");
+  EXPECT_EQ(logfmt_value("x=", "x"), "");
+}
+
+TEST(Logfmt, ARequestAndItsParts) {
+  EXPECT_TRUE(is_about_request("t req=chatcmpl-7", "chatcmpl-7"));
+  EXPECT_TRUE(is_about_request("t req=chatcmpl-7-0", "chatcmpl-7"));
+  EXPECT_FALSE(is_about_request("t req=chatcmpl-71", "chatcmpl-7"));
+  EXPECT_FALSE(is_about_request("t other=chatcmpl-7", "chatcmpl-7"));
+}
+
+TEST_F(LogMerge, LinesOfAllActorsInTimeOrder) {
+  write(options_.dir + "/gateway/gateway.log", "2026-01-01T00:00:01.5Z g1\n2026-01-01T00:00:03.0Z g2\n");
+  write(options_.dir + "/scheduler/scheduler.log", "2026-01-01T00:00:02.0Z s2\n2026-01-01T00:00:04.0Z s3\n");
+  write(options_.dir + "/scheduler/scheduler.1.log", "2026-01-01T00:00:01.6Z s1\n");
+  write(options_.dir + "/scheduler/scheduler.2.log", "2025-12-31T23:59:59.9Z s0\n");
+  write(options_.dir + "/notes.txt", "no actor\n");
+  EXPECT_EQ(list_actors(options_), (std::vector<std::string>{"gateway", "scheduler"}));
+  EXPECT_EQ(merged({"gateway", "scheduler"}), "s0|g1|s1|s2|g2|s3|");
+  EXPECT_EQ(merged({"gateway"}), "g1|g2|");
+  EXPECT_EQ(merged({"nobody"}), "");
+}
+
+TEST_F(LogMerge, ALineWithoutTimeStaysBehindTheOneBefore) {
+  write(options_.dir + "/a/a.log",
+        "2026-01-01T00:00:01.0Z a1\nterminate called\n2026-01-01T00:00:03.0Z a2\n");
+  write(options_.dir + "/b/b.log", "2026-01-01T00:00:02.0Z b1\n");
+  EXPECT_EQ(merged({"a", "b"}), "a1|called|b1|a2|");
+}
+
+TEST_F(LogMerge, ActorsWithDirectoriesOfTheirOwn) {
+  options_.actor_dirs["cache"] = options_.dir + "/elsewhere";
+  write(options_.dir + "/elsewhere/cache.log", "2026-01-01T00:00:02.0Z c1\n");
+  EXPECT_EQ(list_actors(options_), (std::vector<std::string>{"cache"}));
+  EXPECT_EQ(merged({"cache"}), "c1|");
+}
+
+TEST_F(LogMerge, ReadsWhatLogWrites) {
+  const Result<Log> log = Log::open("session", options_);
+  log->info("finished", kv("req", "cmpl \"odd\""), kv("tokens", 5));
+  ASSERT_TRUE(Log::flush(5000));
+  int found = 0;
+  merge_logs({"session"}, options_,
+             [&](const std::string& line) { found += is_about_request(line, "cmpl \"odd\""); });
+  EXPECT_EQ(found, 1);
+}
+
+}  // namespace
+}  // namespace troupe::cli

@@ -1,0 +1,49 @@
+#include "actors/cli/status_table.h"
+
+#include <gtest/gtest.h>
+
+#include "actors/cli/command_line.h"
+
+namespace troupe::cli {
+namespace {
+
+TEST(StatusTable, ShowsEveryPart) {
+  const auto text = status_table(R"({"model": "demo", "state": "ready",
+    "ports": {"http": 8180, "metrics": 8180, "engine_worker_queue": 40001, "cache_queue": 40002},
+    "processes": [{"name": "engine", "pid": 7, "uptime_s": 3725.2, "restarts": 0, "state": "ready"},
+                  {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading"}],
+    "queues": [{"name": "plans", "depth": 1, "capacity": 65536}],
+    "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0}})");
+  ASSERT_TRUE(text.ok()) << text.status().message;
+  EXPECT_EQ(*text,
+            "model   demo\n"
+            "state   ready\n"
+            "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
+            "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
+            "\n"
+            "  process   pid    up     restarts  state\n"
+            "  engine    7      1h 2m  0         ready\n"
+            "  worker-0  12345  59s    2         loading\n"
+            "\n"
+            "  queue  depth  capacity\n"
+            "  plans  1      65536\n");
+}
+
+TEST(StatusTable, MissingAndOddPartsAreDashes) {
+  const auto text = status_table(R"({"model": null, "ports": 7, "processes": "none", "queues": [1]})");
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("model   -"), std::string::npos);
+  EXPECT_FALSE(status_table("[]").ok());
+  EXPECT_FALSE(status_table("").ok());
+}
+
+TEST(Printable, KeepsTextAndDropsWhatSteersATerminal) {
+  EXPECT_EQ(printable("größe\n\t你好"), "größe\n\t你好");
+  EXPECT_EQ(printable("\x1b[2Jx\x07\r\x7f"), "[2Jx");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "b"),
+            "ab");
+}
+
+}  // namespace
+}  // namespace troupe::cli
