@@ -1,0 +1,11 @@
+#pragma once
+// Unicode normalisation form C, by the tables of tokenizer_nfc_table.h (Unicode 15.0).
+#include <string>
+#include <string_view>
+
+namespace troupe {
+
+/// `text` is valid UTF-8.
+std::string to_nfc(std::string_view text);
+
+}  // namespace troupe
