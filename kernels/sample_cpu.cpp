@@ -56,6 +56,7 @@ float score(const Routines& r, const float* logits, int vocab, float largest, in
   return normaliser;
 }
 
+/// `working` has 3 * vocab words: weights or counts, the filters' candidates, the raw logits.
 void sample_row(const Routines& r, const Sample& op, const SampleRow& row, SampleResult& result,
                 std::uint32_t* working) {
   float* logits = op.logits + static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(op.stride);
@@ -73,7 +74,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
   // A penalty changes the logits; the raw logprob of the drawn token needs the original one back.
   float* raw = nullptr;
   if (processed && row.logprobs >= 0) {
-    raw = reinterpret_cast<float*>(working) + op.vocab;
+    raw = reinterpret_cast<float*>(working) + 2 * static_cast<std::size_t>(op.vocab);
     std::copy_n(logits, op.vocab, raw);
   }
   for (int i = 0; i < row.bias_count; ++i) logits[row.bias[i].token] += row.bias[i].bias;
@@ -85,8 +86,8 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
     result.token = r.find(logits, op.vocab, peak.largest);
   } else {
     r.weigh(working, logits, op.vocab, peak.largest, 1 / row.temperature);
-    const Kept kept = filter(r, working, op.vocab, row.top_k, row.top_p, row.min_p);
-    result.token = draw(working, op.vocab, kept, sample_bits(row.seed, row.choice, row.position));
+    const Kept kept = filter(r, working, op.vocab, row.top_k, row.top_p, row.min_p, working + op.vocab);
+    result.token = draw(r, working, op.vocab, kept, sample_bits(row.seed, row.choice, row.position));
   }
   if (row.logprobs >= 0) result.logprob = (raw != nullptr ? raw : logits)[result.token] - normaliser;
 }
@@ -95,7 +96,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
 
 void run(Cpu& device, const Sample& op) {
   const Routines& r = routines(device.isa());
-  device.reserve_lanes(2 * sizeof(float) * static_cast<std::size_t>(op.vocab));
+  device.reserve_lanes(3 * sizeof(float) * static_cast<std::size_t>(op.vocab));
   device.pool().for_each(op.count, 1, [&](int begin, int end, int lane) {
     for (int i = begin; i < end; ++i) {
       sample_row(r, op, op.rows[i], op.results[i], static_cast<std::uint32_t*>(device.lane(lane)));

@@ -64,7 +64,7 @@ void soften(float* scores, Operand<V, T>* P, int visible, float scale, float& m,
     V::store(scores + i, s);
     largest = V::max(largest, s);
   }
-  const float tile_top = max_of<V>(largest);
+  const float tile_top = V::max_lanes(largest);
   const float top = m > tile_top ? m : tile_top;
   F sum = V::set1(0);
   for (int i = 0; i < kBlockTokens; i += V::kLanes) {
@@ -82,7 +82,7 @@ void soften(float* scores, Operand<V, T>* P, int visible, float scale, float& m,
     l *= old_scale;
     m = top;
   }
-  l += sum_of<V>(sum);
+  l += V::sum_lanes(sum);
 }
 
 template <class V, DType T>
@@ -159,6 +159,12 @@ class Attend {
     const std::size_t key_panel = static_cast<std::size_t>(a_.head_dim) * kPanel * sizeof(St);
     const std::size_t value_panel = static_cast<std::size_t>(kBlockTokens) * kPanel * sizeof(St);
     const int most = visible(rows_ - 1, start);
+    // Memory stays one stage ahead: values come in while scores are made, the next keys while they are used.
+    const bool more = start + kBlockTokens < a_.position + a_.tokens;
+    const std::byte* next =
+        more ? a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens + 1]) * a_.block_bytes +
+                   a_.key_offset
+             : keys;
     for (int row = 0; row < rows_; row += V::kTileRows) {
       const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
       for (int half = 0; half * kPanel < most; ++half) {
@@ -169,7 +175,8 @@ class Attend {
                     .rows = rows,
                     .c = scores_ + row * kBlockTokens + half * kPanel,
                     .ldc = kBlockTokens,
-                    .accumulate = false});
+                    .accumulate = false,
+                    .ahead = row == 0 ? values + static_cast<std::size_t>(half) * key_panel : nullptr});
       }
     }
     for (int row = 0; row < rows_; ++row) {
@@ -193,7 +200,8 @@ class Attend {
                     .rows = rows,
                     .c = o_ + row * width_ + p * kPanel,
                     .ldc = static_cast<std::size_t>(width_),
-                    .accumulate = true});
+                    .accumulate = true,
+                    .ahead = row == 0 ? next + static_cast<std::size_t>(p) * value_panel : nullptr});
       }
     }
   }

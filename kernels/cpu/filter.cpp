@@ -17,14 +17,30 @@ Tally tally(const Routines& routines, const std::uint32_t* weights, int vocab, s
   return t;
 }
 
-/// The largest threshold in [low, kFullWeight] whose tally is `enough`; that of `low` is.
+Tally operator+(Tally a, Tally b) { return {a.number + b.number, a.sum + b.sum}; }
+
+/// The largest threshold in [low, kFullWeight] whose tally is `enough`; that of `low` is. First the power of
+/// two below it is found over all weights; the rest of the search looks only at those of that octave.
 template <class Enough>
 std::uint32_t largest_threshold(const Routines& routines, const std::uint32_t* weights, int vocab,
-                                std::uint32_t low, Enough&& enough) {
-  std::uint32_t high = kFullWeight + 1;  // not enough
+                                std::uint32_t low, std::uint32_t* working, Enough&& enough) {
+  int least = 0, most = 31;  // 2^least is at or below the threshold sought, or below `low`; 2^most above
+  while (most - least > 1) {
+    const int middle = (least + most) / 2;
+    const std::uint32_t power = 1u << middle;
+    (power <= low || enough(tally(routines, weights, vocab, power)) ? least : most) = middle;
+  }
+  low = std::max(low, 1u << least);
+  std::uint32_t high = std::min(1u << most, kFullWeight + 1);  // not enough
+  const Tally above = tally(routines, weights, vocab, high);
+  int candidates = 0;
+  for (int id = 0; id < vocab; ++id) {
+    working[candidates] = weights[id];
+    candidates += weights[id] >= low && weights[id] < high;
+  }
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
-    (enough(tally(routines, weights, vocab, middle)) ? low : high) = middle;
+    (enough(above + tally(routines, working, candidates, middle)) ? low : high) = middle;
   }
   return low;
 }
@@ -39,7 +55,7 @@ TokenId end_of_border(const std::uint32_t* weights, int vocab, std::uint32_t bor
 }  // namespace
 
 Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, int top_k, float top_p,
-            float min_p) {
+            float min_p, std::uint32_t* working) {
   const auto least = static_cast<std::uint32_t>(std::ceil(static_cast<double>(min_p) * kFullWeight));
   Kept kept{.border = std::clamp(least, 1u, kFullWeight), .border_end = vocab};
   const bool limit_number = top_k > 0 && top_k < vocab;
@@ -49,8 +65,8 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   Tally all = tally(routines, weights, vocab, kept.border);
   if (limit_number && all.number > static_cast<std::uint64_t>(top_k)) {
     const auto k = static_cast<std::uint64_t>(top_k);
-    kept.border =
-        largest_threshold(routines, weights, vocab, kept.border, [&](Tally t) { return t.number >= k; });
+    kept.border = largest_threshold(routines, weights, vocab, kept.border, working,
+                                    [&](Tally t) { return t.number >= k; });
     const Tally above = tally(routines, weights, vocab, kept.border + 1);
     kept.border_end = end_of_border(weights, vocab, kept.border, k - above.number);
     all = {k, above.sum + (k - above.number) * kept.border};
@@ -63,7 +79,7 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   const Tally above_k = tally(routines, weights, vocab, kept.border + 1);
   std::uint64_t above_sum = above_k.sum;
   if (above_k.sum >= wanted) {
-    kept.border = largest_threshold(routines, weights, vocab, kept.border + 1,
+    kept.border = largest_threshold(routines, weights, vocab, kept.border + 1, working,
                                     [&](Tally t) { return t.sum >= wanted; });
     above_sum = tally(routines, weights, vocab, kept.border + 1).sum;
     kept.border_end = vocab;
@@ -73,33 +89,31 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   return kept;
 }
 
-TokenId draw(const std::uint32_t* weights, int vocab, Kept kept, std::uint32_t bits) {
-  const auto weight = [&](TokenId id) -> std::uint32_t {
-    const std::uint32_t w = weights[id];
-    return w > kept.border || (w == kept.border && id < kept.border_end) ? w : 0;
+TokenId draw(const Routines& routines, const std::uint32_t* weights, int vocab, Kept kept,
+             std::uint32_t bits) {
+  // Before border_end a weight stays from `border` up, after it only above.
+  const auto sum = [&](int begin, int end) {
+    const int middle = std::clamp(kept.border_end, begin, end);
+    return tally(routines, weights + begin, middle - begin, kept.border).sum +
+           tally(routines, weights + middle, end - middle, kept.border + 1).sum;
   };
-  constexpr int kBlock = 1024;
-  const auto block_sum = [&](int begin) {
-    std::uint64_t sum = 0;
-    for (int id = begin, end = std::min(vocab, begin + kBlock); id < end; ++id) sum += weight(id);
-    return sum;
-  };
+  constexpr int kBlocks = 64;
+  const int block = std::max(64, (vocab + kBlocks - 1) / kBlocks);
+  std::uint64_t sums[kBlocks] = {};
   std::uint64_t total = 0;
-  for (int begin = 0; begin < vocab; begin += kBlock) total += block_sum(begin);
-  const auto target = static_cast<std::uint64_t>(static_cast<unsigned __int128>(bits) * total >> 32);
-  std::uint64_t before = 0;
-  for (int begin = 0; begin < vocab; begin += kBlock) {
-    const std::uint64_t sum = block_sum(begin);
-    if (before + sum <= target) {
-      before += sum;
-      continue;
-    }
-    for (TokenId id = begin;; ++id) {
-      before += weight(id);
-      if (before > target) return id;
-    }
+  for (int i = 0; i * block < vocab; ++i) {
+    sums[i] = sum(i * block, std::min(vocab, (i + 1) * block));
+    total += sums[i];
   }
-  return 0;  // unreachable: target < total
+  const auto target = static_cast<std::uint64_t>(static_cast<unsigned __int128>(bits) * total >> 32);
+  int i = 0;
+  std::uint64_t before = 0;
+  while (before + sums[i] <= target) before += sums[i++];  // ends: target < total
+  for (TokenId id = i * block;; ++id) {
+    const std::uint32_t w = weights[id];
+    if (w > kept.border || (w == kept.border && id < kept.border_end)) before += w;
+    if (before > target) return id;
+  }
 }
 
 }  // namespace troupe::kernels

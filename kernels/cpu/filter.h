@@ -17,10 +17,12 @@ struct Kept {
 inline constexpr std::uint32_t kFullWeight = 1u << 30;
 
 /// What the filters leave of weights [0, vocab). Weights of 0 never stay. At least one token does.
+/// `working` has room for vocab words.
 Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, int top_k, float top_p,
-            float min_p);
+            float min_p, std::uint32_t* working);
 
 /// The first kept token whose cumulative weight exceeds bits / 2^32 of the kept sum.
-TokenId draw(const std::uint32_t* weights, int vocab, Kept kept, std::uint32_t bits);
+TokenId draw(const Routines& routines, const std::uint32_t* weights, int vocab, Kept kept,
+             std::uint32_t bits);
 
 }  // namespace troupe::kernels

@@ -5,6 +5,7 @@ namespace {
 
 constexpr std::size_t kRowBlockBytes = std::size_t{384} << 10;  // a good part of an L2 cache
 constexpr std::size_t kClaimBytes = std::size_t{64} << 10;      // a few microseconds of memory traffic
+constexpr int kClaimPieces = 4;
 constexpr int kClaimsPerThread = 8;
 constexpr int kRowsInParallel = 8;
 
@@ -31,9 +32,11 @@ Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int
   const int wanted = (rows + fitting - 1) / fitting;
   c.row_block = ((rows + wanted - 1) / wanted + tile_rows - 1) / tile_rows * tile_rows;
   c.blocks = (rows + c.row_block - 1) / c.row_block;
-  const std::size_t piece_bytes = matrix_bytes(weight.dtype, kPanel * panels_per_piece, weight.inputs) *
-                                  static_cast<std::size_t>(rows > 4 ? 4 : 1);
-  const int by_bytes = static_cast<int>(kClaimBytes / std::max<std::size_t>(piece_bytes, 1));
+  // Neighbouring pieces stay on one thread, which then fetches ahead; but not so many that one thread ends
+  // late.
+  const std::size_t piece_bytes = matrix_bytes(weight.dtype, kPanel * panels_per_piece, weight.inputs);
+  const int by_bytes =
+      std::max(static_cast<int>(kClaimBytes / piece_bytes), rows > tile_rows ? kClaimPieces : 1);
   const int by_balance = c.blocks * c.pieces / (threads * kClaimsPerThread);
   c.chunk = std::max(1, std::min(by_bytes, by_balance));
   return c;

@@ -1,5 +1,5 @@
 #pragma once
-// Elementary functions on vectors, and reductions whose order depends on the vector's width alone.
+// The exponential function on vectors.
 namespace troupe::kernels {
 
 /// e^x to about 2 units in the last place for x <= 88.3; exactly 1 at 0 and 0 below -87.3.
@@ -24,28 +24,7 @@ typename V::F exp_of(typename V::F x) {
 
 template <class V>
 float exp_of_scalar(float x) {
-  float lanes[V::kLanes];
-  V::store(lanes, exp_of<V>(V::set1(x)));
-  return lanes[0];
-}
-
-template <class V>
-float sum_of(typename V::F v) {
-  float lanes[V::kLanes];
-  V::store(lanes, v);
-  for (int width = V::kLanes / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
-
-template <class V>
-float max_of(typename V::F v) {
-  float lanes[V::kLanes];
-  V::store(lanes, v);
-  float largest = lanes[0];
-  for (int i = 1; i < V::kLanes; ++i) largest = lanes[i] > largest ? lanes[i] : largest;
-  return largest;
+  return V::first(exp_of<V>(V::set1(x)));
 }
 
 }  // namespace troupe::kernels

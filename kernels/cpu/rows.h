@@ -74,7 +74,7 @@ void norm(const NormArgs& a) {
       squares[j] = V::fma(h, h, squares[j]);
     }
   }
-  const float mean = sum_of<V>(V::add(squares[0], squares[1])) / static_cast<float>(a.cols);
+  const float mean = V::sum_lanes(V::add(squares[0], squares[1])) / static_cast<float>(a.cols);
   const F inverse = V::set1(1.0f / __builtin_sqrtf(mean + a.eps));
   auto* out = static_cast<Stored<V, T>*>(a.out);
   for (int i = 0; i < width; i += V::kLanes) {

@@ -27,7 +27,7 @@ Peak peak(const float* logits, int count) {
     finite &= V::all_finite(x);
     largest = V::max(largest, x);
   }
-  return {max_of<V>(largest), finite};
+  return {V::max_lanes(largest), finite};
 }
 
 template <class V>
@@ -58,7 +58,7 @@ double sum_exp(const float* logits, int count, float largest) {
       const F x = load_some<V>(logits, count, i, -std::numeric_limits<float>::infinity());
       sum = V::add(sum, exp_of<V>(V::sub(x, top)));
     }
-    total += static_cast<double>(sum_of<V>(sum));
+    total += static_cast<double>(V::sum_lanes(sum));
   }
   return total;
 }

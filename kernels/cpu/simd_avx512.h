@@ -28,6 +28,9 @@ struct Avx512 {
   }
   static bool all_finite(F x) { return _mm512_fpclass_ps_mask(x, 0x99) == 0; }  // NaNs and infinities
   static bool any_above(F x, F limit) { return _mm512_cmp_ps_mask(x, limit, _CMP_GT_OQ) != 0; }
+  static float first(F v) { return _mm512_cvtss_f32(v); }
+  static float sum_lanes(F v) { return _mm512_reduce_add_ps(v); }
+  static float max_lanes(F v) { return _mm512_reduce_max_ps(v); }
   static void store_int(std::uint32_t* p, F v) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(v)); }
 
   static void load_bf16_pairs(const std::uint16_t* p, F& even, F& odd) {

@@ -47,6 +47,12 @@ struct Baseline {
     const I above = x > limit;
     return (above[0] | above[1] | above[2] | above[3]) != 0;
   }
+  static float first(F v) { return v[0]; }
+  static float sum_lanes(F v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+  static float max_lanes(F v) {
+    const float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+  }
   static void store_int(std::uint32_t* p, F v) {
     for (int i = 0; i < 4; ++i) p[i] = static_cast<std::uint32_t>(v[i]);
   }
