@@ -105,7 +105,7 @@ int collect_env_main(int argc, char** argv) {
   if (const auto code = read_command_line(argc, argv, synopsis, {}, words)) return *code;
   utsname system{};
   ::uname(&system);
-  line("troupe", kVersion);
+  line("troupe", version());
   line("system", value_in("/etc/os-release", "PRETTY_NAME", '='));
   line("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
   line("processor", value_in("/proc/cpuinfo", "model name", ':'));
@@ -118,7 +118,7 @@ int collect_env_main(int argc, char** argv) {
   line("cuda driver", cuda_driver());
   line("compiler", __VERSION__);
   line("c library", ::gnu_get_libc_version());
-  line("libraries", kLibraries);
+  line("libraries", libraries());
   return 0;
 }
 
