@@ -76,10 +76,12 @@ TEST_F(CheckpointFile, RefusesImpossibleHeaderLengths) {
 
 TEST_F(CheckpointFile, RefusesOffsetsThatDoNotFit) {
   // overlapping, with a gap, not from the start, not to the end, backwards, beyond 64 bits
-  header_refused(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[6],"data_offsets":[2,8]}})",
-                 "begins at byte");
-  header_refused(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-                 "begins at byte");
+  header_refused(
+      R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"U8","shape":[6],"data_offsets":[2,8]}})",
+      "begins at byte");
+  header_refused(
+      R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+      "begins at byte");
   header_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})", "begins at byte");
   header_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", "4 bytes of data");
   header_refused(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[8,4]}})", "cannot lie");
@@ -89,7 +91,8 @@ TEST_F(CheckpointFile, RefusesOffsetsThatDoNotFit) {
 
 TEST_F(CheckpointFile, RefusesShapesWhoseProductOverflows) {
   // 2^32 * 2^32 = 2^64 wraps to 0; 2^62 * 4 bytes likewise; 2^61 * 4 + 2 would wrap to 8
-  header_refused(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", "cannot lie");
+  header_refused(R"({"a":{"dtype":"U8","shape":[4294967296,4294967296],"data_offsets":[0,0]}})",
+                 "cannot lie");
   header_refused(R"({"a":{"dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0]}})", "cannot lie");
   header_refused(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,8]}})", "dimension");
   header_refused(R"({"a":{"dtype":"U8","shape":[-8],"data_offsets":[0,8]}})", "negative");
@@ -110,8 +113,9 @@ TEST_F(CheckpointFile, RefusesHeadersOfAnotherShape) {
   header_refused(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]})", "JSON");
   header_refused("", "JSON");
   header_refused(R"({"":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})", "name");
-  header_refused(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
-                 "twice");
+  header_refused(
+      R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}})",
+      "twice");
   header_refused(std::string(1'000'000, '['), "array");
   std::string nested;
   for (int i = 0; i < 100'000; ++i) nested += "{\"a\":";
@@ -154,7 +158,8 @@ class ShardedCheckpoint : public ::testing::Test {
 };
 
 TEST_F(ShardedCheckpoint, JoinsItsShards) {
-  const auto checkpoint = open(R"({"metadata":{"total_size":5},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
+  const auto checkpoint =
+      open(R"({"metadata":{"total_size":5},"weight_map":{"a":"one.safetensors","b":"two.safetensors"}})");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message;
   EXPECT_EQ(std::memcmp(checkpoint->find("a")->data, "abc", 3), 0);
   EXPECT_EQ(std::memcmp(checkpoint->find("b")->data, "de", 2), 0);
@@ -169,7 +174,8 @@ TEST_F(ShardedCheckpoint, NamesTheMissingTensor) {
 }
 
 TEST_F(ShardedCheckpoint, LeavesItsDirectoryForNobody) {
-  for (const char* name : {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b"}) {
+  for (const char* name :
+       {"../one.safetensors", "/etc/passwd", "sub/one.safetensors", "..", ".", "", "a\\\\b"}) {
     refused(R"({"weight_map":{"a":")" + std::string(name) + R"("}})", "plain file name");
   }
   refused(R"({"weight_map":{"a":"one\u0000.safetensors"}})", "plain file name");

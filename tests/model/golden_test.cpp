@@ -35,7 +35,8 @@ std::vector<T> values(const Checkpoint& file, const char* name) {
 
 Golden load_golden(const std::string& name) {
   const auto file = Checkpoint::open_file(golden_directory(name) / "golden.safetensors");
-  return {values<std::int32_t>(*file, "ids"), values<float>(*file, "logits"), values<std::int32_t>(*file, "greedy")};
+  return {values<std::int32_t>(*file, "ids"), values<float>(*file, "logits"),
+          values<std::int32_t>(*file, "greedy")};
 }
 
 struct Case {
@@ -44,8 +45,9 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"gqa3_tied", "gqa3_tied"},          {"gqa3_tied_paddle", "gqa3_tied"}, {"gqa5_untied", "gqa5_untied"},
-    {"gqa5_untied_paddle", "gqa5_untied"}, {"gqa8_tied", "gqa8_tied"},
+    {"gqa3_tied", "gqa3_tied"},     {"gqa3_tied_paddle", "gqa3_tied"},
+    {"gqa5_untied", "gqa5_untied"}, {"gqa5_untied_paddle", "gqa5_untied"},
+    {"gqa8_tied", "gqa8_tied"},
 };
 
 class GoldenLogits : public ::testing::TestWithParam<std::tuple<Case, DType, Isa>> {};
@@ -89,12 +91,11 @@ std::string name_of(const ::testing::TestParamInfo<GoldenLogits::ParamType>& inf
   return std::string(which.checkpoint) + "_" + to_string(dtype) + "_" + to_string(isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenLogits,
-                         ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(DType::f32, DType::bf16, DType::f16),
-                                            ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
-                                                              Isa::avx512_bf16)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenLogits,
+    ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                       ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16)),
+    name_of);
 
 }  // namespace
 }  // namespace troupe::model

@@ -64,7 +64,10 @@ TEST_F(PlanCheckTest, AWholeLife) {
 }
 
 TEST_F(PlanCheckTest, PromptsComeInPieces) {
-  plans.start(kSlot, 70, 75).ids(kSlot, 0, std::vector<TokenId>(40, 1)).blocks(kSlot, 0, {0}).row(kSlot, 0, 40, false);
+  plans.start(kSlot, 70, 75)
+      .ids(kSlot, 0, std::vector<TokenId>(40, 1))
+      .blocks(kSlot, 0, {0})
+      .row(kSlot, 0, 40, false);
   accepted();
   plans.ids(kSlot, 40, std::vector<TokenId>(35, 1)).row(kSlot, 40, 24, false);
   accepted();
@@ -133,7 +136,8 @@ TEST_F(PlanCheckTest, LengthsFitTheModel) {
 }
 
 TEST_F(PlanCheckTest, IdsAreInTheVocabularyAndInOrder) {
-  for (const TokenId id : {-1, 50, std::numeric_limits<TokenId>::min(), std::numeric_limits<TokenId>::max()}) {
+  for (const TokenId id :
+       {-1, 50, std::numeric_limits<TokenId>::min(), std::numeric_limits<TokenId>::max()}) {
     plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, id});
     refused("token id");
   }
@@ -184,7 +188,10 @@ TEST_F(PlanCheckTest, RowsRunWhatIsThere) {
 }
 
 TEST_F(PlanCheckTest, AStepHasABudget) {
-  plans.start(kSlot, 101, 101).ids(kSlot, 0, std::vector<TokenId>(101, 1)).blocks(kSlot, 0, {0, 1}).row(kSlot, 0, 101, true);
+  plans.start(kSlot, 101, 101)
+      .ids(kSlot, 0, std::vector<TokenId>(101, 1))
+      .blocks(kSlot, 0, {0, 1})
+      .row(kSlot, 0, 101, true);
   refused("more than 100 tokens");
 }
 
@@ -272,7 +279,9 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   for (const auto& [top, fits] : {std::pair{20, false}, std::pair{0, true}}) {
     wire::Sampling scored;
     scored.prompt_logprobs = top;
-    plans.start(kSlot, 10'000, 10'000, scored).ids(kSlot, 0, std::vector<TokenId>(10'000, 1)).blocks(kSlot, 0, blocks);
+    plans.start(kSlot, 10'000, 10'000, scored)
+        .ids(kSlot, 0, std::vector<TokenId>(10'000, 1))
+        .blocks(kSlot, 0, blocks);
     plans.row(kSlot, 0, 9'999, false);
     const wire::View view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << top;

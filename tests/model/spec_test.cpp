@@ -12,7 +12,8 @@ namespace {
 using Json = nlohmann::json;
 
 Json demo() {
-  return Json::parse(R"({"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "vocab_size": 103424,
+  return Json::parse(
+      R"({"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "vocab_size": 103424,
       "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18, "num_attention_heads": 16,
       "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 131072, "rms_norm_eps": 1e-05,
       "rope_theta": 500000, "tie_word_embeddings": true, "use_bias": false, "torch_dtype": "bfloat16",
@@ -58,7 +59,8 @@ TEST(Spec, HeadDimDefaultsToTheShareOfAHead) {
 TEST(Spec, RotationMayBeNamedEitherWay) {
   EXPECT_EQ(with("rope_theta", 10000)->rope_theta, 10000.0f);
   EXPECT_EQ(without("rope_theta")->rope_theta, 500000.0f);
-  EXPECT_EQ(with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}})->rope_theta, 10000.0f);
+  EXPECT_EQ(with("rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}})->rope_theta,
+            10000.0f);
   EXPECT_FALSE(with("rope_scaling", {{"type", "yarn"}, {"factor", 4}}).ok());
 }
 
@@ -78,10 +80,11 @@ TEST(Spec, SeveralEndTokens) {
 }
 
 TEST(Spec, RefusesWhatItsArithmeticDoesNotDo) {
-  for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"use_bias", true},
-                                                                            {"compression_ratio", 2.0},
-                                                                            {"hidden_act", "gelu"},
-                                                                            {"quantization_config", Json::object()}}) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, Json>>{{"use_bias", true},
+                                                 {"compression_ratio", 2.0},
+                                                 {"hidden_act", "gelu"},
+                                                 {"quantization_config", Json::object()}}) {
     const auto spec = with(key, value);
     ASSERT_FALSE(spec.ok()) << key;
     EXPECT_NE(spec.status().message.find(key), std::string::npos) << spec.status().message;
@@ -91,8 +94,9 @@ TEST(Spec, RefusesWhatItsArithmeticDoesNotDo) {
 }
 
 TEST(Spec, RefusesSizesThatCannotBe) {
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                          "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
     for (const Json& value : {Json(0), Json(-16), Json(1.5), Json("16"), Json(std::int64_t{1} << 40),
                               Json(std::uint64_t{1} << 63), Json(true)}) {
       const auto spec = with(key, value);
@@ -120,9 +124,10 @@ TEST(Spec, NamesOtherArchitectures) {
 }
 
 TEST(Spec, FamilyMembersThatCannotRunYetSaySo) {
-  for (const Json& json : {Json{{"architectures", {"Ernie4_5_MoeForCausalLM"}}, {"model_type", "ernie4_5_moe"}},
-                           Json{{"model_type", "ernie4_5_moe_vl"}},
-                           Json{{"architectures", {"Ernie4_5_VLMoeForConditionalGeneration"}}}}) {
+  for (const Json& json :
+       {Json{{"architectures", {"Ernie4_5_MoeForCausalLM"}}, {"model_type", "ernie4_5_moe"}},
+        Json{{"model_type", "ernie4_5_moe_vl"}},
+        Json{{"architectures", {"Ernie4_5_VLMoeForConditionalGeneration"}}}}) {
     const auto spec = parse(json);
     ASSERT_FALSE(spec.ok());
     EXPECT_EQ(spec.status().code, Code::unsupported);

@@ -22,12 +22,14 @@ class TensorMapTest : public ::testing::Test {
     tensors_ = test::tensors_of(*Checkpoint::open(golden_directory(golden)));
   }
   TestTensor& tensor(const std::string& name) {
-    return *std::find_if(tensors_.begin(), tensors_.end(), [&](const TestTensor& t) { return t.name == name; });
+    return *std::find_if(tensors_.begin(), tensors_.end(),
+                         [&](const TestTensor& t) { return t.name == name; });
   }
   void remove(const std::string& name) {
     std::erase_if(tensors_, [&](const TestTensor& t) { return t.name == name; });
   }
-  void add(const std::string& name, const std::string& dtype, std::vector<std::int64_t> shape, std::size_t bytes) {
+  void add(const std::string& name, const std::string& dtype, std::vector<std::int64_t> shape,
+           std::size_t bytes) {
     tensors_.push_back({name, dtype, std::move(shape), std::string(bytes, '\0')});
   }
   Result<TensorMap> map() {

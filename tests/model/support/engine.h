@@ -1,6 +1,6 @@
 #pragma once
-// A small engine for tests of executors: runs sequences together with two plans in flight, in chunks and blocks
-// of the test's choosing, and gives back what each one generated.
+// A small engine for tests of executors: runs sequences together with two plans in flight, in chunks and
+// blocks of the test's choosing, and gives back what each one generated.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,18 +20,18 @@ struct Ask {
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids{};
   std::vector<wire::LogitBias> bias{};
-  int chunk = 1 << 20;           ///< most prompt tokens in one step
-  std::vector<BlockId> blocks;   ///< enough for the whole sequence
-  std::vector<BlockId> second;   ///< blocks after the recompute
-  int recompute_after = -1;      ///< outputs after which it is started anew with all its tokens
-  int starts_at = 1;             ///< step of its first row
+  int chunk = 1 << 20;          ///< most prompt tokens in one step
+  std::vector<BlockId> blocks;  ///< enough for the whole sequence
+  std::vector<BlockId> second;  ///< blocks after the recompute
+  int recompute_after = -1;     ///< outputs after which it is started anew with all its tokens
+  int starts_at = 1;            ///< step of its first row
 };
 
 struct Answer {
   std::vector<TokenId> tokens;
-  std::vector<float> logprobs;                  ///< of the tokens, when asked for
-  std::map<int, wire::Logprob> prompt_logprobs; ///< by position
-  std::map<int, std::vector<wire::Logprob>> top;///< by position
+  std::vector<float> logprobs;                    ///< of the tokens, when asked for
+  std::map<int, wire::Logprob> prompt_logprobs;   ///< by position
+  std::map<int, std::vector<wire::Logprob>> top;  ///< by position
 };
 
 class Engine {
@@ -128,7 +128,8 @@ class Engine {
   }
 
   State* find(SlotRef slot) {
-    const auto found = std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.slot == slot; });
+    const auto found =
+        std::find_if(states_.begin(), states_.end(), [&](const State& s) { return s.slot == slot; });
     return found == states_.end() ? nullptr : &*found;
   }
 

@@ -60,8 +60,9 @@ inline void write_safetensors(const std::filesystem::path& file, const std::vect
     std::string shape;
     for (const std::int64_t d : t.shape) shape += (shape.empty() ? "" : ",") + std::to_string(d);
     if (header.size() > 1) header += ",";
-    header += "\"" + t.name + "\":{\"dtype\":\"" + t.dtype + "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
-              std::to_string(data.size()) + "," + std::to_string(data.size() + t.data.size()) + "]}";
+    header += "\"" + t.name + "\":{\"dtype\":\"" + t.dtype + "\",\"shape\":[" + shape +
+              "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + t.data.size()) + "]}";
     data += t.data;
   }
   write_text(file, raw_safetensors(header + "}", data));

@@ -1,0 +1,245 @@
+// A sequence's tokens depend on its own prompt and parameters and on nothing else: not on how its prompt is
+// cut, who runs beside it, which blocks it got, or whether it was thrown out and computed anew in between.
+#include "model/cpu_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "model/model_files.h"
+#include "model/support/engine.h"
+#include "model/support/files.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Answer;
+using test::Ask;
+using test::Engine;
+using test::golden_directory;
+
+constexpr int kBlocks = 64;
+
+wire::Capacity capacity(const ModelSpec& spec) {
+  wire::Capacity made;
+  made.kv_blocks = kBlocks;
+  made.max_slots = 8;
+  made.max_tokens_per_step = 256;
+  made.max_model_len = 512;
+  made.vocab_size = spec.vocab;
+  return made;
+}
+
+std::vector<BlockId> block_range(int first, int count, int step = 1) {
+  std::vector<BlockId> blocks(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) blocks[static_cast<std::size_t>(i)] = first + i * step;
+  return blocks;
+}
+
+std::vector<TokenId> golden_ids(const std::string& golden, const char* name) {
+  const auto file = Checkpoint::open_file(golden_directory(golden) / "golden.safetensors");
+  const FileTensor* tensor = file->find(name);
+  std::vector<TokenId> ids(tensor->bytes / sizeof(TokenId));
+  std::memcpy(ids.data(), tensor->data, tensor->bytes);
+  return ids;
+}
+
+class CpuExecutorTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const config::ModelOptions model{.directory = golden_directory(GetParam()).string()};
+    auto files = open_model(model);
+    ASSERT_TRUE(files.ok()) << files.status().message;
+    config::Options options;
+    options.model = model;
+    options.device.cpu_threads = 2;
+    auto made = make_cpu_executor(*files, options, capacity(files->spec));
+    ASSERT_TRUE(made.ok()) << made.status().message;
+    executor = std::move(*made);
+    prompt = golden_ids(GetParam(), "ids");
+    greedy = golden_ids(GetParam(), "greedy");
+  }
+
+  Ask ask(const wire::Sampling& sampling) const {
+    return {.prompt = prompt,
+            .outputs = static_cast<int>(greedy.size()),
+            .sampling = sampling,
+            .blocks = block_range(0, 4),
+            .second = block_range(50, 4)};
+  }
+
+  Answer alone(const Ask& one) {
+    executor->reset();
+    return Engine(*executor).run({one})[0];
+  }
+
+  // Everything that must not matter, against the plain run.
+  void expect_isolated(const wire::Sampling& sampling) {
+    const std::vector<TokenId> expected = alone(ask(sampling)).tokens;
+    ASSERT_EQ(expected.size(), greedy.size());
+    for (const int chunk : {1, 7, 63, 64, 65, 100}) {
+      Ask cut = ask(sampling);
+      cut.chunk = chunk;
+      EXPECT_EQ(alone(cut).tokens, expected) << "chunks of " << chunk;
+    }
+    Ask moved = ask(sampling);
+    moved.blocks = {63, 1, 40, 7};
+    EXPECT_EQ(alone(moved).tokens, expected) << "other blocks";
+    for (const int after : {0, 1, 20, 47}) {
+      Ask again = ask(sampling);
+      again.recompute_after = after;
+      again.chunk = 50;
+      EXPECT_EQ(alone(again).tokens, expected) << "computed anew after " << after;
+    }
+    executor->reset();
+    const std::vector<Answer> together = Engine(*executor).run(crowd(sampling));
+    EXPECT_EQ(together[2].tokens, expected) << "in a crowd";
+    EXPECT_EQ(together[5].tokens, expected) << "its twin, later and in small pieces";
+  }
+
+  // Others around the one: short and long, greedy and random, coming and going.
+  std::vector<Ask> crowd(const wire::Sampling& sampling) const {
+    std::vector<Ask> asks;
+    for (int i = 0; i < 7; ++i) {
+      Ask other = ask(i % 2 == 0 ? wire::Sampling{.temperature = 0}
+                                 : wire::Sampling{.temperature = 2, .seed = 9u + static_cast<unsigned>(i)});
+      other.prompt.resize(static_cast<std::size_t>(3 + 20 * i));
+      std::rotate(other.prompt.begin(), other.prompt.begin() + 1, other.prompt.end());
+      other.outputs = 5 + 9 * i;
+      other.chunk = 10 + 17 * i;
+      other.starts_at = 1 + 3 * (i % 4);
+      other.blocks = block_range(i, 4, 9);
+      if (i == 4) other.recompute_after = 11, other.second = block_range(60, 4);
+      asks.push_back(other);
+    }
+    for (const int i : {2, 5}) {
+      const std::vector<BlockId> blocks = asks[static_cast<std::size_t>(i)].blocks;
+      asks[static_cast<std::size_t>(i)] = ask(sampling);
+      asks[static_cast<std::size_t>(i)].blocks = blocks;
+    }
+    asks[5].chunk = 11;
+    asks[5].starts_at = 9;
+    return asks;
+  }
+
+  std::unique_ptr<Executor> executor;
+  std::vector<TokenId> prompt, greedy;
+};
+
+TEST_P(CpuExecutorTest, GreedyTokensAreThoseOfTheReference) {
+  EXPECT_EQ(alone(ask({.temperature = 0})).tokens, greedy);
+}
+
+TEST_P(CpuExecutorTest, GreedyTokensDependOnTheSequenceAlone) { expect_isolated({.temperature = 0}); }
+
+TEST_P(CpuExecutorTest, SeededTokensDependOnTheSequenceAlone) {
+  expect_isolated({.temperature = 1, .top_p = 0.95f, .top_k = 40, .seed = 1234});
+}
+
+TEST_P(CpuExecutorTest, PenaltiesDependOnTheSequenceAlone) {
+  expect_isolated({.temperature = 0.8f,
+                   .repetition_penalty = 1.3f,
+                   .presence_penalty = 0.5f,
+                   .frequency_penalty = 0.7f,
+                   .seed = 5,
+                   .choice = 2});
+}
+
+TEST_P(CpuExecutorTest, SeedAndChoiceMakeDifferentTexts) {
+  const wire::Sampling base{.temperature = 2, .seed = 1};
+  wire::Sampling other_seed = base, other_choice = base;
+  other_seed.seed = 2;
+  other_choice.choice = 1;
+  const auto tokens = alone(ask(base)).tokens;
+  EXPECT_NE(alone(ask(other_seed)).tokens, tokens);
+  EXPECT_NE(alone(ask(other_choice)).tokens, tokens);
+}
+
+TEST_P(CpuExecutorTest, StopIdsWaitForMinTokens) {
+  Ask one = ask({.temperature = 0, .min_tokens = 5});
+  one.stop_ids = {greedy[0], greedy[1], greedy[2]};
+  const auto tokens = alone(one).tokens;
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(std::count(one.stop_ids.begin(), one.stop_ids.end(), tokens[static_cast<std::size_t>(i)]), 0);
+  }
+}
+
+TEST_P(CpuExecutorTest, BiasDecides) {
+  Ask one = ask({.temperature = 0});
+  one.bias = {{17, 1000.0f}};
+  EXPECT_EQ(alone(one).tokens, std::vector<TokenId>(greedy.size(), 17));
+}
+
+TEST_P(CpuExecutorTest, LogprobsOfOutputAndPromptAreThoseOfTheLogits) {
+  Ask one = ask({.temperature = 0, .logprobs = 3, .prompt_logprobs = 2});
+  one.outputs = 4;
+  const Answer whole = alone(one);
+  one.chunk = 13;
+  const Answer cut = alone(one);
+  ASSERT_EQ(whole.prompt_logprobs.size(), prompt.size() - 1);  // the first token has no predecessor
+  ASSERT_EQ(whole.logprobs.size(), 4u);
+  EXPECT_EQ(whole.logprobs, cut.logprobs);
+
+  const auto file = Checkpoint::open_file(golden_directory(GetParam()) / "golden.safetensors");
+  const FileTensor* tensor = file->find("logits");
+  const auto vocab = static_cast<std::size_t>(tensor->shape[1]);
+  std::vector<float> logits(tensor->bytes / 4);
+  std::memcpy(logits.data(), tensor->data, tensor->bytes);
+  for (std::size_t position = 1; position <= prompt.size(); ++position) {
+    const float* row = logits.data() + (position - 1) * vocab;
+    const float most = *std::max_element(row, row + vocab);
+    double sum = 0;
+    for (std::size_t v = 0; v < vocab; ++v) sum += std::exp(static_cast<double>(row[v]) - most);
+    const auto at = static_cast<int>(position);
+    const bool output = position == prompt.size();
+    const TokenId token = output ? greedy[0] : prompt[position];
+    const double expected = row[token] - most - std::log(sum);
+    const double got = output ? whole.logprobs[0] : whole.prompt_logprobs.at(at).logprob;
+    ASSERT_NEAR(got, expected, 0.15) << position;
+    const auto& top = whole.top.at(at);
+    ASSERT_EQ(top.size(), output ? 3u : 2u);
+    ASSERT_GE(top[0].logprob, top[1].logprob);
+    ASSERT_NEAR(top[0].logprob, -std::log(sum), 0.15);
+    EXPECT_EQ(cut.top.at(at)[0].logprob, top[0].logprob);
+  }
+}
+
+TEST_P(CpuExecutorTest, AForkedBlockIsACopy) {
+  executor->reset();
+  test::Plans plans;
+  test::Commands commands;
+  std::vector<std::byte> out;
+  const auto poll = [&] {
+    const auto got = executor->poll(out, Clock::now());
+    ASSERT_TRUE(got.ok() && *got);
+  };
+  const int length = static_cast<int>(prompt.size());
+  const SlotRef parent{0, 1}, child{1, 1};
+  const wire::Sampling sampling{.temperature = 0};
+  plans.start(parent, length, length, sampling).ids(parent, 0, prompt).blocks(parent, 0, {0, 1, 2});
+  ASSERT_TRUE(executor->submit(plans.row(parent, 0, length, true).plan()).ok());
+  poll();
+  // The child shares two full blocks and has its own copy of the third; it runs its last prompt token again.
+  plans.start(child, length, length, sampling).ids(child, 0, prompt).blocks(child, 0, {0, 1, 9});
+  plans.row(child, length - 1, 1, true).row(parent, length, 1, true).after(1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_FALSE(*executor->poll(out, Clock::now())) << "the plan ran before the command that it waits for";
+  ASSERT_TRUE(executor->submit(commands.copy({{2, 9}})).ok());
+  poll();
+  EXPECT_EQ(test::open_view(out).as<wire::CacheDone>()->id, 1u);
+  poll();
+  const wire::View view = test::open_view(out);
+  const auto* result = view.as<wire::StepResult>();
+  ASSERT_NE(result, nullptr);
+  EXPECT_EQ(view.array(result->tokens)[0], greedy[0]);
+  EXPECT_EQ(view.array(result->tokens)[1], greedy[1]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, CpuExecutorTest, ::testing::Values("gqa3_tied", "gqa5_untied", "gqa8_tied"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace troupe::model

@@ -1,0 +1,131 @@
+#include "model/echo_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "model/support/engine.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Ask;
+using test::Commands;
+using test::Engine;
+using test::Plans;
+
+constexpr SlotRef kSlot{0, 1};
+
+wire::Capacity small() {
+  wire::Capacity capacity;
+  capacity.kv_blocks = 16;
+  capacity.max_slots = 4;
+  capacity.max_tokens_per_step = 64;
+  capacity.max_model_len = 256;
+  capacity.vocab_size = 1000;
+  return capacity;
+}
+
+class EchoExecutorTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Executor> executor = make_echo_executor(small());
+  Plans plans;
+  Commands commands;
+  std::vector<std::byte> out;
+
+  bool poll() {
+    const auto got = executor->poll(out, Clock::now());
+    EXPECT_TRUE(got.ok());
+    return *got;
+  }
+  const wire::StepResult* result() {
+    view = test::open_view(out);
+    return view.as<wire::StepResult>();
+  }
+  wire::View view;
+};
+
+TEST_F(EchoExecutorTest, RepeatsThePrompt) {
+  const auto answers = Engine(*executor).run({
+      {.prompt = {7, 8, 9}, .outputs = 7, .blocks = {0}},
+      {.prompt = {5}, .outputs = 3, .chunk = 1, .blocks = {1}, .starts_at = 2},
+  });
+  EXPECT_EQ(answers[0].tokens, (std::vector<TokenId>{7, 8, 9, 7, 8, 9, 7}));
+  EXPECT_EQ(answers[1].tokens, (std::vector<TokenId>{5, 5, 5}));
+}
+
+TEST_F(EchoExecutorTest, GoesOnAfterARecompute) {
+  const auto answers = Engine(*executor).run(
+      {{.prompt = {1, 2, 3}, .outputs = 8, .blocks = {0}, .second = {3}, .recompute_after = 4}});
+  EXPECT_EQ(answers[0].tokens, (std::vector<TokenId>{1, 2, 3, 1, 2, 3, 1, 2}));
+}
+
+TEST_F(EchoExecutorTest, TwoStepsAreInFlightAndNoMore) {
+  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(executor->submit(plans.row(kSlot, 1, 1, true).plan()).ok());
+  EXPECT_EQ(executor->submit(plans.row(kSlot, 2, 1, true).plan()).code, Code::overloaded);
+  ASSERT_TRUE(poll());
+  EXPECT_EQ(result()->step, 1u);
+  ASSERT_TRUE(executor->submit(plans.row(kSlot, 2, 1, true).plan(3)).ok());
+  ASSERT_TRUE(poll());
+  ASSERT_TRUE(poll());
+  EXPECT_EQ(result()->step, 3u);
+  EXPECT_GE(result()->finished_ns, result()->started_ns);
+  EXPECT_FALSE(poll());
+}
+
+TEST_F(EchoExecutorTest, RowsOfAnotherGenerationAreAnsweredWithAnError) {
+  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0});
+  plans.row({0, 9}, 0, 1, true).row(kSlot, 0, 1, true).row({1, 1}, 0, 1, false);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(poll());
+  const auto rows = (result(), view.array(result()->rows));
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].error, wire::RowError::no_such_slot);
+  EXPECT_EQ(rows[0].count, 0);
+  EXPECT_EQ(rows[1].error, wire::RowError::none);
+  EXPECT_EQ(view.array(result()->tokens)[static_cast<std::size_t>(rows[1].first)], 4);
+}
+
+TEST_F(EchoExecutorTest, CommandsKeepTheirPlaceBetweenPlans) {
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(executor->submit(commands.copy({{0, 1}})).ok());
+  ASSERT_TRUE(executor->submit(plans.after(1).plan()).ok());
+  ASSERT_TRUE(poll());
+  EXPECT_NE(result(), nullptr);
+  ASSERT_TRUE(poll());
+  EXPECT_EQ(result(), nullptr);
+  EXPECT_EQ(test::open_view(out).as<wire::CacheDone>()->failed, 0u);
+  ASSERT_TRUE(poll());
+  EXPECT_EQ(result()->step, 2u);
+}
+
+TEST_F(EchoExecutorTest, LogprobsAreThoseOfCertainty) {
+  const auto answers = Engine(*executor).run(
+      {{.prompt = {7, 8}, .outputs = 2, .sampling = {.logprobs = 1, .prompt_logprobs = 0}, .blocks = {0}}});
+  EXPECT_EQ(answers[0].logprobs, (std::vector<float>{0, 0}));
+  EXPECT_EQ(answers[0].prompt_logprobs.at(1).token, 8);
+  EXPECT_EQ(answers[0].top.at(2)[0].token, 7);
+  EXPECT_TRUE(answers[0].top.at(1).empty());
+}
+
+TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
+  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  executor->reset();
+  EXPECT_FALSE(poll());
+  plans.start(kSlot, 1, 1).ids(kSlot, 0, {6}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  ASSERT_TRUE(executor->submit(plans.plan(1)).ok());
+  ASSERT_TRUE(poll());
+  EXPECT_EQ((result(), view.array(result()->tokens))[0], 6);
+}
+
+TEST_F(EchoExecutorTest, OtherRecordsAreRefused) {
+  wire::Writer<wire::Goodbye> goodbye;
+  goodbye.begin(1);
+  wire::View record;
+  ASSERT_TRUE(wire::View::open(goodbye.finish(), record));
+  EXPECT_EQ(executor->submit(record).code, Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace troupe::model

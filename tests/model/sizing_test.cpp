@@ -1,0 +1,143 @@
+#include "model/sizing.h"
+
+#include <gtest/gtest.h>
+
+#include "model/host_memory.h"
+#include "model/support/files.h"
+
+namespace troupe::model {
+namespace {
+
+constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
+
+// The 0.3B model: 18 layers of two KV heads of 128; 18,432 bytes a token in bf16, 1,179,648 a block.
+ModelSpec small_ernie() {
+  ModelSpec spec;
+  spec.vocab = 103424;
+  spec.hidden = 1024;
+  spec.intermediate = 3072;
+  spec.layers = 18;
+  spec.heads = 16;
+  spec.kv_heads = 2;
+  spec.head_dim = 128;
+  spec.max_positions = 131072;
+  spec.tied = true;
+  return spec;
+}
+
+Result<wire::Capacity> size(const config::Options& options, std::uint64_t available) {
+  return size_cpu(small_ernie(), DType::bf16, true, options, available);
+}
+
+TEST(Sizing, DefaultsTakeAQuarterOfWhatIsLeft) {
+  const auto capacity = size({}, 8 * kGiB);
+  ASSERT_TRUE(capacity.ok()) << capacity.status().message;
+  EXPECT_EQ(capacity->max_slots, 32);
+  EXPECT_EQ(capacity->max_tokens_per_step, 512);
+  EXPECT_EQ(capacity->weight_bytes / 1'000'000, 721u);  // twice 360.7 M parameters, norms in fp32
+  const std::uint64_t left = 8 * kGiB - capacity->weight_bytes - capacity->arena_bytes;
+  EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 4 / 1'179'648);
+  EXPECT_EQ(capacity->kv_bytes, static_cast<std::uint64_t>(capacity->kv_blocks) * 1'179'648);
+  EXPECT_EQ(capacity->max_model_len, capacity->kv_blocks * 64) << "what memory fits";
+}
+
+TEST(Sizing, KvTakesAtMostFourGiB) {
+  const auto capacity = size({}, 1000 * kGiB);
+  EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), 4 * kGiB / 1'179'648);
+  EXPECT_EQ(capacity->max_model_len, 131072);
+  EXPECT_EQ(sequences_at_full_length(*capacity), 1);
+}
+
+TEST(Sizing, KvTakesNoMoreThanAllSequencesUse) {
+  config::Options options;
+  options.scheduler.max_model_len = 130;  // three blocks
+  options.scheduler.max_num_seqs = 5;
+  EXPECT_EQ(size(options, 100 * kGiB)->kv_blocks, 15);
+}
+
+TEST(Sizing, AskedForSizesAreTaken) {
+  config::Options options;
+  options.device.cpu_kv_bytes = 10 * 1'179'648 + 5;
+  options.scheduler.max_num_seqs = 3;
+  options.scheduler.max_num_batched_tokens = 64;
+  const auto capacity = size(options, 8 * kGiB);
+  EXPECT_EQ(capacity->kv_blocks, 10);
+  EXPECT_EQ(capacity->max_model_len, 640);
+  EXPECT_EQ(capacity->max_slots, 3);
+  EXPECT_EQ(capacity->max_tokens_per_step, 64);
+  options.device.num_gpu_blocks_override = 20;
+  EXPECT_EQ(size(options, 8 * kGiB)->kv_blocks, 20);
+}
+
+void refused(const config::Options& options, std::uint64_t available, const std::string& part) {
+  const auto capacity = size(options, available);
+  ASSERT_FALSE(capacity.ok()) << part;
+  EXPECT_NE(capacity.status().message.find(part), std::string::npos) << capacity.status().message;
+}
+
+TEST(Sizing, TooLittleMemoryNamesTheFlag) {
+  refused({}, kGiB / 2, "--max-num-batched-tokens");
+  refused({}, kGiB / 2, "512 MiB are free");
+  config::Options options;
+  options.device.num_gpu_blocks_override = 100'000;
+  refused(options, 8 * kGiB, "--num-gpu-blocks-override");
+  options = {};
+  options.device.cpu_kv_bytes = static_cast<std::int64_t>(16 * kGiB);
+  refused(options, 8 * kGiB, "--cpu-kv-bytes");
+  options.device.cpu_kv_bytes = 1;
+  refused(options, 8 * kGiB, "--cpu-kv-bytes");
+  options = {};
+  options.scheduler.max_model_len = 131072;
+  refused(options, 4 * kGiB, "--max-model-len");
+}
+
+TEST(Sizing, LimitsOfTheModelHold) {
+  config::Options options;
+  options.scheduler.max_model_len = 131073;
+  refused(options, 100 * kGiB, "at most 131072");
+  options = {};
+  options.scheduler.block_size = 32;
+  refused(options, 100 * kGiB, "--block-size");
+}
+
+TEST(Sizing, EchoHasTheLimitsItIsGiven) {
+  config::Options options;
+  options.scheduler.max_num_seqs = 256;
+  options.scheduler.max_model_len = 2048;
+  const auto capacity = size_echo(nullptr, options);
+  EXPECT_EQ(capacity->kv_blocks, 256 * 32);
+  const ModelSpec spec = small_ernie();
+  EXPECT_EQ(size_echo(&spec, options)->vocab_size, 103424);
+}
+
+TEST(Sizing, BytesAreReadable) {
+  EXPECT_EQ(bytes_text(270 << 20), "270 MiB");
+  EXPECT_EQ(bytes_text(kGiB * 3 / 2), "1.50 GiB");
+}
+
+TEST(HostMemory, ReadsWhatTheSystemSays) {
+  EXPECT_EQ(parse_meminfo("MemTotal:  100 kB\nMemAvailable:   42 kB\n"), 42u * 1024);
+  EXPECT_EQ(parse_meminfo("MemTotal: 100 kB\n"), std::nullopt);
+  EXPECT_GT(available_memory(), 1u << 20);
+}
+
+TEST(HostMemory, TheTightestControlGroupCounts) {
+  const test::TempDirectory root;
+  const auto group = [&](const std::string& name, const char* max, const char* current, const char* stat) {
+    std::filesystem::create_directories(root.path() / name);
+    test::write_text(root.path() / name / "memory.max", max);
+    test::write_text(root.path() / name / "memory.current", current);
+    test::write_text(root.path() / name / "memory.stat", stat);
+  };
+  group("a", "1000\n", "600\n", "anon 5\ninactive_file 100\n");
+  group("a/b", "max\n", "600\n", "");
+  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 500u);
+  group("a/b", "700\n", "600\n", "");
+  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 100u);
+  group("a/b", "500\n", "600\n", "");
+  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 0u);
+  EXPECT_EQ(cgroup_headroom(root.path(), "/"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace troupe::model
