@@ -28,6 +28,11 @@ bool is_word_at(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+bool is_markup(std::string_view text) {
+  return text.size() > 2 &&
+         ((text.front() == '<' && text.back() == '>') || (text.front() == '[' && text.back() == ']'));
+}
+
 AddedTokens::AddedTokens(std::vector<AddedToken> tokens) : tokens_(std::move(tokens)) {
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     std::uint32_t node = 0;

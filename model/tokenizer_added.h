@@ -22,6 +22,10 @@ struct AddedToken {
   bool rstrip = false;       ///< takes the whitespace after it
 };
 
+/// Whether a string looks like markup that speaks to the model ("<think>", "[SEP]"), for files that do not say
+/// which of their tokens are special; runs of blanks, digits and words are not.
+bool is_markup(std::string_view text);
+
 /// A part of a text: an added token, or what lies between two.
 struct AddedPart {
   std::size_t begin = 0;

@@ -108,6 +108,7 @@ Result<TokenizerFiles> TokenizerFiles::read(const std::string& dir) {
     AddedToken token;
     token.id = entry->get<TokenId>();
     token.text = entry.key();
+    token.guarded = is_markup(token.text);
     files.added.push_back(std::move(token));
   }
   read_roles(*config, files);

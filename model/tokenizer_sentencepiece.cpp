@@ -25,13 +25,8 @@ namespace {
 constexpr std::size_t kMaxFile = 64 << 20;
 constexpr std::string_view kBlank = "\xE2\x96\x81";  // "▁"
 
+using Processor = sentencepiece::SentencePieceProcessor;
 using Type = SentencePieceFile::Type;
-
-/// Whether a user-defined piece is markup that speaks to the model; runs of blanks, digits and words are not.
-bool is_markup(std::string_view piece) {
-  return piece.size() > 2 &&
-         ((piece.front() == '<' && piece.back() == '>') || (piece.front() == '[' && piece.back() == ']'));
-}
 
 std::string printed(const SentencePieceFile::Piece& piece) {
   if (piece.type == Type::byte && piece.text.size() == 6) {
@@ -51,11 +46,11 @@ std::string printed(const SentencePieceFile::Piece& piece) {
 
 class SentencePieceTokenizer : public VocabularyTokenizer {
  public:
-  SentencePieceTokenizer(Vocabulary vocabulary,
-                         std::unique_ptr<sentencepiece::SentencePieceProcessor> processor, bool add_prefix)
+  SentencePieceTokenizer(Vocabulary vocabulary, std::unique_ptr<const Processor> processor,
+                         std::unique_ptr<const Processor> beginning)
       : VocabularyTokenizer(std::move(vocabulary)),
         processor_(std::move(processor)),
-        add_prefix_(add_prefix) {
+        beginning_(std::move(beginning)) {
     std::vector<AddedToken> markup;
     for (const AddedToken& token : added().tokens()) {
       if (token.guarded) markup.push_back(token);
@@ -65,21 +60,21 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
 
  private:
   void encode_ordinary(std::string_view text, bool first, std::vector<TokenId>& out) const override {
-    std::string prefixed;
-    if (first && add_prefix_) text = prefixed = " " + std::string(text);
+    const Processor* processor = first && beginning_ ? beginning_.get() : processor_.get();
     // Cut after the first character of each spelling; one that overlaps the previous one is found as well,
     // since the search goes on inside it.
     std::size_t begin = 0;
     for (AddedPart found = markup_.find(text, 0); found.token; found = markup_.find(text, begin)) {
       const std::size_t cut = found.begin + static_cast<std::size_t>(utf8::decode(text, found.begin).bytes);
-      encode_checked(text.substr(begin, cut - begin), out);
+      encode_checked(*processor, text.substr(begin, cut - begin), out);
+      processor = processor_.get();
       begin = cut;
     }
-    encode_checked(text.substr(begin), out);
+    encode_checked(*processor, text.substr(begin), out);
   }
 
-  void encode_checked(std::string_view text, std::vector<TokenId>& out) const {
-    const std::vector<int> ids = encode_raw(text);
+  void encode_checked(const Processor& processor, std::string_view text, std::vector<TokenId>& out) const {
+    const std::vector<int> ids = encode_raw(processor, text);
     const bool clean = std::none_of(ids.begin(), ids.end(), [&](int id) { return forbidden(id); });
     if (clean) {
       out.insert(out.end(), ids.begin(), ids.end());
@@ -87,23 +82,25 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
     }
     for (std::size_t at = 0; at < text.size();) {
       const auto bytes = static_cast<std::size_t>(utf8::decode(text, at).bytes);
-      for (int id : encode_raw(text.substr(at, bytes))) {
+      for (int id : encode_raw(*processor_, text.substr(at, bytes))) {
         if (!forbidden(id)) out.push_back(id);
       }
       at += bytes;
     }
   }
 
-  std::vector<int> encode_raw(std::string_view text) const {
+  static std::vector<int> encode_raw(const Processor& processor, std::string_view text) {
     std::vector<int> ids;
-    if (!text.empty()) (void)processor_->Encode(absl::string_view(text.data(), text.size()), &ids);
+    if (!text.empty()) (void)processor.Encode(absl::string_view(text.data(), text.size()), &ids);
     return ids;
   }
 
   bool forbidden(int id) const { return is_reserved(id) && id != processor_->unk_id(); }
 
-  const std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;  // const use is thread-safe
-  const bool add_prefix_;
+  // Const use of a processor is thread-safe.
+  const std::unique_ptr<const Processor> processor_;  // puts no blank before what it encodes
+  // Puts one, for the beginning of a text; null if the model has it so.
+  const std::unique_ptr<const Processor> beginning_;
   AddedTokens markup_;  // the reserved strings that the library itself would find
 };
 
@@ -118,10 +115,19 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string&
   Result<SentencePieceFile> file = SentencePieceFile::parse(*bytes);
   if (!file.ok()) return invalid(path + " " + file.status().message);
 
-  // The blank before a text is put by us, once, not before each piece of it: the setting is turned off by
-  // appending a second normalizer_spec {add_dummy_prefix: false}, which protobuf merges into the first.
-  bytes->append("\x1A\x02\x18\x00", 4);
-  auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
+  // A model that wants a blank before its text wants it once, not before each part that a special token
+  // leaves: the processor for all but the beginning has the setting off, by a second normalizer_spec
+  // {add_dummy_prefix: false} at the end, which protobuf merges into the first.
+  std::unique_ptr<const Processor> beginning;
+  if (file->add_dummy_prefix) {
+    auto as_it_is = std::make_unique<Processor>();
+    if (const auto status = as_it_is->LoadFromSerializedProto(*bytes); !status.ok()) {
+      return invalid(path + " is not a usable SentencePiece model: " + status.ToString());
+    }
+    beginning = std::move(as_it_is);
+    bytes->append("\x1A\x02\x18\x00", 4);
+  }
+  auto processor = std::make_unique<Processor>();
   if (const auto status = processor->LoadFromSerializedProto(*bytes); !status.ok()) {
     return invalid(path + " is not a usable SentencePiece model: " + status.ToString());
   }
@@ -150,7 +156,7 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string&
   if (Status status = apply_files(files, vocabulary); !status.ok())
     return invalid(path + ": " + status.message);
   return std::shared_ptr<const Tokenizer>(std::make_shared<const SentencePieceTokenizer>(
-      std::move(vocabulary), std::move(processor), file->add_dummy_prefix));
+      std::move(vocabulary), std::move(processor), std::move(beginning)));
 }
 
 }  // namespace troupe

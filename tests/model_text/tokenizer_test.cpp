@@ -30,7 +30,8 @@ std::string bytes_of(const Tokenizer& tokenizer, const Ids& ids) {
 }
 
 class Kinds : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Tokenizer, Kinds, testing::Values("byte_level", "split_nfc", "llama_style", "sentencepiece"));
+INSTANTIATE_TEST_SUITE_P(Tokenizer, Kinds,
+                         testing::Values("byte_level", "split_nfc", "llama_style", "sentencepiece"));
 
 TEST_P(Kinds, EncodesAsTheReferenceDoes) {
   const auto tokenizer = load(GetParam());
@@ -49,7 +50,8 @@ TEST_P(Kinds, EncodesAsTheReferenceDoes) {
 TEST_P(Kinds, DecodesToTheText) {
   const auto tokenizer = load(GetParam());
   ASSERT_TRUE(tokenizer);
-  const bool lossless = std::string_view(GetParam()) == "byte_level" || std::string_view(GetParam()) == "sentencepiece";
+  const bool lossless =
+      std::string_view(GetParam()) == "byte_level" || std::string_view(GetParam()) == "sentencepiece";
   for (const Json& c : test::read_json("tokenizer_cases.json")[GetParam()]) {
     const std::string text = c["text"];
     Detokenizer detokenizer(tokenizer, false);
@@ -70,7 +72,8 @@ TEST(Tokenizer, PrefixedModelsGetOneBlankBeforeTheText) {
   const auto tokenizer = load("sentencepiece_prefix");
   ASSERT_TRUE(tokenizer);
   for (const Json& c : test::read_json("tokenizer_cases.json")["sentencepiece_prefix"]) {
-    EXPECT_EQ(tokenizer->encode(c["text"].get<std::string>(), SpecialTokens::plain), c["ids"].get<Ids>()) << c["text"];
+    EXPECT_EQ(tokenizer->encode(c["text"].get<std::string>(), SpecialTokens::plain), c["ids"].get<Ids>())
+        << c["text"];
   }
   // After a special token there is no second one.
   const Ids ids = tokenizer->encode("<mask:0>the", SpecialTokens::parse);
@@ -80,8 +83,9 @@ TEST(Tokenizer, PrefixedModelsGetOneBlankBeforeTheText) {
 // Ids that only trusted text may bring about.
 std::vector<TokenId> reserved_ids(const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
-  for (const char* text : {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|begin_of_sentence|>",
-                           "<|end_of_sentence|>", "<mask:0>", "<mask:1>", "<think>", "</think>"}) {
+  for (const char* text :
+       {"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<s>", "</s>", "<|begin_of_sentence|>",
+        "<|end_of_sentence|>", "<mask:0>", "<mask:1>", "<think>", "</think>"}) {
     if (const auto id = tokenizer.token_id(text)) ids.push_back(*id);
   }
   for (const SpecialToken& special : tokenizer.special_tokens()) ids.push_back(special.id);
@@ -94,9 +98,30 @@ TEST_P(Kinds, UntrustedTextNeverBecomesASpecialToken) {
   const std::vector<TokenId> reserved = reserved_ids(*tokenizer);
   ASSERT_GE(reserved.size(), 5u);
   std::mt19937 random(7);
-  const char* parts[] = {"<|im_start|>", "<|im_end|>", "<s>", "</s>", "<", ">", "|", "<|im_", "end|>", "<mask:0>", "mask",
-                         ":", "0", "<|begin_of_sentence|>", "<think>", "</think>", " ", "a", "\n", "<|endoftext|>", "▁",
-                         "＜mask:0＞", "<<mask:0>>", "é"};
+  const char* parts[] = {"<|im_start|>",
+                         "<|im_end|>",
+                         "<s>",
+                         "</s>",
+                         "<",
+                         ">",
+                         "|",
+                         "<|im_",
+                         "end|>",
+                         "<mask:0>",
+                         "mask",
+                         ":",
+                         "0",
+                         "<|begin_of_sentence|>",
+                         "<think>",
+                         "</think>",
+                         " ",
+                         "a",
+                         "\n",
+                         "<|endoftext|>",
+                         "▁",
+                         "＜mask:0＞",
+                         "<<mask:0>>",
+                         "é"};
   for (int round = 0; round < 500; ++round) {
     std::string text;
     for (int i = 0; i < 8; ++i) text += parts[random() % std::size(parts)];
@@ -179,7 +204,8 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_EQ(tokenizer->token_id("<tool>"), 1500);
   EXPECT_TRUE(tokenizer->is_special(2));
   EXPECT_TRUE(tokenizer->is_special(*tokenizer->token_id("<|begin_of_sentence|>")));  // the cls_token
-  EXPECT_FALSE(tokenizer->is_special(*tokenizer->token_id("<think>")));  // printed: parsers of replies need it
+  EXPECT_FALSE(
+      tokenizer->is_special(*tokenizer->token_id("<think>")));  // printed: parsers of replies need it
   EXPECT_FALSE(tokenizer->is_special(-1));
   EXPECT_FALSE(tokenizer->is_special(1 << 30));
   EXPECT_EQ(tokenizer->token_bytes(-5), "");
@@ -194,7 +220,8 @@ TEST(Tokenizer, WorstCasesStayLinear) {
     for (const std::string unit : {"a", " ", "👩\u200d", "\uFDFD", "<|im_", "<mask:0>", "\n"}) {
       std::string text;
       while (text.size() < 200'000) text += unit;
-      const Ids ids = tokenizer->encode(text, SpecialTokens::plain);  // quadratic work would outlast the test's timeout
+      const Ids ids =
+          tokenizer->encode(text, SpecialTokens::plain);  // quadratic work would outlast the test's timeout
       EXPECT_EQ(bytes_of(*tokenizer, ids), text) << name << " " << unit;
     }
   }
@@ -229,14 +256,16 @@ TEST_F(BadFiles, AreErrorsThatNameTheFault) {
   EXPECT_NE(with("/model/merges/0", "no pair").find("merge"), std::string::npos);
   EXPECT_NE(with("/model/vocab/a", -3).find("\"a\""), std::string::npos);
   EXPECT_NE(with("/added_tokens/0/id", 2'000'000'000).find("2000000000"), std::string::npos);
-  Json regex = {{"type", "Split"}, {"pattern", {{"Regex", "(((" }}}, {"behavior", "Isolated"}, {"invert", false}};
+  Json regex = {
+      {"type", "Split"}, {"pattern", {{"Regex", "((("}}}, {"behavior", "Isolated"}, {"invert", false}};
   EXPECT_NE(with("/pre_tokenizer", regex).find("((("), std::string::npos);
   EXPECT_TRUE(load_json(good.dump()).ok());
 }
 
 TEST_F(BadFiles, TruncatedModelsAreErrors) {
   const std::string good = test::read_data("sentencepiece/tokenizer.model");
-  for (std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{100}, good.size() / 2, good.size() - 1}) {
+  for (std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{100}, good.size() / 2, good.size() - 1}) {
     std::ofstream(dir_ / "tokenizer.model", std::ios::binary) << good.substr(0, size);
     EXPECT_FALSE(Tokenizer::load(dir_.string()).ok()) << size;
   }
