@@ -19,7 +19,7 @@ Status Child::start(const std::string& executable, TimePoint now) {
   process = std::move(*made);
   control = std::move(pair->ours);
   started = now;
-  ready = false;
+  ready = asked = false;
   state = "starting";
   fatal.clear();
   verdict.clear();

@@ -26,6 +26,7 @@ struct Child {
   Control control;
   TimePoint started;
   bool ready = false;
+  bool asked = false;              ///< to end
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
   std::string fatal;               ///< its last word, if it had one
   std::string verdict;             ///< why the supervisor killed it, if it did

@@ -49,6 +49,9 @@ class Control {
   /// Never waits: a peer that does not read for long loses messages (Code::overloaded). Any thread.
   Status send(const nlohmann::json& message) const;
 
+  /// The same for news that may be lost: the peer learns of this process's end in any case.
+  void tell(const nlohmann::json& message) const { (void)send(message); }
+
   /// The next message; a deadline in the past polls. Packets that are no JSON object are skipped. One
   /// thread at a time.
   Packet receive(TimePoint deadline);

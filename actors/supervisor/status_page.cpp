@@ -87,6 +87,7 @@ Result<std::string> query_status(const std::string& runtime_dir, std::optional<i
     return failure(Code::unavailable,
                    "the server on port " + std::to_string(*port) + " ended while it was asked");
   }
+  if (text.back() == '\n') text.pop_back();
   return text;
 }
 

@@ -47,8 +47,8 @@ struct StatusPage {
 
 std::string to_json(const StatusPage& page);
 
-/// The page of a running instance, as it came: without a port, of the only one that runs. Errors: not_found
-/// when none runs, invalid_argument with their list when several do, timeout.
+/// The page of a running instance, one line of JSON without its end: without a port, of the only one that
+/// runs. Errors: not_found when none runs, invalid_argument with their list when several do, timeout.
 Result<std::string> query_status(const std::string& runtime_dir, std::optional<int> port,
                                  Duration patience = std::chrono::seconds(3));
 

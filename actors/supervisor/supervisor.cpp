@@ -93,6 +93,7 @@ class Supervisor {
   void fail(const std::string& why, int code);
   void begin_drain();
   void begin_stop();
+  void ask_to_end(Child& child);
   void stop_further(TimePoint now);
   void kill_all();
 
@@ -116,6 +117,7 @@ class Supervisor {
 
 // ------------------------------------------------------------------------------------------ start
 
+// Before the first log line: the thread that it starts inherits the mask, and no signal goes astray there.
 void Supervisor::take_signals() {
   signal(SIGHUP, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
@@ -367,10 +369,9 @@ void Supervisor::begin_drain() {
   setup_.log(LogLevel::info, "draining", {kv("patience_s", patience_s)});
   say(STDOUT_FILENO, "draining  running requests may finish for " + std::to_string(patience_s) +
                          " s; once more to stop at once\n");
-  if (!engine().running() || !engine().control.open() ||
-      !engine().control.send({{"do", "drain"}, {"deadline_s", patience_s}}).ok()) {
-    begin_stop();
-  }
+  engine().asked = engine().running() && engine().control.open() &&
+                   engine().control.send({{"do", "drain"}, {"deadline_s", patience_s}}).ok();
+  if (!engine().asked) begin_stop();
 }
 
 void Supervisor::begin_stop() {
@@ -381,6 +382,15 @@ void Supervisor::begin_stop() {
   stop_further(Clock::now());
 }
 
+// Politely, as far as it has not been asked already: an engine can still send its clients an error event.
+void Supervisor::ask_to_end(Child& child) {
+  const nlohmann::json order = child.side == ipc::Side::worker
+                                   ? nlohmann::json{{"do", "stop"}}
+                                   : nlohmann::json{{"do", "drain"}, {"deadline_s", 0}};
+  if (child.asked || !child.control.open() || !child.control.send(order).ok()) child.process.kill(SIGTERM);
+  child.asked = true;
+}
+
 // One child after the other, the engine first: a worker must not vanish under plans.
 void Supervisor::stop_further(TimePoint now) {
   for (; stopping_ < children_.size(); ++stopping_, kill_at_.reset()) {
@@ -388,8 +398,7 @@ void Supervisor::stop_further(TimePoint now) {
     if (!child.running()) continue;
     if (!kill_at_) {
       child.state = "stopping";
-      if (child.side == ipc::Side::worker && child.control.open()) (void)child.control.send({{"do", "stop"}});
-      child.process.kill(SIGTERM);
+      ask_to_end(child);
       kill_at_ = now + setup_.grace;
     } else if (now >= *kill_at_) {
       doom(child, "did not end when asked");
@@ -410,11 +419,11 @@ void Supervisor::kill_all() {
 
 std::string Supervisor::state() {
   if (phase_ != Phase::running) return "draining";
-  const bool all_run =
-      std::all_of(children_.begin(), children_.end(), [](const Child& c) { return c.running(); });
-  if (!engine().ever_ready) return "loading";
-  if (!all_run || engine().state != "ready") return engine().state == "draining" ? "draining" : "restarting";
-  return "ready";
+  const auto all = [&](bool Child::*is) {
+    return std::all_of(children_.begin(), children_.end(), [is](const Child& child) { return child.*is; });
+  };
+  if (!all(&Child::ever_ready)) return "loading";
+  return all(&Child::ready) && engine().state == "ready" ? "ready" : "restarting";
 }
 
 StatusPage Supervisor::page(bool engine_answered) {

@@ -1,0 +1,128 @@
+// Stands in for engine and worker: attaches to its link, speaks on its control channel, and behaves as
+// options.model.served_model_name tells it: a list of WHO=HOW, where WHO is engine or worker.
+//
+//   ok            (default) ready at once; a drain takes 50 ms
+//   crash         ready, then killed by a signal after 30 ms
+//   early         exits with code 7 before it is ready, saying nothing
+//   fatal         says why and exits before it is ready
+//   stubborn      ignores SIGTERM, drain and stop
+//   busy          a drain never ends by itself
+//   hung          ready, then gives no sign of life
+//   silent        never ready
+//   once          crashes in its first life, is ok in the next
+//   serving       like crash, but reports served requests before
+//
+// What happens to it is appended to LOG_DIR/events, one line each.
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/supervisor/child_arguments.h"
+#include "actors/supervisor/control.h"
+#include "ipc/link.h"
+
+namespace {
+
+using namespace troupe;
+using namespace troupe::supervisor;
+using namespace std::chrono_literals;
+
+std::string g_events;
+
+int note(const std::string& line) {
+  const int fd = open(g_events.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  const std::string text = line + "\n";
+  const bool done = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return done ? 0 : 1;
+}
+
+volatile sig_atomic_t g_asked = 0;
+
+template <class End>
+int live(const std::string& who, const std::string& how, Control& control, const ChildArguments& arguments) {
+  auto end = End::attach(arguments.step_fd, arguments.cache_fd);
+  if (!end.ok()) return 3;
+  note(who + " start " + std::to_string(getpid()) + " epoch " + std::to_string(end->epoch()));
+  if (how == "early") return 7;
+  if (how == "fatal") {
+    (void)control.send({{"event", "fatal"}, {"message", who + " finds no model here"}});
+    return 1;
+  }
+  if (how == "serving") (void)control.send({{"event", "served"}, {"requests", 1}});
+  if (how != "silent") (void)control.send({{"event", "state"}, {"state", "ready"}});
+  if (how == "crash" || how == "serving" || (how == "once" && end->epoch() == 1)) {
+    std::this_thread::sleep_for(30ms);
+    raise(SIGSEGV);
+  }
+  signal(
+      SIGTERM, how == "stubborn" ? SIG_IGN : [](int) { g_asked = 1; });
+  std::jthread heart;
+  if (how != "hung") {
+    heart = std::jthread([&](std::stop_token stop) {
+      while (!stop.stop_requested()) (void)end->receive(Clock::now() + 20ms);
+    });
+  }
+  for (;;) {
+    const Packet packet = control.receive(Clock::now() + 20ms);
+    if (packet.kind == Packet::Kind::closed) return 4;
+    if (g_asked != 0) {
+      note(who + " asked");
+      return 0;
+    }
+    const std::string order = packet.kind == Packet::Kind::message ? packet.text("do") : "";
+    if (order == "status") {
+      (void)control.send(
+          {{"event", "status"},
+           {"id", packet.number("id")},
+           {"kv_blocks", {{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}},
+           {"queues", {{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}}}});
+    } else if (order == "worker_down" || order == "worker_up") {
+      note(who + " hears " + order + " " + std::to_string(packet.number("rank", -1)));
+    } else if (order == "drain") {
+      note(who + " drains " + std::to_string(packet.number("deadline_s")));
+      (void)control.send({{"event", "state"}, {"state", "draining"}});
+      if (how == "busy" || how == "stubborn") continue;
+      std::this_thread::sleep_for(50ms);
+      note(who + " drained");
+      return 0;
+    } else if (order == "stop" && how != "stubborn") {
+      note(who + " stopped");
+      return 0;
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  const std::string who = argv[1];
+  const auto arguments = parse_child_arguments(std::vector<std::string>(argv + 2, argv + argc));
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "fake child: %s\n", arguments.status().message.c_str());
+    return 2;
+  }
+  const auto options = read_options_file(arguments->options_fd);
+  if (!options.ok()) {
+    std::fprintf(stderr, "fake child: %s\n", options.status().message.c_str());
+    return 2;
+  }
+  g_events = options->log.dir + "/events";
+  const std::string& script = options->model.served_model_name;
+  std::string how = "ok";
+  if (const auto at = script.find(who + "="); at != std::string::npos) {
+    const auto begin = at + who.size() + 1;
+    how = script.substr(begin, script.find(',', begin) - begin);
+  }
+  if (who == "engine" && arguments->listen_fd < 0) return 5;
+  Control control{ipc::Fd(arguments->control_fd)};
+  return who == "engine" ? live<ipc::EngineEnd>(who, how, control, *arguments)
+                         : live<ipc::WorkerEnd>(who, how, control, *arguments);
+}

@@ -1,0 +1,179 @@
+// The supervisor's parts, each alone.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "actors/supervisor/child_arguments.h"
+#include "actors/supervisor/child_process.h"
+#include "actors/supervisor/control.h"
+#include "actors/supervisor/restart_policy.h"
+#include "actors/supervisor/status_page.h"
+
+namespace troupe::supervisor {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(RestartPolicy, BacksOffAndGivesUp) {
+  RestartPolicy policy({3, 60s, 100ms, 5s});
+  const TimePoint t0{};
+  EXPECT_EQ(policy.died(t0), 100ms);
+  EXPECT_EQ(policy.died(t0 + 1s), 200ms);
+  EXPECT_EQ(policy.died(t0 + 2s), 400ms);
+  EXPECT_EQ(policy.died(t0 + 59s), std::nullopt);
+  EXPECT_EQ(policy.deaths(), 4);
+}
+
+TEST(RestartPolicy, ForgetsWhatIsOlderThanTheWindow) {
+  RestartPolicy policy({3, 60s, 100ms, 5s});
+  const TimePoint t0{};
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(policy.died(t0 + i * 60s), 100ms);
+  EXPECT_EQ(policy.died(t0 + 99 * 60s + 1s), 200ms);
+}
+
+TEST(RestartPolicy, DelayIsCapped) {
+  RestartPolicy policy({20, 600s, 100ms, 5s});
+  Duration last{};
+  for (int i = 0; i < 20; ++i) last = *policy.died(TimePoint{} + i * 1s);
+  EXPECT_EQ(last, 5s);
+}
+
+TEST(RestartPolicy, ServedRequestsForgive) {
+  RestartPolicy policy({1, 60s, 100ms, 5s});
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(policy.died(TimePoint{} + i * 1ms), 100ms);
+    policy.served();
+  }
+  RestartPolicy none({0, 60s, 100ms, 5s});
+  EXPECT_EQ(none.died(TimePoint{}), std::nullopt);
+}
+
+TEST(Control, CarriesObjectsBothWays) {
+  auto pair = make_control_pair();
+  ASSERT_TRUE(pair.ok());
+  Control theirs(std::move(pair->theirs));
+  EXPECT_EQ(pair->ours.receive(Clock::now() + 5ms).kind, Packet::Kind::timeout);
+  ASSERT_TRUE(theirs.send({{"event", "fatal"}, {"message", "no memory"}, {"id", 7}}).ok());
+  const Packet packet = pair->ours.receive(Clock::now() + 1s);
+  ASSERT_EQ(packet.kind, Packet::Kind::message);
+  EXPECT_EQ(packet.text("message"), "no memory");
+  EXPECT_EQ(packet.number("id"), 7);
+  EXPECT_EQ(packet.text("id"), "");  // another type
+  EXPECT_EQ(packet.number("absent", 5), 5);
+  theirs.close();
+  EXPECT_EQ(pair->ours.receive(Clock::now() + 1s).kind, Packet::Kind::closed);
+  EXPECT_FALSE(pair->ours.send({{"do", "stop"}}).ok());
+}
+
+TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
+  auto pair = make_control_pair();
+  ASSERT_TRUE(pair.ok());
+  ASSERT_EQ(write(pair->theirs.get(), "{\"do\":", 6), 6);
+  ASSERT_EQ(write(pair->theirs.get(), "[1]", 3), 3);
+  ASSERT_EQ(write(pair->theirs.get(), "{\"do\":1}", 8), 8);
+  EXPECT_EQ(pair->ours.receive(Clock::now() + 1s).number("do"), 1);
+  Status status;
+  for (int i = 0; i < 100'000 && status.ok(); ++i) status = pair->ours.send({{"do", "status"}});
+  EXPECT_EQ(status.code, Code::overloaded);
+  EXPECT_EQ(pair->ours.send({{"text", std::string(100'000, 'x')}}).code, Code::too_large);
+}
+
+TEST(ChildArguments, GoThroughWordsAndBack) {
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], 3};
+  auto got = parse_child_arguments(to_words(sent));
+  ASSERT_TRUE(got.ok()) << got.status().message;
+  EXPECT_EQ(got->options_fd, fds[0]);
+  EXPECT_EQ(got->control_fd, fds[1]);
+  EXPECT_EQ(got->listen_fd, -1);
+  EXPECT_EQ(got->metrics_fd, fds[0]);
+  EXPECT_EQ(got->rank, 3);
+  close(fds[0]);
+  close(fds[1]);
+  EXPECT_FALSE(parse_child_arguments(to_words(sent)).ok());  // closed
+  EXPECT_FALSE(parse_child_arguments({}).ok());
+  EXPECT_FALSE(parse_child_arguments({"--options-fd=x"}).ok());
+  EXPECT_FALSE(parse_child_arguments({"--options-fd=-4"}).ok());
+  EXPECT_FALSE(parse_child_arguments({"--model=x"}).ok());
+}
+
+TEST(OptionsFile, HoldsTheOptionsAndCannotBeChanged) {
+  config::Options options;
+  options.http.port = 4711;
+  options.http.api_keys = {"secret"};
+  auto file = make_options_file(options);
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(write(file->get(), "x", 1), -1);
+  for (int reader = 0; reader < 2; ++reader) {
+    auto read = read_options_file(file->get());
+    ASSERT_TRUE(read.ok()) << read.status().message;
+    EXPECT_EQ(read->http.port, 4711);
+    EXPECT_EQ(read->http.api_keys, options.http.api_keys);
+  }
+  EXPECT_FALSE(read_options_file(-1).ok());
+}
+
+TEST(ChildProcess, EndsAreSeenAndTold) {
+  auto child = ChildProcess::start("/bin/sh", {"-c", "exit 9"}, {});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(to_string(child->reap()), "exited with code 9");
+  EXPECT_FALSE(child->running());
+  child = ChildProcess::start("/bin/sleep", {"100"}, {});
+  ASSERT_TRUE(child.ok());
+  child->kill(SIGKILL);
+  EXPECT_EQ(to_string(child->reap()), "was killed by signal 9 (Killed)");
+  child = ChildProcess::start("/nonexistent", {}, {});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(child->reap().code, 127);
+}
+
+TEST(ChildProcess, InheritsWhatItIsGivenAndNothingElse) {
+  int kept[2], other[2];
+  ASSERT_EQ(pipe2(kept, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe2(other, O_CLOEXEC), 0);
+  const std::string script = "test -e /proc/self/fd/" + std::to_string(kept[1]) +
+                             " && ! test -e /proc/self/fd/" + std::to_string(other[1]) +
+                             " && test \"$(readlink /proc/self/fd/0)\" = /dev/null";
+  auto child = ChildProcess::start("/bin/sh", {"-c", script}, {kept[1]});
+  ASSERT_TRUE(child.ok());
+  EXPECT_EQ(child->reap().code, 0);
+  for (const int fd : {kept[0], kept[1], other[0], other[1]}) close(fd);
+}
+
+TEST(ChildProcess, GoesWithItsOwner) {
+  pid_t pid = 0;
+  {
+    auto child = ChildProcess::start("/bin/sleep", {"100"}, {});
+    ASSERT_TRUE(child.ok());
+    pid = child->pid();
+    EXPECT_EQ(kill(pid, 0), 0);
+  }
+  EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST(StatusPage, HasExactlyTheDocumentedMembers) {
+  StatusPage page;
+  page.model = "demo";
+  page.state = "ready";
+  page.http_port = 1;
+  page.metrics_port = 2;
+  page.engine_worker_queue_port = 3;
+  page.cache_queue_port = 4;
+  page.processes.push_back({"engine", 77, 1.26, 2, "ready"});
+  page.queues.push_back({"plan", 5, 6});
+  page.kv_blocks = {10, 4, 3, 2, 1};
+  EXPECT_EQ(
+      to_json(page),
+      R"({"model":"demo","state":"ready","ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
+      R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready"}],)"
+      R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
+      R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1}})");
+}
+
+}  // namespace
+}  // namespace troupe::supervisor

@@ -1,0 +1,455 @@
+// Whole servers with fake children: the supervisor runs in a process of its own, as it does in earnest, so
+// that it can be sent signals and be killed.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "actors/supervisor/status_page.h"
+#include "actors/supervisor/supervisor.h"
+#include "ipc/link.h"
+#include "ipc/rendezvous.h"
+
+namespace troupe::supervisor {
+namespace {
+
+using namespace std::chrono_literals;
+using Json = nlohmann::json;
+
+constexpr Duration kPatience = 10s;
+
+// A free TCP port of this moment.
+int free_port() {
+  const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
+class SuperviseTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "troupe-supervise-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    base_ = pattern;
+    setup_.options.process.runtime_dir = base_ + "/troupe";
+    setup_.options.log.dir = base_;
+    setup_.options.http.port = free_port();
+    setup_.options.process.drain_timeout_s = 5;
+    setup_.executable = TROUPE_FAKE_CHILD;
+    setup_.grace = 300ms;
+    setup_.restarts.first_delay = 10ms;
+    setup_.preflight = [](config::Options&) -> Result<std::string> {
+      return std::string("model     fake\n");
+    };
+  }
+  void TearDown() override {
+    for (const pid_t pid : servers_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    std::filesystem::remove_all(base_);
+  }
+
+  void script(const std::string& text) { setup_.options.model.served_model_name = text; }
+
+  pid_t start(const SupervisorSetup& setup) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (freopen((base_ + "/stdout").c_str(), "a", stdout) == nullptr ||
+          freopen((base_ + "/stderr").c_str(), "a", stderr) == nullptr) {
+        _exit(99);
+      }
+      _exit(supervise(setup));
+    }
+    servers_.insert(pid);
+    return pid;
+  }
+  pid_t start() { return start(setup_); }
+
+  // The exit code, or -1 when it is still running after kPatience, or killed by a signal.
+  int wait_for(pid_t pid) {
+    int status = 0;
+    if (!eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; })) return -1;
+    servers_.erase(pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  template <class Condition>
+  static bool eventually(Condition condition) {
+    for (const TimePoint end = Clock::now() + kPatience; Clock::now() < end;) {
+      if (condition()) return true;
+      std::this_thread::sleep_for(5ms);
+    }
+    return false;
+  }
+
+  std::string read(const std::string& name) const {
+    std::ifstream file(base_ + "/" + name);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  std::vector<std::string> events() const {
+    std::ifstream file(base_ + "/events");
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(file, line);) lines.push_back(line);
+    return lines;
+  }
+  int count(const std::string& beginning) const {
+    int n = 0;
+    for (const std::string& line : events()) n += line.starts_with(beginning);
+    return n;
+  }
+  std::vector<pid_t> pids_of(const std::string& who) const {
+    std::vector<pid_t> pids;
+    for (const std::string& line : events()) {
+      int pid = 0;
+      if (std::sscanf(line.c_str(), (who + " start %d").c_str(), &pid) == 1) pids.push_back(pid);
+    }
+    return pids;
+  }
+  bool nothing_left() const {
+    const std::string& dir = setup_.options.process.runtime_dir;
+    return !std::filesystem::exists(dir) || std::filesystem::is_empty(dir);
+  }
+  // A zombie that nobody has waited for yet is dead.
+  static bool alive(pid_t pid) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string number, name, state;
+    return static_cast<bool>(stat >> number >> name >> state) && state != "Z";
+  }
+  bool children_gone() const {
+    for (const char* who : {"engine", "worker"}) {
+      for (const pid_t pid : pids_of(who)) {
+        if (alive(pid)) return false;
+      }
+    }
+    return true;
+  }
+  Json status() const {
+    const auto text = query_status(setup_.options.process.runtime_dir, setup_.options.http.port);
+    return text.ok() ? Json::parse(*text) : Json();
+  }
+  bool state_becomes(const std::string& state) const {
+    return eventually([&] {
+      const Json page = status();
+      return page.is_object() && page["state"] == state;
+    });
+  }
+
+  std::string base_;
+  SupervisorSetup setup_;
+  std::set<pid_t> servers_;
+};
+
+TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  EXPECT_TRUE(
+      eventually([&] { return read("stdout").find("ready     http://127.0.0.1:") != std::string::npos; }));
+  const std::string summary = read("stdout");
+  EXPECT_NE(summary.find("model     fake\n"), std::string::npos);
+  EXPECT_NE(summary.find("http " + std::to_string(setup_.options.http.port)), std::string::npos);
+  EXPECT_LE(std::count(summary.begin(), summary.end(), '\n'), 10);
+
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_TRUE(nothing_left());
+  EXPECT_TRUE(children_gone());
+  // The engine finishes its requests before the worker is told to stop.
+  const auto lines = events();
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(lines[2], "engine drains 5");
+  EXPECT_EQ(lines[3], "engine drained");
+  EXPECT_TRUE(lines[4] == "worker stopped" || lines[4] == "worker asked");
+  EXPECT_EQ(read("stderr"), "");
+}
+
+TEST_F(SuperviseTest, StatusIsComplete) {
+  setup_.options.http.metrics_port = free_port();
+  script("engine=ok");
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  const Json page = status();
+  EXPECT_EQ(page["model"], "engine=ok");
+  EXPECT_EQ(page["ports"]["http"], setup_.options.http.port);
+  EXPECT_EQ(page["ports"]["metrics"], *setup_.options.http.metrics_port);
+  EXPECT_GT(page["ports"]["engine_worker_queue"], 0);
+  EXPECT_GT(page["ports"]["cache_queue"], 0);
+  ASSERT_EQ(page["processes"].size(), 3u);
+  EXPECT_EQ(page["processes"][0]["name"], "supervisor");
+  EXPECT_EQ(page["processes"][0]["pid"], server);
+  EXPECT_EQ(page["processes"][1]["name"], "engine");
+  EXPECT_EQ(page["processes"][1]["pid"], pids_of("engine").back());
+  EXPECT_EQ(page["processes"][2]["name"], "worker-0");
+  EXPECT_EQ(page["processes"][2]["state"], "ready");
+  EXPECT_EQ(page["processes"][2]["restarts"], 0);
+  ASSERT_EQ(page["queues"].size(), 5u);
+  EXPECT_EQ(page["queues"][0], (Json{{"name", "plan"}, {"depth", 0}, {"capacity", 4 << 20}}));
+  EXPECT_EQ(page["queues"][4], (Json{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}));
+  EXPECT_EQ(page["kv_blocks"],
+            (Json{{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}));
+  // Without a port the only instance is meant.
+  EXPECT_TRUE(query_status(setup_.options.process.runtime_dir, std::nullopt).ok());
+  EXPECT_EQ(query_status(setup_.options.process.runtime_dir, 1).status().code, Code::not_found);
+  EXPECT_EQ(query_status(base_ + "/absent", std::nullopt).status().code, Code::not_found);
+}
+
+TEST_F(SuperviseTest, SeveralInstancesAreListed) {
+  start();
+  SupervisorSetup second = setup_;
+  second.options.http.port = free_port();
+  start(second);
+  ASSERT_TRUE(eventually(
+      [&] { return ipc::live_owners(setup_.options.process.runtime_dir, ipc::PortKind::http).size() == 2; }));
+  const auto answer = query_status(setup_.options.process.runtime_dir, std::nullopt);
+  ASSERT_FALSE(answer.ok());
+  EXPECT_NE(answer.status().message.find(std::to_string(second.options.http.port)), std::string::npos);
+  EXPECT_NE(answer.status().message.find("--port"), std::string::npos);
+  ASSERT_TRUE(state_becomes("ready"));
+  EXPECT_EQ(status()["ports"]["http"], setup_.options.http.port);
+}
+
+TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  for (int round = 1; round <= 3; ++round) {
+    kill(pids_of("worker").back(), SIGKILL);
+    ASSERT_TRUE(eventually([&] { return pids_of("worker").size() == static_cast<std::size_t>(round) + 1; }));
+    ASSERT_TRUE(eventually([&] { return count("engine hears worker_up 0") == round; }));
+    ASSERT_TRUE(state_becomes("ready"));
+  }
+  EXPECT_EQ(count("engine hears worker_down 0"), 3);
+  EXPECT_EQ(pids_of("engine").size(), 1u);
+  EXPECT_EQ(status()["processes"][2]["restarts"], 3);
+  EXPECT_EQ(count("worker start " + std::to_string(pids_of("worker").back()) + " epoch 4"), 1);
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, AKilledEngineIsReplacedWhileTheWorkerLives) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(pids_of("engine").back(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2; }));
+  ASSERT_TRUE(state_becomes("ready"));
+  EXPECT_EQ(pids_of("worker").size(), 1u);
+  EXPECT_EQ(status()["processes"][1]["restarts"], 1);
+  // The listening socket has been there all the time.
+  const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(setup_.options.http.port));
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, ACrashLoopEndsTheServerAndSaysWhy) {
+  script("worker=crash");
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 1);
+  EXPECT_EQ(pids_of("worker").size(), 4u);  // the first and three restarts
+  const std::string why = read("stderr");
+  EXPECT_NE(why.find("4 deaths within 60 s"), std::string::npos) << why;
+  EXPECT_NE(why.find("worker-0 4"), std::string::npos) << why;
+  EXPECT_NE(why.find("signal 11"), std::string::npos) << why;
+  EXPECT_TRUE(nothing_left());
+  EXPECT_TRUE(children_gone());
+}
+
+TEST_F(SuperviseTest, ServedRequestsForgiveDeaths) {
+  script("worker=serving");
+  const pid_t server = start();
+  ASSERT_TRUE(eventually([&] { return pids_of("worker").size() >= 7; }));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, ASilentEarlyExitIsTriedAgainThenGivenUp) {
+  script("engine=early");
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 1);
+  EXPECT_EQ(pids_of("engine").size(), 4u);
+  EXPECT_NE(read("stderr").find("engine exited with code 7"), std::string::npos) << read("stderr");
+}
+
+TEST_F(SuperviseTest, AFatalWordBeforeReadyEndsTheServerAtOnce) {
+  script("worker=fatal");
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 1);
+  EXPECT_EQ(pids_of("worker").size(), 1u);
+  EXPECT_EQ(read("stderr"), "troupe: worker finds no model here\n");
+  EXPECT_TRUE(nothing_left());
+  EXPECT_TRUE(children_gone());
+}
+
+TEST_F(SuperviseTest, AFailedPreflightOpensNothing) {
+  setup_.preflight = [](config::Options&) -> Result<std::string> {
+    return invalid("config.json is missing");
+  };
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 2);
+  EXPECT_EQ(read("stderr"), "troupe: config.json is missing\n");
+  EXPECT_TRUE(events().empty());
+  EXPECT_FALSE(std::filesystem::exists(setup_.options.process.runtime_dir));
+}
+
+TEST_F(SuperviseTest, AHungWorkerIsKilled) {
+  setup_.options.process.worker_timeout_s = 1;
+  setup_.options.process.max_restarts = 0;
+  script("worker=hung");
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 1);
+  EXPECT_NE(read("stderr").find("no sign of life for 1 s"), std::string::npos) << read("stderr");
+}
+
+TEST_F(SuperviseTest, AChildThatNeverGetsReadyIsKilled) {
+  setup_.options.process.start_timeout_s = 1;
+  setup_.options.process.max_restarts = 0;
+  script("worker=silent,engine=silent");
+  const pid_t server = start();
+  EXPECT_EQ(wait_for(server), 1);
+  EXPECT_NE(read("stderr").find("not ready after 1 s"), std::string::npos) << read("stderr");
+}
+
+TEST_F(SuperviseTest, StubbornChildrenAreKilledAfterTheGrace) {
+  setup_.options.process.drain_timeout_s = 0;
+  script("engine=stubborn,worker=stubborn");
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_TRUE(nothing_left());
+  EXPECT_TRUE(children_gone());
+}
+
+TEST_F(SuperviseTest, ASecondSignalEndsTheDrain) {
+  setup_.options.process.drain_timeout_s = 1000;
+  script("engine=busy");
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGINT);
+  ASSERT_TRUE(eventually([&] { return count("engine drains 1000") == 1; }));
+  EXPECT_EQ(status()["state"], "draining");
+  kill(server, SIGINT);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_TRUE(nothing_left());
+  EXPECT_TRUE(children_gone());
+}
+
+TEST_F(SuperviseTest, ADrainEndsAtItsDeadline) {
+  setup_.options.process.drain_timeout_s = 0;
+  script("engine=busy");
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_EQ(count("engine asked"), 1);  // SIGTERM, after the slack
+  EXPECT_TRUE(children_gone());
+}
+
+TEST_F(SuperviseTest, KillingTheSupervisorLeavesNoChildAndTheNextStartWorks) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGKILL);
+  EXPECT_EQ(wait_for(server), -1);
+  EXPECT_TRUE(eventually([&] { return children_gone(); }));
+  EXPECT_FALSE(nothing_left());  // kill -9 leaves lock files, without an owner
+  const pid_t next = start();
+  ASSERT_TRUE(state_becomes("ready")) << read("stderr");
+  kill(next, SIGTERM);
+  EXPECT_EQ(wait_for(next), 0);
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(SuperviseTest, ATakenPortNamesThePid) {
+  const pid_t first = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  const pid_t second = start();
+  EXPECT_EQ(wait_for(second), 1);
+  const std::string why = read("stderr");
+  EXPECT_NE(why.find("pid " + std::to_string(first)), std::string::npos) << why;
+  EXPECT_NE(why.find("--port"), std::string::npos) << why;
+  EXPECT_EQ(pids_of("engine").size(), 1u);
+
+  const int queue = status()["ports"]["engine_worker_queue"];
+  SupervisorSetup third = setup_;
+  third.options.http.port = free_port();
+  third.options.process.engine_worker_queue_ports = {queue};
+  EXPECT_EQ(wait_for(start(third)), 1);
+  EXPECT_NE(read("stderr").find("--engine-worker-queue-port"), std::string::npos);
+  EXPECT_EQ(status()["state"], "ready");
+}
+
+TEST_F(SuperviseTest, APortOfAnotherProgramIsInUse) {
+  const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<std::uint16_t>(setup_.options.http.port));
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(socket.get(), 1), 0);
+  EXPECT_EQ(wait_for(start()), 1);
+  EXPECT_NE(read("stderr").find("in use by another process"), std::string::npos) << read("stderr");
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(SuperviseTest, TheQueuePortsHandOutTheRings) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  const Json ports = status()["ports"];
+  const std::string& dir = setup_.options.process.runtime_dir;
+  const auto fetch = [&](ipc::PortKind kind, const char* member) {
+    const auto socket = ipc::connect_port(dir, kind, ports[member]);
+    EXPECT_TRUE(socket.ok());
+    auto fds = ipc::receive_fds(socket->get(), 1, Clock::now() + 5s);
+    EXPECT_TRUE(fds.ok()) << fds.status().message;
+    return std::move(fds->front());
+  };
+  const ipc::Fd step = fetch(ipc::PortKind::engine_worker_queue, "engine_worker_queue");
+  const ipc::Fd cache = fetch(ipc::PortKind::cache_queue, "cache_queue");
+  const auto monitor = ipc::LinkMonitor::attach(step.get(), cache.get());
+  ASSERT_TRUE(monitor.ok()) << monitor.status().message;
+  EXPECT_EQ(monitor->pid(ipc::Side::worker), pids_of("worker").back());
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, ABlockedStdoutStallsNothing) {
+  int pipe_fds[2];
+  ASSERT_EQ(pipe(pipe_fds), 0);
+  const std::string filler(1 << 16, 'x');
+  ASSERT_EQ(write(pipe_fds[1], filler.data(), filler.size()), static_cast<ssize_t>(filler.size()));  // full
+  const pid_t server = fork();
+  if (server == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(pipe_fds[1], STDOUT_FILENO);
+    _exit(supervise(setup_));
+  }
+  servers_.insert(server);
+  EXPECT_TRUE(state_becomes("ready"));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  close(pipe_fds[0]);
+  close(pipe_fds[1]);
+}
+
+}  // namespace
+}  // namespace troupe::supervisor
