@@ -194,13 +194,14 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
                        model.model_config_name,
                    "model");
   }
-  const std::string looked =
-      model.model_cache.empty() ? "; FD_MODEL_CACHE is not set" : ", nor is " + places.back().string();
-  return {Code::not_found,
-          "--model: " + model.model + " is not a directory" + looked +
-              ". Models are not downloaded: fetch it (for example with `huggingface-cli download " +
-              model.model + " --local-dir DIRECTORY`) and give --model DIRECTORY",
-          "model"};
+  std::string message = "--model: there is no directory " + model.model;
+  if (model.model.starts_with('/') || model.model.starts_with('.'))
+    return {Code::not_found, message, "model"};
+  message +=
+      model.model_cache.empty() ? ", and FD_MODEL_CACHE is not set" : ", nor " + places.back().string();
+  message += ". Models are not downloaded: fetch it, for example with `huggingface-cli download " +
+             model.model + " --local-dir DIRECTORY`, and give --model DIRECTORY";
+  return {Code::not_found, message, "model"};
 }
 
 }  // namespace troupe::config
