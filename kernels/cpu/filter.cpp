@@ -33,11 +33,7 @@ std::uint32_t largest_threshold(const Routines& routines, const std::uint32_t* w
   low = std::max(low, 1u << least);
   std::uint32_t high = std::min(1u << most, kFullWeight + 1);  // not enough
   const Tally above = tally(routines, weights, vocab, high);
-  int candidates = 0;
-  for (int id = 0; id < vocab; ++id) {
-    working[candidates] = weights[id];
-    candidates += weights[id] >= low && weights[id] < high;
-  }
+  const int candidates = routines.collect(working, weights, vocab, low, high);
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
     (enough(above + tally(routines, working, candidates, middle)) ? low : high) = middle;
@@ -45,10 +41,12 @@ std::uint32_t largest_threshold(const Routines& routines, const std::uint32_t* w
   return low;
 }
 
-/// One past the id of the count-th token whose weight is exactly `border`.
-TokenId end_of_border(const std::uint32_t* weights, int vocab, std::uint32_t border, std::uint64_t count) {
+/// One past the id of the count-th token of those `there` are with a weight of exactly `border`.
+TokenId end_of_border(const std::uint32_t* weights, int vocab, std::uint32_t border, std::uint64_t count,
+                      std::uint64_t there) {
+  if (count >= there) return vocab;
   TokenId id = 0;
-  for (; id < vocab && count > 0; ++id) count -= weights[id] == border;
+  for (; count > 0; ++id) count -= weights[id] == border;
   return id;
 }
 
@@ -67,8 +65,10 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
     const auto k = static_cast<std::uint64_t>(top_k);
     kept.border = largest_threshold(routines, weights, vocab, kept.border, working,
                                     [&](Tally t) { return t.number >= k; });
+    const Tally from = tally(routines, weights, vocab, kept.border);
     const Tally above = tally(routines, weights, vocab, kept.border + 1);
-    kept.border_end = end_of_border(weights, vocab, kept.border, k - above.number);
+    kept.border_end =
+        end_of_border(weights, vocab, kept.border, k - above.number, from.number - above.number);
     all = {k, above.sum + (k - above.number) * kept.border};
   }
   if (!limit_sum) return kept;
@@ -76,16 +76,17 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   // The smallest set, from the largest weight down, that reaches top_p of what top_k left.
   const auto wanted = std::max<std::uint64_t>(
       1, static_cast<std::uint64_t>(std::ceil(static_cast<double>(top_p) * static_cast<double>(all.sum))));
-  const Tally above_k = tally(routines, weights, vocab, kept.border + 1);
-  std::uint64_t above_sum = above_k.sum;
-  if (above_k.sum >= wanted) {
-    kept.border = largest_threshold(routines, weights, vocab, kept.border + 1, working,
-                                    [&](Tally t) { return t.sum >= wanted; });
-    above_sum = tally(routines, weights, vocab, kept.border + 1).sum;
+  const std::uint32_t next = kept.border + 1;
+  if (tally(routines, weights, vocab, next).sum >= wanted) {
+    kept.border =
+        largest_threshold(routines, weights, vocab, next, working, [&](Tally t) { return t.sum >= wanted; });
     kept.border_end = vocab;
   }
-  const std::uint64_t needed = (wanted - above_sum + kept.border - 1) / kept.border;
-  kept.border_end = std::min(kept.border_end, end_of_border(weights, vocab, kept.border, needed));
+  const Tally from = tally(routines, weights, vocab, kept.border);
+  const Tally above = tally(routines, weights, vocab, kept.border + 1);
+  const std::uint64_t needed = (wanted - above.sum + kept.border - 1) / kept.border;
+  kept.border_end = std::min(kept.border_end,
+                             end_of_border(weights, vocab, kept.border, needed, from.number - above.number));
   return kept;
 }
 

@@ -96,6 +96,9 @@ struct Routines {
   /// How many weights are >= threshold, and their sum.
   void (*tally)(const std::uint32_t* weights, int count, std::uint32_t threshold, std::uint64_t* number,
                 std::uint64_t* sum);
+  /// The weights in [low, high), in order, to `to`, which has room for `count`; returns how many.
+  int (*collect)(std::uint32_t* to, const std::uint32_t* weights, int count, std::uint32_t low,
+                 std::uint32_t high);
   /// Index of the next logit > limit at or after `from`; count when there is none.
   int (*next_above)(const float* logits, int count, int from, float limit);
 };

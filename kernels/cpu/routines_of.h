@@ -23,6 +23,7 @@ constexpr Routines routines_of() {
           .sum_exp = sum_exp<V>,
           .weigh = weigh<V>,
           .tally = tally<V>,
+          .collect = collect<V>,
           .next_above = next_above<V>};
 }
 

@@ -104,6 +104,22 @@ void tally(const std::uint32_t* weights, int count, std::uint32_t threshold, std
 }
 
 template <class V>
+int collect(std::uint32_t* to, const std::uint32_t* weights, int count, std::uint32_t low,
+            std::uint32_t high) {
+  int found = 0, i = 0;
+  if constexpr (requires { V::compress_range(to, weights, low, high); }) {
+    // found <= i, so a whole vector written there stays inside `to`.
+    for (; i + V::kLanes <= count; i += V::kLanes)
+      found += V::compress_range(to + found, weights + i, low, high);
+  }
+  for (; i < count; ++i) {
+    to[found] = weights[i];
+    found += weights[i] >= low && weights[i] < high;
+  }
+  return found;
+}
+
+template <class V>
 int next_above(const float* logits, int count, int from, float limit) {
   const typename V::F bar = V::set1(limit);
   for (int i = from; i < count; i += V::kLanes) {

@@ -32,6 +32,15 @@ struct Avx512 {
   static float sum_lanes(F v) { return _mm512_reduce_add_ps(v); }
   static float max_lanes(F v) { return _mm512_reduce_max_ps(v); }
   static void store_int(std::uint32_t* p, F v) { _mm512_storeu_si512(p, _mm512_cvttps_epi32(v)); }
+  /// Those of sixteen words that lie in [low, high), side by side; returns how many. Writes sixteen words.
+  static int compress_range(std::uint32_t* to, const std::uint32_t* from, std::uint32_t low,
+                            std::uint32_t high) {
+    const __m512i words = _mm512_loadu_si512(from);
+    const __mmask16 in = _mm512_cmpge_epu32_mask(words, _mm512_set1_epi32(static_cast<int>(low))) &
+                         _mm512_cmplt_epu32_mask(words, _mm512_set1_epi32(static_cast<int>(high)));
+    _mm512_storeu_si512(to, _mm512_maskz_compress_epi32(in, words));
+    return __builtin_popcount(in);
+  }
 
   static void load_bf16_pairs(const std::uint16_t* p, F& even, F& odd) {
     const __m512i bits = _mm512_loadu_si512(p);
