@@ -81,6 +81,7 @@ struct Closed {
 
 /// Template and tokenise, or detokenise; from SESSION HOST to TOKENIZER.
 struct Encode {
+  std::string request_id;  ///< for the log
   Api api = Api::chat;
   Source source;
 };
@@ -109,6 +110,7 @@ struct SequenceSpec {
 /// All sequences of one Ask; refused as a whole or taken as a whole.
 struct Submit {
   std::vector<SequenceSpec> sequences;
+  std::string request_id;  ///< for the log
 };
 
 /// Sequences nobody waits for any more; unknown keys are ignored.

@@ -56,11 +56,11 @@ TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.source, x.generation, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.api, x.source)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias)
-TROUPE_INSPECT(Submit, x.sequences)
+TROUPE_INSPECT(Submit, x.sequences, x.request_id)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(TokenScore, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,

@@ -19,8 +19,8 @@ Child child(const char* name, const Handle& handle) {
   return {};
 }
 
-tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder) {
-  return system.spawn<caf::detached>(tokenizer_behavior, *encoder);
+tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder, const Log& log) {
+  return system.spawn<caf::detached>(tokenizer_behavior, *encoder, log);
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr
 Cast spawn_cast(caf::actor_system& system, CastSetup setup) {
   RootParts root{{}, {}, setup.log("root")};
 
-  auto metrics = system.spawn(metrics_behavior, setup.constants);
+  auto metrics = system.spawn(metrics_behavior, setup.constants, setup.log("metrics"));
   root.children.push_back(child("metrics", metrics));
 
   auto link = system.spawn(worker_link_behavior,
@@ -44,11 +44,12 @@ Cast spawn_cast(caf::actor_system& system, CastSetup setup) {
 
   auto tokenizers = std::make_shared<std::vector<tokenizer_actor>>();
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
+  const Log tokenizer_log = setup.log("tokenizer");
   for (std::uint32_t i = 0; i < setup.tokenizers; ++i) {
-    tokenizers->push_back(spawn_tokenizer(system, setup.encoder));
+    tokenizers->push_back(spawn_tokenizer(system, setup.encoder, tokenizer_log));
     root.children.push_back(child("tokenizer", tokenizers->back()));
-    root.children.back().respawn = [&system, encoder = setup.encoder, hosts, i] {
-      auto fresh = spawn_tokenizer(system, encoder);
+    root.children.back().respawn = [&system, encoder = setup.encoder, tokenizer_log, hosts, i] {
+      auto fresh = spawn_tokenizer(system, encoder, tokenizer_log);
       for (const auto& host : *hosts) caf::anon_send(host, TokenizerUp{i, fresh});
       return caf::actor_cast<caf::actor>(fresh);
     };

@@ -3,14 +3,19 @@
 namespace troupe {
 
 metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<MetricsState> self,
-                                              metrics::Constants constants) {
+                                              metrics::Constants constants, Log log) {
   auto& state = self->state;
+  log.info("started", {kv("model", constants.model)});
   state.registry = metrics::Registry(std::move(constants));
   return {
       [&state](const StepStats& step) { state.registry.add(step); },
       [&state](const RequestStats& request) { state.registry.add(request); },
       [&state](const HttpStats& answer) { state.registry.add(answer); },
-      [&state](caf::get_atom) { return state.registry.text(); },
+      [&state, log](caf::get_atom) {
+        std::string text = state.registry.text();
+        log.debug("scraped", {kv("bytes", text.size())});
+        return text;
+      },
   };
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include "actors/metrics/registry.h"
 #include "actors/protocol.h"
+#include "base/log.h"
 
 namespace troupe {
 
@@ -11,6 +12,6 @@ struct MetricsState {
 
 /// METRICS. May be restarted: its counters then begin at zero, as after any restart.
 metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<MetricsState> self,
-                                              metrics::Constants constants);
+                                              metrics::Constants constants, Log log);
 
 }  // namespace troupe

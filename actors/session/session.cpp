@@ -346,7 +346,7 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
-  effects.finished.push_back(stats);
+  effects.finished.push_back({ask_.request_id, stats});
 }
 
 bool Session::all_finished() const {

@@ -29,11 +29,17 @@ struct SessionContext {
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
 };
 
+/// A session that has closed, for the log and the metrics.
+struct FinishedRequest {
+  std::string request_id;
+  RequestStats stats;
+};
+
 /// What a session wants done. The host appends to one of these and then acts on it.
 struct Effects {
   std::vector<http::Output> outputs;
   std::vector<RequestKey> cancel;
-  std::vector<RequestStats> finished;  ///< at most one a session: it has closed
+  std::vector<FinishedRequest> finished;  ///< at most one a session
 };
 
 class Session {

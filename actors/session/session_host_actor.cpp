@@ -12,7 +12,13 @@ void act(Self self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
-  for (RequestStats& stats : effects.finished) self->send(state.parts.metrics, stats);
+  for (const FinishedRequest& done : effects.finished) {
+    state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
+                                      kv("prompt_tokens", done.stats.prompt_tokens),
+                                      kv("output_tokens", done.stats.output_tokens),
+                                      kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
+    self->send(state.parts.metrics, done.stats);
+  }
   for (const std::uint64_t exchange : state.book->take_closed()) {
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
@@ -38,7 +44,10 @@ void submit(Self self, std::uint64_t exchange, Submit sequences) {
 
 void encoded(Self self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
-  Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
+  SessionBook& book = *self->state.book;
+  std::string request_id = book.find(exchange) == nullptr ? "" : book.find(exchange)->ask().request_id;
+  Submit sequences = book.encoded(exchange, std::move(result), now_ns(), effects);
+  sequences.request_id = std::move(request_id);
   act(self, effects);
   if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
 }
@@ -49,7 +58,7 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
   state.parts.log.debug("opened", {kv("req", ask.request_id)});
-  Encode job{ask.api, ask.source};
+  Encode job{ask.request_id, ask.api, ask.source};
   state.book->open(std::move(ask));
   const auto& tokenizer = state.parts.tokenizers[state.next_tokenizer++ % state.parts.tokenizers.size()];
   self->request(tokenizer, caf::infinite, std::move(job))

@@ -197,7 +197,7 @@ TEST_F(SessionTest, AnErrorAfterTheFirstByteIsAnEventAndDone) {
   EXPECT_NE(bytes().find("the worker died"), std::string::npos);
   EXPECT_TRUE(bytes().ends_with("data: [DONE]\n\n"));
   ASSERT_EQ(effects_.finished.size(), 1u);
-  EXPECT_FALSE(effects_.finished[0].ok);
+  EXPECT_FALSE(effects_.finished[0].stats.ok);
 }
 
 TEST_F(SessionTest, AWithdrawnRequestCancelsAllItsSequences) {
