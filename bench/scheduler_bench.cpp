@@ -38,7 +38,7 @@ std::vector<std::byte> echo(std::span<const std::byte> bytes, std::mt19937& rand
   for (const wire::Row& row : view.array(plan.rows)) {
     if ((row.flags & wire::kSamples) == 0) continue;
     rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1, wire::RowError::none, 0});
-    tokens.push_back(static_cast<TokenId>(random() % 100'000));
+    tokens.push_back(static_cast<TokenId>(random() % 99'000));
   }
   wire::Writer<wire::StepResult> writer;
   writer.begin(plan.header.epoch);
@@ -120,7 +120,7 @@ class Bench {
       spec.prompt.assign(64 + random_() % 512, 7);
       spec.prompt_tokens = static_cast<std::int32_t>(spec.prompt.size());
       spec.max_output_tokens = static_cast<std::int32_t>(64 + random_() % 1024);
-      spec.stop_ids = {100'001, 100'002};
+      spec.stop_ids = {99'998, 99'999};
       if (!scheduler_.submit(request).ok()) return;
       exchange();
     }

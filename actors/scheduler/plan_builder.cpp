@@ -10,6 +10,17 @@ constexpr std::size_t padded(std::size_t count) {
   return (count * sizeof(T) + wire::kAlignment - 1) / wire::kAlignment * wire::kAlignment;
 }
 
+/// Bytes of one token's logprobs in a result.
+std::size_t score_bytes(std::int32_t top) {
+  return sizeof(wire::TokenLogprobs) + static_cast<std::size_t>(top) * sizeof(wire::Logprob);
+}
+
+/// Bytes of a result that a sampled token takes.
+std::size_t sampled_bytes(const Sequence& s) {
+  return sizeof(wire::ResultRow) + sizeof(TokenId) +
+         (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs));
+}
+
 }  // namespace
 
 void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
@@ -18,6 +29,7 @@ void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
   tokens_left_ = max_tokens;
   bytes_left_ =
       wire::kMaxRecordBytes - sizeof(wire::StepPlan) - wire::kAlignment;  // one odd count of SlotRefs
+  result_left_ = wire::kMaxRecordBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
   finished_.clear();
   started_.clear();
   runs_.clear();
@@ -67,10 +79,26 @@ bool PlanBuilder::blocks(SlotRef slot, std::int32_t first, std::span<const Block
   return true;
 }
 
-bool PlanBuilder::row(SlotRef slot, std::int32_t position, std::int32_t tokens, bool samples) {
+std::int32_t PlanBuilder::fitting(const Sequence& s, std::int32_t tokens) const {
+  const std::size_t sampled = sampled_bytes(s);
+  if (sampled > result_left_) return 0;
+  if (s.sampling.prompt_logprobs < 0) return tokens;
+  const std::int32_t unscored =
+      s.prompt_tokens - 1 - s.planned;  // positions that score the prompt token after
+  const std::size_t room = (result_left_ - sampled) / score_bytes(s.sampling.prompt_logprobs);
+  if (unscored <= 0 || room >= static_cast<std::size_t>(std::min(unscored, tokens))) return tokens;
+  return static_cast<std::int32_t>(room);
+}
+
+bool PlanBuilder::row(const Sequence& s, std::int32_t tokens, bool samples) {
   if (!take(sizeof(wire::Row))) return false;
   tokens_left_ -= tokens;
-  rows_.push_back({slot, position, tokens, samples ? wire::kSamples : 0u, 0});
+  if (samples) result_left_ -= sampled_bytes(s);
+  if (s.sampling.prompt_logprobs >= 0) {
+    const std::int32_t scored = std::clamp(s.prompt_tokens - 1 - s.planned, 0, tokens);
+    result_left_ -= static_cast<std::size_t>(scored) * score_bytes(s.sampling.prompt_logprobs);
+  }
+  rows_.push_back({s.slot, s.planned, tokens, samples ? wire::kSamples : 0u, 0});
   return true;
 }
 

@@ -26,8 +26,11 @@ class PlanBuilder {
   /// How many of `ids`, which stand at `position` and after, were taken.
   std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);
   bool blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks);
-  /// Requires tokens <= tokens_left().
-  bool row(SlotRef slot, std::int32_t position, std::int32_t tokens, bool samples);
+  /// At most `tokens`, and no more than whose logprobs fit the result: each scored prompt position and
+  /// the sampled token take their share of that record.
+  std::int32_t fitting(const Sequence& sequence, std::int32_t tokens) const;
+  /// Requires tokens <= tokens_left() and that they are fitting().
+  bool row(const Sequence& sequence, std::int32_t tokens, bool samples);
 
   /// Nothing but finished slots: not worth sending.
   bool empty() const { return rows_.empty() && runs_.empty() && started_.empty() && block_runs_.empty(); }
@@ -41,6 +44,7 @@ class PlanBuilder {
   const std::size_t max_ids_;
   std::size_t ids_left_ = 0;
   std::size_t bytes_left_ = 0;
+  std::size_t result_left_ = 0;  ///< bytes of the StepResult that answers
   std::int32_t tokens_left_ = 0;
   wire::Writer<wire::StepPlan> writer_;
   std::vector<SlotRef> finished_;

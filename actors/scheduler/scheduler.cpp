@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "actors/scheduler/sampling_check.h"
 #include "base/check.h"
 
 namespace troupe {
@@ -45,6 +46,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   block_tokens_ = std::max(1, capacity.block_tokens);
   total_blocks_ = std::max(0, capacity.kv_blocks);
   vocab_size_ = capacity.vocab_size;
+  max_logprobs_ = capacity.max_logprobs;
   budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
@@ -124,19 +126,7 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
                        std::to_string(length - spec.prompt_tokens) + " output tokens are given already.",
                    "max_tokens", "out_of_range");
   }
-  const std::size_t extra =
-      spec.stop_ids.size() * sizeof(TokenId) + spec.logit_bias.size() * sizeof(wire::LogitBias);
-  if (extra > kMaxSamplingBytes) {
-    return invalid("stop_token_ids and logit_bias take " + std::to_string(extra) + " bytes; at most " +
-                       std::to_string(kMaxSamplingBytes) + " are allowed.",
-                   "logit_bias", "too_many");
-  }
-  for (const wire::LogitBias& bias : spec.logit_bias) {
-    if (in_vocabulary(bias.token, vocab_size_)) continue;
-    return invalid("logit_bias names token " + std::to_string(bias.token) + "; ids are 0 to " +
-                       std::to_string(vocab_size_ - 1) + ".",
-                   "logit_bias", "out_of_range");
-  }
+  if (Status status = check_sampling(spec, vocab_size_, max_logprobs_); !status.ok()) return status;
   for (const TokenId token : spec.prompt) {
     if (in_vocabulary(token, vocab_size_)) continue;
     return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +

@@ -186,6 +186,7 @@ class Scheduler {
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
   std::int32_t vocab_size_ = 0;
+  std::int32_t max_logprobs_ = 0;
   std::uint64_t last_command_ = 0;  ///< the newest cache command heard of
 
   PlanBuilder builder_;

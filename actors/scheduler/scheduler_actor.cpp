@@ -113,8 +113,8 @@ scheduler_actor::behavior_type scheduler_behavior(Self self, SchedulerParts part
       [self](const LinkDown& down) { link_down(self, down); },
       [self](caf::get_atom) {
         const Scheduler& scheduler = *self->state.scheduler;
-        return SchedulerStatus{scheduler.running(), self->state.parts.options.max_num_seqs, scheduler.waiting(),
-                               self->state.parts.options.max_queued_requests};
+        return SchedulerStatus{scheduler.running(), self->state.parts.options.max_num_seqs,
+                               scheduler.waiting(), self->state.parts.options.max_queued_requests};
       },
   };
 }

@@ -54,13 +54,14 @@ void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t
   std::int32_t tokens = std::min({s.remaining(), builder_.tokens_left(), covered});
   // The id after the row goes ahead of it: its logprob, if asked for, comes from the row's last position.
   if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
+  tokens = builder_.fitting(s, tokens);
   if (tokens <= 0) return;
 
   if (!builder_.blocks(s.slot, s.blocks - static_cast<std::int32_t>(s.unsent_blocks.size()), s.unsent_blocks))
     return;
   s.unsent_blocks.clear();
   const bool samples = s.planned + tokens == s.expected;
-  if (!builder_.row(s.slot, s.planned, tokens, samples)) return;
+  if (!builder_.row(s, tokens, samples)) return;
   step.rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
   s.planned += tokens;
   if (samples) ++s.expected;

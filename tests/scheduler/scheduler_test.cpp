@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/scheduler/simulation.h"
 
@@ -467,6 +468,55 @@ TEST(Scheduler, ALargePromptIsOvertakenButNotForEver) {
   EXPECT_GE(overtakers, 6) << "nobody was let ahead of it";
   EXPECT_LE(overtakers, 6 + Scheduler::kMaxPassedOver + 8);
   EXPECT_EQ(sim.complaint, "");
+}
+
+TEST(Scheduler, PromptLogprobsNeverAskForMoreThanOneResultHolds) {
+  constexpr std::int32_t kTokens = 30'000;
+  Rig rig({.blocks = 4000,
+           .block_tokens = 64,
+           .slots = 4,
+           .budget = 65'536,
+           .max_length = 40'000,
+           .in_flight = 1});
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 1};
+  spec.prompt.assign(kTokens, 3);
+  spec.prompt_tokens = kTokens;
+  spec.max_output_tokens = 1;
+  spec.sampling.prompt_logprobs = spec.sampling.logprobs = 20;
+  ASSERT_TRUE(rig.scheduler.submit(request).ok());
+  rig.exchange();
+  constexpr std::size_t kScore = sizeof(wire::TokenLogprobs) + 20 * sizeof(wire::Logprob);
+  std::int32_t run = 0;
+  for (int i = 0; i < 20 && rig.plan(); ++i) {
+    ASSERT_EQ(rig.rows().size(), 1u);
+    const std::int32_t tokens = rig.rows()[0].tokens;
+    EXPECT_LE(static_cast<std::size_t>(tokens) * kScore + sizeof(wire::StepResult), wire::kMaxRecordBytes);
+    run += tokens;
+    rig.commit(5);
+  }
+  EXPECT_EQ(run, kTokens);
+}
+
+TEST(Scheduler, RefusesSamplingThatTheWorkerWouldRefuse) {
+  Rig rig;
+  const auto refused = [&](auto&& change) {
+    Submit request;
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {1, 1};
+    spec.prompt = {1};
+    spec.prompt_tokens = spec.max_output_tokens = 1;
+    change(spec);
+    return rig.scheduler.submit(request).param;
+  };
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.top_p = 0; }), "top_p");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.temperature = NAN; }), "temperature");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.logprobs = 21; }), "logprobs");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.stop_ids = {50}; }), "stop_token_ids");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{50, 1}}; }), "logit_bias");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{1, INFINITY}}; }), "logit_bias");
+  EXPECT_EQ(refused([](SequenceSpec&) {}), "");
 }
 
 TEST(Scheduler, PromptsLongerThanAPlanAreSplitAndEveryPlanFitsARecord) {
