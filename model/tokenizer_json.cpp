@@ -46,6 +46,14 @@ struct ByteAlphabet {
   }
 };
 
+/// object[name] without a copy (the vocabulary and the merges are most of a large file); null when it is not
+/// there.
+const json& member(const json& object, const char* name) {
+  static const json null;
+  const auto found = object.is_object() ? object.find(name) : object.end();
+  return object.is_object() && found != object.end() ? *found : null;
+}
+
 /// "<0x41>" to 0x41; -1 for anything else.
 int byte_of_fallback(std::string_view piece) {
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece[5] != '>') return -1;
@@ -112,22 +120,22 @@ class Loader {
     if (!text.ok()) return text.status();
     const json root = json::parse(*text, nullptr, false);
     if (!root.is_object()) return fail("is not a JSON object (damaged or cut off)");
-    const json model = root.value("model", json());
+    const json& model = member(root, "model");
     if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) {
       return fail("has no model with a vocab");
     }
     if (const json type = model.value("type", json("BPE")); type != "BPE") {
       return fail("has a model of the type " + type.dump() + ", offered is \"BPE\"");
     }
-    Result<PreTokenizer> pre_tokenizer = PreTokenizer::from_json(root.value("pre_tokenizer", json()));
+    Result<PreTokenizer> pre_tokenizer = PreTokenizer::from_json(member(root, "pre_tokenizer"));
     if (!pre_tokenizer.ok()) return fail(pre_tokenizer.status().message);
-    Result<Normalizer> normalizer = Normalizer::from_json(root.value("normalizer", json()));
+    Result<Normalizer> normalizer = Normalizer::from_json(member(root, "normalizer"));
     if (!normalizer.ok()) return fail(normalizer.status().message);
     byte_level_ = pre_tokenizer->byte_level();
-    if (Status status = check_decoder(root.value("decoder", json())); !status.ok()) return status;
+    if (Status status = check_decoder(member(root, "decoder")); !status.ok()) return status;
     if (Status status = check_model(model); !status.ok()) return status;
     if (Status status = read_vocabulary(model["vocab"]); !status.ok()) return status;
-    if (Status status = read_added(root.value("added_tokens", json())); !status.ok()) return status;
+    if (Status status = read_added(member(root, "added_tokens")); !status.ok()) return status;
     if (Status status = apply_files(files_, vocabulary_); !status.ok()) return fail(status.message);
     Result<BytePairEncoder> encoder = read_encoder(model);
     if (!encoder.ok()) return encoder.status();
@@ -260,7 +268,7 @@ class Loader {
       if (whole_words) options.whole_words.emplace(byte_level_ ? printed(piece) : piece, id);
     }
     BytePairEncoder encoder(std::move(options));
-    const json merges = model.value("merges", json());
+    const json& merges = member(model, "merges");
     if (!merges.is_array()) return fail("has no list of merges");
     for (const json& merge : merges) {
       std::string left, right;

@@ -21,6 +21,7 @@ struct CombiningClass {{
   std::uint8_t value;
 }};
 
+// One entry after the other, without braces of its own.
 // clang-format off
 inline constexpr Decomposition kDecompositions[] = {{"""
 
@@ -52,9 +53,9 @@ def main():
         elif combining:
             classes.append([point, point, combining])
     lines = [PROLOGUE.format(version=unicodedata.unidata_version)]
-    lines += packed("{0x%X,0x%X,0x%X,%d}," % entry for entry in decompositions)
+    lines += packed("%d,%d,%d,%d," % entry for entry in decompositions)
     lines += ["};", "inline constexpr CombiningClass kCombiningClasses[] = {"]
-    lines += packed("{0x%X,0x%X,%d}," % tuple(entry) for entry in classes)
+    lines += packed("%d,%d,%d," % tuple(entry) for entry in classes)
     lines += ["};", "// clang-format on", "", "}  // namespace troupe::nfc"]
     TARGET.write_text("\n".join(lines) + "\n", encoding="ascii")
 
