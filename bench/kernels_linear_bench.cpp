@@ -20,6 +20,8 @@ using namespace kernels;
 
 constexpr int kHidden = 1024, kIntermediate = 3072;
 constexpr int kMostRows = 512;
+constexpr int kRounds = 4;
+constexpr int kLayersTimed = 6;  // 113 MB: about what the bandwidth is timed by
 
 struct Layers {
   Layers(Cpu& device, int layers, DType dtype) {
@@ -60,8 +62,8 @@ void measure(Report& report, Isa isa, DType dtype, bool demanded) {
   auto* activation = device.alloc(sizeof(float) * kMostRows * kIntermediate);
   for (std::size_t i = 0; i < kMostRows * kHidden; ++i) store_element(x, dtype, i, 0.01f * float(i % 17));
 
-  const auto pass = [&](int rows, int count) {
-    for (int i = 0; i < count; ++i) {
+  const auto pass = [&](int rows, int count, int first = 0) {
+    for (int i = first; i < first + count; ++i) {
       run(device, Mlp{.residual = residual,
                       .x = x,
                       .activation = activation,
@@ -70,21 +72,42 @@ void measure(Report& report, Isa isa, DType dtype, bool demanded) {
                       .rows = rows});
     }
   };
-  const double bandwidth = read_bandwidth(device) * 1e-9;
-  const double peak = dot_peak(device) * 1e-9;
-  const double one = best_seconds(12, [&] { pass(1, layers); });
+  // Figure and bound in turn, the best of each: a neighbour on the machine then disturbs both alike.
+  double bandwidth = 0, peak = 0, prefill = 1e9;
+  const int groups = layers / kLayersTimed;
+  std::vector<double> decode(static_cast<std::size_t>(groups), 1e9);
+  const int some = 3;
+  for (int round = 0; round < kRounds; ++round) {
+    bandwidth = std::max(bandwidth, read_bandwidth(device, std::size_t{256} << 20) * 1e-9);
+    for (int i = 0; i < 4 * groups; ++i) {  // each group's weights were evicted by the others'
+      double& best = decode[static_cast<std::size_t>(i % groups)];
+      best = std::min(best, best_seconds(1, [&] { pass(1, kLayersTimed, i % groups * kLayersTimed); }));
+    }
+    peak = std::max(peak, dot_peak(device) * 1e-9);
+    prefill = std::min(prefill, best_seconds(2, [&] { pass(kMostRows, some); }));
+  }
+  double one = 0;
+  for (const double seconds : decode) one += seconds;
   const double gigabytes = static_cast<double>(model.bytes) * 1e-9;
   report.row(
       {"linear.decode.rows_1" + suffix, gigabytes / one, "GB/s", bandwidth, demanded ? 0.7 * bandwidth : 0});
   for (const int rows : {4, 16}) {
-    const double many = best_seconds(5, [&] { pass(rows, layers); });
+    const double many = best_seconds(6, [&] { pass(rows, layers); });
     report.row({"linear.decode.rows_" + std::to_string(rows) + suffix, gigabytes / many, "GB/s", bandwidth});
   }
-  const int some = 3;
   const double operations = 2.0 * kMostRows * 3 * kHidden * kIntermediate * some * 1e-9;
-  const double prefill = best_seconds(6, [&] { pass(kMostRows, some); });
   report.row(
       {"linear.prefill.rows_512" + suffix, operations / prefill, "GFLOP/s", peak, demanded ? 0.4 * peak : 0});
+
+  Matrix all = model.gate_up[0];
+  const double fill =
+      best_seconds(3, [&] { run(device, FillRandom{.into = all, .outputs = all.outputs, .seed = 2}); });
+  report.row({"fill_random" + suffix, double(all.outputs) * all.inputs / fill * 1e-9, "G/s"});
+  const Pack pack{
+      .into = all, .source = model.gate_up[1].data, .source_dtype = dtype, .outputs = all.outputs};
+  const double packing = best_seconds(3, [&] { run(device, pack); });
+  report.row(
+      {"pack" + suffix, double(matrix_bytes(dtype, all.outputs, all.inputs)) / packing * 1e-9, "GB/s"});
 }
 
 }  // namespace

@@ -38,16 +38,57 @@ void transpose_pairs(const Pack& op, int output, std::uint16_t* panel) {
   }
 }
 
-/// Any types, any number of rows: element by element, down the inputs.
+template <DType T>
+float load_as(const std::byte* from) {
+  return load_element(from, T, 0);
+}
+
+/// Any types, any number of rows: a block of 32 × 32 at a time, each row or column of it read in order.
+template <DType From, DType To>
 void convert(const Pack& op, int output, int rows) {
-  for (int i = 0; i < op.into.inputs; ++i) {
-    for (int o = output; o < output + rows; ++o) {
-      const float value = load_element(element(op, o, i), op.source_dtype, 0);
-      const std::size_t at =
-          packed_index(op.into.dtype, op.into.inputs, placed_output(op.place, op.first, o), i);
-      store_element(op.into.data, op.into.dtype, at, value);
+  constexpr int kBlock = 32;
+  const std::size_t step_o = size_of(From) * static_cast<std::size_t>(op.transposed ? 1 : op.into.inputs);
+  const std::size_t step_i = size_of(From) * static_cast<std::size_t>(op.transposed ? op.outputs : 1);
+  std::size_t starts[kPanel];  // of each output's weights; the next inputs follow at the layout's step
+  for (int o = 0; o < rows; ++o) {
+    starts[o] = packed_index(To, op.into.inputs, placed_output(op.place, op.first, output + o), 0);
+  }
+  for (int begin = 0; begin < op.into.inputs; begin += kBlock) {
+    const int count = std::min(kBlock, op.into.inputs - begin);
+    const std::byte* from = element(op, output, begin);
+    float block[kPanel][kBlock];
+    for (int o = 0; o < rows; ++o) {
+      for (int i = 0; i < count; ++i) {
+        block[o][i] =
+            load_as<From>(from + static_cast<std::size_t>(o) * step_o + static_cast<std::size_t>(i) * step_i);
+      }
+    }
+    for (int i = 0; i < count; ++i) {
+      const std::size_t at = packed_index(To, op.into.inputs, 0, begin + i);
+      for (int o = 0; o < rows; ++o) store_element(op.into.data, To, starts[o] + at, block[o][i]);
     }
   }
+}
+
+using Convert = void (*)(const Pack& op, int output, int rows);
+
+template <DType From>
+Convert convert_from(DType to) {
+  switch (to) {
+    case DType::bf16: return convert<From, DType::bf16>;
+    case DType::f16: return convert<From, DType::f16>;
+    case DType::f32: return convert<From, DType::f32>;
+  }
+  return nullptr;
+}
+
+Convert converter(DType from, DType to) {
+  switch (from) {
+    case DType::bf16: return convert_from<DType::bf16>(to);
+    case DType::f16: return convert_from<DType::f16>(to);
+    case DType::f32: return convert_from<DType::f32>(to);
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -58,6 +99,7 @@ void run(Cpu& device, const Pack& op) {
   const int pieces = (op.outputs + kPanel - 1) / kPanel;
   const bool pairs = op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
                      op.into.inputs % 2 == 0 && op.first % kPanel == 0;
+  const Convert other = converter(op.source_dtype, op.into.dtype);
   device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
     for (int piece = begin; piece < end; ++piece) {
       const int output = piece * kPanel;
@@ -68,7 +110,7 @@ void run(Cpu& device, const Pack& op) {
             op, output,
             static_cast<std::uint16_t*>(op.into.data) + packed_index(DType::bf16, op.into.inputs, placed, 0));
       } else {
-        convert(op, output, rows);
+        other(op, output, rows);
       }
     }
   });
