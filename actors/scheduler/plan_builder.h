@@ -26,8 +26,8 @@ class PlanBuilder {
   /// How many of `ids`, which stand at `position` and after, were taken.
   std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);
   bool blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks);
-  /// At most `tokens`, and no more than whose logprobs fit the result: each scored prompt position and
-  /// the sampled token take their share of that record.
+  /// At most `tokens` (1 or more), and no more than whose logprobs fit the result: each scored prompt
+  /// position and the sampled token take their share of that record.
   std::int32_t fitting(const Sequence& sequence, std::int32_t tokens) const;
   /// Requires tokens <= tokens_left() and that they are fitting().
   bool row(const Sequence& sequence, std::int32_t tokens, bool samples);

@@ -54,6 +54,7 @@ void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t
   std::int32_t tokens = std::min({s.remaining(), builder_.tokens_left(), covered});
   // The id after the row goes ahead of it: its logprob, if asked for, comes from the row's last position.
   if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
+  if (tokens <= 0) return;
   tokens = builder_.fitting(s, tokens);
   if (tokens <= 0) return;
 

@@ -4,119 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "tests/scheduler/rig.h"
 #include "tests/scheduler/simulation.h"
 
 namespace troupe::test {
 namespace {
-
-/// Scheduler and cache manager with nothing between them, and plans in the hand.
-struct Rig {
-  explicit Rig(Setting s = {}, config::SchedulerOptions options = {}) : scheduler(options) {
-    wire::Capacity c;
-    c.kv_blocks = s.blocks;
-    c.block_tokens = s.block_tokens;
-    c.max_slots = s.slots;
-    c.max_tokens_per_step = s.budget;
-    c.max_model_len = s.max_length;
-    c.vocab_size = s.vocab;
-    c.max_steps_in_flight = s.in_flight;
-    capacity = c;
-    attach(1);
-  }
-
-  void attach(std::uint32_t e) {
-    epoch = e;
-    done = 0;
-    steps.clear();
-    cache.reset(e, capacity.kv_blocks, capacity.block_tokens);
-    scheduler.attach(e, capacity, out);
-  }
-  Status submit(std::uint64_t key, std::int32_t prompt, std::int32_t max_output, std::uint64_t parent = 0) {
-    Submit request;
-    SequenceSpec& spec = request.sequences.emplace_back();
-    spec.key = {1, key};
-    if (parent != 0) spec.parent = {1, parent};
-    spec.prompt.assign(static_cast<std::size_t>(prompt), 3);
-    spec.prompt_tokens = prompt;
-    spec.max_output_tokens = max_output;
-    spec.stop_ids = {kStop};
-    const Status status = scheduler.submit(request);
-    exchange();
-    return status;
-  }
-  void add(std::uint64_t key, std::int32_t prompt, std::int32_t max_output) {
-    EXPECT_TRUE(submit(key, prompt, max_output).ok());
-  }
-  void exchange() {
-    CacheAsks asks;
-    CacheGrants grants;
-    while (scheduler.take_asks(asks)) {
-      cache.answer(asks, grants);
-      scheduler.granted(grants);
-    }
-  }
-
-  /// The next plan; its rows are valid until the next call. False when there is none.
-  bool plan() {
-    const std::span<const std::byte> bytes = scheduler.plan(++now);
-    exchange();
-    if (bytes.empty()) return false;
-    record.assign(bytes.begin(), bytes.end());
-    EXPECT_TRUE(wire::View::open(record, view));
-    steps.push_back({rows().begin(), rows().end()});
-    return true;
-  }
-  const wire::StepPlan& header() const { return *view.as<wire::StepPlan>(); }
-  std::span<const wire::Row> rows() const { return view.array(header().rows); }
-
-  /// Answers the oldest plan, `token` for every row that samples.
-  std::vector<std::byte> result(TokenId token, wire::RowError error = wire::RowError::none) {
-    std::vector<wire::ResultRow> rows;
-    std::vector<TokenId> tokens;
-    for (const wire::Row& row : steps.front()) {
-      if ((row.flags & wire::kSamples) == 0) continue;
-      rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1,
-                      rows.empty() ? error : wire::RowError::none, 0});
-      tokens.push_back(token);
-    }
-    wire::Writer<wire::StepResult> writer;
-    writer.begin(epoch);
-    const auto row_span = writer.array(rows);
-    const auto token_span = writer.array(tokens);
-    writer.record().step = ++done;
-    writer.record().rows = row_span;
-    writer.record().tokens = token_span;
-    writer.record().started_ns = 1'000'000;
-    writer.record().finished_ns = 3'000'000;
-    steps.erase(steps.begin());
-    const std::span<const std::byte> bytes = writer.finish();
-    return {bytes.begin(), bytes.end()};
-  }
-  void commit(TokenId token, wire::RowError error = wire::RowError::none) {
-    ASSERT_EQ(scheduler.commit(result(token, error), out), Committed::applied);
-    exchange();
-  }
-  std::vector<SequenceTokens> events() const {
-    std::vector<SequenceTokens> all;
-    for (const StepTokens& host : out.hosts)
-      all.insert(all.end(), host.sequences.begin(), host.sequences.end());
-    return all;
-  }
-
-  static constexpr TokenId kStop = 9;
-  Scheduler scheduler;
-  CacheManager cache;
-  wire::Capacity capacity;
-  StepOutput out;
-  std::vector<std::byte> record;
-  wire::View view;
-  std::vector<std::vector<wire::Row>> steps;
-  std::uint32_t epoch = 0;
-  std::uint64_t done = 0;
-  std::int64_t now = 0;
-};
 
 TEST(Scheduler, TheFirstPlanBringsAllTheWorkerHasToKnow) {
   Rig rig({.blocks = 20, .block_tokens = 4, .budget = 16});
@@ -267,71 +160,6 @@ TEST(Scheduler, CancelFreesEverythingWhenThePlansInFlightAreBack) {
   EXPECT_EQ(rig.cache.leases(), 1u);
 }
 
-TEST(Scheduler, RefusesWhatCanNeverRunAndSaysWhy) {
-  Rig rig({.blocks = 10, .block_tokens = 4, .max_length = 60, .vocab = 50});
-  const Status too_long = rig.submit(1, 40, 5);
-  EXPECT_EQ(too_long.code, Code::invalid_argument);
-  EXPECT_EQ(too_long.reason, "context_length_exceeded");
-  EXPECT_NE(too_long.message.find("40"), std::string::npos);
-  EXPECT_TRUE(rig.submit(1, 39, 5).ok()) << "one token of room is enough; the rest is clipped";
-  EXPECT_EQ(rig.submit(1, 3, 5).param, "key");
-  EXPECT_EQ(rig.submit(2, 0, 5).param, "prompt");
-  EXPECT_EQ(rig.submit(2, 3, 0).param, "max_tokens");
-  EXPECT_EQ(rig.submit(3, 3, 5, 2).param, "parent");
-  Submit request;
-  SequenceSpec& spec = request.sequences.emplace_back();
-  spec.key = {1, 5};
-  spec.prompt = {50};
-  spec.prompt_tokens = spec.max_output_tokens = 1;
-  EXPECT_EQ(rig.scheduler.submit(request).param, "prompt");
-  spec.prompt = {49};
-  spec.logit_bias.assign(40'000, {1, 0.5f});
-  EXPECT_EQ(rig.scheduler.submit(request).param, "logit_bias");
-}
-
-TEST(Scheduler, BoundsItsQueueInRequestsAndInTokens) {
-  config::SchedulerOptions options;
-  options.max_num_seqs = 1;
-  options.max_queued_requests = 3;
-  options.max_queued_tokens = 50;
-  Rig rig({.blocks = 100}, options);
-  ASSERT_TRUE(rig.submit(1, 5, 50).ok());
-  for (std::uint64_t k : {2, 3, 4}) ASSERT_TRUE(rig.submit(k, 5, 5).ok());
-  const Status full = rig.submit(5, 5, 5);
-  EXPECT_EQ(full.code, Code::overloaded);
-  rig.scheduler.cancel({1, 4});
-  EXPECT_EQ(rig.submit(6, 45, 5).code, Code::overloaded);
-  EXPECT_TRUE(rig.submit(7, 40, 5).ok());
-  EXPECT_EQ(rig.scheduler.waiting(), 3);
-}
-
-TEST(Scheduler, ALargeRequestIsTakenWhenNothingWaits) {
-  config::SchedulerOptions options;
-  options.max_queued_tokens = 10;
-  Rig rig({.blocks = 100}, options);
-  EXPECT_TRUE(rig.submit(1, 40, 5).ok());
-}
-
-TEST(Scheduler, TakesNothingWithoutAWorker) {
-  Scheduler scheduler({});
-  Submit request;
-  EXPECT_EQ(scheduler.submit(request).code, Code::unavailable);
-}
-
-TEST(Scheduler, ASubmitIsTakenWholeOrNotAtAll) {
-  Rig rig;
-  Submit request;
-  for (std::uint64_t k : {1, 2}) {
-    SequenceSpec& spec = request.sequences.emplace_back();
-    spec.key = {1, k};
-    spec.prompt = {1};
-    spec.prompt_tokens = 1;
-    spec.max_output_tokens = k == 1 ? 5 : 0;
-  }
-  EXPECT_FALSE(rig.scheduler.submit(request).ok());
-  EXPECT_TRUE(rig.scheduler.idle());
-}
-
 TEST(Scheduler, DropsStaleAndMalformedResults) {
   Rig rig;
   rig.add(1, 6, 40);
@@ -468,76 +296,6 @@ TEST(Scheduler, ALargePromptIsOvertakenButNotForEver) {
   EXPECT_GE(overtakers, 6) << "nobody was let ahead of it";
   EXPECT_LE(overtakers, 6 + Scheduler::kMaxPassedOver + 8);
   EXPECT_EQ(sim.complaint, "");
-}
-
-TEST(Scheduler, PromptLogprobsNeverAskForMoreThanOneResultHolds) {
-  constexpr std::int32_t kTokens = 30'000;
-  Rig rig({.blocks = 4000,
-           .block_tokens = 64,
-           .slots = 4,
-           .budget = 65'536,
-           .max_length = 40'000,
-           .in_flight = 1});
-  Submit request;
-  SequenceSpec& spec = request.sequences.emplace_back();
-  spec.key = {1, 1};
-  spec.prompt.assign(kTokens, 3);
-  spec.prompt_tokens = kTokens;
-  spec.max_output_tokens = 1;
-  spec.sampling.prompt_logprobs = spec.sampling.logprobs = 20;
-  ASSERT_TRUE(rig.scheduler.submit(request).ok());
-  rig.exchange();
-  constexpr std::size_t kScore = sizeof(wire::TokenLogprobs) + 20 * sizeof(wire::Logprob);
-  std::int32_t run = 0;
-  for (int i = 0; i < 20 && rig.plan(); ++i) {
-    ASSERT_EQ(rig.rows().size(), 1u);
-    const std::int32_t tokens = rig.rows()[0].tokens;
-    EXPECT_LE(static_cast<std::size_t>(tokens) * kScore + sizeof(wire::StepResult), wire::kMaxRecordBytes);
-    run += tokens;
-    rig.commit(5);
-  }
-  EXPECT_EQ(run, kTokens);
-}
-
-TEST(Scheduler, RefusesSamplingThatTheWorkerWouldRefuse) {
-  Rig rig;
-  const auto refused = [&](auto&& change) {
-    Submit request;
-    SequenceSpec& spec = request.sequences.emplace_back();
-    spec.key = {1, 1};
-    spec.prompt = {1};
-    spec.prompt_tokens = spec.max_output_tokens = 1;
-    change(spec);
-    return rig.scheduler.submit(request).param;
-  };
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.top_p = 0; }), "top_p");
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.temperature = NAN; }), "temperature");
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.logprobs = 21; }), "logprobs");
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.stop_ids = {50}; }), "stop_token_ids");
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{50, 1}}; }), "logit_bias");
-  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{1, INFINITY}}; }), "logit_bias");
-  EXPECT_EQ(refused([](SequenceSpec&) {}), "");
-}
-
-TEST(Scheduler, PromptsLongerThanAPlanAreSplitAndEveryPlanFitsARecord) {
-  constexpr std::int32_t kLong = 200'000;
-  Rig rig({.blocks = 4000,
-           .block_tokens = 64,
-           .slots = 4,
-           .budget = 1 << 20,
-           .max_length = 250'000,
-           .in_flight = 1});
-  for (std::uint64_t k : {1, 2, 3}) ASSERT_TRUE(rig.submit(k, kLong, 1).ok());
-  std::int64_t ids = 0, positions = 0;
-  for (int i = 0; i < 20 && rig.plan(); ++i) {
-    EXPECT_LE(rig.record.size(), wire::kMaxRecordBytes);
-    for (const wire::TokenRun& run : rig.view.array(rig.header().tokens)) ids += run.ids.count;
-    for (const wire::Row& row : rig.rows()) positions += row.tokens;
-    rig.commit(5);
-  }
-  EXPECT_EQ(ids, 3 * kLong);
-  EXPECT_EQ(positions, 3 * kLong);
-  EXPECT_TRUE(rig.scheduler.idle());
 }
 
 }  // namespace

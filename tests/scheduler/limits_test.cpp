@@ -1,0 +1,147 @@
+// What the scheduler refuses, and the bounds of its queue and of every record.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/scheduler/rig.h"
+
+namespace troupe::test {
+namespace {
+
+TEST(SchedulerLimits, RefusesWhatCanNeverRunAndSaysWhy) {
+  Rig rig({.blocks = 10, .block_tokens = 4, .max_length = 60, .vocab = 50});
+  const Status too_long = rig.submit(1, 40, 5);
+  EXPECT_EQ(too_long.code, Code::invalid_argument);
+  EXPECT_EQ(too_long.reason, "context_length_exceeded");
+  EXPECT_NE(too_long.message.find("40"), std::string::npos);
+  EXPECT_TRUE(rig.submit(1, 39, 5).ok()) << "one token of room is enough; the rest is clipped";
+  EXPECT_EQ(rig.submit(1, 3, 5).param, "key");
+  EXPECT_EQ(rig.submit(2, 0, 5).param, "prompt");
+  EXPECT_EQ(rig.submit(2, 3, 0).param, "max_tokens");
+  EXPECT_EQ(rig.submit(3, 3, 5, 2).param, "parent");
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 5};
+  spec.prompt = {50};
+  spec.prompt_tokens = spec.max_output_tokens = 1;
+  EXPECT_EQ(rig.scheduler.submit(request).param, "prompt");
+  spec.prompt = {49};
+  spec.logit_bias.assign(40'000, {1, 0.5f});
+  EXPECT_EQ(rig.scheduler.submit(request).param, "logit_bias");
+}
+
+TEST(SchedulerLimits, BoundsItsQueueInRequestsAndInTokens) {
+  config::SchedulerOptions options;
+  options.max_num_seqs = 1;
+  options.max_queued_requests = 3;
+  options.max_queued_tokens = 50;
+  Rig rig({.blocks = 100}, options);
+  ASSERT_TRUE(rig.submit(1, 5, 50).ok());
+  for (std::uint64_t k : {2, 3, 4}) ASSERT_TRUE(rig.submit(k, 5, 5).ok());
+  const Status full = rig.submit(5, 5, 5);
+  EXPECT_EQ(full.code, Code::overloaded);
+  rig.scheduler.cancel({1, 4});
+  EXPECT_EQ(rig.submit(6, 45, 5).code, Code::overloaded);
+  EXPECT_TRUE(rig.submit(7, 40, 5).ok());
+  EXPECT_EQ(rig.scheduler.waiting(), 3);
+}
+
+TEST(SchedulerLimits, ALargeRequestIsTakenWhenNothingWaits) {
+  config::SchedulerOptions options;
+  options.max_queued_tokens = 10;
+  Rig rig({.blocks = 100}, options);
+  EXPECT_TRUE(rig.submit(1, 40, 5).ok());
+}
+
+TEST(SchedulerLimits, TakesNothingWithoutAWorker) {
+  Scheduler scheduler({});
+  Submit request;
+  EXPECT_EQ(scheduler.submit(request).code, Code::unavailable);
+}
+
+TEST(SchedulerLimits, ASubmitIsTakenWholeOrNotAtAll) {
+  Rig rig;
+  Submit request;
+  for (std::uint64_t k : {1, 2}) {
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {1, k};
+    spec.prompt = {1};
+    spec.prompt_tokens = 1;
+    spec.max_output_tokens = k == 1 ? 5 : 0;
+  }
+  EXPECT_FALSE(rig.scheduler.submit(request).ok());
+  EXPECT_TRUE(rig.scheduler.idle());
+}
+
+TEST(SchedulerLimits, PromptLogprobsNeverAskForMoreThanOneResultHolds) {
+  constexpr std::int32_t kTokens = 30'000;
+  Rig rig({.blocks = 4000,
+           .block_tokens = 64,
+           .slots = 4,
+           .budget = 65'536,
+           .max_length = 40'000,
+           .in_flight = 1});
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 1};
+  spec.prompt.assign(kTokens, 3);
+  spec.prompt_tokens = kTokens;
+  spec.max_output_tokens = 1;
+  spec.sampling.prompt_logprobs = spec.sampling.logprobs = 20;
+  ASSERT_TRUE(rig.scheduler.submit(request).ok());
+  rig.exchange();
+  constexpr std::size_t kScore = sizeof(wire::TokenLogprobs) + 20 * sizeof(wire::Logprob);
+  std::int32_t run = 0;
+  for (int i = 0; i < 20 && rig.plan(); ++i) {
+    ASSERT_EQ(rig.rows().size(), 1u);
+    const std::int32_t tokens = rig.rows()[0].tokens;
+    EXPECT_LE(static_cast<std::size_t>(tokens) * kScore + sizeof(wire::StepResult), wire::kMaxRecordBytes);
+    run += tokens;
+    rig.commit(5);
+  }
+  EXPECT_EQ(run, kTokens);
+}
+
+TEST(SchedulerLimits, RefusesSamplingThatTheWorkerWouldRefuse) {
+  Rig rig;
+  const auto refused = [&](auto&& change) {
+    Submit request;
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {1, 1};
+    spec.prompt = {1};
+    spec.prompt_tokens = spec.max_output_tokens = 1;
+    change(spec);
+    return rig.scheduler.submit(request).param;
+  };
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.top_p = 0; }), "top_p");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.temperature = NAN; }), "temperature");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.logprobs = 21; }), "logprobs");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.stop_ids = {50}; }), "stop_token_ids");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{50, 1}}; }), "logit_bias");
+  EXPECT_EQ(refused([](SequenceSpec& s) { s.logit_bias = {{1, INFINITY}}; }), "logit_bias");
+  EXPECT_EQ(refused([](SequenceSpec&) {}), "");
+}
+
+TEST(SchedulerLimits, PromptsLongerThanAPlanAreSplitAndEveryPlanFitsARecord) {
+  constexpr std::int32_t kLong = 200'000;
+  Rig rig({.blocks = 4000,
+           .block_tokens = 64,
+           .slots = 4,
+           .budget = 1 << 20,
+           .max_length = 250'000,
+           .in_flight = 1});
+  for (std::uint64_t k : {1, 2, 3}) ASSERT_TRUE(rig.submit(k, kLong, 1).ok());
+  std::int64_t ids = 0, positions = 0;
+  for (int i = 0; i < 20 && rig.plan(); ++i) {
+    EXPECT_LE(rig.record.size(), wire::kMaxRecordBytes);
+    for (const wire::TokenRun& run : rig.view.array(rig.header().tokens)) ids += run.ids.count;
+    for (const wire::Row& row : rig.rows()) positions += row.tokens;
+    rig.commit(5);
+  }
+  EXPECT_EQ(ids, 3 * kLong);
+  EXPECT_EQ(positions, 3 * kLong);
+  EXPECT_TRUE(rig.scheduler.idle());
+}
+
+}  // namespace
+}  // namespace troupe::test

@@ -1,0 +1,120 @@
+#pragma once
+// Scheduler and cache manager with nothing between them, and plans in the hand.
+#include <gtest/gtest.h>
+
+#include <span>
+#include <vector>
+
+#include "actors/cache/cache_manager.h"
+#include "actors/scheduler/scheduler.h"
+#include "tests/scheduler/simulation.h"
+
+namespace troupe::test {
+
+struct Rig {
+  explicit Rig(Setting s = {}, config::SchedulerOptions options = {}) : scheduler(options) {
+    wire::Capacity c;
+    c.kv_blocks = s.blocks;
+    c.block_tokens = s.block_tokens;
+    c.max_slots = s.slots;
+    c.max_tokens_per_step = s.budget;
+    c.max_model_len = s.max_length;
+    c.vocab_size = s.vocab;
+    c.max_steps_in_flight = s.in_flight;
+    capacity = c;
+    attach(1);
+  }
+
+  void attach(std::uint32_t e) {
+    epoch = e;
+    done = 0;
+    steps.clear();
+    cache.reset(e, capacity.kv_blocks, capacity.block_tokens);
+    scheduler.attach(e, capacity, out);
+  }
+  Status submit(std::uint64_t key, std::int32_t prompt, std::int32_t max_output, std::uint64_t parent = 0) {
+    Submit request;
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {1, key};
+    if (parent != 0) spec.parent = {1, parent};
+    spec.prompt.assign(static_cast<std::size_t>(prompt), 3);
+    spec.prompt_tokens = prompt;
+    spec.max_output_tokens = max_output;
+    spec.stop_ids = {kStop};
+    const Status status = scheduler.submit(request);
+    exchange();
+    return status;
+  }
+  void add(std::uint64_t key, std::int32_t prompt, std::int32_t max_output) {
+    EXPECT_TRUE(submit(key, prompt, max_output).ok());
+  }
+  void exchange() {
+    CacheAsks asks;
+    CacheGrants grants;
+    while (scheduler.take_asks(asks)) {
+      cache.answer(asks, grants);
+      scheduler.granted(grants);
+    }
+  }
+
+  /// The next plan; its rows are valid until the next call. False when there is none.
+  bool plan() {
+    const std::span<const std::byte> bytes = scheduler.plan(++now);
+    exchange();
+    if (bytes.empty()) return false;
+    record.assign(bytes.begin(), bytes.end());
+    EXPECT_TRUE(wire::View::open(record, view));
+    steps.push_back({rows().begin(), rows().end()});
+    return true;
+  }
+  const wire::StepPlan& header() const { return *view.as<wire::StepPlan>(); }
+  std::span<const wire::Row> rows() const { return view.array(header().rows); }
+
+  /// Answers the oldest plan, `token` for every row that samples.
+  std::vector<std::byte> result(TokenId token, wire::RowError error = wire::RowError::none) {
+    std::vector<wire::ResultRow> rows;
+    std::vector<TokenId> tokens;
+    for (const wire::Row& row : steps.front()) {
+      if ((row.flags & wire::kSamples) == 0) continue;
+      rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1,
+                      rows.empty() ? error : wire::RowError::none, 0});
+      tokens.push_back(token);
+    }
+    wire::Writer<wire::StepResult> writer;
+    writer.begin(epoch);
+    const auto row_span = writer.array(rows);
+    const auto token_span = writer.array(tokens);
+    writer.record().step = ++done;
+    writer.record().rows = row_span;
+    writer.record().tokens = token_span;
+    writer.record().started_ns = 1'000'000;
+    writer.record().finished_ns = 3'000'000;
+    steps.erase(steps.begin());
+    const std::span<const std::byte> bytes = writer.finish();
+    return {bytes.begin(), bytes.end()};
+  }
+  void commit(TokenId token, wire::RowError error = wire::RowError::none) {
+    ASSERT_EQ(scheduler.commit(result(token, error), out), Committed::applied);
+    exchange();
+  }
+  std::vector<SequenceTokens> events() const {
+    std::vector<SequenceTokens> all;
+    for (const StepTokens& host : out.hosts)
+      all.insert(all.end(), host.sequences.begin(), host.sequences.end());
+    return all;
+  }
+
+  static constexpr TokenId kStop = 9;
+  Scheduler scheduler;
+  CacheManager cache;
+  wire::Capacity capacity;
+  StepOutput out;
+  std::vector<std::byte> record;
+  wire::View view;
+  std::vector<std::vector<wire::Row>> steps;
+  std::uint32_t epoch = 0;
+  std::uint64_t done = 0;
+  std::int64_t now = 0;
+};
+
+}  // namespace troupe::test
