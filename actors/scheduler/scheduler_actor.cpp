@@ -48,9 +48,12 @@ Status submit(Self self, Submit& request) {
   SchedulerState& state = self->state;
   Status status = state.scheduler->submit(request);
   if (!status.ok()) {
-    state.parts.log.info("refused", {kv("code", to_string(status.code)), kv("why", status.message)});
+    state.parts.log.info("refused", {kv("req", request.request_id), kv("code", to_string(status.code)),
+                                     kv("why", status.message)});
     return status;
   }
+  state.parts.log.info("queued", {kv("req", request.request_id), kv("sequences", request.sequences.size()),
+                                  kv("waiting", state.scheduler->waiting())});
   for (const SequenceSpec& spec : request.sequences) {
     if (state.hosts.size() <= spec.host) state.hosts.resize(spec.host + 1);
     state.hosts[spec.host] = caf::actor_cast<session_host_actor>(self->current_sender());
