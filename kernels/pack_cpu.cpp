@@ -10,10 +10,15 @@
 namespace troupe::kernels {
 namespace {
 
+/// Elements from one source line to the next.
+std::size_t stride_of(const Pack& op) {
+  const int dense = op.transposed ? op.outputs : op.into.inputs;
+  return static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
+}
+
 const std::byte* element(const Pack& op, int output, int input) {
   const auto o = static_cast<std::size_t>(output), i = static_cast<std::size_t>(input);
-  const int dense = op.transposed ? op.outputs : op.into.inputs;
-  const auto stride = static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
+  const std::size_t stride = stride_of(op);
   const std::size_t at = op.transposed ? i * stride + o : o * stride + i;
   return static_cast<const std::byte*>(op.source) + at * size_of(op.source_dtype);
 }
@@ -47,8 +52,8 @@ float load_as(const std::byte* from) {
 template <DType From, DType To>
 void convert(const Pack& op, int output, int rows) {
   constexpr int kBlock = 32;
-  const std::size_t step_o = size_of(From) * static_cast<std::size_t>(op.transposed ? 1 : op.into.inputs);
-  const std::size_t step_i = size_of(From) * static_cast<std::size_t>(op.transposed ? op.outputs : 1);
+  const std::size_t step_o = size_of(From) * (op.transposed ? 1 : stride_of(op));
+  const std::size_t step_i = size_of(From) * (op.transposed ? stride_of(op) : 1);
   std::size_t starts[kPanel];  // of each output's weights; the next inputs follow at the layout's step
   for (int o = 0; o < rows; ++o) {
     starts[o] = packed_index(To, op.into.inputs, placed_output(op.place, op.first, output + o), 0);

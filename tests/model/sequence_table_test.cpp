@@ -1,0 +1,174 @@
+#include "model/sequence_table.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "model/stage.h"
+#include "model/support/plans.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Plans;
+
+constexpr SlotRef kA{0, 1}, kB{1, 1};
+
+class SequenceTableTest : public ::testing::Test {
+ protected:
+  void apply() {
+    const wire::View view = plans.plan();
+    table.apply(view, *view.as<wire::StepPlan>(), batch);
+  }
+  void commit(const std::vector<TokenId>& tokens) {
+    std::vector<kernels::SampleResult> results;
+    for (const TokenId token : tokens) results.push_back(kernels::SampleResult{.token = token});
+    table.commit(batch, results);
+  }
+
+  Plans plans;
+  SequenceTable table{4};
+  StepBatch batch;
+};
+
+TEST_F(SequenceTableTest, RowsOfSeveralSequencesLieOneAfterTheOther) {
+  plans.start(kA, 3, 3).ids(kA, 0, {10, 11, 12}).blocks(kA, 0, {5});
+  plans.start(kB, 70, 70).ids(kB, 0, std::vector<TokenId>(70, 20)).blocks(kB, 0, {6, 7});
+  plans.row(kB, 0, 66, false).row(kA, 0, 3, true);
+  apply();
+  ASSERT_EQ(batch.rows(), 69);
+  EXPECT_EQ(batch.tokens[65], 20);
+  EXPECT_EQ(batch.tokens[66], 10);
+  ASSERT_EQ(batch.sequences.size(), 2u);
+  EXPECT_EQ(batch.sequences[0].blocks[1], 7);
+  EXPECT_EQ(batch.sequences[1].row, 66);
+  EXPECT_EQ(batch.sequences[1].tokens, 3);
+  EXPECT_EQ(batch.sample_rows, std::vector<std::int32_t>{68});
+  EXPECT_EQ(batch.outcomes[0].slot, kA);
+  EXPECT_EQ(batch.outcomes[0].position, 3);
+}
+
+TEST_F(SequenceTableTest, ADecodeRowRunsTheTokenThatWasSampled) {
+  plans.start(kA, 2, 2).ids(kA, 0, {10, 11}).blocks(kA, 0, {5}).row(kA, 0, 2, true);
+  apply();
+  EXPECT_EQ(batch.samples[0].position, 0u);
+  commit({42});
+  plans.row(kA, 2, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{42});
+  EXPECT_EQ(batch.sequences[0].position, 2);
+  EXPECT_EQ(batch.samples[0].position, 1u);
+  EXPECT_EQ(batch.samples[0].prompt_tokens, 2);
+  EXPECT_EQ(batch.samples[0].known_tokens, 3);
+  EXPECT_EQ(batch.samples[0].tokens[2], 42);
+}
+
+TEST_F(SequenceTableTest, AfterARecomputeTheOutputGoesOnCounting) {
+  plans.start(kA, 2, 4).ids(kA, 0, {10, 11, 42, 43}).blocks(kA, 0, {5}).row(kA, 0, 4, true);
+  apply();
+  EXPECT_EQ(batch.samples[0].position, 2u);
+  EXPECT_EQ(batch.samples[0].prompt_tokens, 2);
+  EXPECT_EQ(batch.outcomes[0].position, 4);
+}
+
+TEST_F(SequenceTableTest, StopIdsAreBannedUntilMinTokens) {
+  plans.start(kA, 1, 1, {.min_tokens = 1}, {7, 8}, {{3, 0.5f}})
+      .ids(kA, 0, {1})
+      .blocks(kA, 0, {0})
+      .row(kA, 0, 1, true);
+  apply();
+  EXPECT_EQ(batch.samples[0].banned_count, 2);
+  EXPECT_EQ(batch.samples[0].banned[1], 8);
+  EXPECT_EQ(batch.samples[0].bias_count, 1);
+  EXPECT_EQ(batch.samples[0].bias[0].token, 3);
+  commit({2});
+  plans.row(kA, 1, 1, true);
+  apply();
+  EXPECT_EQ(batch.samples[0].banned_count, 0);
+  EXPECT_EQ(batch.samples[0].bias_count, 1);
+}
+
+TEST_F(SequenceTableTest, EveryPromptTokenButTheFirstIsScoredOnce) {
+  plans.start(kA, 5, 7, {.prompt_logprobs = 4}).ids(kA, 0, {10, 11, 12, 13, 14, 15, 16}).blocks(kA, 0, {0});
+  plans.row(kA, 0, 2, false);
+  apply();
+  ASSERT_EQ(batch.scores.size(), 2u);
+  EXPECT_EQ(batch.scores[1].token, 12);
+  EXPECT_EQ(batch.scores[1].logprobs, 4);
+  EXPECT_EQ(batch.score_rows[1], 1);
+  EXPECT_EQ(batch.scored[1].position, 2);
+  plans.row(kA, 2, 5, true);
+  apply();
+  ASSERT_EQ(batch.scores.size(), 2u) << "tokens 13 and 14; 15 and 16 are output";
+  EXPECT_EQ(batch.scores[1].token, 14);
+  EXPECT_EQ(batch.score_rows[0], 0);
+}
+
+TEST_F(SequenceTableTest, ASlotsNextTenantInheritsNothing) {
+  plans.start(kA, 2, 2, {.min_tokens = 9}, {7}, {{3, 1.0f}})
+      .ids(kA, 0, {10, 11})
+      .blocks(kA, 0, {5})
+      .row(kA, 0, 2, true);
+  apply();
+  commit({42});
+  const SlotRef next{0, 2};
+  plans.finish(kA)
+      .start(next, 1, 1)
+      .ids(next, 0, {9})
+      .blocks(next, 0, {3})
+      .row(kA, 3, 1, true)
+      .row(next, 0, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{9});
+  ASSERT_EQ(batch.outcomes.size(), 2u);
+  EXPECT_EQ(batch.outcomes[0].sample, -1);
+  EXPECT_EQ(batch.outcomes[1].sample, 0);
+  EXPECT_EQ(batch.samples[0].banned_count, 0);
+  EXPECT_EQ(batch.samples[0].bias_count, 0);
+  EXPECT_EQ(batch.sequences[0].blocks[0], 3);
+}
+
+TEST_F(SequenceTableTest, ARowThatFailedCountsAsTokenZero) {
+  plans.start(kA, 1, 1).ids(kA, 0, {10}).blocks(kA, 0, {5}).row(kA, 0, 1, true);
+  apply();
+  const kernels::SampleResult failed{.token = 99, .error = kernels::SampleError::not_finite};
+  table.commit(batch, std::span(&failed, 1));
+  plans.row(kA, 1, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{0});
+}
+
+// A device whose memory is not the host's: what an op would read are copies made at put().
+struct FarDevice {
+  static constexpr const char* name = "far";
+  static bool available() { return true; }
+  void* alloc(std::size_t bytes) { return std::calloc(1, bytes); }
+  void free(void* memory) { std::free(memory); }
+  void upload(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  void download(void* to, const void* from, std::size_t bytes) { std::memcpy(to, from, bytes); }
+  void sync() {}
+  std::string describe() const { return name; }
+};
+
+TEST(Stage, CopiesToAFarDeviceAndNotToTheCpu) {
+  FarDevice far;
+  auto stage = Stage<FarDevice>::make(far, 256);
+  ASSERT_TRUE(stage.ok());
+  std::vector<int> values{1, 2, 3};
+  const int* first = stage->put(values.data(), values.size());
+  const int* second = stage->put(values.data(), 1);
+  values[0] = 9;
+  EXPECT_EQ(first[0], 1);
+  EXPECT_EQ(first[2], 3);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(stage->put(values.data(), 0), nullptr);
+  stage->reset();
+  EXPECT_EQ(stage->put(values.data(), 1), first);
+
+  Cpu cpu({.threads = 1, .pin = false});
+  EXPECT_EQ(Stage<Cpu>::make(cpu, 0)->put(values.data(), 3), values.data());
+}
+
+}  // namespace
+}  // namespace troupe::model
