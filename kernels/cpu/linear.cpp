@@ -1,5 +1,7 @@
 #include "kernels/cpu/linear.h"
 
+#include <cstring>
+
 namespace troupe::kernels {
 namespace {
 
@@ -7,21 +9,34 @@ constexpr std::size_t kRowBlockBytes = std::size_t{384} << 10;  // a good part o
 constexpr std::size_t kClaimBytes = std::size_t{64} << 10;      // a few microseconds of memory traffic
 constexpr int kClaimPieces = 4;
 constexpr int kClaimsPerThread = 8;
-constexpr int kRowsInParallel = 8;
+// Rows a power of two apart fall on the same few sets of the L1 cache and evict each other: many rows are
+// copied to a stride that is an odd number of cache lines.
+constexpr int kRowsInPlace = 4;
+constexpr std::size_t kSkewBytes = 64;
+constexpr int kRowsPerClaim = 16;
 
 }  // namespace
 
 Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs) {
   const Routines& r = routines(device.isa());
-  const auto ld = static_cast<std::size_t>(padded(inputs));
-  if (r.native[static_cast<int>(dtype)]) return {x, ld, size_of(dtype)};
-  auto* floats = static_cast<float*>(device.scratch(static_cast<std::size_t>(rows) * ld * sizeof(float)));
-  device.pool().for_each(rows, kRowsInParallel, [&](int begin, int end, int) {
-    const std::size_t at = static_cast<std::size_t>(begin) * ld;
-    r.expand[static_cast<int>(dtype)](floats + at, static_cast<const std::byte*>(x) + at * size_of(dtype),
-                                      static_cast<std::size_t>(end - begin) * ld);
+  const bool native = r.native[static_cast<int>(dtype)];
+  const auto width = static_cast<std::size_t>(padded(inputs));
+  if (native && rows <= kRowsInPlace) return {x, width, size_of(dtype)};
+  const std::size_t element = native ? size_of(dtype) : sizeof(float);
+  const std::size_t ld = width + kSkewBytes / element;
+  auto* to = static_cast<std::byte*>(device.scratch(static_cast<std::size_t>(rows) * ld * element));
+  device.pool().for_each(rows, kRowsPerClaim, [&](int begin, int end, int) {
+    for (auto row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end); ++row) {
+      const std::byte* from = static_cast<const std::byte*>(x) + row * width * size_of(dtype);
+      std::byte* at = to + row * ld * element;
+      if (native) {
+        std::memcpy(at, from, width * element);
+      } else {
+        r.expand[static_cast<int>(dtype)](reinterpret_cast<float*>(at), from, width);
+      }
+    }
   });
-  return {floats, ld, sizeof(float)};
+  return {to, ld, element};
 }
 
 Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads) {

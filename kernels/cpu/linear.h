@@ -24,7 +24,7 @@ struct Operands {
   }
 };
 
-/// x itself, or its expansion to floats in the device's scratch memory.
+/// x itself, or a copy in the device's scratch memory: expanded to floats, or at a better stride.
 Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs);
 
 struct Cut {

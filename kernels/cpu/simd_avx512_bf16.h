@@ -8,6 +8,7 @@
 namespace troupe::kernels {
 
 struct Avx512Bf16 : Avx512 {
+  static constexpr int kTileRows = 12;
   static constexpr bool kBf16Dot = true;
   using W = __m512bh;
 

@@ -3,7 +3,7 @@
 //
 // Each of the R × 32 sums is one accumulator that runs over the inputs in rising order, so its bits do not
 // depend on R: a row alone (a decode step, bound by reading the panel once) and a row among hundreds
-// (a prompt, bound by arithmetic) get the same. With AVX-512, R = 12 rows × 2 vectors are 24
+// (a prompt, bound by arithmetic) get the same. With bf16 dot products, R = 12 rows × 2 vectors are 24
 // accumulators: enough independent chains to hide the latency, and 14 loads for 24 products.
 #include <cstddef>
 #include <cstdint>
