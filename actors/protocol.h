@@ -161,7 +161,7 @@ using gateway_actor = caf::typed_actor<
     caf::reacts_to<LinkUp>,
     caf::reacts_to<LinkDown>,
     // Refuses new work from now on; answers when nothing is open any more; from the ROOT.
-    caf::replies_to<Drain>::with<caf::unit_t>,
+    caf::replies_to<Drain>::with<bool>,
     // Answers with open requests and state; from the ROOT.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;
 
@@ -194,7 +194,7 @@ using worker_link_actor = caf::typed_actor<
 /// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
 using root_actor = caf::typed_actor<
     // Stops admission; answers when nothing is open any more; from the control thread.
-    caf::replies_to<Drain>::with<caf::unit_t>,
+    caf::replies_to<Drain>::with<bool>,
     // Answers with the state of every part; from the control thread.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;
 

@@ -78,9 +78,9 @@ root_actor::behavior_type root_behavior(Self self, RootParts parts) {
   for (std::size_t i = 0; i < self->state.parts.children.size(); ++i) watch(self, i);
   return {
       [self](const Drain& drain) {
-        auto promise = self->make_response_promise<caf::unit_t>();
+        auto promise = self->make_response_promise<bool>();
         self->request(self->state.parts.ports.gateway, caf::infinite, drain)
-            .then([promise](caf::unit_t) mutable { promise.deliver(caf::unit); },
+            .then([promise](bool) mutable { promise.deliver(true); },
                   [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
         return promise;
       },

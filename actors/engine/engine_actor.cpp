@@ -177,10 +177,10 @@ Status Engine::Impl::build(const EngineFds& fds) {
 
 void Engine::Impl::watch_root() {
   const auto root = caf::actor_cast<caf::actor>(cast.root);
-  root->attach_functor([this](const caf::error& reason) {
+  root->attach_functor([this, actors = system.get()](const caf::error& reason) {
     {
       const std::lock_guard lock(mutex);
-      root_error = reason ? system->render(reason) : "the root actor ended";
+      root_error = reason ? actors->render(reason) : "the root actor ended";
     }
     root_down = true;
   });
@@ -221,7 +221,7 @@ void Engine::drain() {
   impl_->health->set(http::Health::State::draining);  // at once, whatever the actors are doing
   const auto drained = impl_->drained;
   impl_->system->spawn([root = impl_->cast.root, drained](caf::event_based_actor* self) {
-    self->request(root, caf::infinite, Drain{}).then([drained](caf::unit_t) { *drained = true; });
+    self->request(root, caf::infinite, Drain{}).then([drained](bool) { *drained = true; });
   });
 }
 

@@ -50,7 +50,7 @@ Status admissible(const GatewayState& state) {
 void close_one(GatewayState& state) {
   --state.open;
   if (state.open == 0 && state.drained) {
-    state.drained->deliver(caf::unit);
+    state.drained->deliver(true);
     state.drained.reset();
   }
 }
@@ -89,15 +89,15 @@ void dispatch(Self self, Ask& ask) {
   }
 }
 
-caf::typed_response_promise<caf::unit_t> drain(Self self) {
+caf::typed_response_promise<bool> drain(Self self) {
   auto& state = self->state;
   state.draining = true;
   publish_health(state);
   state.parts.log.info("draining", {kv("open", state.open)});
-  state.drained = self->make_response_promise<caf::unit_t>();
+  state.drained = self->make_response_promise<bool>();
   auto promise = *state.drained;
   if (state.open == 0) {
-    state.drained->deliver(caf::unit);
+    state.drained->deliver(true);
     state.drained.reset();
   }
   return promise;

@@ -26,7 +26,7 @@ struct GatewayState {
   std::int32_t open = 0;
   bool draining = false;
   bool linked = false;
-  std::optional<caf::typed_response_promise<caf::unit_t>> drained;
+  std::optional<caf::typed_response_promise<bool>> drained;
 };
 
 /// GATEWAY: admission by credit. An Ask holds one credit until its SESSION HOST has answered Closed.

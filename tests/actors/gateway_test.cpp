@@ -102,7 +102,7 @@ TEST_F(GatewayTest, ADrainEndsWithTheLastOpenRequest) {
   EXPECT_EQ(answers_.at(0).status, 503);
   promises_[0].deliver(Closed{1});
   run();
-  pending.receive([&](caf::unit_t) { drained = true; }, [](const caf::error&) {});
+  pending.receive([&](bool) { drained = true; }, [](const caf::error&) {});
   EXPECT_TRUE(drained);
 }
 
