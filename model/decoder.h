@@ -76,8 +76,8 @@ class Decoder {
   void step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
             std::span<kernels::SampleResult> scores);
 
-  /// Runs the batch and gives the raw logits of batch.sample_rows, vocab of them for each: for comparisons with
-  /// a reference. Samples nothing.
+  /// Runs the batch and gives the raw logits of batch.sample_rows, vocab of them for each: for comparisons
+  /// with a reference. Samples nothing.
   void logits(const StepBatch& batch, std::span<float> out);
 
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
