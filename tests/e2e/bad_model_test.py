@@ -102,7 +102,7 @@ class BadModels(unittest.TestCase):
 
     def test_config_with_odd_numbers(self):
         for field, value in (("num_attention_heads", 0), ("hidden_size", -64), ("num_key_value_heads", 3),
-                             ("num_hidden_layers", "many"), ("rms_norm_eps", None)):
+                             ("num_hidden_layers", "many"), ("rms_norm_eps", -1)):
             with self.subTest(field=field):
                 make_checkpoint(self.folder, {field: value})
                 self.refused(self.folder, field)

@@ -102,6 +102,11 @@ class Answer:
         return document["error"]
 
 
+def leftovers(server):
+    """Files in the runtime folder."""
+    return [str(p) for p in server.runtime_dir.rglob("*") if not p.is_dir()]
+
+
 class Server:
     def __init__(self, *flags, model=None, port=None, home=None, wait=True, env=None, api_key=None):
         """`model` None serves the demo model; `home` reuses the folders of an earlier instance."""

@@ -4,7 +4,7 @@ import re
 import unittest
 
 from cases import ServerCase
-from server import BINARY, Server, free_port, run_serve
+from server import BINARY, Server, embedded_default, free_port, run_serve
 
 
 class Surface(ServerCase):
@@ -99,7 +99,7 @@ class Surface(ServerCase):
         self.assertIn(str(self.server.pid), table)
 
     def test_tokenize_command(self):
-        code, out, err = self.server.command("tokenize", "Hello world")
+        code, out, err = self.server.command("tokenize", *embedded_default(), "Hello world")
         self.assertEqual(code, 0, err)
         self.assertIn("19556", out)
         self.assertIn("905", out)

@@ -1,0 +1,107 @@
+"""Children that are killed or hang: clear ends for what ran, new requests served, or an honest end of it all."""
+import http.client
+import os
+import signal
+import unittest
+
+import openai
+
+from server import Server, has_ended, leftovers, wait_until
+from streams import Stream
+
+
+class Deaths(unittest.TestCase):
+    def setUp(self):
+        self.server = Server()
+        self.expected = self.text()
+
+    def tearDown(self):
+        self.assertEqual(self.server.stop(), 0, "the server is to survive the deaths of its children")
+
+    def text(self):
+        answer = self.server.post("/v1/completions", {"prompt": "The sea", "max_tokens": 8, "temperature": 0})
+        return answer.json["choices"][0]["text"] if answer.status == 200 else None
+
+    def try_text(self):
+        try:
+            return self.text()
+        except (OSError, http.client.HTTPException):
+            return None
+
+    def restarts(self, name):
+        return next(p["restarts"] for p in self.server.status()["processes"] if p["name"].startswith(name))
+
+    def test_worker(self):
+        free = self.server.free_blocks()
+        stream = Stream(self.server)
+        pid = self.server.process_pid("worker")
+        os.kill(pid, signal.SIGKILL)
+        stream.join(30)
+        error = stream.error
+        self.assertIsNotNone(error, f"no error event; {stream.failure}; {stream.events[-3:]}")
+        self.assertTrue(error["message"])
+        self.assertEqual(stream.events[-1], "[DONE]")
+        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+        self.assertNotEqual(self.server.process_pid("worker"), pid)
+        self.assertEqual(self.restarts("worker"), 1)
+        wait_until(lambda: self.server.free_blocks() == free, 5, "every cache block free again")
+
+    def test_the_sdk_raises_on_the_error_event(self):
+        with self.server.client() as client:
+            stream = client.completions.create(model="default", prompt="The sea", max_tokens=3000, temperature=0,
+                                               stream=True, extra_body={"ignore_eos": True})
+            next(iter(stream))
+            os.kill(self.server.process_pid("worker"), signal.SIGKILL)
+            with self.assertRaises(openai.APIError):
+                for _ in stream:
+                    pass
+        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+
+    def test_engine(self):
+        stream = Stream(self.server)
+        pid = self.server.process_pid("engine")
+        os.kill(pid, signal.SIGKILL)
+        stream.join(30)  # its connection went with the engine: any clear end will do, hanging will not
+        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new engine")
+        self.assertNotEqual(self.server.process_pid("engine"), pid)
+        self.assertEqual(self.restarts("engine"), 1)
+        self.assertEqual(self.server.process.poll(), None)
+
+    def test_a_worker_that_hangs_is_replaced(self):
+        self.server.stop()
+        self.server = Server("--worker-timeout", 3)
+        pid = self.server.process_pid("worker")
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: has_ended(pid), 20, "a worker without a heartbeat is killed")
+        finally:
+            if not has_ended(pid):
+                os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+
+
+class TooManyDeaths(unittest.TestCase):
+    def test_the_server_gives_up_and_says_why(self):
+        server = Server("--max-restarts", "1/60")
+        try:
+            pids = set()
+            for _ in range(2):
+                pid = wait_until(lambda: self.worker(server, pids), 20, "a new worker")
+                pids.add(pid)
+                os.kill(pid, signal.SIGKILL)
+            self.assertNotEqual(server.process.wait(30), 0)
+            self.assertRegex(server.output, r"(?i)giving up.*worker-0")
+            self.assertEqual(leftovers(server), [])
+        finally:
+            server.stop(kill=True)
+
+    def worker(self, server, known):
+        try:
+            pid = server.process_pid("worker")
+        except AssertionError:
+            return None
+        return None if pid in known or has_ended(pid) else pid
+
+
+if __name__ == "__main__":
+    unittest.main()

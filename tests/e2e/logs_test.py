@@ -1,0 +1,82 @@
+"""A folder per actor, one request followed through them, and outputs that cannot be written."""
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from server import BINARY, Server, embedded_default, free_port, wait_until
+from streams import BODY
+
+
+class Logs(unittest.TestCase):
+    def test_a_folder_per_actor_and_one_request_through_all(self):
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as elsewhere:
+            with Server("--actor-log-dir", f"scheduler={elsewhere}") as server:
+                body = {"prompt": "The secret word is abracadabra", "max_tokens": 2}
+                answer = server.post("/v1/completions", body, headers={"x-request-id": "needle-4711"})
+                self.assertEqual(answer.status, 200)
+
+                def with_needle():
+                    found = set()
+                    for path in [*server.log_dir.rglob("*"), *pathlib.Path(elsewhere).rglob("*")]:
+                        if path.is_file() and "needle-4711" in path.read_text(encoding="utf-8", errors="replace"):
+                            found.add("scheduler" if elsewhere in str(path) else path.parent.name)
+                    return found if len(found) >= 2 else None
+
+                found = wait_until(with_needle, 5, "the request id in the logs of several actors")
+                self.assertIn("gateway", found)
+                folders = {p.name for p in server.log_dir.iterdir() if p.is_dir()}
+                self.assertLessEqual({"supervisor", "gateway", "tokenizer", "cache", "worker-0", "metrics"}, folders)
+                self.assertTrue(any(pathlib.Path(elsewhere).rglob("*.log")))
+                every = "".join(p.read_text(encoding="utf-8", errors="replace")
+                                for p in server.log_dir.rglob("*") if p.is_file())
+                self.assertNotIn("abracadabra", every, "prompts do not belong into logs")
+                code, out, err = server.command("logs", "--request", "needle-4711", "--log-dir", server.log_dir)
+                self.assertEqual(code, 0, err)
+                lines = out.splitlines()
+                self.assertGreaterEqual(len(lines), 2)
+                self.assertTrue(all("needle-4711" in line for line in lines), out)
+                code, out, err = server.command("logs", "gateway", "--log-dir", server.log_dir)
+                self.assertEqual(code, 0, err)
+                self.assertIn("needle-4711", out)
+
+    def test_a_blocked_stdout_stalls_nothing(self):
+        """Standard output is a pipe that nobody reads."""
+        reading, writing = os.pipe()
+        try:
+            os.set_blocking(writing, False)
+            try:
+                while True:
+                    os.write(writing, b"x" * 65536)
+            except BlockingIOError:
+                pass
+            os.set_blocking(writing, True)
+            port = free_port()
+            with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
+                process = subprocess.Popen(
+                    [BINARY, "serve", "--port", str(port), "--log-dir", f"{home}/log", *embedded_default()],
+                    stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, cwd=home,
+                    env=os.environ | {"XDG_RUNTIME_DIR": home})
+                try:
+                    probe = Server.__new__(Server)
+                    probe.port, probe.api_key = port, None
+                    wait_until(probe.is_ready, 60, "ready although standard output blocks")
+                    for _ in range(20):
+                        self.assertEqual(probe.post("/v1/completions", BODY | {"max_tokens": 1}).status, 200)
+                finally:
+                    process.send_signal(signal.SIGTERM)
+                    try:
+                        self.assertEqual(process.wait(20), 0)
+                    finally:
+                        if process.poll() is None:
+                            process.kill()
+                            process.wait()
+        finally:
+            os.close(reading)
+            os.close(writing)
+
+
+if __name__ == "__main__":
+    unittest.main()

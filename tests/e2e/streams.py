@@ -1,0 +1,40 @@
+"""A stream in the background, for tests that do something to the server meanwhile."""
+import http.client
+import json
+import threading
+
+BODY = {"prompt": "The sea", "max_tokens": 3000, "temperature": 0, "ignore_eos": True}
+
+
+class Stream:
+    """A stream read by a thread of its own; `first` is set at the first event."""
+
+    def __init__(self, server, body=None):
+        self.events, self.failure, self.first = [], None, threading.Event()
+        self.thread = threading.Thread(target=self.read, args=(server, body or BODY))
+        self.thread.start()
+        if not self.first.wait(30):
+            raise AssertionError("no event of a stream within 30 s")
+
+    def read(self, server, body):
+        try:
+            for event in server.events("/v1/completions", body):
+                self.events.append(event)
+                self.first.set()
+        except (OSError, http.client.HTTPException, AssertionError) as e:
+            self.failure = e
+        self.first.set()
+
+    def join(self, seconds=60):
+        self.thread.join(seconds)
+        if self.thread.is_alive():
+            raise AssertionError(f"a stream still open after {seconds} s, neither ended nor failed")
+        return self
+
+    @property
+    def error(self):
+        """The error object inside the stream, if any."""
+        for event in self.events:
+            if event != "[DONE]" and "error" in json.loads(event):
+                return json.loads(event)["error"]
+        return None
