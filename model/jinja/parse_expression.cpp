@@ -84,6 +84,7 @@ ExpressionPtr ExpressionParser::tuple(bool with_conditional) {
     if (!accept_op(",")) break;
     is_tuple = true;
   }
+  if (items.empty() && !peek().is_op(")")) unexpected("an expression");
   if (is_tuple || items.empty()) return make<ListExpression>(line, std::move(items), true);
   return std::move(items.front());
 }

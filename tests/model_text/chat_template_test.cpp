@@ -70,7 +70,7 @@ TEST(ChatTemplate, EveryFeatureBehavesAsInJinja) {
 }
 
 TEST(ChatTemplate, SyntaxErrorsNameTheLine) {
-  for (const Json& source : test::read_json("jinja_features.json")["syntax_errors"]) {
+  for (const Json& source : test::read_json("jinja_features.json", "syntax_errors")) {
     const auto chat = ChatTemplate::compile(source.get<std::string>());
     ASSERT_FALSE(chat.ok()) << source;
     EXPECT_NE(chat.status().message.find("line "), std::string::npos) << chat.status().message;

@@ -25,6 +25,11 @@ inline nlohmann::ordered_json read_json(const std::string& name) {
   return nlohmann::ordered_json::parse(read_data(name));
 }
 
+/// One member of a fixture, by value: a loop over read_json(name)[key] would outlive the file it refers to.
+inline nlohmann::ordered_json read_json(const std::string& name, const std::string& key) {
+  return read_json(name).at(key);
+}
+
 inline std::string joined(const std::vector<TextSpan>& spans) {
   std::string out;
   for (const TextSpan& span : spans) out += span.text;
