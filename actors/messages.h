@@ -118,7 +118,13 @@ struct Cancel {
   std::vector<RequestKey> keys;
 };
 
-enum class Finish : std::uint8_t { none = 0, stop, length, aborted, error };
+enum class Finish : std::uint8_t {
+  none = 0,
+  stop,
+  length,
+  aborted,  ///< lost with the worker, through no fault of its own: the same request may succeed later
+  error,
+};
 
 /// Logprobs of one token, as they came from the worker.
 struct TokenScore {
@@ -136,7 +142,7 @@ struct SequenceTokens {
   std::int32_t first_score = 0;
   std::int32_t scores = 0;
   Finish finish = Finish::none;
-  std::string error;  ///< with Finish::error: one sentence
+  std::string error;  ///< with aborted and error: one sentence
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; told with its first tokens
 };
 

@@ -146,10 +146,10 @@ struct ProcessOptions {
   /// Unix sockets and lock files (0700); empty: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe, filled in
   /// by parse.
   std::string runtime_dir;
-  int max_restarts = 3;  ///< deaths of one child within restart_window_s; one more ends the server
+  int max_restarts = 3;  ///< deaths within restart_window_s, of all children; one more ends the server
   int restart_window_s = 60;
   int drain_timeout_s = 30;    ///< running requests may finish for so long after SIGTERM
-  int worker_timeout_s = 30;   ///< a worker without a heartbeat for so long is killed and restarted
+  int worker_timeout_s = 60;   ///< a worker without a heartbeat for so long is killed and restarted
   int start_timeout_s = 1800;  ///< a child that is not ready after so long is killed
 };
 

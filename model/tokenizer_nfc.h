@@ -1,5 +1,5 @@
 #pragma once
-// Unicode normalisation form C, by the tables of tokenizer_nfc_table.h (Unicode 15.0).
+// Unicode normalisation form C, by the tables of tokenizer_nfc_table.h (Unicode 14.0).
 #include <string>
 #include <string_view>
 

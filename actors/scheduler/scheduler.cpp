@@ -269,7 +269,7 @@ void Scheduler::forget(std::uint32_t sequence) {
 
 void Scheduler::fail(std::uint32_t sequence, const std::string& why, StepOutput& out) {
   SequenceTokens& tokens = report(table_[sequence], out);
-  tokens.finish = Finish::error;
+  tokens.finish = Finish::aborted;
   tokens.error = why;
   forget(sequence);
 }

@@ -1,5 +1,7 @@
 #include "actors/serve/serve_main.h"
 
+#include <malloc.h>
+
 #include <cstdio>
 #include <filesystem>
 
@@ -8,7 +10,9 @@
 #include "config/dump.h"
 #include "config/parse.h"
 #include "config/validate.h"
+#include "model/chat_template.h"
 #include "model/preflight.h"
+#include "model/tokenizer.h"
 
 namespace troupe {
 namespace {
@@ -24,6 +28,17 @@ std::string executable() {
   return error ? "troupe" : path.string();
 }
 
+/// The tokenizer and the chat template load; what they took is given back to the system.
+Status check_text_files(const config::ModelOptions& model) {
+  Status status = Tokenizer::load(model.directory, model.tokenizer).status();
+  if (status.ok()) {
+    status = ChatTemplate::load(model.directory, model.chat_template).status();
+    if (status.code == Code::not_found && model.chat_template.empty()) status = {};
+  }
+  ::malloc_trim(0);
+  return status;
+}
+
 /// Everything that can be wrong, found before a port is opened; what was left open, decided.
 Result<std::string> prepare(config::Options& options) {
   if (Status status = config::resolve_model(options.model, options.device.device, executable()); !status.ok()) {
@@ -31,6 +46,7 @@ Result<std::string> prepare(config::Options& options) {
   }
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
+  if (Status status = check_text_files(options.model); !status.ok()) return status;
   options.device.device = found->device;
   // Engine and worker both get the limits that were found here, so that they agree on them.
   const wire::Capacity& capacity = found->capacity;

@@ -13,6 +13,21 @@ nlohmann::ordered_json parsed(const std::string& text) {
   return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json::parse(text);
 }
 
+/// A content of several text parts becomes one string, a line each: templates of text models know no
+/// other. Parts of another kind have been refused before.
+void join_text_parts(nlohmann::ordered_json& messages) {
+  for (auto& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    std::string text;
+    for (const auto& part : *content) {
+      if (!text.empty()) text += '\n';
+      text += part.value("text", "");
+    }
+    *content = std::move(text);
+  }
+}
+
 }  // namespace
 
 Encoded Encoder::encode(const Encode& job) const {
@@ -61,7 +76,9 @@ Result<std::vector<TokenId>> Encoder::chat(const Source& source) const {
     return invalid("this model has no chat template: use /v1/completions, or start the server with "
                    "--chat-template FILE", "messages", "no_chat_template");
   }
-  auto spans = template_->render(parsed(source.messages), parsed(source.tools), parsed(source.template_kwargs),
+  auto messages = parsed(source.messages);
+  join_text_parts(messages);
+  auto spans = template_->render(messages, parsed(source.tools), parsed(source.template_kwargs),
                                  source.add_generation_prompt);
   if (!spans.ok()) {
     Status status = spans.status();

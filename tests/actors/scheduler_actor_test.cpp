@@ -176,7 +176,7 @@ TEST_F(SchedulerActorTest, ALostWorkerEndsItsSequencesAndTheNextOneServesNewOnes
   run();
   const std::vector<StepTokens> tokens = hear();
   ASSERT_EQ(tokens.size(), 1u);
-  EXPECT_EQ(tokens[0].sequences.at(0).finish, Finish::error);
+  EXPECT_EQ(tokens[0].sequences.at(0).finish, Finish::aborted);
   EXPECT_EQ(submit({spec(2, 5)}).code, Code::unavailable);
   link_up(2);
   self_->send(scheduler_, StepDone{result(0)});  // of the dead worker

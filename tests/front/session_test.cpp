@@ -29,10 +29,16 @@ class SessionTest : public ::testing::Test {
     return out;
   }
 
+  static Encoded with_prompts(std::vector<std::vector<TokenId>> prompts) {
+    Encoded out;
+    out.prompts = std::move(prompts);
+    return out;
+  }
+
   void open(Ask request, std::vector<std::vector<TokenId>> prompts) {
     const std::uint64_t exchange = request.exchange;
     book_.open(std::move(request));
-    sequences_ = book_.encoded(exchange, Encoded{{}, std::move(prompts), {}}, 10, effects_).sequences;
+    sequences_ = book_.encoded(exchange, with_prompts(std::move(prompts)), 10, effects_).sequences;
   }
 
   void step(std::size_t sequence, const std::string& text, Finish finish = Finish::none, bool eos = false) {
@@ -215,7 +221,7 @@ TEST_F(SessionTest, AWithdrawnRequestCancelsAllItsSequences) {
 TEST_F(SessionTest, WithdrawnBeforeItsPromptIsKnownSubmitsNothing) {
   book_.open(ask());
   book_.withdraw(5, 1, effects_);
-  const Submit submit = book_.encoded(5, Encoded{{}, {{'a'}}, {}}, 2, effects_);
+  const Submit submit = book_.encoded(5, with_prompts({{'a'}}), 2, effects_);
   EXPECT_TRUE(submit.sequences.empty());
 }
 

@@ -60,8 +60,9 @@ TEST(JsonText, EveryPairOfBytesGivesValidJson) {
     for (int b = 0; b < 256; ++b) {
       const char text[] = {static_cast<char>(a), static_cast<char>(b), 'x'};
       ASSERT_TRUE(json::accept(quoted({text, 3}))) << a << " " << b;
-      if (a < 0x80 && b < 0x80)
+      if (a < 0x80 && b < 0x80) {
         ASSERT_EQ(json::parse(quoted({text, 3})).get<std::string>(), std::string(text, 3));
+      }
     }
   }
 }

@@ -195,7 +195,7 @@ TEST(Scheduler, ALostWorkerFailsEverything) {
   rig.scheduler.detach(Orphans::fail, "Gone.", rig.out);
   ASSERT_EQ(rig.events().size(), 2u);
   for (const SequenceTokens& event : rig.events()) {
-    EXPECT_EQ(event.finish, Finish::error);
+    EXPECT_EQ(event.finish, Finish::aborted);
     EXPECT_EQ(event.error, "Gone.");
   }
   EXPECT_TRUE(rig.scheduler.idle());

@@ -305,7 +305,7 @@ class Simulation {
       }
     }
     if (s.finish == Finish::none) return;
-    if (s.finish == Finish::error) {
+    if (s.finish == Finish::error || s.finish == Finish::aborted) {
       ++failed;
       if (s.error.empty()) complain("an error without a sentence");
       if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error for no reason");

@@ -1,0 +1,158 @@
+// The engine's critical path with its actors and rings: from the moment a worker's result is visible to the
+// moment the next plan is, with 256 sequences running. The worker is a thread that answers at once with one
+// token per row, so everything measured is the engine's. CPU time is the process's without that thread's;
+// wall time is what the worker waited.
+#include <time.h>
+
+#include <caf/all.hpp>
+#include <cstdio>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "actors/cache/cache_actor.h"
+#include "actors/metrics/metrics_actor.h"
+#include "actors/scheduler/scheduler_actor.h"
+#include "actors/worker/worker_link_actor.h"
+#include "actors/worker/worker_loop.h"
+#include "bench/load.h"
+#include "bench/report.h"
+#include "model/make_executor.h"
+
+namespace {
+
+using namespace troupe;
+
+constexpr int kSequences = 256;
+constexpr int kSteps = 1500;
+constexpr int kWarmUp = 200;
+
+struct PoolConfig : caf::actor_system_config {
+  PoolConfig() {
+    set("scheduler.policy", caf::atom("sharing"));
+    set("scheduler.max-threads", std::size_t{1});
+    set("logger.verbosity", caf::atom("quiet"));
+  }
+};
+
+double cpu_us(clockid_t clock) {
+  timespec t{};
+  ::clock_gettime(clock, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+/// A worker that answers each plan at once, and times how long the next one takes to come.
+class TimedWorker {
+ public:
+  explicit TimedWorker(ipc::WorkerEnd link) : link_(std::move(link)) {}
+
+  void run(Executor& executor) {
+    WorkerLoop loop(link_, executor, {}, log_);
+    if (!loop.greet().ok()) return;
+    std::vector<std::byte> result;
+    int pending = 0, full_steps = 0;
+    double sent_wall = 0, sent_cpu = 0;
+    while (full_steps < kWarmUp + kSteps) {
+      const ipc::Received got = link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
+      if (got.kind == ipc::Received::Kind::record) {
+        const auto* plan = got.view.as<wire::StepPlan>();
+        const bool full = plan != nullptr && plan->rows.count == kSequences;
+        if (full && sent_wall > 0 && ++full_steps > kWarmUp) {
+          wall.push_back(static_cast<double>(now_ns()) * 1e-3 - sent_wall);
+          cpu.push_back(cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID) - sent_cpu);
+        }
+        if (!executor.submit(got.view).ok()) return;
+        ++pending;
+        continue;
+      }
+      if (pending == 0) return;
+      if (!executor.poll(result, TimePoint{}).value()) return;
+      --pending;
+      auto* header = reinterpret_cast<wire::Header*>(result.data());
+      header->epoch = link_.epoch();
+      sent_cpu = cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID);
+      sent_wall = static_cast<double>(now_ns()) * 1e-3;
+      link_.try_send(header->kind == wire::Kind::step_result ? ipc::Channel::step : ipc::Channel::cache, result);
+    }
+  }
+
+  std::vector<double> wall, cpu;
+
+ private:
+  ipc::WorkerEnd link_;
+  Log log_;
+};
+
+Submit requests() {
+  Submit submit;
+  for (std::uint64_t i = 0; i < kSequences; ++i) {
+    SequenceSpec spec;
+    spec.key = {1, i + 1};
+    spec.prompt = {1, 2, 3, 4};
+    spec.prompt_tokens = 4;
+    spec.max_output_tokens = 8000;
+    submit.sequences.push_back(std::move(spec));
+  }
+  return submit;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::Report report(argc, argv);
+  config::Options options;
+  options.device.device = config::Device::echo;
+  options.scheduler.max_model_len = 8192;
+  options.scheduler.max_num_seqs = kSequences;
+  options.scheduler.max_num_batched_tokens = 2048;
+
+  auto fds = ipc::create_link();
+  auto engine_end = std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
+  TimedWorker worker(*ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get()));
+
+  PoolConfig config;
+  caf::actor_system system(config);
+  auto metrics = system.spawn(metrics_behavior, metrics::Constants{}, Log());
+  auto link = system.spawn(worker_link_behavior, WorkerLinkParts{engine_end, 0, 0, {}});
+  auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
+  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
+  auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
+    // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
+    auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
+      return {[host, scheduler](Ask&) {
+                auto opened = host->make_response_promise<Closed>();
+                host->request(scheduler, caf::infinite, requests())
+                    .then([](const Status& status) {
+                      if (!status.ok()) std::fprintf(stderr, "refused: %s\n", status.message.c_str());
+                    });
+                return opened;
+              },
+              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}};
+    });
+    return {[](Ask&) {}, [](const Withdraw&) {},
+            [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
+            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](caf::get_atom) { return EngineStatus{}; }};
+  });
+  caf::anon_send(link, Attach{cache, scheduler, gateway});
+
+  auto executor = model::make_executor(options);
+  if (!executor.ok()) {
+    std::fprintf(stderr, "%s\n", executor.status().message.c_str());
+    return 1;
+  }
+  std::thread thread([&] { worker.run(**executor); });
+  thread.join();
+
+  if (worker.cpu.size() < kSteps) std::fprintf(stderr, "only %zu full steps were seen\n", worker.cpu.size());
+  report.row({"engine.step_cpu_p50", bench::percentile(worker.cpu, 50), "us", 0, 100, bench::Better::lower});
+  report.row({"engine.step_cpu_p99", bench::percentile(worker.cpu, 99), "us", 0, 300, bench::Better::lower});
+  report.row({"engine.step_wall_p50", bench::percentile(worker.wall, 50), "us", 0, 0, bench::Better::lower});
+  report.row({"engine.step_wall_p99", bench::percentile(worker.wall, 99), "us", 0, 0, bench::Better::lower});
+  for (const auto& actor : {caf::actor_cast<caf::actor>(gateway), caf::actor_cast<caf::actor>(link),
+                            caf::actor_cast<caf::actor>(scheduler), caf::actor_cast<caf::actor>(cache),
+                            caf::actor_cast<caf::actor>(metrics)}) {
+    caf::anon_send_exit(actor, caf::exit_reason::kill);
+  }
+  return worker.cpu.empty() ? 1 : 0;
+}
