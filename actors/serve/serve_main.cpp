@@ -1,10 +1,12 @@
 #include "actors/serve/serve_main.h"
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 
+#include "actors/supervisor/say.h"
 #include "actors/supervisor/supervisor.h"
 #include "base/log.h"
 #include "config/dump.h"
@@ -65,7 +67,9 @@ int serve_main(const std::vector<std::string>& arguments) {
     std::fputs(config::help_text().c_str(), stdout);
     return 0;
   }
-  for (const std::string& warning : parsed->warnings) std::fprintf(stderr, "troupe serve: warning: %s\n", warning.c_str());
+  for (const std::string& warning : parsed->warnings) {
+    supervisor::say(STDERR_FILENO, "troupe serve: warning: " + warning + "\n");
+  }
 
   config::Options& options = parsed->options;
   if (options.dry_run) {

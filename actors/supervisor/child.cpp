@@ -35,7 +35,8 @@ std::string Child::bury() {
     if (packet.text("event") == "state" && packet.text("state") == "ready") ever_ready = true;
   }
   control.close();
-  std::string how = name + " " + to_string(process.reap());
+  last_exit = process.reap();
+  std::string how = name + " " + to_string(last_exit);
   if (!verdict.empty()) how += " because it " + verdict;
   if (!fatal.empty()) how += ": " + fatal;
   ready = false;

@@ -44,6 +44,8 @@ struct Child {
 
   /// Waits for the ended process and says how it ended: name, exit, its last word or the verdict.
   std::string bury();
+
+  ChildExit last_exit;  ///< of the process that was buried last
 };
 
 }  // namespace troupe::supervisor

@@ -14,6 +14,7 @@
 
 #include "actors/supervisor/child.h"
 #include "actors/supervisor/premises.h"
+#include "actors/supervisor/say.h"
 #include "actors/supervisor/status_desk.h"
 #include "config/parse.h"
 
@@ -25,14 +26,6 @@ namespace {
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
 // The engine ends its drain by itself; this is what it may be late.
 constexpr Duration kDrainSlack = std::chrono::seconds(1);
-
-// A line for a person. Dropped rather than waited for when nobody reads the pipe.
-void say(int fd, const std::string& text) {
-  pollfd ready{fd, POLLOUT, 0};
-  if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
-    [[maybe_unused]] const ssize_t n = write(fd, text.data(), std::min<std::size_t>(text.size(), 4000));
-  }
-}
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 
@@ -267,7 +260,9 @@ void Supervisor::on_death(Child& child) {
   switch (phase_) {
     case Phase::running: restart_or_give_up(child, how); break;
     case Phase::draining:
-      if (&child == &engine()) begin_stop();
+      if (&child != &engine()) break;
+      if (child.last_exit.signal != 0 || child.last_exit.code != 0) fail("the drain was cut short: " + how, 1);
+      begin_stop();
       break;
     case Phase::stopping: stop_further(Clock::now()); break;
     case Phase::ended: break;

@@ -48,6 +48,8 @@ TEST_F(RootTest, RestartsWhatTheTableSaysAndOnlyThat) {
   self_->send(actors_.back(), -1);
   run();
   EXPECT_EQ(respawned_, 2);
+  self_->send_exit(root, caf::exit_reason::user_shutdown);
+  run();
 }
 
 TEST_F(RootTest, EscalatesAndTakesEverybodyDownInReverseOrder) {
