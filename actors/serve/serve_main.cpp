@@ -43,7 +43,8 @@ Status check_text_files(const config::ModelOptions& model) {
 
 /// Everything that can be wrong, found before a port is opened; what was left open, decided.
 Result<std::string> prepare(config::Options& options) {
-  if (Status status = config::resolve_model(options.model, options.device.device, executable()); !status.ok()) {
+  // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
+  if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
     return status;
   }
   auto found = model::preflight(options);
