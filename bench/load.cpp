@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstdlib>
 #include <string_view>
 
 #include "base/clock.h"
@@ -71,6 +71,10 @@ class EventCounter {
       result_.ok = result_.status == 200;
       result_.last_ns = now_ns();
       return;
+    }
+    constexpr std::string_view kTokens = "\"completion_tokens\":";
+    if (const std::size_t usage = text.find(kTokens); usage != std::string_view::npos) {
+      result_.tokens = std::atoi(text.data() + usage + kTokens.size());
     }
     const bool has_text = text.find("\"text\":\"") != std::string_view::npos
                               ? text.find("\"text\":\"\"") == std::string_view::npos

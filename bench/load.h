@@ -14,6 +14,7 @@ struct StreamResult {
   std::int64_t first_ns = 0;  ///< first event that carries text
   std::int64_t last_ns = 0;   ///< end of the answer
   int events = 0;             ///< that carry text
+  int tokens = 0;             ///< completion_tokens of the usage, where the answer tells it
 };
 
 struct LoadResult {

@@ -19,7 +19,8 @@ using namespace troupe::bench;
 
 std::string body(int tokens, const std::string& prompt, bool stream = true) {
   return "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(tokens) +
-         ",\"temperature\":0,\"ignore_eos\":true,\"stream\":" + (stream ? "true" : "false") + "}";
+         ",\"temperature\":0,\"ignore_eos\":true" +
+         (stream ? ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}" : "}");
 }
 
 /// Bytes a second that all cores together can read, measured now, before a server runs.
@@ -37,11 +38,10 @@ double stream_rate(const ServerProcess& server, int streams, int tokens) {
   const LoadResult result = run_streams(server.port(), "/v1/completions", bodies, 120);
   double rate = 0;
   for (const StreamResult& s : result.streams) {
-    if (s.ok && s.last_ns > s.first_ns) {
-      rate += (tokens - 1) / (static_cast<double>(s.last_ns - s.first_ns) * 1e-9);
-    }
+    if (!s.ok || s.tokens != tokens || s.last_ns <= s.first_ns) return 0;
+    rate += (tokens - 1) / (static_cast<double>(s.last_ns - s.first_ns) * 1e-9);
   }
-  return result.all_ok() ? rate : 0;
+  return rate;
 }
 
 void demo(Report& report) {
@@ -78,9 +78,10 @@ void front_end(Report& report) {
   for (int round = 0; round < 3; ++round) {
     const std::vector<std::string> bodies(64, body(1500, "\"one two three four five six seven eight\""));
     const LoadResult result = run_streams(server.port(), "/v1/completions", bodies, 60);
-    if (result.all_ok()) best = std::max(best, 64 * 1500 / result.seconds);
+    // One token a chunk: as many events as tokens, or the figure does not count.
+    if (result.all_ok() && result.events == 64 * 1500) best = std::max(best, 64 * 1500 / result.seconds);
   }
-  report.row({"echo.sse_64_streams", best, "tok/s", 270e3, 75e3});
+  report.row({"echo.sse_64_streams", best, "tok/s", 0, 75e3});
 }
 
 /// Seconds of a whole answer of so many tokens.

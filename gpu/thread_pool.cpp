@@ -78,7 +78,8 @@ std::vector<int> physical_cores() {
   return cores;
 }
 
-ThreadPool::ThreadPool(int threads, std::vector<int> cores, bool pin_caller) : threads_(threads) {
+ThreadPool::ThreadPool(int threads, std::vector<int> cores, bool pin_caller)
+    : threads_(threads), next_(static_cast<std::size_t>(threads)) {
   TROUPE_CHECK(threads >= 1);
   CPU_ZERO(&callers_cores_);
   if (pin_caller && !cores.empty()) {
@@ -109,7 +110,9 @@ void ThreadPool::run(int count, int chunk, Call call, void* body) {
   body_ = body;
   count_ = static_cast<std::uint32_t>(count);
   chunk_ = static_cast<std::uint32_t>(chunk);
-  next_.value.store(0, std::memory_order_relaxed);
+  for (int share = 0; share < threads_; ++share) {
+    next_[static_cast<std::size_t>(share)].value.store(first_chunk(share), std::memory_order_relaxed);
+  }
   state_.value.store(kOpen, std::memory_order_release);
   // Both seq_cst: either the thread that falls asleep sees the new round, or we see it asleep.
   round_.value.fetch_add(1, std::memory_order_seq_cst);
@@ -120,11 +123,17 @@ void ThreadPool::run(int count, int chunk, Call call, void* body) {
 }
 
 void ThreadPool::claim(int lane) {
-  for (;;) {
-    const std::uint64_t begin = std::uint64_t{next_.value.fetch_add(1, std::memory_order_relaxed)} * chunk_;
-    if (begin >= count_) return;
-    const std::uint64_t end = std::min<std::uint64_t>(begin + chunk_, count_);
-    call_(body_, static_cast<int>(begin), static_cast<int>(end), lane);
+  for (int i = 0; i < threads_; ++i) {
+    const int share = (lane + i) % threads_;
+    const std::uint32_t last = first_chunk(share + 1);
+    auto& next = next_[static_cast<std::size_t>(share)].value;
+    while (next.load(std::memory_order_relaxed) < last) {
+      const std::uint32_t chunk = next.fetch_add(1, std::memory_order_relaxed);
+      if (chunk >= last) break;
+      const std::uint64_t begin = std::uint64_t{chunk} * chunk_;
+      const std::uint64_t end = std::min<std::uint64_t>(begin + chunk_, count_);
+      call_(body_, static_cast<int>(begin), static_cast<int>(end), lane);
+    }
   }
 }
 

@@ -3,10 +3,11 @@
 //
 // The threads share their cores with the server's other threads, so both sides of a join spin only a
 // few microseconds and then sleep on a futex: a step's ops follow each other closely enough to find
-// the threads awake, and between steps the cores are free. Which thread runs which index is not
-// fixed: threads claim chunks as they come free, so one delayed by a neighbour costs a chunk, not a
-// share; one that is not awake in time is not waited for. Ops must therefore compute each index the same
-// whoever runs it.
+// the threads awake, and between steps the cores are free. Each thread has a share of neighbouring chunks
+// and claims them one by one from the front, so that it reads memory in one direction and may fetch
+// ahead; when its own are gone it helps with the others'. So one delayed by a neighbour costs a chunk,
+// not a share, and one that is not awake in time is not waited for. Which thread runs which index is not
+// fixed: ops must compute each index the same whoever runs it.
 #include <sched.h>
 
 #include <atomic>
@@ -53,6 +54,12 @@ class ThreadPool {
   bool enter();
   void leave();
   void claim(int lane);
+  /// The first chunk of a share; the first of share threads_ is the number of chunks.
+  std::uint32_t first_chunk(int share) const {
+    const std::uint32_t chunks = (count_ + chunk_ - 1) / chunk_;
+    return static_cast<std::uint32_t>(std::uint64_t{chunks} * static_cast<std::uint32_t>(share) /
+                                      static_cast<std::uint32_t>(threads_));
+  }
   void wait_for_others();
 
   struct alignas(64) Word {
@@ -65,7 +72,7 @@ class ThreadPool {
   void* body_ = nullptr;
   std::uint32_t count_ = 0;
   std::uint32_t chunk_ = 1;
-  Word next_;    ///< the next chunk nobody has claimed
+  std::vector<Word> next_;  ///< by share: its next chunk nobody has claimed
   Word round_;   ///< rises with every job; idle threads wait for that
   Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
   Word asleep_;  ///< threads on the futex of round_, so that nobody calls the kernel in vain
