@@ -7,6 +7,9 @@ namespace {
 
 using Self = session_host_actor::stateful_pointer<SessionHostState>;
 
+/// A TOKENIZER that dies over a request answers nothing: the request is given up after this.
+constexpr auto kTokenizerPatience = std::chrono::seconds(60);
+
 /// Every handler ends here: what the sessions want is sent, in one batch per receiver.
 void act(Self self, Effects& effects) {
   auto& state = self->state;
@@ -61,7 +64,7 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
   Encode job{ask.request_id, ask.api, ask.source};
   state.book->open(std::move(ask));
   const auto& tokenizer = state.parts.tokenizers[state.next_tokenizer++ % state.parts.tokenizers.size()];
-  self->request(tokenizer, caf::infinite, std::move(job))
+  self->request(tokenizer, kTokenizerPatience, std::move(job))
       .then([=](Encoded& result) { encoded(self, exchange, result); },
             [=](const caf::error&) { fail(self, exchange, failure(Code::internal, "the tokenizer failed on this request")); });
   return credit;

@@ -1,0 +1,184 @@
+// Cancellation at every stage of a request, with the neighbours of SESSION HOST played by the test.
+#include "actors/session/session_host_actor.h"
+
+#include "support/actor_world.h"
+#include "support/byte_tokenizer.h"
+
+namespace troupe {
+namespace {
+
+class SessionHostTest : public testing::ActorWorld {
+ protected:
+  SessionHostTest() {
+    tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
+      return {[this, self](const Encode& job) {
+        encodes_.push_back(job.request_id);
+        auto promise = self->make_response_promise<Encoded>();
+        if (slow_tokenizer_) {
+          pending_ = promise;  // the answer never comes while the actor lives
+        } else {
+          Encoded out;
+          out.prompts = {{'h', 'i'}};
+          promise.deliver(out);
+        }
+        return promise;
+      }};
+    }));
+    scheduler_ = keep(system_.spawn([this](scheduler_actor::pointer) -> scheduler_actor::behavior_type {
+      return {[this](Submit& submit) {
+                submits_.push_back(submit);
+                return verdict_;
+              },
+              [this](const Cancel& cancel) { cancels_.insert(cancels_.end(), cancel.keys.begin(), cancel.keys.end()); },
+              [](const StepDone&) {}, [](const LinkUp&) {}, [](const LinkDown&) {},
+              [](caf::get_atom) { return SchedulerStatus{}; }};
+    }));
+    metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
+      return {[](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
+              [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
+    }));
+    SessionHostParts parts;
+    parts.context = std::make_shared<SessionContext>(SessionContext{
+        std::make_shared<testing::ByteTokenizer>(), {testing::ByteTokenizer::kEos}, 64, 258});
+    parts.tokenizers = {tokenizer_};
+    parts.scheduler = scheduler_;
+    parts.metrics = metrics_;
+    parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
+      for (auto& output : outputs) answers_.push_back(std::move(output));
+    };
+    host_ = keep(system_.spawn(session_host_behavior, std::move(parts)));
+    run();
+  }
+
+  /// Opens exchange 3 as GATEWAY would; `closed_` tells when its credit came back.
+  void open(bool stream = false) {
+    Ask ask;
+    ask.exchange = 3;
+    ask.request_id = "r3";
+    ask.answer.stream = stream;
+    auto gateway = keep(system_.spawn([this, ask](caf::event_based_actor* self) -> caf::behavior {
+      self->request(host_, caf::infinite, ask).then([this](const Closed& closed) { closed_.push_back(closed.exchange); });
+      return {[](int) {}};
+    }));
+    run();
+  }
+  void withdraw() {
+    self_->send(host_, Withdraw{0, 3});
+    run();
+  }
+  void tokens(const std::string& text, Finish finish, const std::string& error = {}) {
+    StepTokens step;
+    SequenceTokens sequence;
+    sequence.key = submits_.at(0).sequences.at(0).key;
+    for (const char c : text) step.tokens.push_back(static_cast<unsigned char>(c));
+    sequence.tokens = static_cast<std::int32_t>(text.size());
+    sequence.finish = finish;
+    sequence.error = error;
+    step.sequences.push_back(sequence);
+    self_->send(host_, step);
+    run();
+  }
+
+  bool slow_tokenizer_ = false;
+  Status verdict_;
+  caf::typed_response_promise<Encoded> pending_;
+  std::vector<std::string> encodes_;
+  std::vector<Submit> submits_;
+  std::vector<RequestKey> cancels_;
+  std::vector<RequestStats> finished_;
+  std::vector<http::Output> answers_;
+  std::vector<std::uint64_t> closed_;
+  tokenizer_actor tokenizer_;
+  scheduler_actor scheduler_;
+  metrics_actor metrics_;
+  session_host_actor host_;
+};
+
+TEST_F(SessionHostTest, ARequestGoesThroughAndGivesItsCreditBack) {
+  open();
+  EXPECT_EQ(encodes_, std::vector<std::string>{"r3"});
+  ASSERT_EQ(submits_.size(), 1u);
+  EXPECT_EQ(submits_[0].request_id, "r3");
+  EXPECT_TRUE(closed_.empty());
+  tokens("ok", Finish::length);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 200);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+  ASSERT_EQ(finished_.size(), 1u);
+  EXPECT_TRUE(finished_[0].ok);
+  EXPECT_TRUE(cancels_.empty());
+}
+
+TEST_F(SessionHostTest, WithdrawnWhileTheTokenizerWorks) {
+  slow_tokenizer_ = true;
+  open();
+  withdraw();
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+  EXPECT_TRUE(submits_.empty());
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(SessionHostTest, WithdrawnBeforeTheFirstToken) {
+  open();
+  withdraw();
+  EXPECT_EQ(cancels_, std::vector<RequestKey>{submits_.at(0).sequences.at(0).key});
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
+TEST_F(SessionHostTest, WithdrawnInTheMiddleOfAStream) {
+  open(true);
+  tokens("a", Finish::none);
+  ASSERT_EQ(answers_.size(), 1u);
+  withdraw();
+  EXPECT_EQ(cancels_.size(), 1u);
+  tokens("b", Finish::none);
+  EXPECT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
+TEST_F(SessionHostTest, WithdrawnAfterTheEndIsNothing) {
+  open();
+  tokens("x", Finish::length);
+  withdraw();
+  EXPECT_TRUE(cancels_.empty());
+  EXPECT_EQ(closed_.size(), 1u);
+}
+
+TEST_F(SessionHostTest, ARefusalOfTheSchedulerIsTheAnswer) {
+  verdict_ = failure(Code::overloaded, "the queue is full");
+  open();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 429);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
+TEST_F(SessionHostTest, ALostWorkerIsTryAgain) {
+  open();
+  tokens("", Finish::aborted, "the worker was lost");
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 503);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
+TEST_F(SessionHostTest, ADeadTokenizerFailsTheRequestThatNeedsItAndTheNextFindsANewOne) {
+  self_->send_exit(tokenizer_, caf::exit_reason::kill);
+  run();
+  open();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 500);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+  auto fresh = keep(system_.spawn([](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
+    return {[](const Encode&) {
+      Encoded out;
+      out.prompts = {{'y'}};
+      return out;
+    }};
+  }));
+  self_->send(host_, TokenizerUp{0, fresh});
+  run();
+  open();
+  EXPECT_EQ(submits_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace troupe
