@@ -134,6 +134,8 @@ int main(int argc, char** argv) {
   const Result<model::ModelSpec> spec = model::read_spec(options.model.directory);
   require(spec.status());
 
+  // Before the executor, which pins this thread: a device made after that would see a single core.
+  Cpu device({.pin = false});
   const std::int64_t load_ns = now_ns();
   Result<std::unique_ptr<Executor>> executor = model::make_executor(options);
   require(executor.status());
@@ -143,7 +145,6 @@ int main(int argc, char** argv) {
               .better = bench::Better::lower});
 
   Feed feed(**executor);
-  Cpu device;
   Bounds bounds;
   double prefill_s = 1e9, decode_s = 1e9;
   for (int turn = 0; turn < kTurns; ++turn) {
