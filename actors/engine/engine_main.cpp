@@ -1,13 +1,10 @@
 #include "actors/engine/engine_main.h"
 
-#include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "actors/engine/child_main.h"
 #include "actors/engine/engine.h"
-#include "actors/supervisor/child_arguments.h"
-#include "actors/supervisor/control.h"
-#include "base/log.h"
 
 namespace troupe {
 namespace {
@@ -23,21 +20,22 @@ constexpr auto kServedInterval = std::chrono::seconds(1);
 /// The engine process's main loop: what the supervisor asks for, and what it has to be told.
 class EngineProcess {
  public:
-  EngineProcess(Control control, std::unique_ptr<Engine> engine)
-      : control_(std::move(control)), engine_(std::move(engine)) {}
+  EngineProcess(Control& control, std::unique_ptr<Engine> engine) : control_(control), engine_(std::move(engine)) {}
 
-  int run() {
+  /// Until the supervisor is gone, a drain is over, or an actor that cannot be replaced has died.
+  Status run() {
     for (;;) {
       tell_state();
       tell_served();
-      if (!engine_->alive()) return fatal(engine_->why());
+      if (!engine_->alive()) break;
       if (drain_until_ && (engine_->idle() || Clock::now() >= *drain_until_)) break;
       const Packet packet = control_.receive(Clock::now() + kTick);
       if (packet.kind == Packet::Kind::closed) break;
       if (packet.kind == Packet::Kind::message) obey(packet);
     }
+    const Status status = engine_->alive() ? Status() : failure(Code::internal, engine_->why());
     engine_->stop();
-    return 0;
+    return status;
   }
 
  private:
@@ -81,13 +79,7 @@ class EngineProcess {
     next_served_ = Clock::now() + kServedInterval;
   }
 
-  int fatal(const std::string& why) {
-    control_.tell({{"event", "fatal"}, {"message", why}});
-    engine_->stop();
-    return 1;
-  }
-
-  Control control_;
+  Control& control_;
   std::unique_ptr<Engine> engine_;
   std::string told_state_;
   std::uint64_t told_served_ = 0;
@@ -98,28 +90,11 @@ class EngineProcess {
 }  // namespace
 
 int engine_main(const std::vector<std::string>& words) {
-  const auto arguments = supervisor::parse_child_arguments(words);
-  if (!arguments.ok()) {
-    std::fprintf(stderr, "troupe engine: %s\n", arguments.status().message.c_str());
-    return 2;
-  }
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_DFL);
-  Control control{ipc::Fd(arguments->control_fd)};
-  auto options = supervisor::read_options_file(arguments->options_fd);
-  if (!options.ok()) {
-    control.tell({{"event", "fatal"}, {"message", options.status().message}});
-    return 1;
-  }
-  auto engine = Engine::start(*options, {arguments->listen_fd, arguments->metrics_fd, arguments->step_fd, arguments->cache_fd});
-  if (!engine.ok()) {
-    control.tell({{"event", "fatal"}, {"message", engine.status().message}});
-    return 1;
-  }
-  const int code = EngineProcess(std::move(control), *std::move(engine)).run();
-  Log::flush(1000);
-  return code;
+  return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
+    auto engine = Engine::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.step_fd, arguments.cache_fd});
+    if (!engine.ok()) return engine.status();
+    return EngineProcess(control, *std::move(engine)).run();
+  });
 }
 
 }  // namespace troupe

@@ -1,10 +1,7 @@
-#include <csignal>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "actors/engine/child_main.h"
 #include "actors/engine/engine_main.h"
-#include "actors/supervisor/child_arguments.h"
-#include "actors/supervisor/control.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
 #include "model/make_executor.h"
@@ -43,29 +40,14 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
 }  // namespace
 
 int worker_main(const std::vector<std::string>& words) {
-  const auto arguments = supervisor::parse_child_arguments(words);
-  if (!arguments.ok()) {
-    std::fprintf(stderr, "troupe worker: %s\n", arguments.status().message.c_str());
-    return 2;
-  }
-  std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_DFL);
-  Control control{ipc::Fd(arguments->control_fd)};
-  auto options = supervisor::read_options_file(arguments->options_fd);
-  Status status = options.status();
-  Log log;
-  if (options.ok()) {
-    auto opened = Log::open("worker-" + std::to_string(arguments->rank), options->log);
-    if (opened.ok()) log = *opened;
-    status = serve(*arguments, control, log, *options);
-  }
-  if (!status.ok()) {
-    log.error("fatal", {kv("why", status.message)});
-    control.tell({{"event", "fatal"}, {"message", status.message}});
-  }
-  Log::flush(1000);
-  return status.ok() ? 0 : 1;
+  return run_child("worker", words, [](const auto& arguments, Control& control, const config::Options& options) {
+    // A log that cannot be opened is no reason not to serve.
+    auto opened = Log::open("worker-" + std::to_string(arguments.rank), options.log);
+    const Log log = opened.ok() ? *opened : Log();
+    Status status = serve(arguments, control, log, options);
+    if (!status.ok()) log.error("fatal", {kv("why", status.message)});
+    return status;
+  });
 }
 
 }  // namespace troupe

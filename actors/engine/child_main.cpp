@@ -1,0 +1,28 @@
+#include "actors/engine/child_main.h"
+
+#include <csignal>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+
+namespace troupe {
+
+int run_child(const char* name, const std::vector<std::string>& words, const ChildBody& body) {
+  const auto arguments = supervisor::parse_child_arguments(words);
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "troupe %s: %s\n", name, arguments.status().message.c_str());
+    return 2;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGINT, SIG_IGN);  // Ctrl-C is the supervisor's to handle
+  std::signal(SIGTERM, SIG_DFL);
+  supervisor::Control control{ipc::Fd(arguments->control_fd)};
+  auto options = supervisor::read_options_file(arguments->options_fd);
+  const Status status = options.ok() ? body(*arguments, control, *options) : options.status();
+  if (!status.ok()) control.tell({{"event", "fatal"}, {"message", status.message}});
+  Log::flush(1000);
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace troupe

@@ -1,0 +1,22 @@
+#pragma once
+// How every child process begins and ends: descriptors and options taken over, and a failure told to the
+// supervisor before the process goes.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "actors/supervisor/child_arguments.h"
+#include "actors/supervisor/control.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace troupe {
+
+using ChildBody =
+    std::function<Status(const supervisor::ChildArguments&, supervisor::Control&, const config::Options&)>;
+
+/// Runs `body` and returns the exit code: 0, 1 after a failure (which the supervisor was told as "fatal"),
+/// 2 when the process was not started by a supervisor.
+int run_child(const char* name, const std::vector<std::string>& words, const ChildBody& body);
+
+}  // namespace troupe
