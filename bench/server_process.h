@@ -12,7 +12,7 @@ namespace troupe::bench {
 
 struct ServerMemory {
   double pss_mb = 0;      ///< proportional set size of all its processes
-  double counted_mb = 0;  ///< weights, activation arena and touched KV blocks, as the worker logged them
+  double counted_mb = 0;  ///< weights and activation arena, as the worker logged them; touched KV blocks are not in it
 };
 
 class ServerProcess {
