@@ -238,11 +238,6 @@ Fields process_fields(Options& o) {
        .min = 0,
        .max = 256,
        .when_unset = "half the cores, 1 to 4"},
-      {.name = "max-queued-tokenizations",
-       .slot = &o.tokenizer.max_queued,
-       .help = "requests waiting for a tokenizer; one more gets 503",
-       .min = 1,
-       .max = 1 << 20},
       {.name = "config", .slot = &o.config_file, .help = "YAML or JSON file with any of these options"},
       {.name = "dry-run", .slot = &o.dry_run, .help = "check everything, print what fits, and exit"},
   };

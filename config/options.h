@@ -136,7 +136,6 @@ struct CacheOptions {
 /// Turning text into ids, outside the model.
 struct TokenizerOptions {
   int threads = 0;       ///< pool size; 0: half the cores, 1…4
-  int max_queued = 256;  ///< requests waiting for a tokenizer; one more gets 503
 };
 
 /// Processes, their rendezvous and their deaths.
