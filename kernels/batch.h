@@ -15,6 +15,10 @@ namespace troupe::kernels {
 
 inline constexpr int kBlockTokens = 64;
 
+/// Block of a row that is only there to fill a batch up to a size that a device has prepared for: its
+/// results mean nothing, it writes no key and value, and its sequence has 0 tokens.
+inline constexpr BlockId kPaddingBlock = -1;
+
 /// Tokens [position, position + tokens) of one sequence; their rows start at `row`. Keys and values of
 /// all positions before `position` are in the blocks already. Position p lies in blocks[p / 64].
 struct Sequence {
@@ -30,7 +34,8 @@ struct KvSlot {
   std::int32_t offset = 0;  ///< in the block, 0 … 63
 };
 
-/// All arrays in device memory. Two sequences never write the same block.
+/// All arrays in device memory. Two sequences never write the same block. Padding comes last: sequences with
+/// tokens 0, rows with slots[r].block == kPaddingBlock; the Cpu is never given any.
 struct Batch {
   const Sequence* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows)
   const KvSlot* slots = nullptr;        ///< (rows)
@@ -42,6 +47,7 @@ struct Batch {
 /// piece. The order inside the last two is the device's:
 ///   Cpu: K is a packed Matrix of 64 outputs (tokens) and head_dim inputs, V one of head_dim outputs
 ///   and 64 inputs (tokens); attention is the linear ops' inner product on them.
+///   Cuda: kernels/cuda/layout.h.
 struct KvCache {
   void* data = nullptr;  ///< blocks × block_bytes(), zeroed before first use
   DType dtype = DType::bf16;

@@ -6,6 +6,7 @@
 //   Cpu: panels of 32 outputs, zero-padded; a panel holds, for each input (bf16: pair of inputs), the
 //   32 outputs' weights side by side. So a panel streams from front to back, whatever the
 //   instruction set, and any prefix of its inputs is contiguous.
+//   Cuda: row-major rows of padded(inputs); see kernels/cuda/layout.h.
 //
 // Activations are row-major with rows of padded(columns) elements. Padding elements are zero: device
 // memory starts zeroed, every op that writes an activation writes zeros there, and ops may rely on it.
@@ -28,7 +29,7 @@ struct Matrix {
 
 /// Device bytes of a packed matrix; the same on all devices.
 constexpr std::size_t matrix_bytes(DType dtype, int outputs, int inputs) {
-  return std::size_t(padded(outputs)) * std::size_t(inputs + inputs % 2) * size_of(dtype);
+  return std::size_t(padded(outputs)) * std::size_t(padded(inputs)) * size_of(dtype);
 }
 
 /// A gate|up matrix has padded(intermediate) gate rows and as many up rows, interleaved as the device's

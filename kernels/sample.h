@@ -29,11 +29,11 @@ struct TokenBias {
 
 /// One row that samples. Ids in [0, vocab); pointers are device memory and may be null when their count is 0.
 struct SampleRow {
-  std::int32_t logits_row = 0;
-  float temperature = 1;   ///< >= 0
-  float top_p = 1;         ///< in (0, 1]; 1 is off
-  float min_p = 0;         ///< in [0, 1]; 0 is off
-  std::int32_t top_k = 0;  ///< 0 is off
+  std::int32_t logits_row = 0;  ///< -1: a row of padding, whose result is left as it is
+  float temperature = 1;        ///< >= 0
+  float top_p = 1;              ///< in (0, 1]; 1 is off
+  float min_p = 0;              ///< in [0, 1]; 0 is off
+  std::int32_t top_k = 0;       ///< 0 is off
   float repetition_penalty = 1;
   float presence_penalty = 0;
   float frequency_penalty = 0;
@@ -48,6 +48,7 @@ struct SampleRow {
   const TokenBias* bias = nullptr;
   std::int32_t bias_count = 0;
   std::int32_t logprobs = -1;  ///< raw: -1 none, 0 the chosen token's, N its and the top N's
+  TokenId* next = nullptr;     ///< where the token is written too (0 with an error): the next step's input
 };
 
 enum class SampleError : std::int32_t { none = 0, not_finite };

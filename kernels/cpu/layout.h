@@ -8,6 +8,11 @@
 
 namespace troupe::kernels {
 
+/// Bytes of one panel of 32 outputs.
+constexpr std::size_t panel_bytes(DType dtype, int inputs) {
+  return kPanel * static_cast<std::size_t>(inputs + inputs % 2) * size_of(dtype);
+}
+
 /// Index of weight (output, input) in the elements of a packed matrix.
 constexpr std::size_t packed_index(DType dtype, int inputs, int output, int input) {
   const auto panel = static_cast<std::size_t>(output / kPanel);

@@ -49,7 +49,8 @@ Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int
   c.blocks = (rows + c.row_block - 1) / c.row_block;
   // Neighbouring pieces stay on one thread, which then fetches ahead; but not so many that one thread ends
   // late.
-  const std::size_t piece_bytes = matrix_bytes(weight.dtype, kPanel * panels_per_piece, weight.inputs);
+  const std::size_t piece_bytes =
+      static_cast<std::size_t>(panels_per_piece) * panel_bytes(weight.dtype, weight.inputs);
   const int by_bytes =
       std::max(static_cast<int>(kClaimBytes / piece_bytes), rows > tile_rows ? kClaimPieces : 1);
   const int by_balance = c.blocks * c.pieces / (threads * kClaimsPerThread);

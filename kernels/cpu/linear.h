@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "gpu/cpu.h"
+#include "kernels/cpu/layout.h"
 #include "kernels/cpu/routines.h"
 #include "kernels/matrix.h"
 
@@ -46,7 +47,7 @@ void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue
   const Routines& r = routines(device.isa());
   const auto tile = r.tile[static_cast<int>(weight.dtype)];
   const Operands in = operands(device, x, weight.dtype, rows, weight.inputs);
-  const std::size_t panel_bytes = matrix_bytes(weight.dtype, kPanel, weight.inputs);
+  const std::size_t bytes_of_panel = panel_bytes(weight.dtype, weight.inputs);
   const Cut c = cut(weight, rows, Panels, r.tile_rows, device.pool().threads());
   device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int) {
     alignas(64) float sums[Panels][kMostTileRows][kPanel];
@@ -55,16 +56,16 @@ void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue
       const int first = item / c.pieces * c.row_block;
       const int last = std::min(rows, first + c.row_block);
       const auto* panel =
-          static_cast<const std::byte*>(weight.data) + std::size_t(piece) * Panels * panel_bytes;
+          static_cast<const std::byte*>(weight.data) + std::size_t(piece) * Panels * bytes_of_panel;
       const int tiles = (last - first + r.tile_rows - 1) / r.tile_rows;
       for (int t = 0; t < tiles; ++t) {  // as even as they go
         const int from = first + (last - first) * t / tiles;
         const int count = first + (last - first) * (t + 1) / tiles - from;
         for (int p = 0; p < Panels; ++p) {
-          const std::byte* at = panel + std::size_t(p) * panel_bytes;
+          const std::byte* at = panel + std::size_t(p) * bytes_of_panel;
           // The only pass over a panel runs ahead of itself; the last of several fetches the next piece's.
           const bool next = tiles > 1 && t + 1 == tiles && item + 1 < end;
-          const std::byte* ahead = at + (next ? Panels * panel_bytes : t == 0 ? kPrefetchBytes : 0);
+          const std::byte* ahead = at + (next ? Panels * bytes_of_panel : t == 0 ? kPrefetchBytes : 0);
           tile({.x = in.row(from),
                 .ldx = in.ld,
                 .panel = at,

@@ -5,12 +5,14 @@
 #include <fstream>
 
 #include "config/parse.h"
+#include "support/temp_directory.h"
 
 namespace troupe::config {
 namespace {
 
 Parsed from_file(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/config_file_test.yaml";
+  const test::TempDirectory directory;
+  const std::string path = directory.path() / "config_file_test.yaml";
   std::ofstream(path) << text;
   Result<Parsed> result = parse({"--config", path}, {});
   EXPECT_TRUE(result.ok()) << result.status().message;
@@ -18,7 +20,8 @@ Parsed from_file(const std::string& text) {
 }
 
 std::string error(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/config_file_test.yaml";
+  const test::TempDirectory directory;
+  const std::string path = directory.path() / "config_file_test.yaml";
   std::ofstream(path) << text;
   Result<Parsed> result = parse({"--config", path}, {});
   EXPECT_FALSE(result.ok());

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "config/dump.h"
+#include "support/temp_directory.h"
 
 namespace troupe::config {
 namespace {
@@ -29,12 +30,6 @@ std::vector<std::string> warnings(const Words& words, const Environment& environ
   Result<Parsed> result = parse(words, environment);
   EXPECT_TRUE(result.ok()) << result.status().message;
   return result.ok() ? result->warnings : std::vector<std::string>{};
-}
-
-std::string write_file(const std::string& name, const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/" + std::to_string(::getpid()) + "-" + name;
-  std::ofstream(path) << text;
-  return path;
 }
 
 TEST(Parse, DefaultsAreThoseOfTheStructs) {
@@ -160,7 +155,9 @@ TEST(Parse, WhatDoesNoHarmIsWarnedAboutOnce) {
 }
 
 TEST(Parse, EnvironmentLiesBetweenFileAndCommandLine) {
-  const std::string file = write_file("serve.yaml", "port: 1001\nmax_num_seqs: 9\nhost: 0.0.0.0\n");
+  const test::TempDirectory directory;
+  const std::string file = directory.path() / "serve.yaml";
+  std::ofstream(file) << "port: 1001\nmax_num_seqs: 9\nhost: 0.0.0.0\n";
   const Environment environment = {{"TROUPE_PORT", "1002"}, {"TROUPE_HOST", "::1"}};
   const Options o = parsed({"--config", file, "--port", "1003"}, environment);
   EXPECT_EQ(o.http.port, 1003);

@@ -8,6 +8,7 @@
 #include "model/chat_template.h"
 #include "model/tokenizer.h"
 #include "model_text/fixtures.h"
+#include "support/temp_directory.h"
 
 namespace troupe {
 namespace {
@@ -182,8 +183,8 @@ TEST(TemplateLimits, DeepSourcesAreSyntaxErrors) {
 }
 
 TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
-  const std::filesystem::path dir = std::filesystem::path(testing::TempDir()) / "troupe_templates";
-  std::filesystem::create_directories(dir);
+  const troupe::test::TempDirectory temporary;
+  const std::filesystem::path& dir = temporary.path();
   const auto prints = [&](const std::string& override_template) {
     const auto chat = ChatTemplate::load(dir.string(), override_template);
     if (!chat.ok()) return chat.status().message;
@@ -201,7 +202,6 @@ TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   EXPECT_EQ(prints((dir / "other.jinja").string()), "other");
   EXPECT_EQ(prints("inline {{ 1 + 1 }}"), "inline 2");
   EXPECT_EQ(ChatTemplate::load(dir.string(), (dir / "none.jinja").string()).status().code, Code::not_found);
-  std::filesystem::remove_all(dir);
 }
 
 TEST(TemplateRender, ArgumentsThatAreNotAllowed) {

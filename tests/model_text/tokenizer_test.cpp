@@ -10,6 +10,7 @@
 
 #include "model/detokenizer.h"
 #include "model_text/fixtures.h"
+#include "support/temp_directory.h"
 
 namespace troupe {
 namespace {
@@ -229,13 +230,12 @@ TEST(Tokenizer, WorstCasesStayLinear) {
 
 class BadFiles : public testing::Test {
  protected:
-  void SetUp() override { std::filesystem::create_directories(dir_); }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
   Status load_json(const std::string& text) {
     std::ofstream(dir_ / "tokenizer.json") << text;
     return Tokenizer::load(dir_.string()).status();
   }
-  const std::filesystem::path dir_ = std::filesystem::path(testing::TempDir()) / "troupe_bad_tokenizer";
+  const troupe::test::TempDirectory temporary_;
+  const std::filesystem::path& dir_ = temporary_.path();
 };
 
 TEST_F(BadFiles, AreErrorsThatNameTheFault) {

@@ -1,0 +1,201 @@
+#include "gpu/cuda.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "gpu/cuda_check.h"
+
+namespace troupe {
+namespace {
+
+constexpr int kLeastCapability = 80;
+constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+constexpr std::size_t kSmall = 64 << 10;
+
+thread_local unsigned long long current_step = 0;
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+namespace cuda {
+
+void check(cudaError_t error, const char* expression, const char* file, int line) {
+  if (error == cudaSuccess) return;
+  cudaGetLastError();
+  int ordinal = -1;
+  if (cudaGetDevice(&ordinal) != cudaSuccess) ordinal = -1;
+  std::string text = std::string(expression) + " at " + file + ":" + std::to_string(line) + " on GPU " +
+                     std::to_string(ordinal);
+  if (current_step > 0) text += ", step " + std::to_string(current_step);
+  throw CudaError(text + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")");
+}
+
+void set_current_step(unsigned long long step) { current_step = step; }
+
+}  // namespace cuda
+
+Status cuda_usable(int ordinal) {
+  int driver = 0, runtime = 0;
+  cudaRuntimeGetVersion(&runtime);
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return failure(Code::unsupported,
+                   "No NVIDIA driver is loaded on this machine, so there is no GPU to use.");
+  }
+  if (driver / 1000 < runtime / 1000) {
+    return failure(Code::unsupported, "The NVIDIA driver is too old: it offers CUDA " + version_text(driver) +
+                                          ", and CUDA " + version_text(runtime / 1000 * 1000) +
+                                          " or newer is needed.");
+  }
+  int count = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
+    cudaGetLastError();
+    std::string why = error == cudaSuccess || error == cudaErrorNoDevice
+                          ? std::string()
+                          : std::string(" (") + cudaGetErrorString(error) + ")";
+    return failure(Code::unsupported, "No GPU is visible" + why +
+                                          "; CUDA_VISIBLE_DEVICES has to name one that nvidia-smi -L lists.");
+  }
+  if (ordinal < 0 || ordinal >= count) {
+    return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " is not there; " +
+                                          std::to_string(count) + " visible, counted from 0.");
+  }
+  int major = 0, minor = 0;
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
+  if (major * 10 + minor < kLeastCapability) {
+    return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " has compute capability " +
+                                          std::to_string(major) + "." + std::to_string(minor) +
+                                          "; 8.0 or higher is needed.");
+  }
+  return {};
+}
+
+// Two halves of pinned memory: one is copied to the device while the host fills the other.
+struct Cuda::Staging {
+  std::byte* half[2] = {};
+  cudaEvent_t free[2] = {};
+  int next = 0;
+
+  Staging() {
+    for (int i = 0; i < 2; ++i) {
+      TROUPE_CUDA(cudaHostAlloc(reinterpret_cast<void**>(&half[i]), kStagingBytes, cudaHostAllocDefault));
+      TROUPE_CUDA(cudaEventCreateWithFlags(&free[i], cudaEventDisableTiming));
+    }
+  }
+  ~Staging() {
+    for (int i = 0; i < 2; ++i) {
+      cudaFreeHost(half[i]);
+      cudaEventDestroy(free[i]);
+    }
+  }
+};
+
+Cuda::Cuda(const CudaOptions& options)
+    : ordinal_(options.ordinal), batch_invariant_(options.batch_invariant) {
+  if (Status usable = cuda_usable(options.ordinal); !usable.ok()) throw CudaError(usable.message);
+  TROUPE_CUDA(cudaSetDevice(ordinal_));
+  cudaDeviceProp properties{};
+  TROUPE_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
+  capability_ = properties.major * 10 + properties.minor;
+  multiprocessors_ = properties.multiProcessorCount;
+  model_ = properties.name;
+  total_bytes_ = properties.totalGlobalMem;
+  TROUPE_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  counters_ = static_cast<std::uint32_t*>(alloc(kCounters * sizeof(std::uint32_t)));
+  if (counters_ == nullptr) throw CudaError("GPU " + std::to_string(ordinal_) + " has no free memory at all");
+}
+
+Cuda::~Cuda() {
+  cudaStreamSynchronize(stream_);
+  cudaFree(scratch_);
+  cudaFree(counters_);
+  staging_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+void* Cuda::alloc(std::size_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, std::max<std::size_t>(bytes, 1));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  cuda::check(error, "cudaMalloc", __FILE__, __LINE__);
+  TROUPE_CUDA(cudaMemsetAsync(memory, 0, std::max<std::size_t>(bytes, 1), stream_));
+  return memory;
+}
+
+void Cuda::free(void* memory) {
+  if (memory == nullptr) return;
+  cudaStreamSynchronize(stream_);
+  cudaFree(memory);
+}
+
+void Cuda::upload(void* to, const void* from, std::size_t bytes) {
+  // The driver copies small pageable sources aside before it returns.
+  if (bytes <= kSmall) {
+    TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
+    return;
+  }
+  if (!staging_) staging_ = std::make_unique<Staging>();
+  for (std::size_t at = 0; at < bytes; at += kStagingBytes) {
+    const std::size_t piece = std::min(kStagingBytes, bytes - at);
+    const int half = staging_->next;
+    staging_->next ^= 1;
+    TROUPE_CUDA(cudaEventSynchronize(staging_->free[half]));
+    std::memcpy(staging_->half[half], static_cast<const std::byte*>(from) + at, piece);
+    TROUPE_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_->half[half], piece,
+                                cudaMemcpyHostToDevice, stream_));
+    TROUPE_CUDA(cudaEventRecord(staging_->free[half], stream_));
+  }
+}
+
+void Cuda::download(void* to, const void* from, std::size_t bytes) {
+  TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));
+}
+
+void Cuda::set_step(std::uint64_t step) {
+  step_ = step;
+  cuda::set_current_step(step);
+}
+
+void Cuda::sync() { TROUPE_CUDA(cudaStreamSynchronize(stream_)); }
+
+std::string Cuda::describe() const {
+  char text[160];
+  std::snprintf(text, sizeof text, "cuda: %s, %d multiprocessors, compute capability %d.%d, %.1f GiB",
+                model_.c_str(), multiprocessors_, capability_ / 10, capability_ % 10,
+                static_cast<double>(total_bytes_) / static_cast<double>(1 << 30));
+  return text;
+}
+
+CudaMemory Cuda::memory() const {
+  CudaMemory memory;
+  TROUPE_CUDA(cudaMemGetInfo(&memory.free, &memory.total));
+  return memory;
+}
+
+void* Cuda::scratch(std::size_t bytes) {
+  if (bytes <= scratch_bytes_) return scratch_;
+  if (scratch_frozen_) {
+    throw CudaError("an op asked for " + std::to_string(bytes) +
+                    " bytes of working memory after the graphs were made; " + std::to_string(scratch_bytes_) +
+                    " are there");
+  }
+  free(scratch_);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  scratch_ = alloc(bytes);
+  if (scratch_ == nullptr)
+    throw CudaError("no memory for " + std::to_string(bytes) + " bytes of working memory");
+  scratch_bytes_ = bytes;
+  return scratch_;
+}
+
+}  // namespace troupe

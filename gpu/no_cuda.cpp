@@ -1,0 +1,24 @@
+// The Cuda device of a build without CUDA: there is none, and it says so.
+#include "gpu/cuda.h"
+
+namespace troupe {
+
+struct Cuda::Staging {};
+
+Status cuda_usable(int) {
+  return failure(Code::unsupported, "This build has no CUDA device: it was made without the CUDA toolkit.");
+}
+
+Cuda::Cuda(const CudaOptions&) { throw CudaError(cuda_usable().message); }
+Cuda::~Cuda() = default;
+void* Cuda::alloc(std::size_t) { return nullptr; }
+void Cuda::free(void*) {}
+void Cuda::upload(void*, const void*, std::size_t) {}
+void Cuda::download(void*, const void*, std::size_t) {}
+void Cuda::sync() {}
+void Cuda::set_step(std::uint64_t) {}
+void* Cuda::scratch(std::size_t) { return nullptr; }
+std::string Cuda::describe() const { return name; }
+CudaMemory Cuda::memory() const { return {}; }
+
+}  // namespace troupe

@@ -1,0 +1,48 @@
+#pragma once
+// The Cuda device's orders of bytes. Host and device code; see matrix.h and batch.h for what they order.
+//
+// Matrix: row-major, one row per output, rows of padded(inputs) elements (a multiple of 64 bytes, so every
+// row starts aligned for 16-byte loads and for tensor maps). Padding elements are zero, as they are in
+// activations: inner products run over padded(inputs) without a tail.
+//
+// gate|up: in groups of 8, gate rows 8j … 8j+7 and then up rows 8j … 8j+7. So a tensor core's accumulator
+// holds a gate and its up value in one thread, whichever of the two operands the weights are.
+//
+// KV: K and V of a block are 64 tokens × head_dim, and lie as wgmma wants to find an operand in shared
+// memory (128-byte swizzle), so that a plain bulk copy of the contiguous piece is enough:
+// for head_dim a multiple of 64 in halves of 64 columns, [head_dim / 64][64 tokens][64], where the 16-byte
+// chunk c of token t's row lies at chunk c ^ (t % 8); other head_dims and fp32 are row-major [64][head_dim].
+#include <cstddef>
+
+#include "gpu/dtype.h"
+#include "kernels/batch.h"
+#include "kernels/matrix.h"
+
+#if defined(__CUDACC__)
+#define TROUPE_BOTH __host__ __device__
+#else
+#define TROUPE_BOTH
+#endif
+
+namespace troupe::kernels::cuda {
+
+/// Elements from one row of a matrix to the next.
+TROUPE_BOTH constexpr int row_stride(int inputs) { return (inputs + kPanel - 1) / kPanel * kPanel; }
+
+/// Row of a gate|up matrix that holds gate row i; its up row is 8 later.
+TROUPE_BOTH constexpr int gate_row(int i) { return i / 8 * 16 + i % 8; }
+TROUPE_BOTH constexpr int up_row(int i) { return gate_row(i) + 8; }
+
+/// Whether K and V lie in swizzled halves.
+TROUPE_BOTH constexpr bool swizzled(DType dtype, int head_dim) {
+  return size_of(dtype) == 2 && head_dim % 64 == 0;
+}
+
+/// Element index of (token t of the block, dimension d) within a K or V piece.
+TROUPE_BOTH constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
+  if (!swizzled) return t * head_dim + d;
+  const int column = d % 64;
+  return d / 64 * (64 * 64) + t * 64 + ((column / 8) ^ (t % 8)) * 8 + column % 8;
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,53 @@
+#pragma once
+// The mixture-of-experts feed-forward block: router, selection, experts, weighted sum.
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/device.h"
+#include "kernels/batch.h"
+#include "kernels/matrix.h"
+
+namespace troupe::kernels {
+
+/// `count` matrices of one shape, one after the other.
+struct MatrixStack {
+  Matrix first{};
+  int count = 0;
+
+  std::size_t stride() const { return matrix_bytes(first.dtype, first.outputs, first.inputs); }
+  Matrix at(int i) const {
+    Matrix matrix = first;
+    if (first.data != nullptr) {
+      matrix.data = static_cast<std::byte*>(first.data) + static_cast<std::size_t>(i) * stride();
+    }
+    return matrix;
+  }
+};
+
+/// p = softmax(router · x[r]) over all experts, in fp32. The top_k experts with the largest p + bias are
+/// chosen, the lowest index among equals; their weights are p / max(sum of the chosen p, 1e-12).
+///   residual[r] += sum over the chosen, in rising order of expert, of weight_e * expert_e(x[r])
+///                + sum over the shared slices of expert_s(x[r])
+///   expert(x) = down · (silu(gate · x) * (up · x)), the product rounded to the dtype
+/// Shared experts are one MLP of width shared * intermediate; cut into slices of `intermediate` it is
+/// `shared` more experts that every row takes with weight 1, at the end of the stacks.
+/// ERNIE-4.5's router: transformers, modeling_ernie4_5_moe.py, Ernie4_5_MoeTopKRouter.
+struct Moe {
+  float* residual = nullptr;      ///< (rows, padded(hidden))
+  const void* x = nullptr;        ///< (rows, padded(hidden)) of the experts' dtype
+  const float* router = nullptr;  ///< (experts, padded(hidden)), row-major on every device
+  const float* bias = nullptr;    ///< (experts) e_score_correction_bias
+  MatrixStack gate_up{};          ///< experts + shared; gate_up_outputs(intermediate) outputs, hidden inputs
+  MatrixStack down{};             ///< experts + shared; hidden outputs, intermediate inputs
+  int experts = 0;                ///< without the shared slices
+  int shared = 0;                 ///< slices
+  int top_k = 0;                  ///< 1 … experts
+  int rows = 0;
+  const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
+  std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, for statistics; null: not wanted
+};
+
+void run(Cpu& device, const Moe& op);
+void run(Cuda& device, const Moe& op);
+
+}  // namespace troupe::kernels
