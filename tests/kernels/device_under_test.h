@@ -1,6 +1,6 @@
 #pragma once
-// What every op's test shares: one device per instruction set of this machine, matrices made from floats,
-// and the dtypes' rounding for references in double precision.
+// What every op's test shares: one device per instruction set of this machine and one for its GPU, matrices
+// made from floats, and the dtypes' rounding for references in double precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,12 +8,14 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "gpu/buffer.h"
 #include "gpu/cpu.h"
+#include "gpu/cuda.h"
 #include "kernels/matrix.h"
 #include "kernels/pack.h"
 
@@ -40,30 +42,149 @@ inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, f
   return values;
 }
 
-/// Device memory as the ops want it, seen from a test.
-class Memory {
+/// One of the devices, behind the calls that tests make. An op runs on it by run(device, op), whatever it is;
+/// memory that tests look into has a mirror on the host (Memory, Rows).
+class DeviceUnderTest {
  public:
-  Memory(Cpu& device, std::size_t bytes)
-      : buffer_(std::move(Buffer<Cpu>::make(device, bytes, "a test").value())) {}
-  template <class T = void>
-  T* as() const {
-    return static_cast<T*>(buffer_.data());
+  explicit DeviceUnderTest(std::unique_ptr<Cpu> cpu) : cpu_(std::move(cpu)) {}
+  explicit DeviceUnderTest(Cuda& cuda) : cuda_(&cuda) {}
+  ~DeviceUnderTest() {
+    for (void* memory : put_) free(memory);
+  }
+  DeviceUnderTest(const DeviceUnderTest&) = delete;
+  DeviceUnderTest& operator=(const DeviceUnderTest&) = delete;
+
+  bool is_cuda() const { return cuda_ != nullptr; }
+  Cpu& cpu() { return *cpu_; }
+  Cuda& cuda() { return *cuda_; }
+
+  void* alloc(std::size_t bytes) { return cuda_ ? cuda_->alloc(bytes) : cpu_->alloc(bytes); }
+  void free(void* memory) { cuda_ ? cuda_->free(memory) : cpu_->free(memory); }
+  void upload(void* to, const void* from, std::size_t bytes) {
+    if (cuda_)
+      cuda_->upload(to, from, bytes);
+    else
+      cpu_->upload(to, from, bytes);
+  }
+  void download(void* to, const void* from, std::size_t bytes) {
+    if (cuda_) {
+      cuda_->download(to, from, bytes);
+      cuda_->sync();
+    } else {
+      cpu_->download(to, from, bytes);
+    }
   }
 
+  /// A copy of host values where ops read them; it lives as long as this.
+  template <class T>
+  T* put(const T* values, std::size_t count) {
+    void* memory = alloc(count * sizeof(T));
+    upload(memory, values, count * sizeof(T));
+    put_.push_back(memory);
+    return static_cast<T*>(memory);
+  }
+  template <class T>
+  T* put(const std::vector<T>& values) {
+    return put(values.data(), values.size());
+  }
+
+  /// Calls `op` between the mirrors' upload and their becoming stale.
+  template <class Function>
+  void call(Function&& function);
+
  private:
-  Buffer<Cpu> buffer_;
+  friend class Memory;
+  std::unique_ptr<Cpu> cpu_;
+  Cuda* cuda_ = nullptr;
+  std::vector<void*> put_;
+  std::vector<class Memory*> mirrored_;
+  std::uint64_t runs_ = 0;  // mirrors older than this are stale
 };
+
+/// Device memory as the ops want it, seen from a test: as() is what ops get, host() what the test reads
+/// and writes. Ask host() again after every op.
+class Memory {
+ public:
+  Memory(DeviceUnderTest& device, std::size_t bytes) : device_(device), bytes_(bytes) {
+    data_ = device.alloc(bytes);
+    if (data_ == nullptr) throw std::runtime_error("no memory for a test");
+    device.mirrored_.push_back(this);
+  }
+  ~Memory() {
+    std::erase(device_.mirrored_, this);
+    device_.free(data_);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  template <class T = void>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  /// To read.
+  template <class T = std::byte>
+  const T* host() const {
+    refresh();
+    return reinterpret_cast<const T*>(device_.is_cuda() ? mirror_.data() : data_);
+  }
+  /// To write.
+  template <class T = std::byte>
+  T* change() {
+    refresh();
+    changed_ = true;
+    return reinterpret_cast<T*>(device_.is_cuda() ? static_cast<void*>(mirror_.data()) : data_);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  friend class DeviceUnderTest;
+  void refresh() const {
+    if (!device_.is_cuda() || (!mirror_.empty() && seen_ == device_.runs_)) return;
+    mirror_.resize(bytes_);
+    device_.download(mirror_.data(), data_, bytes_);
+    seen_ = device_.runs_;
+  }
+  void flush() {
+    if (changed_ && device_.is_cuda()) device_.upload(data_, mirror_.data(), bytes_);
+    changed_ = false;
+  }
+
+  DeviceUnderTest& device_;
+  std::size_t bytes_;
+  void* data_ = nullptr;
+  bool changed_ = false;
+  mutable std::vector<std::byte> mirror_;
+  mutable std::uint64_t seen_ = 0;
+};
+
+template <class Function>
+void DeviceUnderTest::call(Function&& function) {
+  for (Memory* memory : mirrored_) memory->flush();
+  function();
+  if (cuda_) cuda_->sync();
+  ++runs_;
+}
+
+template <class Op>
+void run(DeviceUnderTest& device, const Op& op) {
+  device.call([&] {
+    if (device.is_cuda())
+      run(device.cuda(), op);
+    else
+      run(device.cpu(), op);
+  });
+}
 
 /// rows × cols numbers of a dtype in padded rows.
 class Rows {
  public:
-  Rows(Cpu& device, DType dtype, int rows, int cols)
+  Rows(DeviceUnderTest& device, DType dtype, int rows, int cols)
       : memory_(device,
                 size_of(dtype) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(padded(cols))),
         dtype_(dtype),
         rows_(rows),
         cols_(cols) {}
-  Rows(Cpu& device, DType dtype, int rows, int cols, const std::vector<float>& values)
+  Rows(DeviceUnderTest& device, DType dtype, int rows, int cols, const std::vector<float>& values)
       : Rows(device, dtype, rows, cols) {
     for (int r = 0; r < rows; ++r) {
       for (int c = 0; c < cols; ++c) set(r, c, values[static_cast<std::size_t>(r * cols + c)]);
@@ -71,14 +192,12 @@ class Rows {
   }
   void* data() const { return memory_.as(); }
   float* floats() const { return memory_.as<float>(); }
-  float at(int r, int c) const { return load_element(memory_.as(), dtype_, index(r, c)); }
-  void set(int r, int c, float value) { store_element(memory_.as(), dtype_, index(r, c), value); }
+  float at(int r, int c) const { return load_element(memory_.host(), dtype_, index(r, c)); }
+  void set(int r, int c, float value) { store_element(memory_.change(), dtype_, index(r, c), value); }
   int rows() const { return rows_; }
   int cols() const { return cols_; }
   std::size_t row_bytes() const { return size_of(dtype_) * static_cast<std::size_t>(padded(cols_)); }
-  const std::byte* row(int r) const {
-    return memory_.as<std::byte>() + static_cast<std::size_t>(r) * row_bytes();
-  }
+  const std::byte* row(int r) const { return memory_.host() + static_cast<std::size_t>(r) * row_bytes(); }
 
  private:
   std::size_t index(int r, int c) const {
@@ -92,7 +211,7 @@ class Rows {
 
 /// A packed weight and the values it was made of (already rounded to the dtype).
 struct Weight {
-  Weight(Cpu& device, DType dtype, int outputs, int inputs, std::vector<float> values)
+  Weight(DeviceUnderTest& device, DType dtype, int outputs, int inputs, std::vector<float> values)
       : memory(device, matrix_bytes(dtype, outputs, inputs)),
         matrix{memory.as(), dtype, outputs, inputs},
         values(std::move(values)) {
@@ -112,25 +231,65 @@ struct Weight {
   std::vector<float> values;
 };
 
-/// Runs a test body for each instruction set of the machine and each dtype.
-class OpTest : public testing::TestWithParam<std::tuple<Isa, DType>> {
+/// Where a test body runs: on the CPU with one of its instruction sets, or on the GPU.
+struct Where {
+  bool cuda = false;
+  Isa isa{};
+};
+
+inline std::vector<Where> everywhere() {
+  std::vector<Where> all;
+  for (const Isa isa : usable_isas()) all.push_back({.isa = isa});
+  all.push_back({.cuda = true});
+  return all;
+}
+
+inline std::string to_string(Where where) { return where.cuda ? "cuda" : troupe::to_string(where.isa); }
+
+/// One for the whole process: a context takes half a second.
+inline Cuda& shared_cuda(bool batch_invariant) {
+  static Cuda usual{CudaOptions{}};
+  static Cuda invariant{CudaOptions{.batch_invariant = true}};
+  return batch_invariant ? invariant : usual;
+}
+
+inline std::unique_ptr<DeviceUnderTest> device_at(Where where, int threads, bool batch_invariant = false) {
+  if (where.cuda) return std::make_unique<DeviceUnderTest>(shared_cuda(batch_invariant));
+  return std::make_unique<DeviceUnderTest>(
+      std::make_unique<Cpu>(CpuOptions{.threads = threads, .pin = false, .isa = where.isa}));
+}
+
+/// Runs a test body for each instruction set of the machine and on the GPU, and each dtype. Where there is no
+/// GPU its cases are skipped and say why.
+class OpTest : public testing::TestWithParam<std::tuple<Where, DType>> {
  protected:
-  Isa isa() const { return std::get<0>(GetParam()); }
+  void SetUp() override {
+    if (!where().cuda) return;
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  }
+  Where where() const { return std::get<0>(GetParam()); }
   DType dtype() const { return std::get<1>(GetParam()); }
-  Cpu& device() { return device_; }
-  std::unique_ptr<Cpu> device_with(int threads) {
-    return std::make_unique<Cpu>(CpuOptions{.threads = threads, .pin = false, .isa = isa()});
+  DeviceUnderTest& device() {
+    if (!device_) device_ = device_at(where(), 2);
+    return *device_;
+  }
+  /// With so many threads; on the GPU the same once more.
+  std::unique_ptr<DeviceUnderTest> device_with(int threads) { return device_at(where(), threads); }
+  /// Where a row's bits depend on that row alone: always on the CPU, a mode on the GPU.
+  DeviceUnderTest& invariant_device() {
+    if (!invariant_) invariant_ = device_at(where(), 2, true);
+    return *invariant_;
   }
 
  private:
-  Cpu device_{CpuOptions{.threads = 2, .pin = false, .isa = std::get<0>(GetParam())}};
+  std::unique_ptr<DeviceUnderTest> device_, invariant_;
 };
 
-#define TROUPE_ALL_DEVICES(suite)                                                                          \
-  INSTANTIATE_TEST_SUITE_P(                                                                                \
-      Cpu, suite, testing::Combine(testing::ValuesIn(usable_isas()), testing::ValuesIn(all_dtypes())),     \
-      [](const auto& info) {                                                                               \
-        return std::string(to_string(std::get<0>(info.param))) + "_" + to_string(std::get<1>(info.param)); \
+#define TROUPE_ALL_DEVICES(suite)                                                                    \
+  INSTANTIATE_TEST_SUITE_P(                                                                          \
+      On, suite, testing::Combine(testing::ValuesIn(everywhere()), testing::ValuesIn(all_dtypes())), \
+      [](const auto& info) {                                                                         \
+        return to_string(std::get<0>(info.param)) + "_" + to_string(std::get<1>(info.param));        \
       })
 
 }  // namespace troupe::kernels

@@ -78,7 +78,7 @@ TEST_P(RowOps, NormOfPickedRows) {
   run(device(), op);
   const std::int32_t pick[] = {4, 1};
   op.out = some.data();
-  op.pick = pick;
+  op.pick = device().put(pick, 2);
   op.rows = 2;
   run(device(), op);
   EXPECT_EQ(std::memcmp(some.row(0), all.row(4), some.row_bytes()), 0);
@@ -90,7 +90,8 @@ TEST_P(RowOps, EmbedTakesRowsOfAPackedTable) {
   const Weight table(device(), dtype(), kVocab, kHidden, random_floats(kVocab * kHidden, 5));
   const TokenId tokens[] = {0, 69, 31, 32, 31};
   Rows out(device(), DType::f32, 5, kHidden, std::vector<float>(5 * kHidden, 7));
-  run(device(), Embed{.out = out.floats(), .tokens = tokens, .table = table.matrix, .rows = 5});
+  run(device(),
+      Embed{.out = out.floats(), .tokens = device().put(tokens, 5), .table = table.matrix, .rows = 5});
   for (int r = 0; r < 5; ++r) {
     for (int c = 0; c < kHidden; ++c)
       ASSERT_EQ(out.at(r, c), table.values[std::size_t(tokens[r] * kHidden + c)]);
@@ -111,16 +112,17 @@ TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
       for (const int part : {2, 0, 1}) {
         const int first = part == 0 ? 0 : part == 1 ? parts[0] : parts[0] + parts[1];
         const int count = parts[std::size_t(part)];
-        Memory source(device(), std::size_t(count * kInputs) * size_of(source_dtype));
+        std::vector<std::uint32_t> source(
+            std::size_t(count * kInputs));  // host memory, aligned for all dtypes
         for (int o = 0; o < count; ++o) {
           for (int i = 0; i < kInputs; ++i) {
-            store_element(source.as(), source_dtype,
+            store_element(source.data(), source_dtype,
                           std::size_t(transposed ? i * count + o : o * kInputs + i),
                           values[std::size_t((first + o) * kInputs + i)]);
           }
         }
         run(device(), Pack{.into = matrix,
-                           .source = source.as(),
+                           .source = source.data(),
                            .source_dtype = source_dtype,
                            .transposed = transposed,
                            .first = first,
@@ -129,7 +131,8 @@ TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
       std::vector<TokenId> tokens;
       for (int o = 0; o < outputs; ++o) tokens.push_back(o);
       Rows out(device(), DType::f32, outputs, kInputs);
-      run(device(), Embed{.out = out.floats(), .tokens = tokens.data(), .table = matrix, .rows = outputs});
+      run(device(),
+          Embed{.out = out.floats(), .tokens = device().put(tokens), .table = matrix, .rows = outputs});
       for (int o = 0; o < outputs; ++o) {
         for (int i = 0; i < kInputs; ++i) {
           const float v = values[std::size_t(o * kInputs + i)];
@@ -151,42 +154,42 @@ TEST(Rope, FrequenciesOfTheModelCard) {
   EXPECT_FLOAT_EQ(frequencies[63], 2.455140791131609e-6f);
 }
 
-TEST(Rope, TableIsCosineAndSineOfTheFp32Angle) {
-  Cpu device({.threads = 2, .pin = false});
+TEST_P(RowOps, RopeTableIsCosineAndSineOfTheFp32Angle) {
   constexpr int kRows = 20, kHeadDim = 8;
-  float frequencies[kHeadDim / 2];
-  rope_inverse_frequencies(frequencies, kHeadDim, 10000);
+  std::vector<float> frequencies(kHeadDim / 2);
+  rope_inverse_frequencies(frequencies.data(), kHeadDim, 10000);
   std::vector<std::int32_t> positions;
   for (int r = 0; r < kRows; ++r) positions.push_back(r * r * 331);
-  std::vector<float> table(kRows * kHeadDim);
-  run(device, RopeTable{.out = table.data(),
-                        .positions = positions.data(),
-                        .inverse_frequencies = frequencies,
-                        .rows = kRows,
-                        .head_dim = kHeadDim});
+  const Memory table(device(), kRows * kHeadDim * sizeof(float));
+  run(device(), RopeTable{.out = table.as<float>(),
+                          .positions = device().put(positions),
+                          .inverse_frequencies = device().put(frequencies),
+                          .rows = kRows,
+                          .head_dim = kHeadDim});
+  const float* made = table.host<float>();
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kHeadDim / 2; ++i) {
-      const float angle = float(positions[std::size_t(r)]) * frequencies[i];
-      EXPECT_NEAR(table[std::size_t(r * kHeadDim + 2 * i)], std::cos(double(angle)), 1e-7);
-      EXPECT_NEAR(table[std::size_t(r * kHeadDim + 2 * i + 1)], std::sin(double(angle)), 1e-7);
+      const float angle = float(positions[std::size_t(r)]) * frequencies[std::size_t(i)];
+      EXPECT_NEAR(made[std::size_t(r * kHeadDim + 2 * i)], std::cos(double(angle)), 1.5e-7);
+      EXPECT_NEAR(made[std::size_t(r * kHeadDim + 2 * i + 1)], std::sin(double(angle)), 1.5e-7);
     }
   }
 }
 
-TEST(CopyBlocks, WholeBlocks) {
-  Cpu device({.threads = 2, .pin = false});
+TEST_P(RowOps, CopyWholeBlocks) {
   KvCache kv{.dtype = DType::bf16, .layers = 2, .kv_heads = 1, .head_dim = 32};
-  const Memory memory(device, 5 * kv.block_bytes());
+  Memory memory(device(), 5 * kv.block_bytes());
   kv.data = memory.as();
   EXPECT_EQ(kv.block_bytes(), 2u * 2 * 64 * 32 * 2);
-  auto* bytes = memory.as<unsigned char>();
+  auto* bytes = memory.change<unsigned char>();
   for (std::size_t i = 0; i < 5 * kv.block_bytes(); ++i)
     bytes[i] = static_cast<unsigned char>(i / kv.block_bytes() + 1);
   const BlockPair pairs[] = {{0, 3}, {2, 4}};
-  run(device, CopyBlocks{.kv = kv, .pairs = pairs, .count = 2});
+  run(device(), CopyBlocks{.kv = kv, .pairs = pairs, .count = 2});
+  const auto* after = memory.host<unsigned char>();
   for (const auto& [block, value] : {std::pair{0, 1}, {1, 2}, {2, 3}, {3, 1}, {4, 3}}) {
     for (std::size_t i = 0; i < kv.block_bytes(); ++i) {
-      ASSERT_EQ(bytes[std::size_t(block) * kv.block_bytes() + i], value) << block;
+      ASSERT_EQ(after[std::size_t(block) * kv.block_bytes() + i], value) << block;
     }
   }
 }
