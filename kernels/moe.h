@@ -31,21 +31,26 @@ struct MatrixStack {
 ///   expert(x) = down · (silu(gate · x) * (up · x)), the product rounded to the dtype
 /// Shared experts are one MLP of width shared * intermediate; cut into slices of `intermediate` it is
 /// `shared` more experts that every row takes with weight 1, at the end of the stacks.
+/// A row's bits depend on that row alone on the Cpu, and on Cuda when it is batch_invariant().
 /// ERNIE-4.5's router: transformers, modeling_ernie4_5_moe.py, Ernie4_5_MoeTopKRouter.
 struct Moe {
-  float* residual = nullptr;      ///< (rows, padded(hidden))
-  const void* x = nullptr;        ///< (rows, padded(hidden)) of the experts' dtype
-  const float* router = nullptr;  ///< (experts, padded(hidden)), row-major on every device
-  const float* bias = nullptr;    ///< (experts) e_score_correction_bias
-  MatrixStack gate_up{};          ///< experts + shared; gate_up_outputs(intermediate) outputs, hidden inputs
-  MatrixStack down{};             ///< experts + shared; hidden outputs, intermediate inputs
-  int experts = 0;                ///< without the shared slices
-  int shared = 0;                 ///< slices
-  int top_k = 0;                  ///< 1 … experts
+  float* residual = nullptr;    ///< (rows, padded(hidden))
+  const void* x = nullptr;      ///< (rows, padded(hidden)) of the experts' dtype
+  Matrix router{};              ///< f32 whatever the experts' dtype; `experts` outputs, hidden inputs
+  const float* bias = nullptr;  ///< (experts) e_score_correction_bias
+  MatrixStack gate_up{};        ///< experts + shared; gate_up_outputs(intermediate) outputs, hidden inputs
+  MatrixStack down{};           ///< experts + shared; hidden outputs, intermediate inputs
+  int experts = 0;              ///< without the shared slices; at most kMostExperts
+  int shared = 0;               ///< slices
+  int top_k = 0;                ///< 1 … experts, at most kMostChosen
   int rows = 0;
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
-  std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, for statistics; null: not wanted
+  std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for
+                                   ///< statistics; null: not wanted
 };
+
+inline constexpr int kMostExperts = 256;
+inline constexpr int kMostChosen = 32;
 
 void run(Cpu& device, const Moe& op);
 void run(Cuda& device, const Moe& op);
