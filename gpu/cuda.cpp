@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "gpu/cuda_check.h"
+#include "gpu/thread_pool.h"
 
 namespace troupe {
 namespace {
 
 constexpr int kLeastCapability = 80;
 constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
+constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
 constexpr std::size_t kSmall = 64 << 10;
 
 thread_local unsigned long long current_step = 0;
@@ -76,11 +79,13 @@ Status cuda_usable(int ordinal) {
   return {};
 }
 
-// Two halves of pinned memory: one is copied to the device while the host fills the other.
+// Two halves of pinned memory: one is copied to the device while the host fills the other, with several
+// threads, because one alone reads memory slower than the bus takes it.
 struct Cuda::Staging {
   std::byte* half[2] = {};
   cudaEvent_t free[2] = {};
   int next = 0;
+  ThreadPool pool{static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u)), {}, false};
 
   Staging() {
     for (int i = 0; i < 2; ++i) {
@@ -93,6 +98,21 @@ struct Cuda::Staging {
       cudaFreeHost(half[i]);
       cudaEventDestroy(free[i]);
     }
+  }
+
+  // fill(pinned, begin, end) writes bytes [begin, end) of the piece; it is called on several threads.
+  template <class Fill>
+  void send(void* to, std::size_t bytes, cudaStream_t stream, Fill&& fill) {
+    const int i = next;
+    next ^= 1;
+    TROUPE_CUDA(cudaEventSynchronize(free[i]));
+    const auto slices = static_cast<int>((bytes + kSliceBytes - 1) / kSliceBytes);
+    pool.for_each(slices, 1, [&](int begin, int end, int) {
+      fill(half[i], static_cast<std::size_t>(begin) * kSliceBytes,
+           std::min(bytes, static_cast<std::size_t>(end) * kSliceBytes));
+    });
+    TROUPE_CUDA(cudaMemcpyAsync(to, half[i], bytes, cudaMemcpyHostToDevice, stream));
+    TROUPE_CUDA(cudaEventRecord(free[i], stream));
   }
 };
 
@@ -143,16 +163,24 @@ void Cuda::upload(void* to, const void* from, std::size_t bytes) {
     TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
     return;
   }
+  upload_lines(to, from, 1, bytes, bytes);
+}
+
+void Cuda::upload_lines(void* to, const void* from, std::size_t lines, std::size_t line_bytes,
+                        std::size_t stride) {
   if (!staging_) staging_ = std::make_unique<Staging>();
-  for (std::size_t at = 0; at < bytes; at += kStagingBytes) {
-    const std::size_t piece = std::min(kStagingBytes, bytes - at);
-    const int half = staging_->next;
-    staging_->next ^= 1;
-    TROUPE_CUDA(cudaEventSynchronize(staging_->free[half]));
-    std::memcpy(staging_->half[half], static_cast<const std::byte*>(from) + at, piece);
-    TROUPE_CUDA(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, staging_->half[half], piece,
-                                cudaMemcpyHostToDevice, stream_));
-    TROUPE_CUDA(cudaEventRecord(staging_->free[half], stream_));
+  const std::size_t all = lines * line_bytes;
+  const auto* source = static_cast<const std::byte*>(from);
+  for (std::size_t at = 0; at < all; at += kStagingBytes) {
+    staging_->send(static_cast<std::byte*>(to) + at, std::min(kStagingBytes, all - at), stream_,
+                   [&](std::byte* pinned, std::size_t begin, std::size_t end) {
+                     while (begin < end) {  // to the end of a line at a time
+                       const std::size_t line = (at + begin) / line_bytes, column = (at + begin) % line_bytes;
+                       const std::size_t count = std::min(line_bytes - column, end - begin);
+                       std::memcpy(pinned + begin, source + line * stride + column, count);
+                       begin += count;
+                     }
+                   });
   }
 }
 

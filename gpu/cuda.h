@@ -56,6 +56,9 @@ class Cuda {
 
   /// `from` may be changed after the call. The copy itself is done in stream order.
   void upload(void* to, const void* from, std::size_t bytes);
+  /// The same for `lines` pieces of line_bytes, `stride` bytes from one to the next; they lie dense in `to`.
+  void upload_lines(void* to, const void* from, std::size_t lines, std::size_t line_bytes,
+                    std::size_t stride);
   /// `to` is complete after the next sync().
   void download(void* to, const void* from, std::size_t bytes);
   void sync();

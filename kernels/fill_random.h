@@ -1,5 +1,6 @@
 #pragma once
 // Random weights made on the device, for a model that is only a shape.
+#include <array>
 #include <cstdint>
 
 #include "gpu/device.h"
@@ -17,6 +18,22 @@ struct FillRandom {
   std::uint64_t seed = 0;
   float deviation = 0.02f;
 };
+
+inline constexpr int kQuantiles = 4096;
+inline constexpr int kDrawsPerHash = 4;
+
+/// The normal distribution's quantiles: middle values of 4096 equally probable slices, stretched to a standard
+/// deviation of exactly 1.
+const std::array<float, kQuantiles>& normal_quantiles();
+
+/// Four draws, 16 bits each from the lowest, of inputs 4 * group … 4 * group + 3: a draw is the quantile of
+/// its bits modulo 4096. The finaliser of splitmix64.
+constexpr std::uint64_t draw_bits(std::uint64_t seed, std::uint32_t output, std::uint32_t group) {
+  std::uint64_t z = seed + (std::uint64_t{output} << 32 | group) * 0x9e3779b97f4a7c15ull;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
 
 void run(Cpu& device, const FillRandom& op);
 void run(Cuda& device, const FillRandom& op);

@@ -11,9 +11,6 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kQuantiles = 4096;
-constexpr int kDrawsPerHash = 4;
-
 /// Inverse of the normal distribution function, by bisection: 4096 values, made once.
 double normal_quantile(double probability) {
   double low = -8, high = 8;
@@ -24,8 +21,40 @@ double normal_quantile(double probability) {
   return (low + high) / 2;
 }
 
-/// Middle values of 4096 equally probable slices, stretched to a standard deviation of exactly 1.
-const std::array<float, kQuantiles>& quantiles() {
+template <class Element>
+void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, int output, int rows) {
+  auto* data = static_cast<Element*>(op.into.data);
+  const int inputs = op.into.inputs;
+  for (int i = 0; i < inputs; i += kDrawsPerHash) {
+    const int draws = std::min(kDrawsPerHash, inputs - i);
+    for (int o = output; o < output + rows; ++o) {
+      std::uint64_t bits =
+          draw_bits(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(i / kDrawsPerHash));
+      const int placed = placed_output(op.place, op.first, o);
+      for (int d = 0; d < draws; ++d, bits >>= 16) {
+        data[packed_index(op.into.dtype, inputs, placed, i + d)] = table[bits % kQuantiles];
+      }
+    }
+  }
+}
+
+template <class Element>
+void fill_all(Cpu& device, const FillRandom& op) {
+  std::array<Element, kQuantiles> table;
+  for (int i = 0; i < kQuantiles; ++i) {
+    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i), normal_quantiles()[i] * op.deviation);
+  }
+  const int pieces = (op.outputs + kPanel - 1) / kPanel;
+  device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
+    for (int piece = begin; piece < end; ++piece) {
+      fill<Element>(op, table, piece * kPanel, std::min(kPanel, op.outputs - piece * kPanel));
+    }
+  });
+}
+
+}  // namespace
+
+const std::array<float, kQuantiles>& normal_quantiles() {
   static const std::array<float, kQuantiles> table = [] {
     std::array<double, kQuantiles> raw{};
     double squares = 0;
@@ -40,47 +69,6 @@ const std::array<float, kQuantiles>& quantiles() {
   }();
   return table;
 }
-
-/// The finaliser of splitmix64 over (seed, output, group of four inputs).
-inline std::uint64_t hash(std::uint64_t seed, std::uint32_t output, std::uint32_t group) {
-  std::uint64_t z = seed + (std::uint64_t{output} << 32 | group) * 0x9e3779b97f4a7c15ull;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
-
-template <class Element>
-void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, int output, int rows) {
-  auto* data = static_cast<Element*>(op.into.data);
-  const int inputs = op.into.inputs;
-  for (int i = 0; i < inputs; i += kDrawsPerHash) {
-    const int draws = std::min(kDrawsPerHash, inputs - i);
-    for (int o = output; o < output + rows; ++o) {
-      std::uint64_t bits =
-          hash(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(i / kDrawsPerHash));
-      const int placed = placed_output(op.place, op.first, o);
-      for (int d = 0; d < draws; ++d, bits >>= 16) {
-        data[packed_index(op.into.dtype, inputs, placed, i + d)] = table[bits % kQuantiles];
-      }
-    }
-  }
-}
-
-template <class Element>
-void fill_all(Cpu& device, const FillRandom& op) {
-  std::array<Element, kQuantiles> table;
-  for (int i = 0; i < kQuantiles; ++i) {
-    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i), quantiles()[i] * op.deviation);
-  }
-  const int pieces = (op.outputs + kPanel - 1) / kPanel;
-  device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
-    for (int piece = begin; piece < end; ++piece) {
-      fill<Element>(op, table, piece * kPanel, std::min(kPanel, op.outputs - piece * kPanel));
-    }
-  });
-}
-
-}  // namespace
 
 void run(Cpu& device, const FillRandom& op) {
   TROUPE_CHECK(op.outputs > 0 && placed_output(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));

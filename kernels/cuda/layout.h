@@ -1,5 +1,6 @@
 #pragma once
-// The Cuda device's orders of bytes. Host and device code; see matrix.h and batch.h for what they order.
+// The Cuda device's orders of bytes. Host and device code (constexpr); see matrix.h and batch.h for what they
+// order.
 //
 // Matrix: row-major, one row per output, rows of padded(inputs) elements (a multiple of 64 bytes, so every
 // row starts aligned for 16-byte loads and for tensor maps). Padding elements are zero, as they are in
@@ -17,29 +18,27 @@
 #include "gpu/dtype.h"
 #include "kernels/batch.h"
 #include "kernels/matrix.h"
-
-#if defined(__CUDACC__)
-#define TROUPE_BOTH __host__ __device__
-#else
-#define TROUPE_BOTH
-#endif
+#include "kernels/pack.h"
 
 namespace troupe::kernels::cuda {
 
 /// Elements from one row of a matrix to the next.
-TROUPE_BOTH constexpr int row_stride(int inputs) { return (inputs + kPanel - 1) / kPanel * kPanel; }
+constexpr int row_stride(int inputs) { return (inputs + kPanel - 1) / kPanel * kPanel; }
 
 /// Row of a gate|up matrix that holds gate row i; its up row is 8 later.
-TROUPE_BOTH constexpr int gate_row(int i) { return i / 8 * 16 + i % 8; }
-TROUPE_BOTH constexpr int up_row(int i) { return gate_row(i) + 8; }
+constexpr int gate_row(int i) { return i / 8 * 16 + i % 8; }
+constexpr int up_row(int i) { return gate_row(i) + 8; }
 
-/// Whether K and V lie in swizzled halves.
-TROUPE_BOTH constexpr bool swizzled(DType dtype, int head_dim) {
-  return size_of(dtype) == 2 && head_dim % 64 == 0;
+/// Row of the matrix that source row `o` becomes; see Pack.
+constexpr int placed_row(Place place, int first, int o) {
+  return place == Place::rows ? first + o : place == Place::gate ? gate_row(o) : up_row(o);
 }
 
+/// Whether K and V lie in swizzled halves.
+constexpr bool swizzled(DType dtype, int head_dim) { return size_of(dtype) == 2 && head_dim % 64 == 0; }
+
 /// Element index of (token t of the block, dimension d) within a K or V piece.
-TROUPE_BOTH constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
+constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
   if (!swizzled) return t * head_dim + d;
   const int column = d % 64;
   return d / 64 * (64 * 64) + t * 64 + ((column / 8) ^ (t % 8)) * 8 + column % 8;

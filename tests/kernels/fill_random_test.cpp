@@ -1,5 +1,6 @@
 #include "kernels/fill_random.h"
 
+#include "kernels/cuda/layout.h"
 #include "kernels/device_under_test.h"
 #include "kernels/embed.h"
 
@@ -9,11 +10,11 @@ namespace {
 class Fill : public OpTest {};
 TROUPE_ALL_DEVICES(Fill);
 
-std::vector<float> unpacked(Cpu& device, const Matrix& matrix) {
+std::vector<float> unpacked(DeviceUnderTest& device, const Matrix& matrix) {
   std::vector<TokenId> ids;
   for (int o = 0; o < matrix.outputs; ++o) ids.push_back(o);
   const Rows out(device, DType::f32, matrix.outputs, matrix.inputs);
-  run(device, Embed{.out = out.floats(), .tokens = ids.data(), .table = matrix, .rows = matrix.outputs});
+  run(device, Embed{.out = out.floats(), .tokens = device.put(ids), .table = matrix, .rows = matrix.outputs});
   std::vector<float> values;
   for (int o = 0; o < matrix.outputs; ++o) {
     for (int i = 0; i < matrix.inputs; ++i) values.push_back(out.at(o, i));
@@ -57,15 +58,30 @@ TEST_P(Fill, DependsOnSeedAndPlaceInTheTensorAlone) {
   run(device(), FillRandom{.into = gate_up, .place = Place::up, .outputs = kRows, .seed = 3});
   const auto expected = unpacked(device(), alone), shifted = unpacked(device(), second);
   const auto interleaved = unpacked(device(), gate_up);
+  const auto up_row = [&](int o) { return where().cuda ? cuda::up_row(o) : (o / 32 * 2 + 1) * 32 + o % 32; };
   for (int o = 0; o < kRows; ++o) {
     for (int i = 0; i < kInputs; ++i) {
       const float value = expected[std::size_t(o * kInputs + i)];
       ASSERT_EQ(shifted[std::size_t((40 + o) * kInputs + i)], value);
-      ASSERT_EQ(interleaved[std::size_t(((o / 32 * 2 + 1) * 32 + o % 32) * kInputs + i)], value);
+      ASSERT_EQ(interleaved[std::size_t(up_row(o) * kInputs + i)], value);
     }
   }
   run(device(), FillRandom{.into = alone, .outputs = kRows, .seed = 4});
   EXPECT_NE(unpacked(device(), alone), expected);
+}
+
+TEST_P(Fill, IsTheSameOnEveryDevice) {
+  constexpr int kOutputs = 40, kInputs = 30;
+  DeviceUnderTest baseline(
+      std::make_unique<Cpu>(CpuOptions{.threads = 1, .pin = false, .isa = Isa::baseline}));
+  std::vector<float> made[2];
+  for (DeviceUnderTest* d : {&baseline, &device()}) {
+    const Memory memory(*d, matrix_bytes(dtype(), kOutputs, kInputs));
+    const Matrix matrix{memory.as(), dtype(), kOutputs, kInputs};
+    run(*d, FillRandom{.into = matrix, .outputs = kOutputs, .seed = 77});
+    made[d == &baseline ? 0 : 1] = unpacked(*d, matrix);
+  }
+  EXPECT_EQ(made[0], made[1]);
 }
 
 }  // namespace

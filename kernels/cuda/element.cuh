@@ -1,0 +1,57 @@
+#pragma once
+// The dtypes as device types, and how a host DType becomes a template argument.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <utility>
+
+#include "gpu/dtype.h"
+
+namespace troupe::kernels::cuda {
+
+using Bf16 = __nv_bfloat16;
+using F16 = __half;
+
+__device__ __forceinline__ float to_float(float value) { return value; }
+__device__ __forceinline__ float to_float(Bf16 value) { return __bfloat162float(value); }
+__device__ __forceinline__ float to_float(F16 value) { return __half2float(value); }
+
+/// Rounds to nearest, ties to even.
+template <class Element>
+__device__ __forceinline__ Element from_float(float value);
+template <>
+__device__ __forceinline__ float from_float<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ Bf16 from_float<Bf16>(float value) {
+  return __float2bfloat16_rn(value);
+}
+template <>
+__device__ __forceinline__ F16 from_float<F16>(float value) {
+  return __float2half_rn(value);
+}
+
+/// Four values as one aligned store of 8 or 16 bytes.
+template <class Element>
+__device__ __forceinline__ void store_four(Element* to, float a, float b, float c, float d) {
+  if constexpr (sizeof(Element) == 4) {
+    *reinterpret_cast<float4*>(to) = make_float4(a, b, c, d);
+  } else {
+    const Element four[4] = {from_float<Element>(a), from_float<Element>(b), from_float<Element>(c),
+                             from_float<Element>(d)};
+    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(four);
+  }
+}
+
+/// Calls function(Element{}) with the device type of `dtype`.
+template <class Function>
+void with_element(DType dtype, Function&& function) {
+  switch (dtype) {
+    case DType::bf16: return std::forward<Function>(function)(Bf16{});
+    case DType::f16: return std::forward<Function>(function)(F16{});
+    case DType::f32: return std::forward<Function>(function)(float{});
+  }
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,42 @@
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout.h"
+#include "kernels/embed.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+
+// One block a row, four elements a thread and turn. The table's padding is zero, so the output's becomes so.
+template <class Element>
+__global__ void __launch_bounds__(kThreads)
+    embed_kernel(float* out, const TokenId* tokens, const Element* table, int stride) {
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  const Element* from = table + static_cast<std::size_t>(tokens[blockIdx.x]) * stride;
+  float* to = out + static_cast<std::size_t>(blockIdx.x) * stride;
+  for (int i = threadIdx.x * 4; i < stride; i += kThreads * 4) {
+    Element four[4];
+    if constexpr (sizeof(Element) == 4) {
+      *reinterpret_cast<uint4*>(four) = *reinterpret_cast<const uint4*>(from + i);
+    } else {
+      *reinterpret_cast<uint2*>(four) = *reinterpret_cast<const uint2*>(from + i);
+    }
+    *reinterpret_cast<float4*>(to + i) = make_float4(cuda::to_float(four[0]), cuda::to_float(four[1]),
+                                                     cuda::to_float(four[2]), cuda::to_float(four[3]));
+  }
+}
+
+}  // namespace
+
+void run(Cuda& device, const Embed& op) {
+  cuda::with_element(op.table.dtype, [&](auto element) {
+    using Element = decltype(element);
+    troupe::cuda::launch(device, embed_kernel<Element>, {.grid = unsigned(op.rows), .block = kThreads},
+                         op.out, op.tokens, static_cast<const Element*>(op.table.data),
+                         padded(op.table.inputs));
+  });
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,62 @@
+#include "base/check.h"
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout.h"
+#include "kernels/fill_random.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 8;
+
+// Quantiles in shared memory; a thread makes the four draws of one hash and stores them at once.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const float* quantiles) {
+  __shared__ Element table[kQuantiles];
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  for (int i = threadIdx.x; i < kQuantiles; i += kThreads) {
+    table[i] = cuda::from_float<Element>(quantiles[i] * op.deviation);
+  }
+  __syncthreads();
+  const int inputs = op.into.inputs, stride = padded(inputs);
+  const int groups = (inputs + kDrawsPerHash - 1) / kDrawsPerHash;
+  const std::size_t all = static_cast<std::size_t>(op.outputs) * groups;
+  for (std::size_t n = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; n < all;
+       n += static_cast<std::size_t>(gridDim.x) * kThreads) {
+    const int o = static_cast<int>(n / groups), group = static_cast<int>(n % groups);
+    std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(group));
+    Element* to = static_cast<Element*>(op.into.data) +
+                  static_cast<std::size_t>(cuda::placed_row(op.place, op.first, o)) * stride +
+                  group * kDrawsPerHash;
+    Element draws[kDrawsPerHash];
+#pragma unroll
+    for (int d = 0; d < kDrawsPerHash; ++d, bits >>= 16) {
+      draws[d] = group * kDrawsPerHash + d < inputs ? table[bits % kQuantiles] : Element(0.0f);
+    }
+    if constexpr (sizeof(Element) == 4) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(draws);
+    } else {
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(draws);
+    }
+  }
+}
+
+}  // namespace
+
+void run(Cuda& device, const FillRandom& op) {
+  TROUPE_CHECK(op.outputs > 0 &&
+               cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
+  device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
+  const std::size_t draws = static_cast<std::size_t>(op.outputs) * (padded(op.into.inputs) / kDrawsPerHash);
+  const std::size_t blocks = std::min<std::size_t>(
+      (draws + kThreads - 1) / kThreads, std::size_t(device.multiprocessors()) * kBlocksPerMultiprocessor);
+  cuda::with_element(op.into.dtype, [&](auto element) {
+    troupe::cuda::launch(device, fill_kernel<decltype(element)>,
+                         {.grid = unsigned(blocks), .block = kThreads}, op, quantiles);
+  });
+}
+
+}  // namespace troupe::kernels
