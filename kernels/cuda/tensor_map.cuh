@@ -1,0 +1,53 @@
+#pragma once
+// Tensor maps: what the copy engine has to know of a tensor in global memory. Made on the host for each
+// launch (some hundred nanoseconds) and passed as a __grid_constant__ parameter, so that a captured graph
+// keeps its own.
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "gpu/cuda.h"
+#include "gpu/cuda_check.h"
+#include "gpu/dtype.h"
+
+namespace troupe::cuda {
+
+/// A tensor of 16-bit elements, dimensions innermost first, read in boxes with the 128-byte swizzle: the
+/// box's first dimension is 64 elements. Outside the sizes lie zeros.
+struct SwizzledTensor {
+  const void* data = nullptr;  ///< 16-byte aligned
+  DType dtype = DType::bf16;
+  std::uint64_t sizes[3] = {1, 1, 1};
+  std::uint64_t strides[2] = {
+      16, 16};  ///< bytes from one index of dimensions 1 and 2 to the next; multiples of 16
+  std::uint32_t box[3] = {64, 1, 1};  ///< each at most 256
+};
+
+inline CUtensorMap tensor_map(const SwizzledTensor& tensor) {
+  using Encode = decltype(&cuTensorMapEncodeTiled);
+  static const Encode encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    TROUPE_CUDA(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                                 cudaEnableDefault, &found));
+    if (function == nullptr) throw CudaError("the NVIDIA driver offers no cuTensorMapEncodeTiled");
+    return reinterpret_cast<Encode>(function);
+  }();
+  CUtensorMap map{};
+  const std::uint32_t steps[3] = {1, 1, 1};
+  const CUresult result = encode(
+      &map, tensor.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+      3, const_cast<void*>(tensor.data), tensor.sizes, tensor.strides, tensor.box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw CudaError("cuTensorMapEncodeTiled refused a tensor: error " +
+                    std::to_string(static_cast<int>(result)));
+  }
+  return map;
+}
+
+}  // namespace troupe::cuda

@@ -1,0 +1,202 @@
+#pragma once
+// Hopper's asynchronous tensor-core product: a warpgroup (four warps, the first a multiple of four) computes
+// D[64 × N] += A[64 × 16] · B[16 × N] with fp32 sums in its registers, B in shared memory, A in shared memory
+// or in registers. Sixteen-bit elements only.
+//
+// Order of a product: wgmma_fence() · any number of wgmma() · wgmma_commit() · wgmma_wait<pending>(). Between
+// the first and the wait the sums (and A in registers) may not be touched. Shared memory written by ordinary
+// stores or cp.async needs fence_proxy_async() (tma.cuh) first; what bulk copies wrote needs none.
+//
+// Thread t of the warpgroup holds of D: rows 16 (t / 32) + t % 32 / 4 and 8 further down; columns
+// 8 j + 2 (t % 4) and the next: d[4j], d[4j + 1] of the upper row, d[4j + 2], d[4j + 3] of the lower.
+// A in registers: a[0] upper row, columns 2 (t % 4) and the next (low half first); a[1] lower row; a[2], a[3]
+// the same 8 columns on. So two neighbouring groups j of a former D, rounded and packed, are an A.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace troupe::cuda {
+
+/// Describes an operand that lies in shared memory with the 128-byte swizzle: rows of 128 bytes (64
+/// elements), eight rows a group of 1024 bytes (aligned so), the 16-byte chunk c of row r at c ^ (r % 8).
+/// Operand with k along the row ("K-major"; x[row][k], weight[output][k]): `stride` = bytes from eight rows
+/// to the next eight (1024 when dense), `leading` is ignored. A step of 16 along k adds 32 bytes to the
+/// address. Operand with k down the rows (B only, kTransposed: V[token][dimension]): `stride` = bytes from
+/// eight k to the next eight, `leading` = bytes from 64 columns to the next 64. A step of 16 along k adds two
+/// strides.
+__device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_address,
+                                                          std::uint32_t stride = 1024,
+                                                          std::uint32_t leading = 16) {
+  return (std::uint64_t{1} << 62) | (std::uint64_t{stride >> 4} << 32) | (std::uint64_t{leading >> 4} << 16) |
+         ((shared_address & 0x3ffffu) >> 4);
+}
+
+/// The same operand `bytes` further on.
+__device__ __forceinline__ std::uint64_t advanced(std::uint64_t operand, std::uint32_t bytes) {
+  return operand + (bytes >> 4);
+}
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/// Waits until at most `kPending` committed products are unfinished.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+}
+
+/// More (fewer) registers for each thread of this warpgroup; all its warps call it.
+template <int kRegisters>
+__device__ __forceinline__ void raise_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void lower_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+#define TROUPE_SUMS_32                                                      \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+
+#define TROUPE_SUMS_64                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
+
+#define TROUPE_SUMS_128                                                                          \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "             \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "             \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "             \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "             \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}"
+
+#define TROUPE_OUT_8(i)                                                                       \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
+      "+f"(d[i + 6]), "+f"(d[i + 7])
+#define TROUPE_OUT_32(i) TROUPE_OUT_8(i), TROUPE_OUT_8(i + 8), TROUPE_OUT_8(i + 16), TROUPE_OUT_8(i + 24)
+#define TROUPE_OUTS_32 TROUPE_OUT_32(0)
+#define TROUPE_OUTS_64 TROUPE_OUT_32(0), TROUPE_OUT_32(32)
+#define TROUPE_OUTS_128 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_32(64), TROUPE_OUT_32(96)
+// sums: count of D's registers of a thread; then the numbers of the operands that follow them.
+#define TROUPE_WGMMA(n, type, sums, a, b, more, tb)                                                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n       \
+               "k16.f32." type "." type " " TROUPE_SUMS_##sums ", %" #a ", %" #b ", p, 1, 1, 0, " #tb ";\n}" \
+               : TROUPE_OUTS_##sums                                                                          \
+               : "l"(a_operand), "l"(b_operand), "r"(static_cast<int>(accumulate)))
+#define TROUPE_WGMMA_A(n, type, sums, a0, a1, a2, a3, b, more, tb)                                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n  \
+               "k16.f32." type "." type " " TROUPE_SUMS_##sums ", {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 \
+                                                               "}, %" #b ", p, 1, 1, " #tb ";\n}"       \
+               : TROUPE_OUTS_##sums                                                                     \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand),                            \
+                 "r"(static_cast<int>(accumulate)))
+
+/// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half. N: 64, 128 or 256.
+template <class T, int N, bool kTransposed = false>
+__device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand, std::uint64_t b_operand,
+                                      bool accumulate) {
+  static_assert(N == 64 || N == 128 || N == 256);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if constexpr (N == 64 && !kTransposed)
+      TROUPE_WGMMA(64, "bf16", 32, 32, 33, 34, 0);
+    else if constexpr (N == 64 && kTransposed)
+      TROUPE_WGMMA(64, "bf16", 32, 32, 33, 34, 1);
+    else if constexpr (N == 128 && !kTransposed)
+      TROUPE_WGMMA(128, "bf16", 64, 64, 65, 66, 0);
+    else if constexpr (N == 128 && kTransposed)
+      TROUPE_WGMMA(128, "bf16", 64, 64, 65, 66, 1);
+    else if constexpr (N == 256 && !kTransposed)
+      TROUPE_WGMMA(256, "bf16", 128, 128, 129, 130, 0);
+    else if constexpr (N == 256 && kTransposed)
+      TROUPE_WGMMA(256, "bf16", 128, 128, 129, 130, 1);
+  } else {
+    static_assert(std::is_same_v<T, __half>);
+    if constexpr (N == 64 && !kTransposed)
+      TROUPE_WGMMA(64, "f16", 32, 32, 33, 34, 0);
+    else if constexpr (N == 64 && kTransposed)
+      TROUPE_WGMMA(64, "f16", 32, 32, 33, 34, 1);
+    else if constexpr (N == 128 && !kTransposed)
+      TROUPE_WGMMA(128, "f16", 64, 64, 65, 66, 0);
+    else if constexpr (N == 128 && kTransposed)
+      TROUPE_WGMMA(128, "f16", 64, 64, 65, 66, 1);
+    else if constexpr (N == 256 && !kTransposed)
+      TROUPE_WGMMA(256, "f16", 128, 128, 129, 130, 0);
+    else if constexpr (N == 256 && kTransposed)
+      TROUPE_WGMMA(256, "f16", 128, 128, 129, 130, 1);
+  }
+}
+
+/// The same with A in registers.
+template <class T, int N, bool kTransposed = false>
+__device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b_operand,
+                                      bool accumulate) {
+  static_assert(N == 64 || N == 128 || N == 256);
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    if constexpr (N == 64 && !kTransposed)
+      TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 0);
+    else if constexpr (N == 64 && kTransposed)
+      TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 1);
+    else if constexpr (N == 128 && !kTransposed)
+      TROUPE_WGMMA_A(128, "bf16", 64, 64, 65, 66, 67, 68, 69, 0);
+    else if constexpr (N == 128 && kTransposed)
+      TROUPE_WGMMA_A(128, "bf16", 64, 64, 65, 66, 67, 68, 69, 1);
+    else if constexpr (N == 256 && !kTransposed)
+      TROUPE_WGMMA_A(256, "bf16", 128, 128, 129, 130, 131, 132, 133, 0);
+    else if constexpr (N == 256 && kTransposed)
+      TROUPE_WGMMA_A(256, "bf16", 128, 128, 129, 130, 131, 132, 133, 1);
+  } else {
+    static_assert(std::is_same_v<T, __half>);
+    if constexpr (N == 64 && !kTransposed)
+      TROUPE_WGMMA_A(64, "f16", 32, 32, 33, 34, 35, 36, 37, 0);
+    else if constexpr (N == 64 && kTransposed)
+      TROUPE_WGMMA_A(64, "f16", 32, 32, 33, 34, 35, 36, 37, 1);
+    else if constexpr (N == 128 && !kTransposed)
+      TROUPE_WGMMA_A(128, "f16", 64, 64, 65, 66, 67, 68, 69, 0);
+    else if constexpr (N == 128 && kTransposed)
+      TROUPE_WGMMA_A(128, "f16", 64, 64, 65, 66, 67, 68, 69, 1);
+    else if constexpr (N == 256 && !kTransposed)
+      TROUPE_WGMMA_A(256, "f16", 128, 128, 129, 130, 131, 132, 133, 0);
+    else if constexpr (N == 256 && kTransposed)
+      TROUPE_WGMMA_A(256, "f16", 128, 128, 129, 130, 131, 132, 133, 1);
+  }
+}
+
+#undef TROUPE_WGMMA_A
+#undef TROUPE_WGMMA
+#undef TROUPE_OUTS_128
+#undef TROUPE_OUTS_64
+#undef TROUPE_OUTS_32
+#undef TROUPE_OUT_32
+#undef TROUPE_OUT_8
+#undef TROUPE_SUMS_128
+#undef TROUPE_SUMS_64
+#undef TROUPE_SUMS_32
+
+#else  // Never launched there; the kernels have to compile.
+
+__device__ __forceinline__ void wgmma_fence() {}
+__device__ __forceinline__ void wgmma_commit() {}
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {}
+template <int kRegisters>
+__device__ __forceinline__ void raise_registers() {}
+template <int kRegisters>
+__device__ __forceinline__ void lower_registers() {}
+template <class T, int N, bool kTransposed = false>
+__device__ __forceinline__ void wgmma(float (&)[N / 2], std::uint64_t, std::uint64_t, bool) {}
+template <class T, int N, bool kTransposed = false>
+__device__ __forceinline__ void wgmma(float (&)[N / 2], const std::uint32_t (&)[4], std::uint64_t, bool) {}
+
+#endif
+
+}  // namespace troupe::cuda
