@@ -18,7 +18,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.x = stored(rows, spec.hidden);
   made.q = stored(rows, spec.q_width());
   made.attended = stored(rows, spec.q_width());
-  made.mlp = stored(rows, spec.intermediate);
+  made.mlp = stored(rows, spec.moe_layers() < spec.layers ? spec.intermediate : 0);
   made.rope = arena.take<float>(rows * half_head * 2);
   made.picked = stored(picked, spec.hidden);
   made.logits = fp32(picked, spec.vocab);

@@ -1,10 +1,12 @@
 #include "model/spec.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "kernels/moe.h"
 #include "model/json_file.h"
 
 namespace troupe::model {
@@ -86,19 +88,22 @@ class Reader {
   Status status_;
 };
 
-// The family's members, by model_type or by any of the class names that its checkpoints carry.
-enum class Family { dense, later, other };
+// The family's members, by any of the class names that its checkpoints carry or else by model_type.
+enum class Family { dense, moe, later, other };
 
 Family family_of(const std::string& model_type, const std::string& architecture) {
   if (architecture == "Ernie4_5ForCausalLM" || architecture == "Ernie4_5_ForCausalLM") return Family::dense;
-  for (const char* name : {"Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration",
-                           "Ernie4_5_VL_MoeForConditionalGeneration"}) {
+  if (architecture == "Ernie4_5_MoeForCausalLM") return Family::moe;
+  for (const char* name :
+       {"Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration"}) {
     if (architecture == name) return Family::later;
   }
-  for (const char* name : {"ernie4_5_moe", "ernie4_5_moe_vl", "ernie4_5_vl_moe"}) {
+  for (const char* name : {"ernie4_5_moe_vl", "ernie4_5_vl_moe"}) {
     if (model_type == name) return Family::later;
   }
-  return architecture.empty() && model_type == "ernie4_5" ? Family::dense : Family::other;
+  if (!architecture.empty()) return Family::other;
+  if (model_type == "ernie4_5") return Family::dense;
+  return model_type == "ernie4_5_moe" ? Family::moe : Family::other;
 }
 
 std::string first_architecture(Reader& config) {
@@ -109,24 +114,27 @@ std::string first_architecture(Reader& config) {
   return {};
 }
 
-Status check_family(Reader& config, const std::string& where, std::string& architecture) {
+Result<Family> read_family(Reader& config, const std::string& where, std::string& architecture) {
   architecture = first_architecture(config);
   const std::string model_type = config.text("model_type");
   if (!config.status().ok()) return config.status();
-  switch (family_of(model_type, architecture)) {
+  const Family family = family_of(model_type, architecture);
+  switch (family) {
     case Family::dense:
       if (architecture.empty()) architecture = "Ernie4_5ForCausalLM";
-      return {};
+      return family;
+    case Family::moe: architecture = "Ernie4_5_MoeForCausalLM"; return family;
     case Family::later:
       return failure(Code::unsupported,
                      where + ": not available yet: " + (architecture.empty() ? model_type : architecture) +
-                         "; the dense ERNIE-4.5 model (Ernie4_5ForCausalLM) is.");
+                         "; the ERNIE-4.5 text models (Ernie4_5ForCausalLM, Ernie4_5_MoeForCausalLM) are.");
     case Family::other: break;
   }
-  return invalid(where + ": model_type " + (model_type.empty() ? "(none)" : "'" + model_type + "'") +
-                     ", architecture " + (architecture.empty() ? "(none)" : "'" + architecture + "'") +
-                     " is not an ERNIE-4.5 model; allowed is Ernie4_5ForCausalLM.",
-                 "architectures");
+  return invalid(
+      where + ": model_type " + (model_type.empty() ? "(none)" : "'" + model_type + "'") + ", architecture " +
+          (architecture.empty() ? "(none)" : "'" + architecture + "'") +
+          " is not an ERNIE-4.5 model; allowed are Ernie4_5ForCausalLM and Ernie4_5_MoeForCausalLM.",
+      "architectures");
 }
 
 // Settings that change the arithmetic in a way this decoder does not implement.
@@ -143,6 +151,48 @@ void check_arithmetic(Reader& config) {
   if (config.has("quantization_config")) {
     config.fail("quantization_config", "is present; quantised checkpoints are not available yet");
   }
+}
+
+// The same for the router. Selection by corrected probabilities, weights that sum to 1: no checkpoint does
+// otherwise, and moe_capacity never bounds anything outside of training.
+void check_routing(Reader& config) {
+  const std::string gate = config.text("moe_gate");
+  if (!gate.empty() && gate != "topk") config.fail("moe_gate", "is '" + gate + "'; only topk is offered");
+  for (const char* key : {"moe_use_aux_free", "norm_gate_logits"}) {
+    if (!config.boolean(key).value_or(true)) config.fail(key, "is false; only true is offered");
+  }
+  constexpr double kNormMin = 1e-12;
+  if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
+    config.fail("moe_norm_min", "is " + Reader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+  }
+}
+
+Status read_experts(Reader& config, const std::string& where, ModelSpec& spec) {
+  for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
+                          "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
+    if (config.has(key) && config.at(key).is_array()) {
+      return failure(Code::unsupported, where + ": " + key + " is " + Reader::shown(config.at(key)) +
+                                            "; allowed is one number: experts per modality are those of " +
+                                            "vision-language models, which are not available yet.");
+    }
+  }
+  check_routing(config);
+  spec.experts = static_cast<int>(config.integer("moe_num_experts", 1, kernels::kMostExperts));
+  spec.top_k = static_cast<int>(config.integer("moe_k", 1, std::min(spec.experts, kernels::kMostChosen)));
+  spec.expert_intermediate = static_cast<int>(config.integer("moe_intermediate_size", 1, kMaxWidth));
+  spec.shared_experts = static_cast<int>(config.integer_or("moe_num_shared_experts", 2, 0, kernels::kMostExperts));
+  spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", 1, 0, kMaxLayers));
+  spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", 1, 1, kMaxLayers));
+  const std::int64_t end = config.integer_or("moe_layer_end_index", -1, -1, kMaxLayers);
+  const std::int64_t last = spec.layers - 1;
+  spec.moe_end = static_cast<int>(end < 0 ? last : std::min(end, last));
+  if (config.status().ok() && spec.moe_layers() == 0) {
+    config.fail("moe_layer_start_index",
+                "is " + std::to_string(spec.moe_start) + ", and with moe_layer_end_index " +
+                    std::to_string(end) + ", moe_layer_interval " + std::to_string(spec.moe_interval) +
+                    " and num_hidden_layers " + std::to_string(spec.layers) + " no layer has experts");
+  }
+  return config.status();
 }
 
 double rope_theta(Reader& config, const std::string& where) {
@@ -200,20 +250,39 @@ std::int64_t ModelSpec::kv_bytes_per_token(DType type) const {
   return std::int64_t{2} * layers * kv_width() * static_cast<std::int64_t>(size_of(type));
 }
 
-std::int64_t ModelSpec::parameters() const {
-  const std::int64_t h = hidden;
-  const std::int64_t attention = 2 * h * q_width() + 2 * h * kv_width();
-  const std::int64_t mlp = 3 * h * intermediate;
-  const std::int64_t tables = (tied.value_or(true) ? 1 : 2) * h * vocab;
-  return tables + layers * (attention + mlp + 2 * h) + h;
+int ModelSpec::moe_layers() const {
+  int count = 0;
+  for (int layer = 0; layer < layers; ++layer) count += moe_layer(layer) ? 1 : 0;
+  return count;
 }
+
+namespace {
+
+// With `taken` of each layer's experts.
+std::int64_t count_parameters(const ModelSpec& spec, int taken) {
+  const std::int64_t h = spec.hidden;
+  const std::int64_t attention = 2 * h * spec.q_width() + 2 * h * spec.kv_width();
+  const std::int64_t mlp = 3 * h * spec.intermediate;
+  const std::int64_t router = (h + 1) * spec.experts;  // and its bias
+  const std::int64_t moe = router + 3 * h * spec.expert_intermediate * (taken + spec.shared_experts);
+  const std::int64_t tables = (spec.tied.value_or(true) ? 1 : 2) * h * spec.vocab;
+  const std::int64_t moe_layers = spec.moe_layers();
+  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe + h;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::parameters() const { return count_parameters(*this, experts); }
+
+std::int64_t ModelSpec::active_parameters() const { return count_parameters(*this, top_k); }
 
 Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
   Result<Json> json = parse_json_object(text, where);
   if (!json) return json.status();
   Reader config(*json, where);
   ModelSpec spec;
-  if (Status s = check_family(config, where, spec.architecture); !s.ok()) return s;
+  const Result<Family> family = read_family(config, where, spec.architecture);
+  if (!family) return family.status();
   check_arithmetic(config);
   spec.vocab = static_cast<int>(config.integer("vocab_size", 1, kMaxVocab));
   spec.hidden = static_cast<int>(config.integer("hidden_size", 1, kMaxWidth));
@@ -241,6 +310,9 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
   if (spec.head_dim % 2 != 0) {
     config.fail("head_dim", "is " + std::to_string(spec.head_dim) + "; rotation needs an even one");
   }
+  if (*family == Family::moe) {
+    if (Status s = read_experts(config, where, spec); !s.ok()) return s;
+  }
   spec.rope_theta = static_cast<float>(rope_theta(config, where));
   spec.rms_norm_eps = static_cast<float>(config.positive_or("rms_norm_eps", 1e-5));
   spec.tied = config.boolean("tie_word_embeddings");
@@ -264,10 +336,12 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
       hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3u;
     }
   };
-  for (const int value : {spec.vocab, spec.hidden, spec.intermediate, spec.layers, spec.heads, spec.kv_heads,
-                          spec.head_dim, spec.max_positions}) {
+  for (const int value :
+       {spec.vocab, spec.hidden, spec.intermediate, spec.layers, spec.heads, spec.kv_heads, spec.head_dim,
+        spec.max_positions, spec.experts, spec.top_k, spec.expert_intermediate, spec.shared_experts}) {
     mix(static_cast<std::uint64_t>(value));
   }
+  for (int layer = 0; layer < spec.layers; ++layer) mix(spec.moe_layer(layer) ? 1 : 0);
   mix(std::bit_cast<std::uint32_t>(spec.rope_theta));
   mix(std::bit_cast<std::uint32_t>(spec.rms_norm_eps));
   mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);

@@ -5,9 +5,15 @@ namespace troupe::model {
 WeightLayout WeightLayout::make(const ModelSpec& spec, DType dtype, bool tied, View memory) {
   Arena arena(memory);
   WeightLayout layout;
-  const auto matrix = [&](int outputs, int inputs) {
-    return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(dtype, outputs, inputs)), dtype, outputs,
+  const auto matrix_of = [&](DType type, int outputs, int inputs) {
+    return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(type, outputs, inputs)), type, outputs,
                            inputs};
+  };
+  const auto matrix = [&](int outputs, int inputs) { return matrix_of(dtype, outputs, inputs); };
+  const auto stack = [&](int outputs, int inputs) {
+    kernels::MatrixStack made{{nullptr, dtype, outputs, inputs}, spec.experts + spec.shared_experts};
+    made.first.data = arena.take_bytes(made.stride() * static_cast<std::size_t>(made.count));
+    return made;
   };
   const auto norm = [&] { return arena.take<float>(static_cast<std::size_t>(kernels::padded(spec.hidden))); };
   layout.embedding = matrix(spec.vocab, spec.hidden);
@@ -20,16 +26,25 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, DType dtype, bool tied, V
     layer.qkv = matrix(spec.q_width() + 2 * spec.kv_width(), spec.hidden);
     layer.attention_out = matrix(spec.hidden, spec.q_width());
     layer.post_norm = norm();
-    layer.gate_up = matrix(kernels::gate_up_outputs(spec.intermediate), spec.hidden);
-    layer.down = matrix(spec.hidden, spec.intermediate);
+    if (!spec.moe_layer(i)) {
+      layer.gate_up = matrix(kernels::gate_up_outputs(spec.intermediate), spec.hidden);
+      layer.down = matrix(spec.hidden, spec.intermediate);
+    } else {
+      layer.router = matrix_of(DType::f32, spec.experts, spec.hidden);
+      layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
+      layer.expert_gate_up = stack(kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden);
+      layer.expert_down = stack(spec.hidden, spec.expert_intermediate);
+    }
     layout.layers.push_back(layer);
   }
   layout.bytes = arena.used();
   return layout;
 }
 
-std::string weight_name(Weight weight, int layer) {
+std::string weight_name(Weight weight, int layer, int expert) {
   const std::string at = "model.layers." + std::to_string(layer) + ".";
+  std::string mlp = at + "mlp.";
+  if (expert != WeightSource::kNoExpert) mlp += "experts." + std::to_string(expert) + ".";
   switch (weight) {
     case Weight::embedding: return "model.embed_tokens.weight";
     case Weight::lm_head: return "lm_head.weight";
@@ -40,9 +55,11 @@ std::string weight_name(Weight weight, int layer) {
     case Weight::value: return at + "self_attn.v_proj.weight";
     case Weight::attention_out: return at + "self_attn.o_proj.weight";
     case Weight::post_norm: return at + "post_attention_layernorm.weight";
-    case Weight::gate: return at + "mlp.gate_proj.weight";
-    case Weight::up: return at + "mlp.up_proj.weight";
-    case Weight::down: return at + "mlp.down_proj.weight";
+    case Weight::gate: return mlp + "gate_proj.weight";
+    case Weight::up: return mlp + "up_proj.weight";
+    case Weight::down: return mlp + "down_proj.weight";
+    case Weight::router: return at + "mlp.gate.weight";
+    case Weight::router_bias: return at + "mlp.moe_statics.e_score_correction_bias";
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "gpu/buffer.h"
 #include "kernels/matrix.h"
+#include "kernels/moe.h"
 #include "model/checkpoint.h"
 #include "model/spec.h"
 #include "model/tensor_map.h"
@@ -18,11 +19,21 @@ struct LayerWeights {
   kernels::Matrix qkv{};  ///< query, key and value rows, one after the other
   kernels::Matrix attention_out{};
   const float* post_norm = nullptr;
+
+  // A dense layer's MLP,
   kernels::Matrix gate_up{};
   kernels::Matrix down{};
+  // or a mixture of experts: see kernels/moe.h. The shared experts' slices end the stacks.
+  kernels::Matrix router{};            ///< f32; experts outputs
+  const float* router_bias = nullptr;  ///< (experts)
+  kernels::MatrixStack expert_gate_up{};
+  kernels::MatrixStack expert_down{};
+
+  bool moe() const { return expert_gate_up.count > 0; }
 };
 
 /// Where everything lies. Without memory (a null View) only the size is meaningful.
+/// Router and correction bias are fp32 whatever the dtype: who is chosen hangs on them.
 struct WeightLayout {
   kernels::Matrix embedding{};
   kernels::Matrix lm_head{};  ///< the embedding itself when tied
@@ -33,8 +44,9 @@ struct WeightLayout {
   static WeightLayout make(const ModelSpec& spec, DType dtype, bool tied, View memory);
 };
 
-/// Name of a weight in a -PT checkpoint: what a dummy weight's seed is made from.
-std::string weight_name(Weight weight, int layer);
+/// Name of a weight in a -PT checkpoint: what a dummy weight's seed is made from. `expert` as in
+/// WeightSource; the shared experts' slices are counted on after the experts.
+std::string weight_name(Weight weight, int layer, int expert);
 
 /// Owns the memory. The device outlives it.
 template <Device D>
@@ -43,7 +55,7 @@ class Weights {
   /// Converts and packs every source; the checkpoint may go afterwards.
   static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map);
 
-  /// Norms 1, everything else N(0, 0.02) from `seed` and the weight's name.
+  /// Norms 1, correction biases 0, everything else N(0, 0.02) from `seed` and the weight's name.
   static Result<Weights> dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed);
 
   const WeightLayout& layout() const { return layout_; }

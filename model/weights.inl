@@ -10,30 +10,35 @@
 
 namespace troupe::model {
 
-/// The part of a matrix that one weight fills, or a norm.
+/// The part of a matrix that one weight fills, or a vector of fp32.
 struct WeightTarget {
   kernels::Matrix matrix{};
   kernels::Place place = kernels::Place::rows;
   int first = 0;
-  const float* norm = nullptr;  ///< instead of the matrix
+  float* vector = nullptr;  ///< instead of the matrix
 };
 
-inline WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer) {
+inline WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
+                              int expert = WeightSource::kNoExpert) {
   using kernels::Place;
   const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
+  const bool dense = expert == WeightSource::kNoExpert;
+  const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
   switch (weight) {
     case Weight::embedding: return {layout.embedding};
     case Weight::lm_head: return {layout.lm_head};
-    case Weight::final_norm: return {.norm = layout.final_norm};
-    case Weight::input_norm: return {.norm = l.input_norm};
+    case Weight::final_norm: return vector(layout.final_norm);
+    case Weight::input_norm: return vector(l.input_norm);
     case Weight::query: return {l.qkv};
     case Weight::key: return {l.qkv, Place::rows, spec.q_width()};
     case Weight::value: return {l.qkv, Place::rows, spec.q_width() + spec.kv_width()};
     case Weight::attention_out: return {l.attention_out};
-    case Weight::post_norm: return {.norm = l.post_norm};
-    case Weight::gate: return {l.gate_up, Place::gate};
-    case Weight::up: return {l.gate_up, Place::up};
-    case Weight::down: return {l.down};
+    case Weight::post_norm: return vector(l.post_norm);
+    case Weight::gate: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::gate};
+    case Weight::up: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::up};
+    case Weight::down: return {dense ? l.down : l.expert_down.at(expert)};
+    case Weight::router: return {l.router};
+    case Weight::router_bias: return vector(l.router_bias);
   }
   TROUPE_CHECK(false);
   return {};
@@ -47,25 +52,34 @@ inline DType dtype_of(FileType type) {
   }
 }
 
-/// The data of a tensor at an address that suits its elements: the file's own, or a copy in `spare`.
-inline const std::byte* aligned_data(const FileTensor& tensor, std::unique_ptr<std::byte[]>& spare) {
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % size_of(tensor.type) == 0) return tensor.data;
-  spare = std::make_unique_for_overwrite<std::byte[]>(tensor.bytes);
-  std::memcpy(spare.get(), tensor.data, tensor.bytes);
+/// Where the source's first element lies, at an address that suits its type: in the file's mapping, or in a
+/// copy of its lines in `spare`.
+inline const std::byte* aligned_data(const WeightSource& source, std::unique_ptr<std::byte[]>& spare) {
+  const std::size_t size = size_of(source.tensor->type);
+  const std::byte* data = source.tensor->data + static_cast<std::size_t>(source.first) * size;
+  if (reinterpret_cast<std::uintptr_t>(data) % size == 0) return data;
+  const std::int64_t lines = source.transposed ? source.inputs : source.outputs;
+  const std::int64_t line = source.transposed ? source.outputs : source.inputs;
+  const std::size_t bytes = static_cast<std::size_t>((lines - 1) * source.stride + line) * size;
+  spare = std::make_unique_for_overwrite<std::byte[]>(bytes);
+  std::memcpy(spare.get(), data, bytes);
   return spare.get();
 }
 
-/// Norm weights stay fp32 in memory, with values that the dtype can hold.
+/// Norm weights are fp32 in memory, with values that the model's dtype can hold. A router's bias is as it
+/// comes.
 template <Device D>
-void upload_norm(D& device, const float* to, DType dtype, const std::vector<float>& values) {
-  std::vector<float> rounded(values.size());
+void upload_vector(D& device, const WeightSource& source, DType dtype, const std::byte* data, float* to) {
+  const DType stored = dtype_of(source.tensor->type);
+  std::vector<float> values(static_cast<std::size_t>(source.inputs));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    std::uint32_t stored = 0;
-    store_element(&stored, dtype, 0, values[i]);
-    rounded[i] = load_element(&stored, dtype, 0);
+    values[i] = load_element(data, stored, i);
+    if (source.weight == Weight::router_bias) continue;
+    std::uint32_t rounded = 0;
+    store_element(&rounded, dtype, 0, values[i]);
+    values[i] = load_element(&rounded, dtype, 0);
   }
-  device.upload(const_cast<float*>(to), rounded.data(), rounded.size() * sizeof(float));
-  device.sync();
+  device.upload(to, values.data(), values.size() * sizeof(float));
 }
 
 template <Device D>
@@ -78,31 +92,26 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
   weights.layout_ = WeightLayout::make(spec, dtype, map.tied, weights.memory_.view());
 
   for (const WeightSource& source : map.sources) {
-    const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer);
-    const DType stored = dtype_of(source.tensor->type);
+    const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer, source.expert);
     std::unique_ptr<std::byte[]> spare;
-    const std::byte* data = aligned_data(*source.tensor, spare);
-    if (target.norm != nullptr) {
-      std::vector<float> values(static_cast<std::size_t>(source.inputs));
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = load_element(data, stored, i);
-      upload_norm(device, target.norm, dtype, values);
+    const std::byte* data = aligned_data(source, spare);
+    if (target.vector != nullptr) {
+      upload_vector(device, source, dtype, data, target.vector);
       continue;
     }
-    const bool transposed = map.transposed && source.weight != Weight::embedding;
-    const std::int64_t line = transposed ? source.tensor->shape[1] : source.inputs;
-    const std::int64_t skipped = transposed ? source.first : source.first * line;
     kernels::run(device, kernels::Pack{
                              .into = target.matrix,
-                             .source = data + static_cast<std::size_t>(skipped) * size_of(stored),
-                             .source_dtype = stored,
-                             .transposed = transposed,
-                             .source_stride = line,
+                             .source = data,
+                             .source_dtype = dtype_of(source.tensor->type),
+                             .transposed = source.transposed,
+                             .source_stride = source.stride,
                              .place = target.place,
                              .first = target.first,
                              .outputs = source.outputs,
                          });
-    device.sync();
+    if (spare != nullptr) device.sync();  // before it goes
   }
+  device.sync();
   return weights;
 }
 
@@ -116,10 +125,10 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
   weights.memory_ = std::move(*memory);
   weights.layout_ = WeightLayout::make(spec, dtype, tied, weights.memory_.view());
 
-  const auto fill = [&](Weight weight, int layer, int outputs) {
-    const WeightTarget target = target_of(weights.layout_, spec, weight, layer);
+  const auto fill = [&](Weight weight, int layer, int outputs, int expert = WeightSource::kNoExpert) {
+    const WeightTarget target = target_of(weights.layout_, spec, weight, layer, expert);
     std::uint64_t hash = 0xcbf29ce484222325u ^ seed;  // FNV-1a
-    for (const char c : weight_name(weight, layer))
+    for (const char c : weight_name(weight, layer, expert))
       hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     kernels::run(device, kernels::FillRandom{
                              .into = target.matrix,
@@ -130,20 +139,32 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
                              .deviation = 0.02f,
                          });
   };
+  const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
+    fill(Weight::gate, layer, width, expert);
+    fill(Weight::up, layer, width, expert);
+    fill(Weight::down, layer, spec.hidden, expert);
+  };
   const std::vector<float> ones(static_cast<std::size_t>(spec.hidden), 1.0f);
+  const auto norm = [&](Weight weight, int layer) {
+    device.upload(target_of(weights.layout_, spec, weight, layer).vector, ones.data(),
+                  ones.size() * sizeof(float));
+  };
   fill(Weight::embedding, 0, spec.vocab);
   if (!tied) fill(Weight::lm_head, 0, spec.vocab);
-  upload_norm(device, weights.layout_.final_norm, dtype, ones);
+  norm(Weight::final_norm, 0);
   for (int layer = 0; layer < spec.layers; ++layer) {
+    norm(Weight::input_norm, layer);
+    norm(Weight::post_norm, layer);
     fill(Weight::query, layer, spec.q_width());
     fill(Weight::key, layer, spec.kv_width());
     fill(Weight::value, layer, spec.kv_width());
     fill(Weight::attention_out, layer, spec.hidden);
-    fill(Weight::gate, layer, spec.intermediate);
-    fill(Weight::up, layer, spec.intermediate);
-    fill(Weight::down, layer, spec.hidden);
-    upload_norm(device, weights.layout_.layers[static_cast<std::size_t>(layer)].input_norm, dtype, ones);
-    upload_norm(device, weights.layout_.layers[static_cast<std::size_t>(layer)].post_norm, dtype, ones);
+    if (!spec.moe_layer(layer)) {
+      fill_mlp(layer, spec.intermediate);
+      continue;
+    }
+    fill(Weight::router, layer, spec.experts);  // its bias stays 0, as memory begins
+    for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
   }
   device.sync();
   return weights;
