@@ -27,6 +27,28 @@ struct DecoderLimits {
   int sequences = 0;  ///< sequences of a step; as many logits rows are held at once
   int positions = 0;  ///< of one sequence
   int kv_blocks = 0;
+  bool staged = true;  ///< whether step() and logits() will be called; false: only the DeviceStep ones
+};
+
+/// A step whose inputs lie in device memory already.
+struct DeviceStep {
+  kernels::Batch batch{};
+  const TokenId* tokens = nullptr;          ///< (batch.rows)
+  const std::int32_t* positions = nullptr;  ///< (batch.rows)
+};
+
+/// Rows of it that sample, and how; device memory.
+struct DeviceSamples {
+  const std::int32_t* picks = nullptr;       ///< (count) rows of the batch; null: row i is the i-th
+  const kernels::SampleRow* rows = nullptr;  ///< (count); logits_row counts within the picks
+  int count = 0;                             ///< at most limits.sequences
+};
+
+/// Likewise of prompt tokens whose log-probability is wanted.
+struct DeviceScores {
+  const std::int32_t* picks = nullptr;
+  const kernels::ScoreRow* rows = nullptr;
+  int count = 0;
 };
 
 /// Working memory of a step. Rows of padded columns whose padding is zero and stays so.
@@ -68,8 +90,10 @@ concept RunsLayers = requires(D& device, const ForwardStep& step) {
 template <Device D>
 class Decoder {
  public:
+  /// `kv`: zeroed memory for limits.kv_blocks that outlives the decoder; null: the decoder takes its own.
   static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, DType dtype,
-                                               Weights<D> weights, const DecoderLimits& limits);
+                                               Weights<D> weights, const DecoderLimits& limits,
+                                               void* kv = nullptr);
 
   /// Runs the batch, which is within the limits and names only blocks below limits.kv_blocks.
   /// samples[i] answers batch.samples[i], scores[i] batch.scores[i]; they are as long.
@@ -79,6 +103,13 @@ class Decoder {
   /// Runs the batch and gives the raw logits of batch.sample_rows, vocab of them for each: for comparisons
   /// with a reference. Samples nothing.
   void logits(const StepBatch& batch, std::span<float> out);
+
+  /// The three parts of a step, apart: a device with a queue of its own is only given work here, and a graph
+  /// may be captured from it. Results of sample() and score() lie in results() until the next of them runs.
+  void forward(const DeviceStep& step);
+  void sample(const DeviceSamples& samples);
+  void score(const DeviceScores& scores);
+  const kernels::SampleResult* results() const { return memory_.results; }
 
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
 
@@ -97,10 +128,10 @@ class Decoder {
         weights_(std::move(weights)),
         stage_(std::move(stage)) {}
 
-  void forward(const ForwardStep& step);
-  ForwardStep stage_batch(const StepBatch& batch);
+  void run(const ForwardStep& step);
+  DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(const StepBatch& batch);
-  void logits_of(std::span<const std::int32_t> rows);
+  void logits_of(const std::int32_t* picks, int count);
   void fetch(std::span<kernels::SampleResult> results);
 
   D& device_;

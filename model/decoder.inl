@@ -25,7 +25,7 @@
 namespace troupe::model {
 
 template <Device D>
-void Decoder<D>::forward(const ForwardStep& s) {
+void Decoder<D>::run(const ForwardStep& s) {
   if constexpr (RunsLayers<D>) {
     if (run_layers(device_, s)) return;
   }
@@ -81,6 +81,39 @@ void Decoder<D>::forward(const ForwardStep& s) {
 }
 
 template <Device D>
+void Decoder<D>::forward(const DeviceStep& step) {
+  run({.spec = spec_,
+       .weights = weights_.layout(),
+       .memory = memory_,
+       .kv = kv_,
+       .batch = step.batch,
+       .tokens = step.tokens,
+       .positions = step.positions});
+}
+
+template <Device D>
+void Decoder<D>::sample(const DeviceSamples& samples) {
+  logits_of(samples.picks, samples.count);
+  kernels::run(device_, kernels::Sample{.results = memory_.results,
+                                        .rows = samples.rows,
+                                        .logits = memory_.logits,
+                                        .count = samples.count,
+                                        .vocab = spec_.vocab,
+                                        .stride = kernels::padded(spec_.vocab)});
+}
+
+template <Device D>
+void Decoder<D>::score(const DeviceScores& scores) {
+  logits_of(scores.picks, scores.count);
+  kernels::run(device_, kernels::Score{.results = memory_.results,
+                                       .rows = scores.rows,
+                                       .logits = memory_.logits,
+                                       .count = scores.count,
+                                       .vocab = spec_.vocab,
+                                       .stride = kernels::padded(spec_.vocab)});
+}
+
+template <Device D>
 void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
                       std::span<kernels::SampleResult> scores) {
   TROUPE_CHECK(samples.size() == batch.samples.size() && scores.size() == batch.scores.size());
@@ -89,30 +122,21 @@ void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> s
   forward(stage_batch(batch));
 
   // Prompt tokens are scored first and in groups, because a prompt may have more rows than there are logits.
-  const auto stride = kernels::padded(spec_.vocab);
   const auto group = static_cast<std::size_t>(limits_.sequences);
   for (std::size_t first = 0; first < scores.size(); first += group) {
     const std::size_t count = std::min(group, scores.size() - first);
-    logits_of(std::span(batch.score_rows).subspan(first, count));
     const auto begin = batch.scores.begin() + static_cast<std::ptrdiff_t>(first);
     scores_.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
     for (std::size_t i = 0; i < count; ++i) scores_[i].logits_row = static_cast<std::int32_t>(i);
-    kernels::run(device_, kernels::Score{.results = memory_.results,
-                                         .rows = stage_.put(scores_.data(), count),
-                                         .logits = memory_.logits,
-                                         .count = static_cast<int>(count),
-                                         .vocab = spec_.vocab,
-                                         .stride = stride});
+    score({.picks = stage_.put(batch.score_rows.data() + first, count),
+           .rows = stage_.put(scores_.data(), count),
+           .count = static_cast<int>(count)});
     fetch(scores.subspan(first, count));
   }
   if (samples.empty()) return;
-  logits_of(batch.sample_rows);
-  kernels::run(device_, kernels::Sample{.results = memory_.results,
-                                        .rows = stage_samples(batch),
-                                        .logits = memory_.logits,
-                                        .count = static_cast<int>(samples.size()),
-                                        .vocab = spec_.vocab,
-                                        .stride = stride});
+  sample({.picks = stage_.put(batch.sample_rows.data(), samples.size()),
+          .rows = stage_samples(batch),
+          .count = static_cast<int>(samples.size())});
   fetch(samples);
 }
 
@@ -127,7 +151,7 @@ void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
   const auto group = static_cast<std::size_t>(limits_.sequences);
   for (std::size_t first = 0; first < rows.size(); first += group) {
     const std::size_t count = std::min(group, rows.size() - first);
-    logits_of(rows.subspan(first, count));
+    logits_of(stage_.put(rows.data() + first, count), static_cast<int>(count));
     for (std::size_t i = 0; i < count; ++i) {
       const float* row = memory_.logits + i * static_cast<std::size_t>(kernels::padded(spec_.vocab));
       device_.download(out.data() + (first + i) * vocab, row, vocab * sizeof(float));
@@ -138,12 +162,11 @@ void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
 
 // Leaves the logits of these rows of the batch in memory_.logits, in their order.
 template <Device D>
-void Decoder<D>::logits_of(std::span<const std::int32_t> rows) {
-  const int count = static_cast<int>(rows.size());
+void Decoder<D>::logits_of(const std::int32_t* picks, int count) {
   kernels::run(device_, kernels::AddRmsNorm{.out = memory_.picked,
                                             .residual = memory_.residual,
                                             .weight = weights_.layout().final_norm,
-                                            .pick = stage_.put(rows.data(), rows.size()),
+                                            .pick = picks,
                                             .dtype = dtype_,
                                             .rows = count,
                                             .cols = spec_.hidden,
@@ -161,7 +184,7 @@ void Decoder<D>::fetch(std::span<kernels::SampleResult> results) {
 }
 
 template <Device D>
-ForwardStep Decoder<D>::stage_batch(const StepBatch& batch) {
+DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
   const auto rows = static_cast<std::size_t>(batch.rows());
   const auto count = batch.sequences.size();
   TROUPE_CHECK(batch.rows() <= limits_.rows && count <= static_cast<std::size_t>(limits_.sequences));
@@ -174,11 +197,7 @@ ForwardStep Decoder<D>::stage_batch(const StepBatch& batch) {
         (sequence.position + sequence.tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
     sequence.blocks = stage_.put(sequence.blocks, static_cast<std::size_t>(blocks));
   }
-  return {.spec = spec_,
-          .weights = weights_.layout(),
-          .memory = memory_,
-          .kv = kv_,
-          .batch = {.sequences = stage_.put(sequences_.data(), count),
+  return {.batch = {.sequences = stage_.put(sequences_.data(), count),
                     .slots = stage_.put(slots_.data(), rows),
                     .count = static_cast<std::int32_t>(count),
                     .rows = batch.rows()},
@@ -223,8 +242,9 @@ inline std::size_t stage_bytes(const DecoderLimits& limits) {
 
 template <Device D>
 Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec& spec, DType dtype,
-                                                     Weights<D> weights, const DecoderLimits& limits) {
-  Result<Stage<D>> stage = Stage<D>::make(device, stage_bytes(limits));
+                                                     Weights<D> weights, const DecoderLimits& limits,
+                                                     void* kv) {
+  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
       new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));
@@ -236,11 +256,14 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
 
   decoder->kv_ = {
       .dtype = dtype, .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
-  Result<Buffer<D>> kv = Buffer<D>::make(
-      device, static_cast<std::size_t>(limits.kv_blocks) * decoder->kv_.block_bytes(), "KV blocks");
-  if (!kv) return kv.status();
-  decoder->kv_memory_ = std::move(*kv);
-  decoder->kv_.data = decoder->kv_memory_.data();
+  decoder->kv_.data = kv;
+  if (kv == nullptr) {
+    Result<Buffer<D>> own = Buffer<D>::make(
+        device, static_cast<std::size_t>(limits.kv_blocks) * decoder->kv_.block_bytes(), "KV blocks");
+    if (!own) return own.status();
+    decoder->kv_memory_ = std::move(*own);
+    decoder->kv_.data = decoder->kv_memory_.data();
+  }
 
   std::vector<float> frequencies(static_cast<std::size_t>(spec.head_dim / 2));
   kernels::rope_inverse_frequencies(frequencies.data(), spec.head_dim, static_cast<double>(spec.rope_theta));
