@@ -39,11 +39,15 @@ Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs)
   return {to, ld, element};
 }
 
+int rows_of_a_block(std::size_t row_bytes, int tile_rows) {
+  return std::max(4, static_cast<int>(kRowBlockBytes / row_bytes) / tile_rows) * tile_rows;
+}
+
 Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads) {
   Cut c;
   c.pieces = padded(weight.outputs) / kPanel / panels_per_piece;
   const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) * size_of(weight.dtype);
-  const int fitting = std::max(4, static_cast<int>(kRowBlockBytes / row_bytes) / tile_rows) * tile_rows;
+  const int fitting = rows_of_a_block(row_bytes, tile_rows);
   const int wanted = (rows + fitting - 1) / fitting;
   c.row_block = ((rows + wanted - 1) / wanted + tile_rows - 1) / tile_rows * tile_rows;
   c.blocks = (rows + c.row_block - 1) / c.row_block;

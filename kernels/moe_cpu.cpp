@@ -1,0 +1,341 @@
+// The rows are routed, sorted by expert, and each expert's panels are then read once for all of its rows, as
+// in the dense block. A piece of the second product is a panel of outputs for all experts, one after the
+// other in rising order: whoever runs it adds to its columns of the residual alone, so that the sum over a
+// row's experts needs no memory of its own and has one order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cpu/linear.h"
+#include "kernels/moe.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kRowsAtOnce =
+    2048;  // bounds the working memory: enough rows for each expert to be compute-bound
+constexpr int kRowsPerClaim = 16;
+constexpr int kMostPanelsPerClaim = 8;  // of down; neighbours, so that an expert's part is a long run
+constexpr int kMostPairsPerClaim = 4;
+constexpr int kClaimsPerThread = 8;
+constexpr std::size_t kSkewBytes = 64;  // see operands()
+
+/// Some rows of one group: they stay in the cache while the group's panels pass.
+struct Unit {
+  int group = 0;    ///< expert or experts + slice
+  int first = 0;    ///< place of its first row in the grouped order
+  int operand = 0;  ///< its first row among the operands: the shared slices have theirs in common
+  int rows = 0;
+};
+
+/// The pieces of device.scratch(): add() all, then get them.
+class Layout {
+ public:
+  template <class T>
+  std::size_t add(std::size_t count) {
+    const std::size_t at = bytes_;
+    bytes_ += (count * sizeof(T) + 63) / 64 * 64;
+    return at;
+  }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+/// One run over at most kRowsAtOnce rows.
+class Run {
+ public:
+  Run(Cpu& device, const Moe& op) : device_(device), op_(op), r_(routines(device.isa())) {
+    const auto rows = static_cast<std::size_t>(op.rows);
+    const auto k = static_cast<std::size_t>(op.top_k);
+    const auto width = static_cast<std::size_t>(padded(op.gate_up.first.inputs));
+    const auto activation = static_cast<std::size_t>(padded(op.down.first.inputs));
+    const std::size_t groups = static_cast<std::size_t>(op.experts + op.shared);
+    const std::size_t places = rows * (k + static_cast<std::size_t>(op.shared));
+    element_ = native() ? size_of(dtype()) : sizeof(float);
+    x_.element = a_.element = element_;
+    x_.ld = width + kSkewBytes / element_;
+    a_.ld = activation + kSkewBytes / element_;
+    unit_rows_ = rows_of_a_block(std::max(width, activation) * element_, r_.tile_rows);
+    const std::size_t operands = rows == 1 ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
+
+    Layout layout;
+    const std::size_t logits = layout.add<float>(rows * experts_stride());
+    const std::size_t chosen = layout.add<std::int32_t>(rows * k);
+    const std::size_t weights = layout.add<float>(rows * k);
+    const std::size_t row_of = layout.add<std::int32_t>(places);
+    const std::size_t weight_of = layout.add<float>(places);
+    const std::size_t offsets = layout.add<std::int32_t>(groups + 1);
+    const std::size_t units = layout.add<Unit>(groups + places / static_cast<std::size_t>(unit_rows_));
+    const std::size_t x = layout.add<std::byte>(operands * x_.ld * element_);
+    const std::size_t a = layout.add<std::byte>(places * a_.ld * element_);
+    auto* base = static_cast<std::byte*>(device.scratch(layout.bytes()));
+    logits_ = reinterpret_cast<float*>(base + logits);
+    chosen_ = reinterpret_cast<std::int32_t*>(base + chosen);
+    weights_ = reinterpret_cast<float*>(base + weights);
+    row_of_ = reinterpret_cast<std::int32_t*>(base + row_of);
+    weight_of_ = reinterpret_cast<float*>(base + weight_of);
+    offsets_ = reinterpret_cast<std::int32_t*>(base + offsets);
+    units_ = reinterpret_cast<Unit*>(base + units);
+    x_.data = base + x;
+    a_.data = base + a;
+    device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * width * sizeof(float));
+  }
+
+  void run() {
+    score();
+    choose();
+    group();
+    gather();
+    gate_up();
+    down();
+  }
+
+ private:
+  DType dtype() const { return op_.down.first.dtype; }
+  bool native() const { return r_.native[static_cast<int>(dtype())]; }
+  std::size_t experts_stride() const { return static_cast<std::size_t>(padded(op_.experts)); }
+  const std::byte* x_row(int row) const {
+    return static_cast<const std::byte*>(op_.x) + static_cast<std::size_t>(row) *
+                                                      static_cast<std::size_t>(padded(op_.router.inputs)) *
+                                                      size_of(dtype());
+  }
+  bool counts(int row) const { return op_.slots == nullptr || op_.slots[row].block != kPaddingBlock; }
+
+  /// logits = router · x, every one a single sum over the inputs in rising order.
+  void score() {
+    const int panels = padded(op_.experts) / kPanel;
+    const int tiles = (op_.rows + r_.tile_rows - 1) / r_.tile_rows;
+    const int cuts = tiles < device_.pool().threads() ? panels : 1;
+    const auto width = static_cast<std::size_t>(padded(op_.router.inputs));
+    const std::size_t bytes_of_panel = panel_bytes(DType::f32, op_.router.inputs);
+    device_.pool().for_each(tiles * cuts, 1, [&](int begin, int end, int lane) {
+      auto* floats = static_cast<float*>(device_.lane(lane));
+      for (int item = begin; item < end; ++item) {
+        const int first = item / cuts * r_.tile_rows;
+        const int last = std::min(op_.rows, first + r_.tile_rows);
+        for (int row = first; row < last; ++row) {
+          r_.expand[static_cast<int>(dtype())](floats + static_cast<std::size_t>(row - first) * width,
+                                               x_row(row), width);
+        }
+        for (int panel = item % cuts; panel < panels; panel += cuts) {
+          multiply<1>(
+              r_, op_.router, {floats, width, sizeof(float)}, 0, last - first,
+              static_cast<const std::byte*>(op_.router.data) +
+                  static_cast<std::size_t>(panel) * bytes_of_panel,
+              panel + cuts < panels, [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
+                for (int i = 0; i < count; ++i) {
+                  std::memcpy(logits_ + static_cast<std::size_t>(first + from + i) * experts_stride() +
+                                  static_cast<std::size_t>(panel) * kPanel,
+                              sums[0][i], sizeof sums[0][i]);
+                }
+              });
+        }
+      }
+    });
+  }
+
+  void choose() {
+    device_.pool().for_each(op_.rows, kRowsPerClaim, [&](int begin, int end, int) {
+      for (int row = begin; row < end; ++row) choose(row);
+    });
+    if (op_.chosen != nullptr) {
+      std::memcpy(op_.chosen, chosen_,
+                  static_cast<std::size_t>(op_.rows) * static_cast<std::size_t>(op_.top_k) * sizeof *chosen_);
+    }
+  }
+
+  void choose(int row) {
+    float* p = logits_ + static_cast<std::size_t>(row) * experts_stride();
+    std::int32_t* chosen = chosen_ + static_cast<std::size_t>(row) * static_cast<std::size_t>(op_.top_k);
+    float* weights = weights_ + static_cast<std::size_t>(row) * static_cast<std::size_t>(op_.top_k);
+    if (!counts(row)) {
+      std::fill_n(chosen, op_.top_k, -1);
+      return;
+    }
+    const float largest = *std::max_element(p, p + op_.experts);
+    float sum = 0;
+    for (int e = 0; e < op_.experts; ++e) sum += p[e] = std::exp(p[e] - largest);
+    for (int e = 0; e < op_.experts; ++e) p[e] /= sum;
+    bool taken[kMostExperts] = {};
+    for (int k = 0; k < op_.top_k; ++k) {
+      int best = -1;  // NaN compares false: a row of them takes the first experts
+      for (int e = 0; e < op_.experts; ++e) {
+        if (!taken[e] && (best < 0 || p[e] + op_.bias[e] > p[best] + op_.bias[best])) best = e;
+      }
+      taken[best] = true;
+    }
+    int k = 0;
+    float of_chosen = 0;
+    for (int e = 0; e < op_.experts; ++e) {
+      if (!taken[e]) continue;
+      chosen[k] = e;
+      weights[k++] = p[e];
+      of_chosen += p[e];
+    }
+    for (k = 0; k < op_.top_k; ++k) weights[k] /= std::max(of_chosen, 1e-12f);
+  }
+
+  /// Counting sort by expert, rows rising; then every row that counts once for each shared slice.
+  void group() {
+    const int groups = op_.experts + op_.shared;
+    const int choices = op_.rows * op_.top_k;
+    std::fill_n(offsets_, groups + 1, 0);
+    int counted = 0;
+    for (int i = 0; i < choices; ++i) {
+      if (chosen_[i] >= 0) ++offsets_[chosen_[i] + 1];
+    }
+    for (int row = 0; row < op_.rows; ++row) counted += counts(row);
+    for (int s = 0; s < op_.shared; ++s) offsets_[op_.experts + s + 1] = counted;
+    for (int g = 0; g < groups; ++g) offsets_[g + 1] += offsets_[g];
+    std::int32_t next[kMostExperts];
+    std::copy_n(offsets_, op_.experts, next);
+    for (int i = 0; i < choices; ++i) {
+      if (chosen_[i] < 0) continue;
+      const std::int32_t place = next[chosen_[i]]++;
+      row_of_[place] = i / op_.top_k;
+      weight_of_[place] = weights_[i];
+    }
+    std::int32_t place = offsets_[op_.experts];
+    operands_ = place + (op_.shared > 0 ? counted : 0);
+    for (int s = 0; s < op_.shared; ++s) {
+      for (int row = 0; row < op_.rows; ++row) {
+        if (!counts(row)) continue;
+        row_of_[place] = row;
+        weight_of_[place++] = 1;
+      }
+    }
+    count_ = 0;
+    for (int g = 0; g < groups; ++g) {
+      const int slice = std::max(0, g - op_.experts);
+      for (int first = offsets_[g]; first < offsets_[g + 1]; first += unit_rows_) {
+        units_[count_++] = {.group = g,
+                            .first = first,
+                            .operand = op_.rows == 1 ? 0 : first - slice * counted,
+                            .rows = std::min(unit_rows_, offsets_[g + 1] - first)};
+      }
+    }
+    if (op_.rows == 1) operands_ = std::min(operands_, 1);
+  }
+
+  void gather() {
+    const std::size_t width = static_cast<std::size_t>(padded(op_.gate_up.first.inputs));
+    auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(x_.data));
+    device_.pool().for_each(operands_, kRowsPerClaim, [&](int begin, int end, int) {
+      for (int i = begin; i < end; ++i) {
+        std::byte* at = to + static_cast<std::size_t>(i) * x_.ld * element_;
+        if (native()) {
+          std::memcpy(at, x_row(row_of_[i]), width * element_);
+        } else {
+          r_.expand[static_cast<int>(dtype())](reinterpret_cast<float*>(at), x_row(row_of_[i]), width);
+        }
+      }
+    });
+  }
+
+  int claim(int pieces, int most) const {
+    return std::clamp(pieces / (device_.pool().threads() * kClaimsPerThread), 1, most);
+  }
+
+  void gate_up() {
+    const Matrix& shape = op_.gate_up.first;
+    const auto swiglu = r_.swiglu[static_cast<int>(dtype())];
+    const auto expand = r_.expand[static_cast<int>(dtype())];
+    const int pairs = padded(shape.outputs) / kPanel / 2;
+    const std::size_t bytes_of_pair = 2 * panel_bytes(shape.dtype, shape.inputs);
+    auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(a_.data));
+    device_.pool().for_each(
+        count_ * pairs, claim(count_ * pairs, kMostPairsPerClaim), [&](int begin, int end, int) {
+          for (int item = begin; item < end; ++item) {
+            const Unit unit = units_[item / pairs];
+            const int pair = item % pairs;
+            const Matrix weight = op_.gate_up.at(unit.group);
+            const auto store = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
+              for (int i = 0; i < rows; ++i) {
+                const auto place = static_cast<std::size_t>(unit.first - unit.operand + from + i);
+                std::byte* at = to + (place * a_.ld + static_cast<std::size_t>(pair) * kPanel) * element_;
+                if (native()) {
+                  swiglu(at, sums[0][i], sums[1][i], kPanel);
+                } else {
+                  alignas(64) float rounded[kPanel];
+                  swiglu(rounded, sums[0][i], sums[1][i], kPanel);
+                  expand(reinterpret_cast<float*>(at), rounded, kPanel);
+                }
+              }
+            };
+            multiply<2>(
+                r_, weight, x_, unit.operand, unit.operand + unit.rows,
+                static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(pair) * bytes_of_pair,
+                item + 1 < end, store);
+          }
+        });
+  }
+
+  void down() {
+    const Matrix& shape = op_.down.first;
+    const int panels = padded(shape.outputs) / kPanel;
+    const std::size_t bytes_of_panel = panel_bytes(shape.dtype, shape.inputs);
+    const auto ld = static_cast<std::size_t>(padded(shape.outputs));
+    device_.pool().for_each(panels, claim(panels, kMostPanelsPerClaim), [&](int begin, int end, int) {
+      for (int u = 0; u < count_; ++u) {
+        const Unit unit = units_[u];
+        const Matrix weight = op_.down.at(unit.group);
+        for (int panel = begin; panel < end; ++panel) {
+          const auto add = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
+            for (int i = 0; i < rows; ++i) {
+              float* at = op_.residual + static_cast<std::size_t>(row_of_[from + i]) * ld +
+                          static_cast<std::size_t>(panel) * kPanel;
+              const float w = weight_of_[from + i];
+              for (int o = 0; o < kPanel; ++o) at[o] += w * sums[0][i][o];
+            }
+          };
+          multiply<1>(
+              r_, weight, a_, unit.first, unit.first + unit.rows,
+              static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(panel) * bytes_of_panel,
+              panel + 1 < end, add);
+        }
+      }
+    });
+  }
+
+  Cpu& device_;
+  const Moe& op_;
+  const Routines& r_;
+  std::size_t element_ = 0;  ///< bytes of an operand's
+  int unit_rows_ = 0;
+  int count_ = 0;     ///< units
+  int operands_ = 0;  ///< rows of x_
+  float* logits_ = nullptr;
+  std::int32_t* chosen_ = nullptr;
+  float* weights_ = nullptr;
+  std::int32_t* row_of_ = nullptr;  ///< by place
+  float* weight_of_ = nullptr;
+  std::int32_t* offsets_ = nullptr;
+  Unit* units_ = nullptr;
+  Operands x_{};
+  Operands a_{};
+};
+
+}  // namespace
+
+void run(Cpu& device, const Moe& op) {
+  TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
+  TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
+  TROUPE_CHECK(op.router.dtype == DType::f32 && op.gate_up.first.dtype == op.down.first.dtype);
+  TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
+  const auto width = static_cast<std::size_t>(padded(op.router.inputs));
+  for (int first = 0; first < op.rows; first += kRowsAtOnce) {
+    Moe some = op;
+    const auto skipped = static_cast<std::size_t>(first);
+    some.rows = std::min(op.rows - first, kRowsAtOnce);
+    some.residual += skipped * width;
+    some.x = static_cast<const std::byte*>(op.x) + skipped * width * size_of(op.down.first.dtype);
+    if (op.slots != nullptr) some.slots += skipped;
+    if (op.chosen != nullptr) some.chosen += skipped * static_cast<std::size_t>(op.top_k);
+    Run(device, some).run();
+  }
+}
+
+}  // namespace troupe::kernels
