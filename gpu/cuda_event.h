@@ -1,0 +1,35 @@
+#pragma once
+// A mark in a GPU's stream: passed or not, and when.
+#include <utility>
+
+#include "gpu/cuda.h"
+
+struct CUevent_st;  // cudaEvent_t
+
+namespace troupe {
+
+/// One owner. All but the destructor throw CudaError, also for errors of the work before the mark.
+class CudaEvent {
+ public:
+  enum class Timing { off, on };
+
+  explicit CudaEvent(Timing timing = Timing::off);
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  CudaEvent& operator=(CudaEvent&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~CudaEvent();
+
+  /// Behind everything that the device was given so far. An event that was never recorded counts as passed.
+  void record(Cuda& device);
+  bool passed() const;
+  void wait() const;
+  /// From `start` to this mark, both with Timing::on and passed.
+  double milliseconds_since(const CudaEvent& start) const;
+
+ private:
+  CUevent_st* event_ = nullptr;
+};
+
+}  // namespace troupe

@@ -1,0 +1,23 @@
+#include "gpu/pinned.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "gpu/cuda.h"
+#include "gpu/cuda_check.h"
+
+namespace troupe {
+
+PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+  void* memory = nullptr;
+  TROUPE_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+  data_ = static_cast<std::byte*>(memory);
+  std::memset(data_, 0, bytes);
+}
+
+PinnedMemory::~PinnedMemory() {
+  if (data_ != nullptr) cudaFreeHost(data_);
+}
+
+}  // namespace troupe
