@@ -1,0 +1,23 @@
+#include "kernels/qkv_rope_kv_write.h"
+
+#include "base/check.h"
+#include "kernels/cuda/linear.h"
+
+namespace troupe::kernels {
+
+void run(Cuda& device, const QkvRopeKvWrite& op) {
+  TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
+  TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
+  cuda::run(device, cuda::Linear{.weight = op.weight,
+                                 .x = op.x,
+                                 .rows = op.batch.rows,
+                                 .ending = cuda::Ending::qkv,
+                                 .q = op.q,
+                                 .rope = op.rope,
+                                 .kv = op.kv,
+                                 .layer = op.layer,
+                                 .heads = op.heads,
+                                 .slots = op.batch.slots});
+}
+
+}  // namespace troupe::kernels
