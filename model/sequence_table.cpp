@@ -12,6 +12,12 @@ SequenceTable::Slot* SequenceTable::find(SlotRef ref) {
   return slot.live && slot.generation == ref.generation ? &slot : nullptr;
 }
 
+bool SequenceTable::holds(SlotRef ref) const {
+  TROUPE_CHECK(ref.slot < slots_.size());
+  const Slot& slot = slots_[ref.slot];
+  return slot.live && slot.generation == ref.generation;
+}
+
 void SequenceTable::reset() {
   for (Slot& slot : slots_) slot.live = false;
 }
@@ -53,16 +59,19 @@ void SequenceTable::start(const wire::View& record, const wire::StartSequence& s
 }
 
 void SequenceTable::add_row(const wire::Row& row, StepBatch& batch) {
-  const Slot* slot = find(row.slot);
+  Slot* slot = find(row.slot);
   const bool samples = (row.flags & wire::kSamples) != 0;
   if (slot == nullptr) {
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1});
     return;
   }
+  // First, because it may move the ids: the token that the row will sample has its place from now on.
+  if (samples) slot->ids.push_back(kUnsampled);
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   const auto ids = slot->ids.begin() + row.position;
   batch.tokens.insert(batch.tokens.end(), ids, ids + row.tokens);
   batch.sequences.push_back({slot->blocks.data(), row.position, row.tokens, first_row});
+  batch.slots.push_back(row.slot.slot);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
     add_sample(row, *slot, batch);
@@ -119,8 +128,10 @@ void SequenceTable::commit(const StepBatch& batch, std::span<const kernels::Samp
     if (outcome.sample < 0) continue;
     const kernels::SampleResult& result = results[static_cast<std::size_t>(outcome.sample)];
     Slot* slot = find(outcome.slot);
-    TROUPE_CHECK(slot != nullptr && static_cast<std::int32_t>(slot->ids.size()) == outcome.position);
-    slot->ids.push_back(result.error == kernels::SampleError::none ? result.token : 0);
+    if (slot == nullptr) continue;
+    const auto at = static_cast<std::size_t>(outcome.position);
+    TROUPE_CHECK(at < slot->ids.size());
+    slot->ids[at] = result.error == kernels::SampleError::none ? result.token : 0;
   }
 }
 

@@ -12,6 +12,10 @@
 
 namespace troupe::model {
 
+/// A token that is sampled by a step that was applied and not committed. Rows may name it: a device with a
+/// queue of its own takes it from where that step leaves it, and needs no commit at all.
+inline constexpr TokenId kUnsampled = -1;
+
 /// One thread. Memory of a slot is kept for its next tenant, so steps do not allocate once the longest
 /// sequences have passed through.
 class SequenceTable {
@@ -21,9 +25,14 @@ class SequenceTable {
   /// Applies an admitted plan, everything but its results, and describes its rows in `batch`.
   void apply(const wire::View& record, const wire::StepPlan& plan, StepBatch& batch);
 
-  /// Adds the tokens that apply()'s batch sampled; results[i] belongs to batch.samples[i]. A row that failed
-  /// counts as token 0: the engine ends its sequence, and rows already planned for it stay sound.
+  /// Fills in the tokens that apply()'s batch sampled; results[i] belongs to batch.samples[i]. Batches come
+  /// in the order in which they were applied; sequences that have left their slot since are passed over. A
+  /// row that failed counts as token 0: the engine ends its sequence, and rows already planned for it stay
+  /// sound.
   void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
+
+  /// Whether the slot holds this generation.
+  bool holds(SlotRef ref) const;
 
   void reset();
 
@@ -33,7 +42,7 @@ class SequenceTable {
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
     wire::Sampling sampling{};
-    std::vector<TokenId> ids;  // prompt and output so far
+    std::vector<TokenId> ids;  // prompt and output so far, kUnsampled where a step is still out
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;

@@ -26,8 +26,9 @@ struct ScoreOutcome {
 /// Pointers lead into the SEQUENCE TABLE and are good until it changes. SampleRow::logits_row and
 /// ScoreRow::logits_row count within `sample_rows` and `score_rows`, which name rows of the batch.
 struct StepBatch {
-  std::vector<TokenId> tokens;               ///< one per row
+  std::vector<TokenId> tokens;               ///< one per row; kUnsampled where an earlier step is still out
   std::vector<kernels::Sequence> sequences;  ///< in row order
+  std::vector<std::uint32_t> slots;          ///< of the sequences, beside them
   std::vector<kernels::SampleRow> samples;
   std::vector<std::int32_t> sample_rows;  ///< rows that sample, beside `samples`
   std::vector<SamplingOutcome> outcomes;
@@ -40,6 +41,7 @@ struct StepBatch {
   void clear() {
     tokens.clear();
     sequences.clear();
+    slots.clear();
     samples.clear();
     sample_rows.clear();
     outcomes.clear();

@@ -1,0 +1,24 @@
+#pragma once
+// The batch sizes that a GPU prepares a decode step for. A batch runs in the next larger one, padded.
+#include <algorithm>
+#include <vector>
+
+namespace troupe::model {
+
+/// Every size to 8, then steps of about an eighth to a quarter, and `most` itself last.
+inline std::vector<int> decode_buckets(int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size < most;) {
+    sizes.push_back(size);
+    size += size < 8 ? 1 : size < 16 ? 2 : size < 32 ? 4 : size < 64 ? 8 : size < 128 ? 16 : 32;
+  }
+  sizes.push_back(most);
+  return sizes;
+}
+
+/// Index of the smallest size that holds `rows`, which is at most the largest.
+inline std::size_t bucket_of(const std::vector<int>& sizes, int rows) {
+  return static_cast<std::size_t>(std::lower_bound(sizes.begin(), sizes.end(), rows) - sizes.begin());
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,72 @@
+#pragma once
+// Writes one step's piece of pinned memory (kernels/step_inputs.h): what is new about the sequences that a
+// GPU holds, and the rows to run. The host knows where everything lies on the GPU and never reads it.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/wire.h"
+#include "kernels/step_inputs.h"
+#include "model/sequence_table.h"
+#include "model/step_batch.h"
+
+namespace troupe::model {
+
+/// The sequences' state on the device, a line per slot. Addresses only: host code never follows them.
+struct SequenceMemory {
+  TokenId* ids = nullptr;  ///< prompt and output; the place after the last known id is there as well
+  std::size_t ids_per_slot = 0;
+  BlockId* blocks = nullptr;
+  std::size_t blocks_per_slot = 0;
+  std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: logit biases, behind them the stop ids
+  kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens to score in it
+  std::int32_t* score_picks = nullptr;  ///< beside them
+};
+
+/// What a piece came to hold.
+struct PackedStep {
+  int rows = 0;
+  int sequences = 0;
+  int samples = 0;
+  int scores = 0;
+  int deltas = 0;
+  /// Every sequence runs one token and samples, and nothing else is asked for.
+  bool decode = false;
+};
+
+/// One thread. Allocates nothing once the largest plan has passed.
+class StepPacker {
+ public:
+  /// Scored rows are numbered within groups of so many: as many logits rows there are.
+  StepPacker(const SequenceMemory& memory, int score_group) : memory_(memory), score_group_(score_group) {}
+
+  /// Bytes of a piece that any admitted plan fits.
+  static std::size_t piece_bytes(const wire::Capacity& capacity);
+
+  /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
+  PackedStep pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
+                  const StepBatch& batch, std::span<std::byte> piece);
+
+ private:
+  template <class T>
+  T* put(std::size_t count, std::uint32_t& at);
+  void send(void* to, const void* from, std::size_t bytes);
+  void pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table);
+  void pack_rows(const StepBatch& batch, kernels::StepPiece& head);
+  void pack_samples(const StepBatch& batch, kernels::StepPiece& head);
+  void pack_scores(const StepBatch& batch);
+
+  TokenId* ids(std::uint32_t slot) const { return memory_.ids + slot * memory_.ids_per_slot; }
+  BlockId* blocks(std::uint32_t slot) const { return memory_.blocks + slot * memory_.blocks_per_slot; }
+  std::byte* lists(std::uint32_t slot) const;
+
+  const SequenceMemory memory_;
+  const int score_group_;
+  std::span<std::byte> piece_;  // of the step at hand
+  std::size_t used_ = 0;
+  std::vector<kernels::Delta> deltas_;
+  std::vector<kernels::ScoreRow> scores_;
+};
+
+}  // namespace troupe::model
