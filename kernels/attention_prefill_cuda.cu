@@ -1,0 +1,52 @@
+// Attention of pieces of prompts: which shapes the wgmma kernel (cuda/flash.cuh) takes, and its launches.
+#include <algorithm>
+#include <numbers>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/flash.cuh"
+#include "kernels/cuda/layout.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+template <class T>
+void launch_for(Cuda& device, const FlashArguments& arguments, int head_dim, int rows) {
+  if (head_dim == 128) {
+    launch_flash<FlashShape<T, 128, 2, 2, 2>>(device, arguments, rows);
+  } else {
+    launch_flash<FlashShape<T, 64, 2, 2, 4>>(device, arguments, rows);
+  }
+}
+
+}  // namespace
+
+bool prefill_takes(const Cuda& device, const Attention& op) {
+  return device.hopper() && !device.batch_invariant() && size_of(op.kv.dtype) == 2 &&
+         (op.kv.head_dim == 64 || op.kv.head_dim == 128);
+}
+
+void run_prefill_attention(Cuda& device, const Attention& op) {
+  FlashArguments arguments{
+      .q = op.q,
+      .out = op.out,
+      .kv = static_cast<const std::byte*>(op.kv.data),
+      .block_bytes = op.kv.block_bytes(),
+      .key_offset = op.kv.key_offset(0, op.layer, 0),
+      .value_offset = op.kv.value_offset(0, op.layer, 0),
+      .row_stride = row_stride(op.heads * op.kv.head_dim),
+      .group = op.heads / op.kv.kv_heads,
+      .kv_heads = op.kv.kv_heads,
+      .scale_log2 = op.scale * std::numbers::log2e_v<float>,
+  };
+  for (int first = 0; first < op.batch.count; first += kFlashSequences) {
+    arguments.sequences = op.batch.sequences + first;
+    arguments.count = std::min(kFlashSequences, op.batch.count - first);
+    if (op.kv.dtype == DType::bf16) {
+      launch_for<__nv_bfloat16>(device, arguments, op.kv.head_dim, op.batch.rows);
+    } else {
+      launch_for<__half>(device, arguments, op.kv.head_dim, op.batch.rows);
+    }
+  }
+}
+
+}  // namespace troupe::kernels::cuda
