@@ -41,6 +41,7 @@ constexpr Subcommand kSubcommands[] = {
     {"status", "show a running server's processes, queues and KV blocks", troupe::cli::status_main},
     {"logs", "read the actors' logs", troupe::cli::logs_main},
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
+    {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},
     {"collect-env", "print what a bug report needs to know of this machine", troupe::cli::collect_env_main},
     {"version", "print the version", troupe::cli::version_main},
     {"engine", "", child<troupe::engine_main>},

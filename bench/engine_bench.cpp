@@ -16,8 +16,8 @@
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "actors/worker/worker_loop.h"
-#include "bench/load.h"
 #include "bench/report.h"
+#include "http/load_client.h"
 #include "model/make_executor.h"
 
 namespace {
@@ -145,10 +145,10 @@ int main(int argc, char** argv) {
   thread.join();
 
   if (worker.cpu.size() < kSteps) std::fprintf(stderr, "only %zu full steps were seen\n", worker.cpu.size());
-  report.row({"engine.step_cpu_p50", bench::percentile(worker.cpu, 50), "us", 0, 100, bench::Better::lower});
-  report.row({"engine.step_cpu_p99", bench::percentile(worker.cpu, 99), "us", 0, 300, bench::Better::lower});
-  report.row({"engine.step_wall_p50", bench::percentile(worker.wall, 50), "us", 0, 0, bench::Better::lower});
-  report.row({"engine.step_wall_p99", bench::percentile(worker.wall, 99), "us", 0, 0, bench::Better::lower});
+  report.row({"engine.step_cpu_p50", http::percentile(worker.cpu, 50), "us", 0, 100, bench::Better::lower});
+  report.row({"engine.step_cpu_p99", http::percentile(worker.cpu, 99), "us", 0, 300, bench::Better::lower});
+  report.row({"engine.step_wall_p50", http::percentile(worker.wall, 50), "us", 0, 0, bench::Better::lower});
+  report.row({"engine.step_wall_p99", http::percentile(worker.wall, 99), "us", 0, 0, bench::Better::lower});
   for (const auto& actor : {caf::actor_cast<caf::actor>(gateway), caf::actor_cast<caf::actor>(link),
                             caf::actor_cast<caf::actor>(scheduler), caf::actor_cast<caf::actor>(cache),
                             caf::actor_cast<caf::actor>(metrics)}) {

@@ -6,16 +6,20 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/load.h"
 #include "bench/machine.h"
 #include "bench/report.h"
-#include "bench/server_process.h"
+#include "actors/bench/server_process.h"
 #include "gpu/cpu.h"
+#include "http/load_client.h"
 
 namespace {
 
 using namespace troupe;
 using namespace troupe::bench;
+using http::LoadAnswer;
+using http::LoadRun;
+using http::percentile;
+using http::run_at_once;
 
 std::string body(int tokens, const std::string& prompt, bool stream = true) {
   return "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(tokens) +
@@ -35,9 +39,9 @@ double stream_rate(const ServerProcess& server, int streams, int tokens) {
   for (int i = 0; i < streams; ++i) {
     bodies.push_back(body(tokens, "\"Story number " + std::to_string(i) + ": Once upon a time\""));
   }
-  const LoadResult result = run_streams(server.port(), "/v1/completions", bodies, 120);
+  const LoadRun result = run_at_once(server.port(), "/v1/completions", bodies, 120);
   double rate = 0;
-  for (const StreamResult& s : result.streams) {
+  for (const LoadAnswer& s : result.answers) {
     if (!s.ok || s.tokens != tokens || s.last_ns <= s.first_ns) return 0;
     rate += (tokens - 1) / (static_cast<double>(s.last_ns - s.first_ns) * 1e-9);
   }
@@ -68,8 +72,8 @@ void front_end(Report& report) {
   const ServerProcess server({"--device", "echo", "--max-num-seqs", "64"});
   std::vector<double> ttft;
   for (int i = 0; i < 100; ++i) {
-    const LoadResult one = run_streams(server.port(), "/v1/completions", {body(2, "\"hello there\"")}, 10);
-    if (one.all_ok()) ttft.push_back(static_cast<double>(one.streams[0].first_ns - one.streams[0].sent_ns) * 1e-6);
+    const LoadRun one = run_at_once(server.port(), "/v1/completions", {body(2, "\"hello there\"")}, 10);
+    if (one.all_ok()) ttft.push_back(static_cast<double>(one.answers[0].first_ns - one.answers[0].sent_ns) * 1e-6);
   }
   report.row({"echo.ttft_p50", percentile(ttft, 50), "ms", 0, 1.0, Better::lower});
   report.row({"echo.ttft_p99", percentile(ttft, 99), "ms", 0, 0, Better::lower});
@@ -77,7 +81,7 @@ void front_end(Report& report) {
   double best = 0;
   for (int round = 0; round < 3; ++round) {
     const std::vector<std::string> bodies(64, body(1500, "\"one two three four five six seven eight\""));
-    const LoadResult result = run_streams(server.port(), "/v1/completions", bodies, 60);
+    const LoadRun result = run_at_once(server.port(), "/v1/completions", bodies, 60);
     // One token a chunk: as many events as tokens, or the figure does not count.
     if (result.all_ok() && result.events == 64 * 1500) best = std::max(best, 64 * 1500 / result.seconds);
   }
@@ -88,7 +92,7 @@ void front_end(Report& report) {
 double answer_s(const ServerProcess& server, int tokens) {
   const std::string prompt = "[" + std::string("1,2,3,4,5,6,7,8") + "]";
   const std::int64_t start = now_ns();
-  run_streams(server.port(), "/v1/completions", {body(tokens, prompt, false)}, 120);
+  run_at_once(server.port(), "/v1/completions", {body(tokens, prompt, false)}, 120);
   return static_cast<double>(now_ns() - start) * 1e-9;
 }
 

@@ -184,6 +184,10 @@ void Cuda::upload_lines(void* to, const void* from, std::size_t lines, std::size
   }
 }
 
+void Cuda::copy(void* to, const void* from, std::size_t bytes) {
+  TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+}
+
 void Cuda::download(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));
 }

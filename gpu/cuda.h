@@ -59,6 +59,8 @@ class Cuda {
   /// The same for `lines` pieces of line_bytes, `stride` bytes from one to the next; they lie dense in `to`.
   void upload_lines(void* to, const void* from, std::size_t lines, std::size_t line_bytes,
                     std::size_t stride);
+  /// Within device memory.
+  void copy(void* to, const void* from, std::size_t bytes);
   /// `to` is complete after the next sync().
   void download(void* to, const void* from, std::size_t bytes);
   void sync();

@@ -15,6 +15,7 @@ void* Cuda::alloc(std::size_t) { return nullptr; }
 void Cuda::free(void*) {}
 void Cuda::upload(void*, const void*, std::size_t) {}
 void Cuda::upload_lines(void*, const void*, std::size_t, std::size_t, std::size_t) {}
+void Cuda::copy(void*, const void*, std::size_t) {}
 void Cuda::download(void*, const void*, std::size_t) {}
 void Cuda::sync() {}
 void Cuda::set_step(std::uint64_t) {}

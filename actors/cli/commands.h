@@ -10,6 +10,7 @@ int status_main(int argc, char** argv);
 int logs_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);
 int collect_env_main(int argc, char** argv);
+int bench_main(int argc, char** argv);
 int version_main(int argc, char** argv);
 
 }  // namespace troupe::cli

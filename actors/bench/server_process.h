@@ -11,8 +11,9 @@
 namespace troupe::bench {
 
 struct ServerMemory {
-  double pss_mb = 0;      ///< proportional set size of all its processes
-  double counted_mb = 0;  ///< weights and activation arena, as the worker logged them; touched KV blocks are not in it
+  double pss_mb = 0;  ///< proportional set size of all its processes
+  double counted_mb =
+      0;  ///< weights and activation arena, as the worker logged them; touched KV blocks are not in it
 };
 
 class ServerProcess {

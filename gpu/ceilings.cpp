@@ -1,4 +1,4 @@
-#include "bench/machine.h"
+#include "gpu/ceilings.h"
 
 #include <algorithm>
 #include <cstdint>

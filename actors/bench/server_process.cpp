@@ -1,4 +1,4 @@
-#include "bench/server_process.h"
+#include "actors/bench/server_process.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "bench/load.h"
+#include "http/client.h"
 
 namespace troupe::bench {
 namespace {
@@ -49,6 +49,11 @@ double pss_mb(pid_t pid) {
   return 0;
 }
 
+bool is_ready(int port) {
+  const auto answer = http::Client({.port = port}).request("GET", "/health/ready");
+  return answer.ok() && answer->status == 200;
+}
+
 }  // namespace
 
 std::string binary_directory() {
@@ -58,8 +63,8 @@ std::string binary_directory() {
 ServerProcess::ServerProcess(const std::vector<std::string>& flags, double limit_s) : port_(free_port()) {
   char pattern[] = "/tmp/troupe-bench-XXXXXX";
   directory_ = ::mkdtemp(pattern);
-  std::vector<std::string> arguments{binary_directory() + "/troupe", "serve", "--port", std::to_string(port_),
-                                     "--log-dir", directory_ + "/log"};
+  std::vector<std::string> arguments{binary_directory() + "/troupe", "serve",     "--port",
+                                     std::to_string(port_),          "--log-dir", directory_ + "/log"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -77,7 +82,7 @@ ServerProcess::ServerProcess(const std::vector<std::string>& flags, double limit
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }
-  while (http_get(port_, "/health/ready", nullptr) != 200) {
+  while (!is_ready(port_)) {
     int status = 0;
     const bool over = ::waitpid(pid_, &status, WNOHANG) == pid_;
     if (over || static_cast<double>(now_ns() - start) * 1e-9 > limit_s) {

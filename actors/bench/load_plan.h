@@ -1,0 +1,31 @@
+#pragma once
+// What a load test asks of a server: prompts of random lengths, some with a common beginning, and when.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "http/load_client.h"
+
+namespace troupe::bench {
+
+struct LoadPlan {
+  int requests = 100;
+  int concurrency = 16;  ///< requests inside at once; with a rate, the most that may be (0: any number)
+  double rate = 0;       ///< requests a second, at exponentially distributed distances; 0: closed loop
+  int input = 512;       ///< tokens of a prompt, on average
+  int output = 128;      ///< tokens of an answer
+  double spread = 0;     ///< lengths are uniform in [1 - spread, 1 + spread] times the above
+  int prefix = 0;        ///< tokens at the beginning of a prompt that several share
+  int prefixes = 1;      ///< different such beginnings
+  int vocab = 1000;      ///< ids are drawn from [first_id, vocab)
+  int first_id = 10;
+  std::uint64_t seed = 1;
+};
+
+/// The same plan gives the same requests. Bodies for POST /v1/completions, streamed, exactly `output` tokens.
+std::vector<http::LoadRequest> make_requests(const LoadPlan& plan);
+
+/// TTFT, ITL, TPOT, end-to-end time, tokens per second, as text or one JSON object.
+std::string load_summary(const LoadPlan& plan, const http::LoadRun& run, bool json);
+
+}  // namespace troupe::bench

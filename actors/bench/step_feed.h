@@ -1,0 +1,71 @@
+#pragma once
+// The engine's part towards an executor, for measuring steps offline: `batch` sequences of one length,
+// prefilled and then decoded in step, with two plans in flight as the engine has them.
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/status.h"
+#include "ipc/wire.h"
+#include "model/executor.h"
+
+namespace troupe::bench {
+
+class StepFeed {
+ public:
+  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) {}
+
+  /// Ends what runs, then runs one prompt of `tokens` random ids in steps as large as the executor takes, and
+  /// waits for its first token. Seconds from the first plan to the last result.
+  Result<double> prefill(int tokens);
+
+  /// Ends what runs and puts `batch` sequences in place, each with `context` tokens before the next one and
+  /// room for `output` more. A few prompts are run; the other sequences get copies of their blocks, and each
+  /// has a last token of its own, so that no two rows are alike. invalid_argument when the executor cannot
+  /// hold them.
+  Status place(int batch, int context, int output);
+
+  /// Runs `steps` decode steps of all placed sequences. The times, in seconds, between one result and the
+  /// next: steps - 1 of them.
+  Result<std::vector<double>> decode(int steps);
+
+  /// Seconds of host time that each submit() of the last decode() took.
+  const std::vector<double>& submit_s() const { return submit_s_; }
+
+ private:
+  struct Sequence {
+    SlotRef slot{};
+    std::int32_t position = 0;  // of the next token to run
+    BlockId first_block = 0;
+    std::int32_t blocks = 0;
+  };
+
+  void begin();
+  void end_all();
+  void start(std::int32_t slot, BlockId first_block, std::int32_t blocks, const std::vector<TokenId>& ids);
+  Status finish_plan();
+  Status run_prompt(std::size_t sequence, int tokens, bool samples);
+  Status copy_blocks(const std::vector<wire::BlockCopy>& copies);
+  Status submit(std::span<const std::byte> record);
+  Status await();
+  TokenId random_id();
+
+  Executor& executor_;
+  const wire::Capacity capacity_;
+  wire::Writer<wire::StepPlan> plan_;
+  std::vector<std::byte> out_;
+  std::vector<Sequence> sequences_;
+  std::vector<SlotRef> ended_;
+  std::vector<wire::StartSequence> started_;
+  std::vector<wire::TokenRun> tokens_;
+  std::vector<wire::BlockRun> blocks_;
+  std::vector<wire::Row> rows_;
+  std::vector<double> submit_s_;
+  std::uint64_t step_ = 0;
+  std::uint64_t command_ = 0;
+  std::uint32_t generation_ = 0;
+  std::uint64_t random_ = 0x9e3779b97f4a7c15u;
+  int pending_ = 0;
+};
+
+}  // namespace troupe::bench

@@ -1,0 +1,243 @@
+#include "http/load_client.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::size_t kBuffer = 1 << 18;
+constexpr int kEvents = 256;
+
+/// One request on a connection of its own.
+class Stream {
+ public:
+  Stream(LoadAnswer& answer, std::string request) : answer_(answer), unsent_(std::move(request)) {}
+  ~Stream() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  int fd() const { return fd_; }
+  bool sent() const { return at_ == unsent_.size(); }
+
+  bool open(const sockaddr_in& address) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd_ < 0) return false;
+    const int one = 1;
+    ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    answer_.sent_ns = now_ns();
+    return ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
+           errno == EINPROGRESS;
+  }
+
+  /// False when the connection is over.
+  bool write() {
+    while (!sent()) {
+      const ssize_t n = ::send(fd_, unsent_.data() + at_, unsent_.size() - at_, MSG_NOSIGNAL);
+      if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      at_ += static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+
+  /// The same. `buffer` is only used during the call.
+  bool read(std::vector<char>& buffer) {
+    for (;;) {
+      const ssize_t n = ::recv(fd_, buffer.data(), buffer.size(), 0);
+      if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (n == 0) return false;
+      feed({buffer.data(), static_cast<std::size_t>(n)});
+      if (static_cast<std::size_t>(n) < buffer.size()) return true;
+    }
+  }
+
+ private:
+  // Events are cut out of a byte stream whose own cuts may lie anywhere.
+  void feed(std::string_view bytes) {
+    pending_ += bytes;
+    if (answer_.status == 0) {
+      constexpr std::size_t kStatusEnd = 12;  // "HTTP/1.1 200"
+      if (pending_.size() < kStatusEnd) return;
+      answer_.status = std::atoi(pending_.c_str() + 9);
+    }
+    std::size_t from = 0;
+    for (;;) {
+      const std::size_t end = pending_.find("\n\n", from);
+      if (end == std::string::npos) break;
+      event(std::string_view(pending_).substr(from, end - from));
+      from = end + 2;
+    }
+    pending_.erase(0, from);
+  }
+
+  void event(std::string_view text) {
+    const std::size_t at = text.find("data: ");
+    if (at == std::string_view::npos) return;
+    text.remove_prefix(at + 6);
+    const std::int64_t now = now_ns();
+    if (text == "[DONE]") {
+      answer_.ok = answer_.status == 200;
+      answer_.end_ns = now;
+      return;
+    }
+    constexpr std::string_view kTokens = "\"completion_tokens\":";
+    if (const std::size_t usage = text.find(kTokens); usage != std::string_view::npos) {
+      answer_.tokens = std::atoi(text.data() + usage + kTokens.size());
+    }
+    const bool completion = text.find("\"text\":\"") != std::string_view::npos;
+    const bool has_text = completion ? text.find("\"text\":\"\"") == std::string_view::npos
+                                     : text.find("\"content\":\"") != std::string_view::npos &&
+                                           text.find("\"content\":\"\"") == std::string_view::npos;
+    if (!has_text) return;
+    if (answer_.events++ == 0) {
+      answer_.first_ns = now;
+    } else {
+      answer_.gaps_ms.push_back(static_cast<float>(static_cast<double>(now - answer_.last_ns) * 1e-6));
+    }
+    answer_.last_ns = now;
+  }
+
+  LoadAnswer& answer_;
+  std::string unsent_;
+  std::size_t at_ = 0;
+  int fd_ = -1;
+  std::string pending_;
+};
+
+std::string request_text(const LoadOptions& options, const std::string& body) {
+  return "POST " + options.path + " HTTP/1.1\r\nHost: " + options.host +
+         "\r\nConnection: close\r\nContent-Type: application/json\r\n" +
+         (options.api_key.empty() ? "" : "Authorization: Bearer " + options.api_key + "\r\n") +
+         "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+}
+
+class Run {
+ public:
+  Run(const LoadOptions& options, const std::vector<LoadRequest>& requests)
+      : options_(options),
+        requests_(requests),
+        streams_(requests.size()),
+        poller_(::epoll_create1(EPOLL_CLOEXEC)) {
+    out_.answers.resize(requests.size());
+    address_.sin_family = AF_INET;
+    address_.sin_port = htons(static_cast<std::uint16_t>(options.port));
+    ::inet_pton(AF_INET, options.host.c_str(), &address_.sin_addr);
+  }
+  ~Run() { ::close(poller_); }
+
+  LoadRun go() {
+    start_ns_ = now_ns();
+    std::vector<char> buffer(kBuffer);
+    while ((next_ < requests_.size() || open_ > 0) && elapsed_s() < options_.limit_s) {
+      start_due();
+      epoll_event events[kEvents];
+      const int ready = ::epoll_wait(poller_, events, kEvents, wait_ms());
+      for (int e = 0; e < ready; ++e)
+        turn(static_cast<std::size_t>(events[e].data.u64), events[e].events, buffer);
+    }
+    std::int64_t last = start_ns_;
+    for (const LoadAnswer& answer : out_.answers) {
+      last = std::max(last, answer.end_ns);
+      out_.events += answer.events;
+    }
+    out_.seconds = static_cast<double>(last - start_ns_) * 1e-9;
+    return std::move(out_);
+  }
+
+ private:
+  double elapsed_s() const { return static_cast<double>(now_ns() - start_ns_) * 1e-9; }
+
+  bool may_start() const {
+    return next_ < requests_.size() && (options_.concurrency <= 0 || open_ < options_.concurrency);
+  }
+
+  int wait_ms() const {
+    constexpr double kLongest = 100;
+    if (!may_start()) return static_cast<int>(kLongest);
+    return static_cast<int>(std::clamp((requests_[next_].after_s - elapsed_s()) * 1000, 0.0, kLongest));
+  }
+
+  void start_due() {
+    while (may_start() && requests_[next_].after_s <= elapsed_s()) {
+      const std::size_t i = next_++;
+      streams_[i] = std::make_unique<Stream>(out_.answers[i], request_text(options_, requests_[i].body));
+      if (!streams_[i]->open(address_)) {
+        streams_[i].reset();
+        continue;
+      }
+      ++open_;
+      epoll_event event{};
+      event.events = EPOLLIN | EPOLLOUT;
+      event.data.u64 = i;
+      ::epoll_ctl(poller_, EPOLL_CTL_ADD, streams_[i]->fd(), &event);
+    }
+  }
+
+  void turn(std::size_t i, std::uint32_t what, std::vector<char>& buffer) {
+    Stream& stream = *streams_[i];
+    bool alive = true;
+    if ((what & EPOLLOUT) != 0 && !stream.sent()) {
+      alive = stream.write();
+      if (alive && stream.sent()) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = i;
+        ::epoll_ctl(poller_, EPOLL_CTL_MOD, stream.fd(), &event);
+      }
+    }
+    if (alive && (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) alive = stream.read(buffer);
+    if (alive) return;
+    streams_[i].reset();
+    --open_;
+  }
+
+  const LoadOptions& options_;
+  const std::vector<LoadRequest>& requests_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  LoadRun out_;
+  sockaddr_in address_{};
+  int poller_;
+  int open_ = 0;
+  std::size_t next_ = 0;
+  std::int64_t start_ns_ = 0;
+};
+
+}  // namespace
+
+bool LoadRun::all_ok() const {
+  return std::all_of(answers.begin(), answers.end(), [](const LoadAnswer& a) { return a.ok; });
+}
+
+LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests) {
+  return Run(options, requests).go();
+}
+
+LoadRun run_at_once(int port, const std::string& path, const std::vector<std::string>& bodies,
+                    double limit_s) {
+  std::vector<LoadRequest> requests;
+  for (const std::string& body : bodies) requests.push_back({body, 0});
+  return run_load({.port = port, .path = path, .limit_s = limit_s}, requests);
+}
+
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  const auto at = static_cast<std::ptrdiff_t>(p / 100 * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), values.begin() + at, values.end());
+  return values[static_cast<std::size_t>(at)];
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,53 @@
+#pragma once
+// A load generator: many event streams from one thread, each token timed. It knows just enough HTTP to read
+// this server's answers, so that it costs little beside the server that it measures. Loopback or a trusted
+// network; bounded in streams and in time.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe::http {
+
+struct LoadRequest {
+  std::string body;    ///< of a request with "stream": true
+  double after_s = 0;  ///< sent so long after the start at the earliest
+};
+
+struct LoadOptions {
+  std::string host = "127.0.0.1";  ///< an IPv4 address
+  int port = 8180;
+  std::string path = "/v1/completions";
+  std::string api_key;
+  int concurrency = 0;   ///< requests inside at once; 0: as many as after_s says
+  double limit_s = 600;  ///< given up then; what is unfinished is not ok
+};
+
+struct LoadAnswer {
+  bool ok = false;  ///< 200 and a stream that ended as it should
+  int status = 0;
+  std::int64_t sent_ns = 0;
+  std::int64_t first_ns = 0;   ///< first event that carries text; 0: none came
+  std::int64_t last_ns = 0;    ///< last event that carries text
+  std::int64_t end_ns = 0;     ///< end of the answer
+  int events = 0;              ///< that carry text
+  int tokens = 0;              ///< completion_tokens of the usage, where the answer tells it
+  std::vector<float> gaps_ms;  ///< between the events that carry text
+};
+
+struct LoadRun {
+  std::vector<LoadAnswer> answers;  ///< in the order of the requests
+  double seconds = 0;               ///< first request sent to last answer's end
+  std::int64_t events = 0;
+  bool all_ok() const;
+};
+
+LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests);
+
+/// Every body at once to 127.0.0.1.
+LoadRun run_at_once(int port, const std::string& path, const std::vector<std::string>& bodies,
+                    double limit_s);
+
+/// The p-th percentile (0…100) of unsorted values; 0 when there are none.
+double percentile(std::vector<double> values, double p);
+
+}  // namespace troupe::http
