@@ -1,0 +1,118 @@
+// Routing, two grouped products, and the sum of each row's experts. The products are those of every other
+// op (kernels/cuda/linear.h): rows sorted by expert, a weight per group.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/routing.h"
+#include "kernels/moe.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kThreads = 128;
+constexpr int kColumns = 8;  // of a thread: one load of 16 bytes for the 16-bit types
+constexpr int kMostAtOnce = 8;
+
+struct Arguments {
+  float* residual;
+  const void* outputs;  ///< by place, scaled
+  const std::int32_t* places;
+  const std::int32_t* offsets;
+  const KvSlot* slots;
+  int experts, shared, top_k, stride;
+};
+
+template <class Element>
+struct alignas(16) Columns {
+  Element value[kColumns];
+};
+
+/// Adds the outputs of a row's experts, rising, then those of the shared slices.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) combine_kernel(Arguments a) {
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  const auto row = static_cast<std::size_t>(blockIdx.x);
+  const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kColumns;
+  if (column >= a.stride || (a.slots != nullptr && a.slots[row].block == kPaddingBlock)) return;
+  float4* at = reinterpret_cast<float4*>(a.residual + row * a.stride + column);
+  const float4 low = at[0], high = at[1];
+  float sum[kColumns] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  const int parts = a.top_k + a.shared;
+  for (int first = 0; first < parts; first += kMostAtOnce) {
+    Columns<Element> part[kMostAtOnce];  // all on their way before the first is added
+#pragma unroll
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      const int k = first + i;
+      if (k >= parts) break;
+      const std::size_t place =
+          k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.experts + k - a.top_k] + row;
+      part[i] = *reinterpret_cast<const Columns<Element>*>(static_cast<const Element*>(a.outputs) +
+                                                           place * a.stride + column);
+    }
+#pragma unroll
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      if (first + i >= parts) break;
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) sum[c] += cuda::to_float(part[i].value[c]);
+    }
+  }
+  at[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+  at[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+}
+
+}  // namespace
+
+void run(Cuda& device, const Moe& op) {
+  TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
+  TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
+  TROUPE_CHECK(op.router.dtype == DType::f32 && op.gate_up.first.dtype == op.down.first.dtype);
+  TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
+  if (op.rows == 0) return;
+  const DType dtype = op.down.first.dtype;
+  const int hidden = padded(op.down.first.outputs);
+  const int places = cuda::most_places(op);
+  const auto rows_of = [&](int columns) {
+    return (static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(dtype) + 255) /
+           256 * 256;
+  };
+  const std::size_t activation_bytes = rows_of(padded(op.down.first.inputs));
+  cuda::Routing routing;
+  const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
+  auto* memory = static_cast<std::byte*>(device.scratch(routing_bytes + activation_bytes + rows_of(hidden)));
+  cuda::lay_out(routing, op, memory);
+  std::byte* activations = memory + routing_bytes;
+  std::byte* outputs = activations + activation_bytes;
+
+  cuda::route(device, op, routing);
+  const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather) {
+    return cuda::Groups{
+        .offsets = routing.offsets, .gather = gather, .count = stack.count, .weight_stride = stack.stride()};
+  };
+  cuda::run(device, cuda::Linear{.weight = op.gate_up.first,
+                                 .x = op.x,
+                                 .rows = places,
+                                 .groups = groups(op.gate_up, routing.gather),
+                                 .ending = cuda::Ending::swiglu,
+                                 .out = activations});
+  cuda::run(device, cuda::Linear{.weight = op.down.first,
+                                 .x = activations,
+                                 .rows = places,
+                                 .groups = groups(op.down, nullptr),
+                                 .ending = cuda::Ending::store_scaled,
+                                 .out = outputs,
+                                 .scale = routing.scale});
+  const Arguments arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
+                            op.experts,  op.shared, op.top_k,       hidden};
+  const int column_blocks = (hidden / kColumns + kThreads - 1) / kThreads;
+  cuda::with_element(dtype, [&](auto element) {
+    troupe::cuda::launch(device, combine_kernel<decltype(element)>,
+                         {.grid = dim3(unsigned(op.rows), unsigned(column_blocks)), .block = kThreads},
+                         arguments);
+  });
+}
+
+}  // namespace troupe::kernels
