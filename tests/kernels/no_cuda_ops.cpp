@@ -1,0 +1,35 @@
+// A build without CUDA compiles the tests' CUDA cases as well. They are skipped before any op is reached; these
+// take the ops' places for the linker.
+#include "base/check.h"
+#include "kernels/add_rms_norm.h"
+#include "kernels/attention.h"
+#include "kernels/copy_blocks.h"
+#include "kernels/embed.h"
+#include "kernels/fill_random.h"
+#include "kernels/linear_add.h"
+#include "kernels/lm_head.h"
+#include "kernels/mlp.h"
+#include "kernels/moe.h"
+#include "kernels/pack.h"
+#include "kernels/qkv_rope_kv_write.h"
+#include "kernels/rope_table.h"
+#include "kernels/sample.h"
+
+namespace troupe::kernels {
+
+void run(Cuda&, const AddRmsNorm&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Attention&) { TROUPE_CHECK(false); }
+void run(Cuda&, const CopyBlocks&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Embed&) { TROUPE_CHECK(false); }
+void run(Cuda&, const FillRandom&) { TROUPE_CHECK(false); }
+void run(Cuda&, const LinearAdd&) { TROUPE_CHECK(false); }
+void run(Cuda&, const LmHead&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
+void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
+void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
+void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
+
+}  // namespace troupe::kernels

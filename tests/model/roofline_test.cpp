@@ -1,0 +1,75 @@
+// The bounds against figures computed independently for the published shapes.
+#include "model/roofline.h"
+
+#include <gtest/gtest.h>
+
+namespace troupe::model {
+namespace {
+
+ModelSpec dense() {
+  ModelSpec spec;
+  spec.vocab = 103424;
+  spec.hidden = 1024;
+  spec.intermediate = 3072;
+  spec.layers = 18;
+  spec.heads = 16;
+  spec.kv_heads = 2;
+  spec.head_dim = 128;
+  return spec;
+}
+
+ModelSpec mixture() {
+  ModelSpec spec = dense();
+  spec.hidden = 2560;
+  spec.intermediate = 12288;
+  spec.layers = 28;
+  spec.heads = 20;
+  spec.kv_heads = 4;
+  spec.experts = 64;
+  spec.top_k = 6;
+  spec.expert_intermediate = 1536;
+  spec.shared_experts = 2;
+  spec.moe_start = 1;
+  spec.moe_end = 27;
+  return spec;
+}
+
+// H200: 4.3 TB/s of copies and 800 TFLOP/s.
+constexpr Ceilings kGpu{4.3e12, 800e12};
+
+TEST(Roofline, DecodeOfTheDenseShape) {
+  EXPECT_NEAR(decode_work(dense(), DType::bf16, 1, 0).weight_bytes, 0.721e9, 0.001e9);
+  EXPECT_NEAR(1 / bound_s(decode_work(dense(), DType::bf16, 1, 0), kGpu), 5960, 5);
+  EXPECT_NEAR(1 / bound_s(decode_work(dense(), DType::bf16, 1, 2048), kGpu), 5664, 6);
+  EXPECT_NEAR(256 / bound_s(decode_work(dense(), DType::bf16, 256, 2048), kGpu), 103300, 150);
+}
+
+TEST(Roofline, DecodeOfTheMixture) {
+  EXPECT_NEAR(distinct_experts(mixture(), 1), 6, 1e-9);
+  EXPECT_NEAR(distinct_experts(mixture(), 8), 34.9, 0.05);
+  EXPECT_NEAR(distinct_experts(mixture(), 64), 63.9, 0.05);
+  EXPECT_NEAR(decode_work(mixture(), DType::bf16, 1, 0).weight_bytes, 6.713e9, 0.01e9);
+  EXPECT_NEAR(1 / bound_s(decode_work(mixture(), DType::bf16, 1, 2048), kGpu), 630, 1);
+  EXPECT_NEAR(128 / bound_s(decode_work(mixture(), DType::bf16, 128, 2048), kGpu), 9378, 10);
+  EXPECT_NEAR(256 / bound_s(decode_work(mixture(), DType::bf16, 256, 2048), kGpu), 14931, 15);
+}
+
+TEST(Roofline, PrefillIsArithmeticWhenThePromptIsLong) {
+  EXPECT_NEAR(8192 / bound_s(prefill_work(dense(), DType::bf16, 8192), kGpu), 718e3, 2e3);
+  EXPECT_NEAR(8192 / bound_s(prefill_work(mixture(), DType::bf16, 8192), kGpu), 108.9e3, 0.3e3);
+  // 512 tokens read nearly all experts: the weights take longer than the arithmetic.
+  const StepWork work = prefill_work(mixture(), DType::bf16, 512);
+  EXPECT_NEAR(work.weight_bytes / kGpu.bytes_per_s, 10.2e-3, 0.1e-3);
+  EXPECT_GT(work.weight_bytes / kGpu.bytes_per_s, work.flops / kGpu.flops_per_s);
+}
+
+TEST(Roofline, AChunkAtAPositionAttendsToAllBefore) {
+  const StepWork whole = prefill_work(dense(), DType::bf16, 1000);
+  const StepWork first = prefill_work(dense(), DType::bf16, 600),
+                 second = prefill_work(dense(), DType::bf16, 400, 600);
+  EXPECT_NEAR(first.attention_flops + second.attention_flops, whole.attention_flops,
+              1e-6 * whole.attention_flops);
+}
+
+}  // namespace
+}  // namespace troupe::model
