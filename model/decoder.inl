@@ -1,9 +1,10 @@
 #pragma once
-// Decoder<D>. Shapes are (rows, columns); the symbols are those of the ERNIE-4.5 dense model:
+// Decoder<D>. Shapes are (rows, columns); the symbols are those of the ERNIE-4.5 text models:
 //
 //   h = E[token]
 //   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
-//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
+//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))      or, for a mixture of
+//                     experts, the sum of several such by their weights and of the shared ones
 //   logits = W · norm(h), only for the rows that somebody asked about
 //
 // Norms and sums are fp32; what enters a product is of the model's dtype.
@@ -17,6 +18,7 @@
 #include "kernels/linear_add.h"
 #include "kernels/lm_head.h"
 #include "kernels/mlp.h"
+#include "kernels/moe.h"
 #include "kernels/qkv_rope_kv_write.h"
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
@@ -71,6 +73,20 @@ void Decoder<D>::run(const ForwardStep& s) {
         kernels::LinearAdd{
             .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows});
     norm(w.post_norm);
+    if (w.moe()) {
+      kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
+                                         .x = s.memory.x,
+                                         .router = w.router,
+                                         .bias = w.router_bias,
+                                         .gate_up = w.expert_gate_up,
+                                         .down = w.expert_down,
+                                         .experts = spec_.experts,
+                                         .shared = spec_.shared_experts,
+                                         .top_k = spec_.top_k,
+                                         .rows = rows,
+                                         .slots = s.batch.slots});
+      continue;
+    }
     kernels::run(device_, kernels::Mlp{.residual = s.memory.residual,
                                        .x = s.memory.x,
                                        .activation = s.memory.mlp,
