@@ -9,6 +9,7 @@
 #include "kernels/matrix.h"
 #include "kernels/moe.h"
 #include "model/checkpoint.h"
+#include "model/load_progress.h"
 #include "model/spec.h"
 #include "model/tensor_map.h"
 
@@ -53,7 +54,8 @@ template <Device D>
 class Weights {
  public:
   /// Converts and packs every source; the checkpoint may go afterwards.
-  static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map);
+  static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
+                              const LoadProgress& progress = {});
 
   /// Norms 1, correction biases 0, everything else N(0, 0.02) from `seed` and the weight's name.
   static Result<Weights> dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed);

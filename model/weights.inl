@@ -83,7 +83,8 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, const std
 }
 
 template <Device D>
-Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map) {
+Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
+                                    const LoadProgress& progress) {
   Weights weights;
   const std::size_t bytes = WeightLayout::make(spec, dtype, map.tied, {}).bytes;
   Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "weights");
@@ -91,7 +92,15 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
   weights.memory_ = std::move(*memory);
   weights.layout_ = WeightLayout::make(spec, dtype, map.tied, weights.memory_.view());
 
+  const auto bytes_of = [](const WeightSource& source) {
+    return static_cast<std::uint64_t>(source.outputs) * static_cast<std::uint64_t>(source.inputs) *
+           size_of(dtype_of(source.tensor->type));
+  };
+  std::uint64_t done = 0, total = 0;
+  for (const WeightSource& source : map.sources) total += bytes_of(source);
   for (const WeightSource& source : map.sources) {
+    if (progress) progress(done, total);
+    done += bytes_of(source);
     const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer, source.expert);
     std::unique_ptr<std::byte[]> spare;
     const std::byte* data = aligned_data(source, spare);
@@ -112,6 +121,7 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
     if (spare != nullptr) device.sync();  // before it goes
   }
   device.sync();
+  if (progress) progress(total, total);
   return weights;
 }
 
