@@ -4,6 +4,7 @@
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/copy_blocks.h"
+#include "kernels/cuda/linear.h"
 #include "kernels/embed.h"
 #include "kernels/fill_random.h"
 #include "kernels/linear_add.h"
@@ -31,5 +32,10 @@ void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
 void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
+
+namespace cuda {
+bool wgmma_takes(const Cuda&, const Linear&) { return false; }
+void run_wgmma(Cuda&, const Linear&) { TROUPE_CHECK(false); }
+}  // namespace cuda
 
 }  // namespace troupe::kernels

@@ -1,0 +1,198 @@
+#pragma once
+// What becomes of a tile's sums, straight from a warpgroup's registers (wgmma.cuh says who holds what).
+//
+// Four neighbouring lanes hold two columns each of an 8-column group. Before a store they swap, so that each
+// lane writes 16 bytes and the four of them whole 32-byte sectors of memory.
+#include <cstdint>
+
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/tile_walk.cuh"
+
+namespace troupe::kernels::cuda {
+
+/// What the endings need of a Linear.
+struct Finish {
+  Ending ending = Ending::add;
+  int outputs = 0;
+  int columns = 0;  ///< padded(outputs)
+  void* out = nullptr;
+  std::size_t stride = 0;  ///< elements of a row of out (of q for qkv)
+  const float* scale = nullptr;
+  void* q = nullptr;
+  const float* rope = nullptr;
+  KvCache kv{};
+  int layer = 0;
+  int heads = 0;
+  const KvSlot* slots = nullptr;
+};
+
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
+  const T two[2] = {from_float<T>(low), from_float<T>(high)};
+  return *reinterpret_cast<const std::uint32_t*>(two);
+}
+
+/// Lane q of four gives its piece of groups 0 … 3 and gets all four pieces of group q.
+__device__ __forceinline__ uint4 transpose_quad(std::uint32_t v0, std::uint32_t v1, std::uint32_t v2,
+                                                std::uint32_t v3) {
+  const bool odd = (threadIdx.x & 1) != 0, high = (threadIdx.x & 2) != 0;
+  const std::uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? v0 : v1, 1);
+  const std::uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? v2 : v3, 1);
+  const std::uint32_t low0 = odd ? a : v0, low1 = odd ? v1 : a;    // group odd, of the lane pair
+  const std::uint32_t high0 = odd ? b : v2, high1 = odd ? v3 : b;  // group 2 + odd
+  const std::uint32_t c = __shfl_xor_sync(0xffffffffu, high ? low0 : high0, 2);
+  const std::uint32_t d = __shfl_xor_sync(0xffffffffu, high ? low1 : high1, 2);
+  return high ? make_uint4(c, d, high0, high1) : make_uint4(low0, low1, c, d);
+}
+
+/// Lane q gives its two columns of groups j and j + 1, and gets columns 4 (q / 2) … + 3 of group j + q % 2.
+__device__ __forceinline__ float4 swap_pair(float a0, float a1, float b0, float b1) {
+  const bool odd = (threadIdx.x & 1) != 0;
+  const float x = __shfl_xor_sync(0xffffffffu, odd ? a0 : b0, 1);
+  const float y = __shfl_xor_sync(0xffffffffu, odd ? a1 : b1, 1);
+  return odd ? make_float4(x, y, b0, b1) : make_float4(a0, a1, x, y);
+}
+
+__device__ __forceinline__ float silu_times(float gate, float up) {
+  return __fdividef(gate, 1.0f + __expf(-gate)) * up;
+}
+
+/// The sums of one thread: rows `row` and row + 8 (below `end`), kN columns from `column`.
+template <class T, int kN>
+struct Sums {
+  float (&d)[kN / 2];
+  int row, end, column;
+
+  __device__ __forceinline__ bool has(int half) const { return row + 8 * half < end; }
+  __device__ __forceinline__ std::size_t at(int half) const {
+    return static_cast<std::size_t>(row + 8 * half);
+  }
+};
+
+template <bool kAdd, class T, int kN>
+__device__ __forceinline__ void finish_f32(const Finish& f, const Sums<T, kN>& sums) {
+  const auto& d = sums.d;
+  const int lane_column = threadIdx.x % 2 * 8 + threadIdx.x % 4 / 2 * 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float* out = static_cast<float*>(f.out) + sums.at(half) * f.stride + sums.column + lane_column;
+#pragma unroll
+    for (int j = 0; j < kN / 8; j += 8) {  // 64 columns at once: as many loads in flight
+      float4 old[4];
+      if constexpr (kAdd) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int c = 8 * j + 16 * i;
+          if (sums.has(half) && sums.column + c < f.columns)
+            old[i] = *reinterpret_cast<const float4*>(out + c);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int c = 8 * j + 16 * i, at = 4 * (j + 2 * i) + 2 * half;
+        float4 v = swap_pair(d[at], d[at + 1], d[at + 4], d[at + 5]);
+        if (sums.has(half) && sums.column + c < f.columns) {
+          if constexpr (kAdd) v = make_float4(old[i].x + v.x, old[i].y + v.y, old[i].z + v.z, old[i].w + v.w);
+          *reinterpret_cast<float4*>(out + c) = v;
+        }
+      }
+    }
+  }
+}
+
+template <class T, int kN>
+__device__ __forceinline__ void finish_scaled(const Finish& f, const Sums<T, kN>& sums) {
+  const auto& d = sums.d;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    T* out = static_cast<T*>(f.out) + sums.at(half) * f.stride + sums.column + threadIdx.x % 4 * 8;
+    const float scale = sums.has(half) ? __ldg(f.scale + sums.at(half)) : 0.0f;
+#pragma unroll
+    for (int j = 0; j < kN / 8; j += 4) {
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 4 * (j + i) + 2 * half;
+        v[i] = pack_two<T>(d[at] * scale, d[at + 1] * scale);
+      }
+      const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
+      if (sums.has(half) && sums.column + 8 * j < f.columns) *reinterpret_cast<uint4*>(out + 8 * j) = line;
+    }
+  }
+}
+
+/// Groups 2i are gates, 2i + 1 their ups: outputs 8i … of the activation.
+template <class T, int kN>
+__device__ __forceinline__ void finish_swiglu(const Finish& f, const Sums<T, kN>& sums) {
+  const auto& d = sums.d;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    T* out = static_cast<T*>(f.out) + sums.at(half) * f.stride + sums.column / 2 + threadIdx.x % 4 * 8;
+#pragma unroll
+    for (int j = 0; j < kN / 8; j += 8) {
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int gate = 4 * (j + 2 * i) + 2 * half, up = gate + 4;
+        v[i] = pack_two<T>(silu_times(d[gate], d[up]), silu_times(d[gate + 1], d[up + 1]));
+      }
+      const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
+      if (sums.has(half) && sums.column + 8 * j < f.columns) *reinterpret_cast<uint4*>(out + 4 * j) = line;
+    }
+  }
+}
+
+/// head_dim is a multiple of 64: 32 columns lie in one head of q, of k or of v.
+template <class T, int kN>
+__device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& sums) {
+  const auto& d = sums.d;
+  const int head_dim = f.kv.head_dim;
+  const int keys_at = f.heads * head_dim, values_at = keys_at + f.kv.kv_heads * head_dim;
+  const int quad = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const bool here = sums.has(half);
+    const float* rope = f.rope + (here ? sums.at(half) : 0) * static_cast<std::size_t>(head_dim) + 2 * quad;
+    const KvSlot slot = here ? f.slots[sums.at(half)] : KvSlot{kPaddingBlock, 0};
+#pragma unroll
+    for (int j = 0; j < kN / 8; j += 4) {
+      const int o = sums.column + 8 * j;
+      const int dim = o % head_dim;
+      const bool rotated = o < values_at;
+      std::uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 4 * (j + i) + 2 * half;
+        const float2 turn =
+            rotated ? __ldg(reinterpret_cast<const float2*>(rope + dim + 8 * i)) : make_float2(1.0f, 0.0f);
+        v[i] = pack_two<T>(d[at] * turn.x - d[at + 1] * turn.y, d[at + 1] * turn.x + d[at] * turn.y);
+      }
+      const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
+      if (!here || o >= f.outputs) continue;
+      if (o < keys_at) {
+        *reinterpret_cast<uint4*>(static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8) = line;
+      } else if (slot.block != kPaddingBlock) {
+        const std::size_t piece = rotated
+                                      ? f.kv.key_offset(slot.block, f.layer, (o - keys_at) / head_dim)
+                                      : f.kv.value_offset(slot.block, f.layer, (o - values_at) / head_dim);
+        T* block = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + piece);
+        *reinterpret_cast<uint4*>(block + kv_index(true, head_dim, slot.offset, dim + quad * 8)) = line;
+      }
+    }
+  }
+}
+
+template <class T, int kN>
+__device__ __forceinline__ void finish(const Finish& f, const Sums<T, kN>& sums) {
+  switch (f.ending) {
+    case Ending::store_f32: finish_f32<false>(f, sums); break;
+    case Ending::store_scaled: finish_scaled(f, sums); break;
+    case Ending::add: finish_f32<true>(f, sums); break;
+    case Ending::swiglu: finish_swiglu(f, sums); break;
+    case Ending::qkv: finish_qkv(f, sums); break;
+  }
+}
+
+}  // namespace troupe::kernels::cuda

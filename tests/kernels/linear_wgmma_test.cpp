@@ -1,0 +1,352 @@
+// The many-row product against sums in double precision, for each ending. Large results are checked at all
+// their edges and at random places; nothing outside the rows may be written.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "gpu/cuda.h"
+#include "gpu/dtype.h"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/linear.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+constexpr int kGuardRows = 3;  // after the last row of an output
+
+struct Case {
+  const char* name;
+  Ending ending;
+  std::vector<int> group_rows;  // one group: dense
+  int outputs;                  // qkv: (heads + 2 kv_heads) head_dim
+  int inputs;
+  bool gathered = false;
+  DType dtype = DType::bf16;
+  int heads = 0, kv_heads = 0, head_dim = 0;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+template <class T>
+class Array {
+ public:
+  Array(Cuda& device, const std::vector<T>& values) : device_(device), count_(values.size()) {
+    data_ = static_cast<T*>(device.alloc(count_ * sizeof(T)));
+    if (data_ == nullptr) throw std::runtime_error("no memory for a test");
+    device.upload(data_, values.data(), count_ * sizeof(T));
+    device.sync();
+  }
+  ~Array() { device_.free(data_); }
+  Array(const Array&) = delete;
+  T* data() const { return data_; }
+  std::vector<T> read() const {
+    std::vector<T> values(count_);
+    device_.download(values.data(), data_, count_ * sizeof(T));
+    device_.sync();
+    return values;
+  }
+
+ private:
+  Cuda& device_;
+  std::size_t count_;
+  T* data_ = nullptr;
+};
+
+std::uint16_t bits_of(DType dtype, float v) {
+  return dtype == DType::bf16 ? float_to_bf16(v) : float_to_f16(v);
+}
+float value_of(DType dtype, std::uint16_t bits) {
+  return dtype == DType::bf16 ? bf16_to_float(bits) : f16_to_float(bits);
+}
+
+/// rows × padded(cols) normal numbers, zeros in the padding.
+std::vector<std::uint16_t> normal_rows(DType dtype, int rows, int cols, float deviation, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> pool(1 << 16);
+  std::normal_distribution<float> normal(0, deviation);
+  for (float& v : pool) v = normal(random);
+  std::vector<std::uint16_t> values(static_cast<std::size_t>(rows) * static_cast<std::size_t>(padded(cols)));
+  for (int r = 0; r < rows; ++r) {
+    std::uint32_t at = random();
+    const std::uint32_t step = random() | 1;
+    for (int c = 0; c < cols; ++c, at += step) {
+      values[static_cast<std::size_t>(r) * static_cast<std::size_t>(padded(cols)) +
+             static_cast<std::size_t>(c)] = bits_of(dtype, pool[at % pool.size()]);
+    }
+  }
+  return values;
+}
+
+class LinearWgmmaTest : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+    device_ = std::make_unique<Cuda>();
+    if (!device_->hopper()) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+    make(GetParam());
+  }
+
+  void make(const Case& c) {
+    const int k = padded(c.inputs), groups = static_cast<int>(c.group_rows.size());
+    offsets_ = {0};
+    for (const int rows : c.group_rows) offsets_.push_back(offsets_.back() + rows);
+    rows_ = offsets_.back();
+    source_rows_ = c.gathered ? std::max(rows_ / 3, 1) : rows_;
+    std::mt19937 random(7);
+    gather_.resize(static_cast<std::size_t>(rows_));
+    for (auto& g : gather_) g = static_cast<int>(random() % static_cast<unsigned>(source_rows_));
+    x_ = normal_rows(c.dtype, source_rows_, c.inputs, 1, 11);
+    weights_ = normal_rows(c.dtype, groups * padded(c.outputs), c.inputs, 0.05f, 12);
+    for (int g = 0; g < groups; ++g) {  // padding rows of a weight are zero
+      const auto at = [&](int row) { return weights_.begin() + static_cast<std::ptrdiff_t>(row) * k; };
+      std::fill(at(g * padded(c.outputs) + c.outputs), at((g + 1) * padded(c.outputs)), std::uint16_t{0});
+    }
+    scale_.resize(static_cast<std::size_t>(rows_));
+    for (float& s : scale_) s = std::uniform_real_distribution<float>(0.1f, 1)(random);
+    width_ = c.ending == Ending::swiglu ? c.outputs / 2
+             : c.ending == Ending::qkv  ? c.heads * c.head_dim
+                                        : c.outputs;
+    const auto size = static_cast<std::size_t>(rows_ + kGuardRows) * static_cast<std::size_t>(padded(width_));
+    old_f32_.resize(size);
+    for (float& v : old_f32_) v = std::normal_distribution<float>(0, 1)(random);
+    old_bits_.assign(size, 0x4242);
+  }
+
+  /// y[p][o] in double precision.
+  double product(int p, int o) const {
+    const Case& c = GetParam();
+    const int k = padded(c.inputs);
+    const auto group = std::upper_bound(offsets_.begin(), offsets_.end(), p) - offsets_.begin() - 1;
+    const int row = c.gathered ? gather_[static_cast<std::size_t>(p)] : p;
+    const std::uint16_t* x = x_.data() + static_cast<std::ptrdiff_t>(row) * k;
+    const std::uint16_t* w = weights_.data() + (group * padded(c.outputs) + o) * k;
+    double sum = 0;
+    for (int i = 0; i < c.inputs; ++i) {
+      sum += static_cast<double>(value_of(c.dtype, x[i])) * static_cast<double>(value_of(c.dtype, w[i]));
+    }
+    return sum;
+  }
+
+  /// Places to check: corners and edges of rows, groups and tiles, and random ones.
+  std::vector<std::pair<int, int>> places(int columns) const {
+    std::vector<int> rows, cols;
+    for (const int offset : offsets_) {
+      for (const int around : {-1, 0, 1, 63, 64, 127, 128}) rows.push_back(offset + around);
+    }
+    if (rows.size() > 60) rows.resize(60);
+    for (const int around : {0, 7, 8, 31, 32, 63, 64, 127, 128, 255, 256}) {
+      cols.push_back(around);
+      cols.push_back(columns - 1 - around);
+    }
+    std::vector<std::pair<int, int>> all;
+    for (const int r : rows) {
+      for (const int c : cols) all.emplace_back(r, c);
+    }
+    std::mt19937 random(5);
+    for (int i = 0; i < 4000; ++i) {
+      all.emplace_back(static_cast<int>(random() % static_cast<unsigned>(std::max(rows_, 1))),
+                       static_cast<int>(random() % static_cast<unsigned>(columns)));
+    }
+    std::erase_if(all, [&](auto place) {
+      return place.first < 0 || place.first >= rows_ || place.second < 0 || place.second >= columns;
+    });
+    return all;
+  }
+
+  void expect_near(double got, double want, double unit, int p, int o) {
+    const double allowed = unit * std::abs(want) + 2e-4;
+    if (!(std::abs(got - want) <= allowed) && ++failures_ <= 5) {
+      ADD_FAILURE() << "row " << p << " column " << o << ": " << got << " instead of " << want;
+    }
+  }
+
+  Linear linear(Cuda& device) {
+    const Case& c = GetParam();
+    x_device_ = std::make_unique<Array<std::uint16_t>>(device, x_);
+    weights_device_ = std::make_unique<Array<std::uint16_t>>(device, weights_);
+    offsets_device_ = std::make_unique<Array<std::int32_t>>(device, offsets_);
+    gather_device_ = std::make_unique<Array<std::int32_t>>(device, gather_);
+    scale_device_ = std::make_unique<Array<float>>(device, scale_);
+    Linear l{.weight = {weights_device_->data(), c.dtype, c.outputs, c.inputs},
+             .x = x_device_->data(),
+             .rows = rows_ + (c.gathered ? kGuardRows : 0),  // the offsets decide
+             .ending = c.ending,
+             .scale = scale_device_->data()};
+    if (c.group_rows.size() > 1) {
+      l.groups = {.offsets = offsets_device_->data(),
+                  .gather = c.gathered ? gather_device_->data() : nullptr,
+                  .count = static_cast<int>(c.group_rows.size()),
+                  .weight_stride = matrix_bytes(c.dtype, c.outputs, c.inputs)};
+    }
+    return l;
+  }
+
+  std::size_t at(int p, int o) const {
+    return static_cast<std::size_t>(p) * static_cast<std::size_t>(padded(width_)) +
+           static_cast<std::size_t>(o);
+  }
+
+  std::unique_ptr<Cuda> device_;
+  int rows_ = 0, source_rows_ = 0, width_ = 0, failures_ = 0;
+  std::vector<std::int32_t> offsets_, gather_;
+  std::vector<std::uint16_t> x_, weights_, old_bits_;
+  std::vector<float> scale_, old_f32_;
+  std::unique_ptr<Array<std::uint16_t>> x_device_, weights_device_;
+  std::unique_ptr<Array<std::int32_t>> offsets_device_, gather_device_;
+  std::unique_ptr<Array<float>> scale_device_;
+};
+
+TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
+  const Case& c = GetParam();
+  if (c.ending == Ending::qkv) GTEST_SKIP() << "its results go elsewhere";
+  Linear l = linear(*device_);
+  ASSERT_TRUE(wgmma_takes(*device_, l));
+  const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  if (c.ending == Ending::store_f32 || c.ending == Ending::add) {
+    Array<float> out(*device_, old_f32_), again(*device_, old_f32_);
+    l.out = out.data();
+    run_wgmma(*device_, l);
+    l.out = again.data();
+    run_wgmma(*device_, l);
+    const auto got = out.read();
+    EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * sizeof(float)), 0)
+        << "not the same bits";
+    for (const auto& [p, o] : places(c.outputs)) {
+      const double before = c.ending == Ending::add ? static_cast<double>(old_f32_[at(p, o)]) : 0.0;
+      expect_near(static_cast<double>(got[at(p, o)]), before + product(p, o), 1e-6, p, o);
+    }
+    for (std::size_t i = at(rows_, 0); i < got.size(); ++i) ASSERT_EQ(got[i], old_f32_[i]) << "past the rows";
+    if (c.ending == Ending::store_f32 && rows_ > 0) {
+      for (int o = c.outputs; o < padded(width_); ++o) ASSERT_EQ(got[at(rows_ - 1, o)], 0.0f);
+    }
+    return;
+  }
+  Array<std::uint16_t> out(*device_, old_bits_), again(*device_, old_bits_);
+  l.out = out.data();
+  run_wgmma(*device_, l);
+  l.out = again.data();
+  run_wgmma(*device_, l);
+  const auto got = out.read();
+  EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * 2), 0) << "not the same bits";
+  for (const auto& [p, o] : places(width_)) {
+    double want = 0;
+    if (c.ending == Ending::swiglu) {
+      const double gate = product(p, gate_row(o));
+      want = gate / (1 + std::exp(-gate)) * product(p, up_row(o));
+    } else {
+      want = product(p, o) * static_cast<double>(scale_[static_cast<std::size_t>(p)]);
+    }
+    expect_near(static_cast<double>(value_of(c.dtype, got[at(p, o)])), want, unit, p, o);
+  }
+  for (std::size_t i = at(rows_, 0); i < got.size(); ++i) ASSERT_EQ(got[i], old_bits_[i]) << "past the rows";
+  if (rows_ > 0) {
+    for (int o = width_; o < padded(width_); ++o) ASSERT_EQ(got[at(rows_ - 1, o)], 0);
+  }
+}
+
+TEST_P(LinearWgmmaTest, SendsKeysAndValuesToTheirSlots) {
+  const Case& c = GetParam();
+  if (c.ending != Ending::qkv) GTEST_SKIP() << "no queries";
+  const int hd = c.head_dim, blocks = rows_ / kBlockTokens + 2, layers = 2, layer = 1;
+  std::vector<float> rope(static_cast<std::size_t>(rows_ * hd));
+  std::vector<KvSlot> slots(static_cast<std::size_t>(rows_));
+  for (int r = 0; r < rows_; ++r) {
+    for (int i = 0; i < hd / 2; ++i) {
+      const double angle = r * std::pow(500000.0, -2.0 * i / hd);
+      rope[static_cast<std::size_t>(r * hd + 2 * i)] = static_cast<float>(std::cos(angle));
+      rope[static_cast<std::size_t>(r * hd + 2 * i + 1)] = static_cast<float>(std::sin(angle));
+    }
+    slots[static_cast<std::size_t>(r)] = {blocks - 1 - r / kBlockTokens, r % kBlockTokens};
+    if (r % 10 == 9) slots[static_cast<std::size_t>(r)].block = kPaddingBlock;
+  }
+  KvCache kv{nullptr, c.dtype, layers, c.kv_heads, hd};
+  const std::vector<std::uint16_t> old_kv(kv.block_bytes() / 2 * static_cast<std::size_t>(blocks), 0x4242);
+  Array<std::uint16_t> memory(*device_, old_kv), q(*device_, old_bits_);
+  Array<float> rope_device(*device_, rope);
+  Array<KvSlot> slots_device(*device_, slots);
+  kv.data = memory.data();
+  Linear l = linear(*device_);
+  l.q = q.data();
+  l.rope = rope_device.data();
+  l.kv = kv;
+  l.layer = layer;
+  l.heads = c.heads;
+  l.slots = slots_device.data();
+  ASSERT_TRUE(wgmma_takes(*device_, l));
+  run_wgmma(*device_, l);
+  const auto got_q = q.read(), got_kv = memory.read();
+  const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
+  const int keys_at = c.heads * hd, values_at = keys_at + c.kv_heads * hd;
+  const auto kv_at = [&](int p, int o) {
+    const KvSlot slot = slots[static_cast<std::size_t>(p)];
+    const std::size_t piece = o < values_at ? kv.key_offset(slot.block, layer, (o - keys_at) / hd)
+                                            : kv.value_offset(slot.block, layer, (o - values_at) / hd);
+    return piece / 2 + static_cast<std::size_t>(kv_index(true, hd, slot.offset, o % hd));
+  };
+  for (const auto& [p, o] : places(c.outputs)) {
+    double want = product(p, o);
+    if (o < values_at) {
+      const std::size_t pair = static_cast<std::size_t>(p * hd + o % hd / 2 * 2);
+      const double cosine = static_cast<double>(rope[pair]), sine = static_cast<double>(rope[pair + 1]);
+      want = o % 2 == 0 ? want * cosine - product(p, o + 1) * sine : want * cosine + product(p, o - 1) * sine;
+    }
+    if (o < keys_at) {
+      expect_near(static_cast<double>(value_of(c.dtype, got_q[at(p, o)])), want, unit, p, o);
+    } else if (slots[static_cast<std::size_t>(p)].block != kPaddingBlock) {
+      expect_near(static_cast<double>(value_of(c.dtype, got_kv[kv_at(p, o)])), want, unit, p, o);
+    }
+  }
+  for (std::size_t i = at(rows_, 0); i < got_q.size(); ++i)
+    ASSERT_EQ(got_q[i], old_bits_[i]) << "past the rows";
+  // Exactly the slots of this layer have changed.
+  std::vector<bool> mine(got_kv.size());
+  for (int p = 0; p < rows_; ++p) {
+    if (slots[static_cast<std::size_t>(p)].block == kPaddingBlock) continue;
+    for (int o = keys_at; o < c.outputs; ++o) mine[kv_at(p, o)] = true;
+  }
+  std::size_t strays = 0;
+  for (std::size_t i = 0; i < got_kv.size(); ++i) strays += !mine[i] && got_kv[i] != 0x4242;
+  EXPECT_EQ(strays, 0u);
+}
+
+std::vector<int> uneven(int groups, int rows) {
+  std::mt19937 random(3);
+  std::vector<int> sizes;
+  for (int g = 0; g < groups; ++g)
+    sizes.push_back(g % 7 == 3    ? 0
+                    : g % 11 == 5 ? 1
+                                  : static_cast<int>(random() % static_cast<unsigned>(rows)));
+  return sizes;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, LinearWgmmaTest,
+    testing::Values(
+        Case{"one_row", Ending::store_f32, {1}, 32, 32},
+        Case{"logits_ragged", Ending::store_f32, {77}, 1000, 576},
+        Case{"logits_many", Ending::store_f32, {256}, 20000, 1024},
+        Case{"add_ragged", Ending::add, {321}, 1000, 1056}, Case{"add_many", Ending::add, {2048}, 2560, 2560},
+        Case{"add_f16", Ending::add, {500}, 576, 1536, false, DType::f16},
+        Case{"swiglu_ragged", Ending::swiglu, {200}, 2 * 96, 160},
+        Case{"swiglu_many", Ending::swiglu, {1500}, 2 * 3072, 1024},
+        Case{"swiglu_f16", Ending::swiglu, {130}, 2 * 576, 192, false, DType::f16},
+        Case{"scaled_dense", Ending::store_scaled, {300}, 520, 288},
+        Case{"qkv_small", Ending::qkv, {70}, (9 + 6) * 64, 576, false, DType::bf16, 9, 3, 64},
+        Case{"qkv_f16", Ending::qkv, {190}, (9 + 6) * 64, 576, false, DType::f16, 9, 3, 64},
+        Case{"qkv_many", Ending::qkv, {1111}, (20 + 8) * 128, 2560, false, DType::bf16, 20, 4, 128},
+        Case{"experts_gate_up", Ending::swiglu, uneven(20, 300), 2 * 512, 1024, true},
+        Case{"experts_gate_up_few_rows", Ending::swiglu, uneven(64, 20), 2 * 256, 512, true},
+        Case{"experts_gate_up_odd_k", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true},
+        Case{"experts_gate_up_f16", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true, DType::f16},
+        Case{"experts_down", Ending::store_scaled, uneven(20, 300), 2560, 512},
+        Case{"experts_down_few_rows", Ending::store_scaled, uneven(64, 20), 1000, 256},
+        Case{"no_rows", Ending::store_scaled, {0, 0, 0}, 64, 64, true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace troupe::kernels::cuda
