@@ -1,0 +1,154 @@
+// Attention on the GPU: which way runs, and the one for all dtypes, shapes and GPUs.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout.h"
+
+namespace troupe::kernels {
+namespace cuda {
+namespace {
+
+constexpr int kThreads = 2 * kBlockTokens;  // two for each token's score, one for each dimension
+constexpr int kMostHeadDim = 256;
+constexpr int kPerThread = kMostHeadDim / kThreads;
+
+struct Parameters {
+  void* out;
+  const void* q;
+  const std::byte* kv;
+  std::size_t block_bytes;
+  std::size_t key_offset, value_offset;  // of block 0, KV head 0
+  std::size_t key_bytes, value_bytes;
+  const Sequence* sequences;
+  int count, heads, group, head_dim;
+  int row_elements;  // of q and out
+  bool swizzled;
+  float scale_log2;
+};
+
+/// A block has one row and one head. Tiles of 64 tokens: all their scores, then their share of every
+/// dimension of the output.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Parameters p) {
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  __shared__ float q[kMostHeadDim];
+  __shared__ float weight[kBlockTokens];
+  __shared__ float warp_values[kThreads / 32];
+  __shared__ int found;
+  const int thread = int(threadIdx.x);
+  const int row = int(blockIdx.x) / p.heads, head = int(blockIdx.x) % p.heads;
+  if (thread == 0) found = -1;
+  __syncthreads();
+  for (int s = thread; s < p.count; s += kThreads) {
+    if (p.sequences[s].row <= row && row < p.sequences[s].row + p.sequences[s].tokens) found = s;
+  }
+  const std::size_t at = std::size_t(row) * p.row_elements + std::size_t(head * p.head_dim);
+  for (int d = thread; d < p.head_dim; d += kThreads)
+    q[d] = to_float(static_cast<const Element*>(p.q)[at + d]);
+  __syncthreads();
+  if (found < 0) return;  // padding
+  const Sequence sequence = p.sequences[found];
+  const int length = sequence.position + row - sequence.row + 1;
+  const int kv_head = head / p.group;
+  float o[kPerThread] = {};
+  float maximum = -INFINITY, sum = 0;
+  for (int base = 0; base < length; base += kBlockTokens) {
+    const int tokens = min(kBlockTokens, length - base);
+    const std::byte* block = p.kv + std::size_t(sequence.blocks[base / kBlockTokens]) * p.block_bytes;
+    const auto* k = reinterpret_cast<const Element*>(block + p.key_offset + kv_head * p.key_bytes);
+    const auto* v = reinterpret_cast<const Element*>(block + p.value_offset + kv_head * p.value_bytes);
+    float score = 0;
+    const int token = thread / 2;
+    for (int d = thread % 2; d < p.head_dim; d += 2) {
+      score += q[d] * to_float(k[kv_index(p.swizzled, p.head_dim, token, d)]);
+    }
+    score += __shfl_xor_sync(~0u, score, 1);
+    score = token < tokens ? score * p.scale_log2 : -INFINITY;
+    float most = score;
+    for (int step = 2; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+    if (thread % 32 == 0) warp_values[thread / 32] = most;
+    __syncthreads();
+    for (int w = 0; w < kThreads / 32; ++w) most = fmaxf(most, warp_values[w]);
+    most = fmaxf(most, maximum);
+    const float shrink = exp2f(maximum - most);
+    maximum = most;
+    if (thread % 2 == 0) weight[token] = exp2f(score - most);
+    __syncthreads();
+    sum *= shrink;
+    for (int t = 0; t < tokens; ++t) sum += weight[t];
+    for (int i = 0; i < kPerThread; ++i) {
+      const int d = thread + i * kThreads;
+      if (d >= p.head_dim) break;
+      o[i] *= shrink;
+      for (int t = 0; t < tokens; ++t) {
+        const float rounded = to_float(from_float<Element>(weight[t]));
+        o[i] += rounded * to_float(v[kv_index(p.swizzled, p.head_dim, t, d)]);
+      }
+    }
+    __syncthreads();
+  }
+  auto* out = static_cast<Element*>(p.out);
+  for (int i = 0; i < kPerThread; ++i) {
+    const int d = thread + i * kThreads;
+    if (d < p.head_dim) out[at + d] = from_float<Element>(o[i] / sum);
+  }
+  const int used = p.heads * p.head_dim;
+  if (head == 0 && used + thread < p.row_elements) {
+    out[std::size_t(row) * p.row_elements + used + thread] = from_float<Element>(0);
+  }
+}
+
+}  // namespace
+
+void run_generic_attention(Cuda& device, const Attention& op) {
+  const KvCache& kv = op.kv;
+  TROUPE_CHECK(kv.head_dim <= kMostHeadDim);
+  const Parameters parameters{.out = op.out,
+                              .q = op.q,
+                              .kv = static_cast<const std::byte*>(kv.data),
+                              .block_bytes = kv.block_bytes(),
+                              .key_offset = kv.key_offset(0, op.layer, 0),
+                              .value_offset = kv.value_offset(0, op.layer, 0),
+                              .key_bytes = kv.key_bytes(),
+                              .value_bytes = kv.value_bytes(),
+                              .sequences = op.batch.sequences,
+                              .count = op.batch.count,
+                              .heads = op.heads,
+                              .group = op.heads / kv.kv_heads,
+                              .head_dim = kv.head_dim,
+                              .row_elements = padded(op.heads * kv.head_dim),
+                              .swizzled = swizzled(kv.dtype, kv.head_dim),
+                              .scale_log2 = op.scale * std::numbers::log2e_v<float>};
+  const troupe::cuda::Shape shape{.grid = unsigned(op.batch.rows * op.heads), .block = kThreads};
+  with_element(kv.dtype, [&](auto element) {
+    troupe::cuda::launch(device, generic_attention_kernel<decltype(element)>, shape, parameters);
+  });
+}
+
+}  // namespace cuda
+
+void run(Cuda& device, const Attention& op) {
+  TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
+  const bool prompts = op.batch.rows > op.batch.count;
+  if (!cuda::decode_takes(device, op)) {
+    cuda::run_generic_attention(device, op);
+  } else if (device.batch_invariant()) {
+    cuda::run_decode_attention(device, op, cuda::DecodeRows::all);
+  } else if (!prompts) {
+    cuda::run_decode_attention(device, op, cuda::DecodeRows::single);
+  } else if (!cuda::prefill_takes(device, op)) {
+    cuda::run_decode_attention(device, op, cuda::DecodeRows::all);
+  } else {
+    // A single sequence with more rows than one leaves nothing to decode.
+    if (op.batch.count > 1) cuda::run_decode_attention(device, op, cuda::DecodeRows::single);
+    cuda::run_prefill_attention(device, op);
+  }
+}
+
+}  // namespace troupe::kernels

@@ -1,0 +1,487 @@
+// Attention of rows that decode: one query a sequence against its whole past, which is read once, at the
+// speed of memory.
+//
+// A block has a warp that brings pages (K and V of 64 tokens of one KV head) into a ring of stages in shared
+// memory, and four warps that consume them. Warp w sees tokens 16w … 16w + 15 of every page and keeps a
+// softmax of its own: running maximum, sum, and O[head_dim × 8 heads]. The tensor cores get K and V^T as
+// the 16-row operand and the KV head's q heads as the 8 columns, so that groups of 3, 5 and 8 q heads cost
+// one product, and every statistic of a head lies in the lanes that hold its scores and its outputs:
+//   S[16 tokens × 8] = K[16 × head_dim] · Q^T       O[head_dim × 8] += V^T[head_dim × 16] · P^T[16 × 8]
+// At the end of an item the four results are merged through the last page's stage. Which pages a block
+// reads: cuda/decode_schedule.cuh.
+#include <algorithm>
+#include <numbers>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/decode_schedule.cuh"
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/layout.h"
+#include "kernels/cuda/tma.cuh"
+#include "kernels/cuda/warp_mma.cuh"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+using troupe::cuda::Barrier;
+
+constexpr int kGroup = 8;  // columns of the product: the most q heads of a KV head
+constexpr int kConsumers = 4;
+constexpr int kConsumerThreads = 32 * kConsumers;
+constexpr int kThreads = kConsumerThreads + 32;
+constexpr int kBlocksPerMultiprocessor = 2;
+constexpr int kLeastPages = 1;
+
+struct Parameters {
+  void* out;
+  const void* q;
+  const std::byte* kv;
+  std::size_t block_bytes;
+  std::size_t key_offset, value_offset;  // of block 0, KV head 0
+  const Sequence* sequences;
+  float* partials;
+  std::uint32_t* counters;
+  int count, rows;
+  int kv_heads, group;
+  int row_elements;  // of q and out
+  float scale_log2;
+  DecodeRows mode;
+};
+
+/// What a stage holds; written by the producer before the stage is full.
+struct __align__(16) PageNote {
+  int tokens;  // 1 … 64; 0: no more work
+  int first;   // of its part: q comes with it
+  int last;    // of its part
+  int row;
+  int kv_head;
+  int slot;
+  int first_block;
+  int parts;
+};
+
+/// A partial result: O[kGroup][head_dim] relative to the maximum, then maximum[kGroup], sum[kGroup].
+constexpr int partial_floats(int head_dim) { return kGroup * head_dim + 2 * kGroup; }
+
+template <int kHeadDim>
+struct Layout {
+  static constexpr int kPieceBytes = kBlockTokens * kHeadDim * 2;
+  static constexpr int kQStride = kHeadDim * 2 + 16;  // bytes; ldmatrix finds eight rows in eight banks
+  static constexpr int kOStride = kHeadDim + 4;       // floats; the same for the merge's stores
+  static constexpr int kStages = kHeadDim == 64 ? 6 : 3;
+  struct __align__(128) Stage {
+    std::byte k[kPieceBytes];
+    std::byte v[kPieceBytes];
+  };
+  struct Shared {
+    Stage stage[kStages];
+    std::byte q[kStages][kGroup * kQStride];
+    PageNote note[kStages];
+    Barrier full[kStages];
+    Barrier empty[kStages];
+    float maximum[kConsumers][kGroup];
+    float sum[kConsumers][kGroup];
+    unsigned arrived;
+  };
+  static_assert(sizeof(Stage) >= kConsumers * kGroup * kOStride * sizeof(float));
+  /// A merge keeps two floats for each head of each part in a stage.
+  static constexpr int kMostBlocks = sizeof(Stage) / (kGroup * sizeof(float2));
+};
+
+__device__ __forceinline__ void meet_consumers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
+}
+
+// ---- the producer warp
+
+template <int kHeadDim>
+class Producer {
+ public:
+  using L = Layout<kHeadDim>;
+  __device__ Producer(typename L::Shared& shared, const Parameters& p, int lane)
+      : shared_(shared), p_(p), lane_(lane) {}
+
+  __device__ void operator()(const DecodePart& part) {
+    for (int base = part.first_page; base < part.end_page; base += 32) {
+      const BlockId mine = base + lane_ < part.end_page ? part.blocks[base + lane_] : 0;
+      const int pages = min(32, part.end_page - base);
+      for (int i = 0; i < pages; ++i) page(part, base + i, __shfl_sync(~0u, mine, i));
+    }
+  }
+
+  __device__ void finish() {
+    troupe::cuda::wait(&shared_.empty[stage_], parity_ ^ 1);
+    if (lane_ == 0) {
+      shared_.note[stage_].tokens = 0;
+      troupe::cuda::arrive(&shared_.full[stage_]);
+    }
+  }
+
+ private:
+  __device__ void page(const DecodePart& part, int page, BlockId block) {
+    const int tokens = min(kBlockTokens, part.length - page * kBlockTokens);
+    const bool first = page == part.first_page;
+    constexpr unsigned kRowBytes = kHeadDim * 2;
+    Barrier* full = &shared_.full[stage_];
+    troupe::cuda::wait(&shared_.empty[stage_], parity_ ^ 1);
+    if (lane_ == 0) {
+      shared_.note[stage_] = {.tokens = tokens,
+                              .first = first,
+                              .last = page == part.end_page - 1,
+                              .row = part.row,
+                              .kv_head = part.kv_head,
+                              .slot = part.slot,
+                              .first_block = part.first_block,
+                              .parts = part.parts};
+      troupe::cuda::arrive_expect(
+          full, 2 * unsigned(tokens) * kRowBytes + (first ? unsigned(p_.group) * kRowBytes : 0));
+    }
+    __syncwarp();
+    const std::byte* from = p_.kv + std::size_t(block) * p_.block_bytes +
+                            std::size_t(part.kv_head) * L::kPieceBytes +
+                            (lane_ % 2 == 0 ? p_.key_offset : p_.value_offset);
+    std::byte* to = lane_ % 2 == 0 ? shared_.stage[stage_].k : shared_.stage[stage_].v;
+    if (tokens == kBlockTokens) {
+      if (lane_ < 2) troupe::cuda::copy_bulk(to, from, L::kPieceBytes, full);
+    } else if (lane_ < 2 * (kHeadDim / 64)) {  // of each half the rows there are
+      const int half = lane_ / 2 * (kBlockTokens * 128);
+      troupe::cuda::copy_bulk(to + half, from + half, unsigned(tokens) * 128, full);
+    }
+    if (first && lane_ >= 16 && lane_ - 16 < p_.group) {
+      const int head = lane_ - 16;
+      const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(part.row) * p_.row_elements * 2 +
+                      std::size_t(part.kv_head * p_.group + head) * kRowBytes;
+      troupe::cuda::copy_bulk(&shared_.q[stage_][head * L::kQStride], q, kRowBytes, full);
+    }
+    if (++stage_ == L::kStages) {
+      stage_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+  typename L::Shared& shared_;
+  const Parameters& p_;
+  int lane_;
+  int stage_ = 0;
+  unsigned parity_ = 0;
+};
+
+// ---- the consumer warps
+
+template <class Element, int kHeadDim>
+class Consumer {
+ public:
+  using L = Layout<kHeadDim>;
+  __device__ Consumer(typename L::Shared& shared, const Parameters& p, int thread)
+      : shared_(shared), p_(p), thread_(thread), warp_(thread / 32), lane_(thread % 32) {
+    const int swizzle = lane_ % 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      k_offset_[i] = (16 * warp_ + lane_ % 16) * 128 + (((2 * i + lane_ / 16) ^ swizzle) * 16);
+      v_offset_[i] =
+          (16 * warp_ + lane_ / 16 * 8 + lane_ % 8) * 128 + (((2 * i + lane_ / 8 % 2) ^ swizzle) * 16);
+    }
+  }
+
+  __device__ void consume() {
+    unsigned parity = 0;
+    for (int stage = 0;;) {
+      troupe::cuda::wait(&shared_.full[stage], parity);
+      const PageNote note = shared_.note[stage];
+      if (note.tokens == 0) return;
+      if (note.first) begin(stage);
+      if (note.tokens > 16 * warp_) attend(stage, note.tokens - 16 * warp_);
+      if (note.last) end(stage, note);
+      __syncwarp();
+      if (lane_ == 0) troupe::cuda::arrive(&shared_.empty[stage]);
+      if (++stage == L::kStages) {
+        stage = 0;
+        parity ^= 1;
+      }
+    }
+  }
+
+ private:
+  __device__ void begin(int stage) {
+    const std::uint32_t from =
+        troupe::cuda::shared_address(shared_.q[stage]) + (lane_ % 8) * L::kQStride + lane_ / 8 * 16;
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 32; ++i) load_matrices(q_[i], from + i * 64);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; ++i) o_[i][0] = o_[i][1] = o_[i][2] = o_[i][3] = 0;
+    maximum_[0] = maximum_[1] = -INFINITY;
+    sum_[0] = sum_[1] = 0;
+  }
+
+  /// The first `tokens` of this warp's 16 tokens, at least one.
+  __device__ void attend(int stage, int tokens) {
+    const std::uint32_t k = troupe::cuda::shared_address(shared_.stage[stage].k);
+    const std::uint32_t v = troupe::cuda::shared_address(shared_.stage[stage].v);
+    float s[2][4] = {};
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; ++i) {
+      std::uint32_t a[4];
+      load_matrices(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
+      multiply_add<Element>(s[i % 2], a, q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
+    }
+    const int upper = lane_ / 4;  // tokens of the scores: upper, upper + 8; heads 2 (lane % 4), and the next
+    float score[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      score[i] = upper + i / 2 * 8 < tokens ? (s[0][i] + s[1][i]) * p_.scale_log2 : -INFINITY;
+    }
+    float most[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      most[i] = fmaxf(score[i], score[2 + i]);
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], step));
+    }
+    if (__any_sync(~0u, most[0] > maximum_[0] || most[1] > maximum_[1])) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        most[i] = fmaxf(most[i], maximum_[i]);
+        const float shrink = fast_exp2(maximum_[i] - most[i]);
+        maximum_[i] = most[i];
+        sum_[i] *= shrink;
+#pragma unroll
+        for (int j = 0; j < kHeadDim / 16; ++j) {
+          o_[j][i] *= shrink;
+          o_[j][2 + i] *= shrink;
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      score[i] = fast_exp2(score[i] - maximum_[i % 2]);
+      sum_[i % 2] += score[i];
+    }
+    const std::uint32_t p0 = transposed(pack_two<Element>(score[0], score[1]));
+    const std::uint32_t p1 = transposed(pack_two<Element>(score[2], score[3]));
+    // A probability of zero does not keep a NaN out: the rows beyond the past hold anything.
+    const int even = lane_ % 4 * 2;
+    const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
+    const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; ++i) {
+      std::uint32_t a[4];
+      load_matrices_transposed(a, v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
+      a[0] &= keep0;
+      a[1] &= keep0;
+      a[2] &= keep1;
+      a[3] &= keep1;
+      multiply_add<Element>(o_[i], a, p0, p1);
+    }
+  }
+
+  /// Merges the four warps; the stage, which all have read, is the working memory.
+  __device__ void end(int stage, const PageNote& note) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+#pragma unroll
+      for (int step = 4; step < 32; step *= 2) sum_[i] += __shfl_xor_sync(~0u, sum_[i], step);
+    }
+    const int dimension = lane_ / 4, head = lane_ % 4 * 2;
+    auto* memory = reinterpret_cast<float*>(&shared_.stage[stage]);
+    meet_consumers();
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; ++i) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        memory[(warp_ * kGroup + head + j % 2) * L::kOStride + 16 * i + j / 2 * 8 + dimension] = o_[i][j];
+      }
+    }
+    if (dimension == 0) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        shared_.maximum[warp_][head + i] = maximum_[i];
+        shared_.sum[warp_][head + i] = sum_[i];
+      }
+    }
+    meet_consumers();
+    float* partial = p_.partials + std::size_t(note.slot < 0 ? 0 : note.slot) * partial_floats(kHeadDim);
+    for (int i = thread_; i < p_.group * (kHeadDim / 4); i += kConsumerThreads) {
+      const int h = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
+      float most = shared_.maximum[0][h];
+#pragma unroll
+      for (int w = 1; w < kConsumers; ++w) most = fmaxf(most, shared_.maximum[w][h]);
+      float4 o{};
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kConsumers; ++w) {
+        const float weight = fast_exp2(shared_.maximum[w][h] - most);
+        const float4 other = *reinterpret_cast<const float4*>(&memory[(w * kGroup + h) * L::kOStride + d]);
+        add(o, weight, other);
+        sum += weight * shared_.sum[w][h];
+      }
+      if (note.slot < 0) {
+        store(note, h, d, o, 1 / sum);
+      } else {
+        *reinterpret_cast<float4*>(partial + h * kHeadDim + d) = o;
+        if (d == 0) {
+          partial[kGroup * kHeadDim + h] = most;
+          partial[kGroup * kHeadDim + kGroup + h] = sum;
+        }
+      }
+    }
+    if (note.slot >= 0) merge_if_last(note, memory);
+    troupe::cuda::fence_proxy_async();
+  }
+
+  /// The block that comes last adds up the parts of the item, in the order of their tokens.
+  __device__ void merge_if_last(const PageNote& note, float* memory) {
+    __threadfence();
+    meet_consumers();
+    if (thread_ == 0) {
+      std::uint32_t* counter = p_.counters + note.first_block;
+      const std::uint32_t before = atomicAdd(counter, 1);
+      if (before + 1 == std::uint32_t(note.parts)) *counter = 0;
+      shared_.arrived = before + 1;
+      __threadfence();
+    }
+    meet_consumers();
+    if (shared_.arrived != std::uint32_t(note.parts)) return;
+    constexpr int kFloats = partial_floats(kHeadDim);
+    auto* stats = reinterpret_cast<float2*>(memory);  // [part][head]: maximum, sum
+    for (int i = thread_; i < note.parts * kGroup; i += kConsumerThreads) {
+      const float* from = p_.partials + std::size_t(part_slot(note.first_block, i / kGroup)) * kFloats +
+                          kGroup * kHeadDim + i % kGroup;
+      stats[i] = make_float2(__ldcg(from), __ldcg(from + kGroup));
+    }
+    meet_consumers();
+    constexpr int kAhead = 16;
+    for (int i = thread_; i < p_.group * (kHeadDim / 4); i += kConsumerThreads) {
+      const int h = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
+      float most = -INFINITY;
+      for (int part = 0; part < note.parts; ++part) most = fmaxf(most, stats[part * kGroup + h].x);
+      float4 o{};
+      float sum = 0;
+      for (int base = 0; base < note.parts; base += kAhead) {
+        float4 other[kAhead];
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          const int part = min(base + j, note.parts - 1);
+          other[j] = __ldcg(reinterpret_cast<const float4*>(
+              p_.partials + std::size_t(part_slot(note.first_block, part)) * kFloats + h * kHeadDim + d));
+        }
+#pragma unroll
+        for (int j = 0; j < kAhead; ++j) {
+          if (base + j >= note.parts) break;
+          const float2 stat = stats[(base + j) * kGroup + h];
+          const float weight = fast_exp2(stat.x - most);
+          add(o, weight, other[j]);
+          sum += weight * stat.y;
+        }
+      }
+      store(note, h, d, o, 1 / sum);
+    }
+    meet_consumers();
+  }
+
+  __device__ static void add(float4& o, float weight, const float4& other) {
+    o.x += weight * other.x;
+    o.y += weight * other.y;
+    o.z += weight * other.z;
+    o.w += weight * other.w;
+  }
+
+  __device__ void store(const PageNote& note, int head, int dimension, const float4& o, float factor) {
+    auto* out = static_cast<Element*>(p_.out) + std::size_t(note.row) * p_.row_elements +
+                (note.kv_head * p_.group + head) * kHeadDim + dimension;
+    store_four(out, o.x * factor, o.y * factor, o.z * factor, o.w * factor);
+  }
+
+  typename L::Shared& shared_;
+  const Parameters& p_;
+  int thread_, warp_, lane_;
+  std::uint32_t k_offset_[4], v_offset_[4];
+  std::uint32_t q_[kHeadDim / 32][4];
+  float o_[kHeadDim / 16][4];
+  float maximum_[2], sum_[2];  // of heads 2 (lane % 4) and the next; sums of this lane's tokens
+};
+
+template <class Element, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    decode_attention_kernel(const Parameters p) {
+  using L = Layout<kHeadDim>;
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& shared = *reinterpret_cast<typename L::Shared*>(memory);
+  const int thread = int(threadIdx.x);
+  if (thread == 0) {
+    for (int i = 0; i < L::kStages; ++i) {
+      troupe::cuda::barrier_init(&shared.full[i], 1);
+      troupe::cuda::barrier_init(&shared.empty[i], kConsumers);
+    }
+    troupe::cuda::fence_barrier_init();
+  }
+  // Columns beyond the group are computed and dropped; they stay zero.
+  for (int i = thread; i < int(sizeof shared.q / 16); i += kThreads) {
+    reinterpret_cast<uint4*>(shared.q)[i] = uint4{};
+  }
+  troupe::cuda::fence_proxy_async();
+  __syncthreads();
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  if (thread >= kConsumerThreads) {
+    const int lane = thread % 32;
+    Producer<kHeadDim> produce(shared, p, lane);
+    if (p.mode == DecodeRows::single) {
+      for_each_share_part(p.sequences, p.count, p.kv_heads, kLeastPages, blockIdx.x, gridDim.x, lane,
+                          produce);
+    } else {
+      for_each_whole_row(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
+    }
+    produce.finish();
+  } else {
+    Consumer<Element, kHeadDim>(shared, p, thread).consume();
+  }
+}
+
+template <class Element, int kHeadDim>
+void launch_decode(Cuda& device, const Parameters& parameters, int blocks) {
+  constexpr std::size_t kBytes = sizeof(typename Layout<kHeadDim>::Shared);
+  const auto kernel = decode_attention_kernel<Element, kHeadDim>;
+  troupe::cuda::allow_shared(kernel, kBytes);
+  troupe::cuda::launch(device, kernel, {.grid = unsigned(blocks), .block = kThreads, .shared_bytes = kBytes},
+                       parameters);
+}
+
+}  // namespace
+
+bool decode_takes(const Cuda& device, const Attention& op) {
+  return device.hopper() && size_of(op.kv.dtype) == 2 && (op.kv.head_dim == 64 || op.kv.head_dim == 128) &&
+         op.heads / op.kv.kv_heads <= kGroup;
+}
+
+void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
+  const KvCache& kv = op.kv;
+  const int blocks = std::min(kv.head_dim == 128 ? Layout<128>::kMostBlocks : Layout<64>::kMostBlocks,
+                              kBlocksPerMultiprocessor * device.multiprocessors());
+  const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
+  const Parameters parameters{.out = op.out,
+                              .q = op.q,
+                              .kv = static_cast<const std::byte*>(kv.data),
+                              .block_bytes = kv.block_bytes(),
+                              .key_offset = kv.key_offset(0, op.layer, 0),
+                              .value_offset = kv.value_offset(0, op.layer, 0),
+                              .sequences = op.batch.sequences,
+                              .partials = static_cast<float*>(device.scratch(scratch)),
+                              .counters = device.counters(),
+                              .count = op.batch.count,
+                              .rows = op.batch.rows,
+                              .kv_heads = kv.kv_heads,
+                              .group = op.heads / kv.kv_heads,
+                              .row_elements = padded(op.heads * kv.head_dim),
+                              .scale_log2 = op.scale * std::numbers::log2e_v<float>,
+                              .mode = rows};
+  const bool bf16 = kv.dtype == DType::bf16;
+  if (kv.head_dim == 128) {
+    bf16 ? launch_decode<Bf16, 128>(device, parameters, blocks)
+         : launch_decode<F16, 128>(device, parameters, blocks);
+  } else {
+    bf16 ? launch_decode<Bf16, 64>(device, parameters, blocks)
+         : launch_decode<F16, 64>(device, parameters, blocks);
+  }
+}
+
+}  // namespace troupe::kernels::cuda
