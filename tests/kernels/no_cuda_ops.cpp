@@ -4,6 +4,7 @@
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/copy_blocks.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/embed.h"
 #include "kernels/fill_random.h"
@@ -34,6 +35,7 @@ void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
 
 namespace cuda {
+void run_generic_attention(Cuda&, const Attention&) { TROUPE_CHECK(false); }
 bool wgmma_takes(const Cuda&, const Linear&) { return false; }
 void run_wgmma(Cuda&, const Linear&) { TROUPE_CHECK(false); }
 }  // namespace cuda
