@@ -66,7 +66,6 @@ struct Field {
   std::vector<std::string_view> allowed = {};  ///< text values; empty: any
   Standing standing = Standing::works;
   std::string_view reason = {};                  ///< why it is refused or has no effect
-  std::vector<std::string_view> not_yet = {};    ///< single values that are refused though the flag works
   std::vector<std::string_view> also_fine = {};  ///< values that mean the same as the default
   std::string_view env = {};                     ///< a variable of FastDeploy's, besides TROUPE_NAME
   std::vector<std::string_view> aliases = {};    ///< other spellings, without the leading dashes

@@ -90,9 +90,9 @@ Fields device_fields(DeviceOptions& o) {
   return {
       {.name = "device",
        .slot = choice(o.device, {"auto", "cpu", "cuda", "echo"}),
-       .help = "where the model runs; echo gives the prompt's tokens back without a model, for tests",
-       .reason = "this build has no CUDA device",
-       .not_yet = {"cuda"}},
+       .help =
+           "where the model runs; auto: cuda where there is a usable GPU, else cpu. echo gives the prompt's "
+           "tokens back without a model, for tests"},
       {.name = "cpu-threads",
        .slot = &o.cpu_threads,
        .help = "threads of the CPU worker, each pinned to a core",
@@ -107,11 +107,9 @@ Fields device_fields(DeviceOptions& o) {
        .when_unset = "a quarter of free memory, at most 4GiB"},
       {.name = "gpu-memory-utilization",
        .slot = &o.gpu_memory_utilization,
-       .help = "share of GPU memory for weights, activations and KV blocks",
+       .help = "share of GPU memory for weights, activations and KV blocks; on the CPU use --cpu-kv-bytes",
        .min = 0.01,
-       .max = 1,
-       .standing = Standing::harmless,
-       .reason = "it applies to CUDA; on the CPU use --cpu-kv-bytes"},
+       .max = 1},
       {.name = "num-gpu-blocks-override",
        .slot = &o.num_gpu_blocks_override,
        .help = "number of KV blocks, instead of what memory allows",
@@ -119,6 +117,11 @@ Fields device_fields(DeviceOptions& o) {
        .min = 0,
        .max = 1 << 26,
        .when_unset = "measured"},
+      {.name = "batch-invariant",
+       .slot = &o.batch_invariant,
+       .help =
+           "a token depends on its own sequence alone, whatever else runs beside it; slower on cuda, the cpu "
+           "always does so"},
   };
 }
 

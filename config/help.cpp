@@ -97,10 +97,7 @@ std::string markdown_table(const std::vector<Field>& all, Standing standing) {
                    : "| flag | default | meaning | why |\n|---|---|---|---|\n";
     }
     const std::string flag = "| `" + escaped(spelling(field)) + "` | " + escaped(default_text(field)) + " | ";
-    std::string help(field.help);
-    for (std::string_view value : field.not_yet) {
-      help += ". Not available yet: " + std::string(value) + ", " + std::string(field.reason);
-    }
+    const std::string help(field.help);
     if (works) {
       out += flag + std::string(field.unit) + " | " + variables_text(field) + " | " + escaped(help) + " |\n";
     } else {

@@ -114,6 +114,9 @@ struct DeviceOptions {
   /// left to others; too high a value fails at start, not later.
   double gpu_memory_utilization = 0.9;
   int num_gpu_blocks_override = 0;  ///< KV blocks on the device, instead of measuring; 0: measure
+  /// A token depends on its own sequence alone, to the bit, whatever else runs in the step. Slower on CUDA;
+  /// the CPU computes so anyway.
+  bool batch_invariant = false;
 };
 
 /// How steps are composed. The first three bound the memory of a step.
@@ -135,7 +138,7 @@ struct CacheOptions {
 
 /// Turning text into ids, outside the model.
 struct TokenizerOptions {
-  int threads = 0;       ///< pool size; 0: half the cores, 1…4
+  int threads = 0;  ///< pool size; 0: half the cores, 1…4
 };
 
 /// Processes, their rendezvous and their deaths.

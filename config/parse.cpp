@@ -93,7 +93,7 @@ void judge_fields(const std::vector<Field>& given, std::vector<std::string>& war
     const std::string value = show_value(field);
     const bool asks = value != show_value(untouched[i]) && !contains(field.also_fine, value);
     const std::string line = as_written(field) + ": " + std::string(field.reason);
-    if (contains(field.not_yet, value) || (asks && field.standing == Standing::refused)) {
+    if (asks && field.standing == Standing::refused) {
       refusals.push_back(line);
     } else if (asks && field.standing == Standing::harmless) {
       warnings.push_back("no effect: " + line);

@@ -32,12 +32,13 @@ class CpuExecutor final : public QueuedExecutor {
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
-                                                    const wire::Capacity& capacity) {
+                                                    const wire::Capacity& capacity,
+                                                    const LoadProgress& progress) {
   auto device = std::make_unique<Cpu>(CpuOptions{.threads = options.device.cpu_threads});
-  Result<Weights<Cpu>> weights = files.checkpoint
-                                     ? Weights<Cpu>::load(*device, files.spec, files.dtype, files.map)
-                                     : Weights<Cpu>::dummy(*device, files.spec, files.dtype,
-                                                           static_cast<std::uint64_t>(options.model.seed));
+  Result<Weights<Cpu>> weights =
+      files.checkpoint ? Weights<Cpu>::load(*device, files.spec, files.dtype, files.map, progress)
+                       : Weights<Cpu>::dummy(*device, files.spec, files.dtype,
+                                             static_cast<std::uint64_t>(options.model.seed));
   if (!weights) return weights.status();
   Result<std::unique_ptr<Decoder<Cpu>>> decoder =
       Decoder<Cpu>::make(*device, files.spec, files.dtype, std::move(*weights),

@@ -6,6 +6,7 @@
 #include "config/options.h"
 #include "ipc/wire.h"
 #include "model/executor.h"
+#include "model/load_progress.h"
 #include "model/model_files.h"
 
 namespace troupe::model {
@@ -13,6 +14,7 @@ namespace troupe::model {
 /// Loads the weights (or draws dummy ones) and takes all memory of `capacity`, which size_cpu() made. Pins
 /// the calling thread, which is the one that has to use the executor; the files may go afterwards.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
-                                                    const wire::Capacity& capacity);
+                                                    const wire::Capacity& capacity,
+                                                    const LoadProgress& progress = {});
 
 }  // namespace troupe::model

@@ -5,17 +5,15 @@
 #include "base/status.h"
 #include "config/options.h"
 #include "model/executor.h"
+#include "model/load_progress.h"
 #include "model/model_files.h"
 
 namespace troupe::model {
 
-/// Whether this build has the device and this machine a GPU that it can use.
-bool cuda_available();
-
-/// Sizes, loads and starts; unsupported in a build without CUDA.
-Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options);
-
-/// What it would take, without taking it.
-Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options& options);
+/// Loads the weights (or draws dummy ones), prepares every step, and gives what is left of the GPU's memory
+/// to KV blocks. The calling thread has to use the executor; the files may go afterwards. unsupported where
+/// there is no usable GPU, unavailable where there is too little memory.
+Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
+                                                     const LoadProgress& progress = {});
 
 }  // namespace troupe::model

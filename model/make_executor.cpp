@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gpu/cuda.h"
 #include "model/cpu_executor.h"
 #include "model/cuda_executor.h"
 #include "model/echo_executor.h"
@@ -12,8 +13,12 @@
 
 namespace troupe::model {
 
-Result<std::unique_ptr<Executor>> make_executor(const config::Options& options) {
-  const config::Device device = chosen_device(options.device.device);
+Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
+                                                const LoadProgress& progress) {
+  config::Device device = options.device.device;
+  if (device == config::Device::automatic) {
+    device = Cuda::available() ? config::Device::cuda : config::Device::cpu;
+  }
   if (device == config::Device::echo) {
     Result<Preflight> checked = preflight(options);
     if (!checked) return checked.status();
@@ -21,11 +26,11 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options) 
   }
   Result<ModelFiles> files = open_model(options.model);
   if (!files) return files.status();
-  if (device == config::Device::cuda) return make_cuda_executor(*files, options);
+  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress);
   Result<wire::Capacity> capacity =
       size_cpu(files->spec, files->dtype, files->tied, options, available_memory());
   if (!capacity) return capacity.status();
-  return make_cpu_executor(*files, options, *capacity);
+  return make_cpu_executor(*files, options, *capacity, progress);
 }
 
 }  // namespace troupe::model

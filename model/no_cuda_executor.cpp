@@ -1,21 +1,11 @@
+#include "gpu/cuda.h"
 #include "model/cuda_executor.h"
 
 namespace troupe::model {
-namespace {
 
-Status absent() {
-  return failure(Code::unsupported,
-                 "not available yet: --device cuda; this build has the devices cpu and echo.");
+Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles&, const config::Options&,
+                                                     const LoadProgress&) {
+  return cuda_usable();
 }
-
-}  // namespace
-
-bool cuda_available() { return false; }
-
-Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles&, const config::Options&) {
-  return absent();
-}
-
-Result<wire::Capacity> size_cuda(const ModelFiles&, const config::Options&) { return absent(); }
 
 }  // namespace troupe::model

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "model/cuda_executor.h"
+#include "gpu/cuda_probe.h"
 #include "model/host_memory.h"
 #include "model/model_files.h"
 #include "model/sizing.h"
@@ -33,6 +33,16 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
   return made;
 }
 
+// What will be left for KV blocks, estimated: the worker measures it.
+Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options& options,
+                                 const GpuMemory& memory) {
+  Result<wire::Capacity> capacity = cuda_limits(files.spec, files.dtype, files.tied, options);
+  if (!capacity) return capacity;
+  const Status fits =
+      fit_cuda_kv(*capacity, files.spec, files.dtype, options, memory, cuda_fixed_bytes(*capacity));
+  return fits.ok() ? capacity : Result<wire::Capacity>(fits);
+}
+
 std::string skipped_note(const std::vector<std::string>& skipped) {
   return std::to_string(skipped.size()) + " tensors are not needed and were skipped, '" + skipped.front() +
          (skipped.size() > 1 ? "' first" : "'");
@@ -40,15 +50,19 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
 
 }  // namespace
 
-config::Device chosen_device(config::Device asked) {
-  if (asked != config::Device::automatic) return asked;
-  return cuda_available() ? config::Device::cuda : config::Device::cpu;
-}
-
 Result<Preflight> preflight(const config::Options& options) {
   Preflight made;
-  made.device = chosen_device(options.device.device);
-  made.available_bytes = available_memory();
+  made.device = options.device.device;
+  Result<CudaProbe> gpu = CudaProbe{};
+  if (made.device == config::Device::cuda || made.device == config::Device::automatic) {
+    gpu = probe_cuda();
+    if (made.device == config::Device::automatic) {
+      made.device = gpu.ok() ? config::Device::cuda : config::Device::cpu;
+    }
+  }
+  const bool on_gpu = made.device == config::Device::cuda;
+  if (on_gpu && !gpu.ok()) return gpu.status();
+  made.available_bytes = on_gpu ? gpu->free : available_memory();
   if (made.device == config::Device::echo) {
     Result<Preflight> echo = preflight_echo(options, std::move(made));
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
@@ -58,21 +72,21 @@ Result<Preflight> preflight(const config::Options& options) {
   if (!files) return files.status();
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   Result<wire::Capacity> capacity =
-      made.device == config::Device::cuda
-          ? size_cuda(*files, options)
-          : size_cpu(files->spec, files->dtype, files->tied, options, made.available_bytes);
+      on_gpu ? size_cuda(*files, options, {gpu->free, gpu->total})
+             : size_cpu(files->spec, files->dtype, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
   made.dtype = files->dtype;
   made.spec_hash = spec_hash(files->spec);
+  if (on_gpu) made.notes.push_back(gpu->name);
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
   return made;
 }
 
 Result<std::uint64_t> model_spec_hash(const config::Options& options) {
-  const bool echo = chosen_device(options.device.device) == config::Device::echo;
+  const bool echo = options.device.device == config::Device::echo;
   if (echo && options.model.directory.empty()) return std::uint64_t{0};
   Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
   if (!spec) return spec.status();

@@ -27,6 +27,7 @@ struct Preflight {
 };
 
 /// Checks options.model.directory, as config::resolve_model() left it. Reads headers only, loads nothing.
+/// Leaves no GPU context behind in this process.
 Result<Preflight> preflight(const config::Options& options);
 
 /// The same hash alone, for a process that needs no more.
@@ -34,8 +35,5 @@ Result<std::uint64_t> model_spec_hash(const config::Options& options);
 
 /// "What fits", for --dry-run and the start summary: a few lines, each ended by a newline.
 std::string summary(const Preflight& preflight);
-
-/// --device as it is on this machine.
-config::Device chosen_device(config::Device asked);
 
 }  // namespace troupe::model

@@ -5,6 +5,7 @@
 
 #include "kernels/batch.h"
 #include "model/decoder.h"
+#include "model/step_memory.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -12,6 +13,12 @@ namespace {
 
 constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
+constexpr int kDefaultCudaSequences = 256;
+constexpr int kDefaultCudaTokens = 8192;
+/// Working memory of the ops, graphs and kernels' code, estimated.
+constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
+/// Never given away: the driver takes a little now and then.
+constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
 constexpr int kEchoVocab = 1 << 17;
@@ -31,7 +38,8 @@ Status too_little(std::uint64_t needed, std::uint64_t available, const std::stri
 }
 
 // What does not depend on the device.
-Result<wire::Capacity> common(const config::Options& options, int max_positions, int vocab) {
+Result<wire::Capacity> common(const config::Options& options, int max_positions, int vocab,
+                              int sequences = kDefaultSequences, int tokens = kDefaultTokens) {
   const config::SchedulerOptions& asked = options.scheduler;
   if (asked.block_size != kernels::kBlockTokens) {
     return invalid("--block-size is " + std::to_string(asked.block_size) + "; only 64 is offered.",
@@ -44,8 +52,8 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   }
   wire::Capacity capacity;
   capacity.block_tokens = kernels::kBlockTokens;
-  capacity.max_slots = or_default(asked.max_num_seqs, kDefaultSequences);
-  capacity.max_tokens_per_step = or_default(asked.max_num_batched_tokens, kDefaultTokens);
+  capacity.max_slots = or_default(asked.max_num_seqs, sequences);
+  capacity.max_tokens_per_step = or_default(asked.max_num_batched_tokens, tokens);
   capacity.max_model_len = or_default(asked.max_model_len, max_positions);
   capacity.vocab_size = vocab;
   capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
@@ -117,6 +125,64 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, c
   capacity.kv_bytes = blocks * block_bytes;
   capacity.max_model_len = static_cast<std::int32_t>(std::min<std::int64_t>(capacity.max_model_len, tokens));
   return made;
+}
+
+Result<wire::Capacity> cuda_limits(const ModelSpec& spec, DType dtype, bool tied,
+                                   const config::Options& options) {
+  Result<wire::Capacity> made =
+      common(options, spec.max_positions, spec.vocab, kDefaultCudaSequences, kDefaultCudaTokens);
+  if (!made) return made;
+  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0};
+  made->weight_bytes = WeightLayout::make(spec, dtype, tied, {}).bytes;
+  made->arena_bytes = Activations::make(spec, dtype, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
+  return made;
+}
+
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity) {
+  return capacity.weight_bytes + capacity.arena_bytes + kCudaExtraBytes;
+}
+
+Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
+                   const config::Options& options, const GpuMemory& memory, std::uint64_t to_come) {
+  const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim};
+  const std::uint64_t block_bytes = kv.block_bytes();
+  const std::uint64_t taken = memory.total - memory.free + to_come;
+  const auto share =
+      static_cast<std::uint64_t>(options.device.gpu_memory_utilization * static_cast<double>(memory.total));
+  const std::uint64_t usable = memory.free - std::min(memory.free, to_come + kCudaSpareBytes);
+  const std::uint64_t budget = std::min(usable, share - std::min(share, taken));
+
+  const int overriding = options.device.num_gpu_blocks_override;
+  const auto useful = static_cast<std::uint64_t>(useful_blocks(capacity));
+  const std::uint64_t blocks =
+      overriding > 0 ? static_cast<std::uint64_t>(overriding) : std::min(budget / block_bytes, useful);
+  const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
+  const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
+  const auto refused = [&](std::uint64_t kv_bytes, const std::string& what, const std::string& advice) {
+    return failure(Code::unavailable, "Too little GPU memory: " + what + " take " +
+                                          bytes_text(to_come + kv_bytes) + ", " + bytes_text(memory.free) +
+                                          " of " + bytes_text(memory.total) + " are free; " + advice + ".");
+  };
+  const std::string fixed = to_come == 0
+                                ? std::string()
+                                : "the weights (" + bytes_text(capacity.weight_bytes) + "), activations (" +
+                                      bytes_text(capacity.arena_bytes) + ") and ";
+  if (overriding > 0 && blocks * block_bytes > usable) {
+    return refused(blocks * block_bytes, fixed + std::to_string(blocks) + " KV blocks",
+                   "lower --num-gpu-blocks-override");
+  }
+  if (blocks == 0 || (options.scheduler.max_model_len > 0 && tokens < wanted)) {
+    const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
+    // Lowering helps where the memory itself is too small, raising where only the share is.
+    const bool room = needed <= usable && overriding == 0;
+    return refused(needed, fixed + "KV blocks for " + std::to_string(wanted) + " tokens",
+                   room ? "raise --gpu-memory-utilization, which allows " + bytes_text(share) + " in all"
+                        : "lower --max-model-len, --max-num-batched-tokens or --max-num-seqs");
+  }
+  capacity.kv_blocks = static_cast<std::int32_t>(std::min<std::uint64_t>(blocks, kMaxBlocks));
+  capacity.kv_bytes = static_cast<std::uint64_t>(capacity.kv_blocks) * block_bytes;
+  capacity.max_model_len = static_cast<std::int32_t>(std::min<std::int64_t>(capacity.max_model_len, tokens));
+  return {};
 }
 
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options) {

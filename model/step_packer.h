@@ -10,19 +10,9 @@
 #include "kernels/step_inputs.h"
 #include "model/sequence_table.h"
 #include "model/step_batch.h"
+#include "model/step_memory.h"
 
 namespace troupe::model {
-
-/// The sequences' state on the device, a line per slot. Addresses only: host code never follows them.
-struct SequenceMemory {
-  TokenId* ids = nullptr;  ///< prompt and output; the place after the last known id is there as well
-  std::size_t ids_per_slot = 0;
-  BlockId* blocks = nullptr;
-  std::size_t blocks_per_slot = 0;
-  std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: logit biases, behind them the stop ids
-  kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens to score in it
-  std::int32_t* score_picks = nullptr;  ///< beside them
-};
 
 /// What a piece came to hold.
 struct PackedStep {

@@ -20,11 +20,25 @@ bool dismissed(Control& control) {
   return packet.kind == Packet::Kind::message && packet.text("do") == "stop";
 }
 
+/// Says how far a load is, at most once a second.
+model::LoadProgress progress_to(const Log& log) {
+  const TimePoint begin = Clock::now();
+  return [log, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+    const TimePoint now = Clock::now();
+    if (now - last < std::chrono::seconds(1) || done == 0) return;
+    last = now;
+    const double seconds = std::chrono::duration<double>(now - begin).count();
+    const double rate = static_cast<double>(done) / seconds;
+    log.info("loading", {kv("percent", 100.0 * static_cast<double>(done) / static_cast<double>(total)),
+                         kv("gb_per_s", rate * 1e-9), kv("eta_s", static_cast<double>(total - done) / rate)});
+  };
+}
+
 Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log, const config::Options& options) {
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
   if (!hash.ok()) return hash.status();
-  auto executor = model::make_executor(options);
+  auto executor = model::make_executor(options, progress_to(log));
   if (!executor.ok()) return executor.status();
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),

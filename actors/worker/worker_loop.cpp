@@ -8,6 +8,10 @@ namespace troupe {
 namespace {
 
 constexpr auto kIdleWait = std::chrono::milliseconds(200);
+// While steps are out: a device with a queue of its own takes the next plan while one runs, so neither the
+// rings nor the device may be waited for alone. The one looks are short, the round ends when something ended.
+constexpr auto kLook = std::chrono::microseconds(2);
+constexpr auto kRound = std::chrono::milliseconds(20);
 constexpr auto kFullRingPatience = std::chrono::seconds(5);
 
 }  // namespace
@@ -33,17 +37,24 @@ Status WorkerLoop::greet() {
 }
 
 Status WorkerLoop::turn() {
-  // Everything that is there is taken before anything runs: a plan may depend on a cache command.
-  for (;;) {
-    const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
-    if (got.kind == ipc::Received::Kind::timeout) break;
-    if (Status status = take(got); !status.ok() || dismissed_) return status;
-  }
-  if (pending_ == 0) return {};
+  for (const TimePoint end = Clock::now() + kRound;;) {
+    // Everything that is there is taken before anything runs: a plan may depend on a cache command.
+    for (;;) {
+      const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
+      if (got.kind == ipc::Received::Kind::timeout) break;
+      if (Status status = take(got); !status.ok() || dismissed_) return status;
+    }
+    if (pending_ == 0) return {};
 
-  auto finished = executor_.poll(result_, Clock::now() + kIdleWait);
-  if (!finished.ok()) return finished.status();
-  if (!*finished) return {};
+    const TimePoint now = Clock::now();
+    auto finished = executor_.poll(result_, now + kLook);
+    if (!finished.ok()) return finished.status();
+    if (*finished) return send_result();
+    if (now > end) return {};
+  }
+}
+
+Status WorkerLoop::send_result() {
   --pending_;
   auto* header = reinterpret_cast<wire::Header*>(result_.data());
   header->epoch = link_.epoch();
@@ -66,6 +77,7 @@ Status WorkerLoop::take(const ipc::Received& got) {
     return {};
   }
   Status status = executor_.submit(got.view);
+  if (status.code == Code::internal) return status;
   if (!status.ok()) return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
   ++pending_;
   return {};

@@ -30,13 +30,15 @@ class WorkerLoop {
   /// Tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();
 
-  /// Takes what came down, runs the oldest pending record, sends its result. Waits at most 200 ms.
+  /// Takes what came down until a pending record has ended, and sends its result. Parks for at most 200 ms when
+  /// nothing is pending; else it keeps looking at the rings and the device, for at most 20 ms.
   Status turn();
 
   bool dismissed() const { return dismissed_; }
 
  private:
   Status take(const ipc::Received& got);
+  Status send_result();
   Status send(ipc::Channel channel, std::span<const std::byte> record);
 
   ipc::WorkerEnd& link_;

@@ -134,12 +134,17 @@ TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
   EXPECT_NE(message.find("not available yet: --quantization wint4: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
-  error({"--device", "cuda"}, {}, 3);
   error({"--splitwise-role", "decode"}, {}, 3);
   error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
   error({"--dynamic-load-weight"}, {}, 3);
   error({"--block-size", "128"}, {}, 3);
   parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});
+}
+
+TEST(Parse, TheDeviceIsNotJudgedBeforeTheMachineIsSeen) {
+  EXPECT_EQ(parsed({"--device", "cuda", "--batch-invariant"}).options.device.device, Device::cuda);
+  EXPECT_TRUE(parsed({"--batch-invariant"}).options.device.batch_invariant);
+  EXPECT_FALSE(parsed({}).options.device.batch_invariant);
 }
 
 TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "0"}, {}, 2); }

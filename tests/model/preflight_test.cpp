@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "gpu/cuda.h"
 #include "model/make_executor.h"
 #include "model/model_files.h"
 #include "model/support/files.h"
@@ -177,11 +178,27 @@ TEST_F(PreflightTest, TypesCanBeChosen) {
   EXPECT_EQ(preflight(options)->dtype, DType::f32) << "as the tensors are, when the config does not say";
 }
 
-TEST_F(PreflightTest, CudaIsNotInThisBuild) {
+TEST_F(PreflightTest, WithoutAGpuCudaIsRefusedAndAutoIsTheCpu) {
+  const Status usable = cuda_usable();
+  if (usable.ok()) GTEST_SKIP() << "there is a GPU";
   options.device.device = config::Device::cuda;
-  refused(Code::unsupported, "cuda");
+  refused(Code::unsupported, usable.message);
+  const auto executor = make_executor(options);
+  ASSERT_FALSE(executor.ok());
+  EXPECT_EQ(executor.status().message, usable.message);
   options.device.device = config::Device::automatic;
   EXPECT_EQ(preflight(options)->device, config::Device::cpu);
+}
+
+TEST_F(PreflightTest, WithAGpuAutoIsCuda) {
+  if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  options.device.device = config::Device::automatic;
+  const auto checked = preflight(options);
+  ASSERT_TRUE(checked.ok()) << checked.status().message;
+  EXPECT_EQ(checked->device, config::Device::cuda);
+  EXPECT_EQ(checked->capacity.max_slots, 256);
+  EXPECT_EQ(checked->capacity.max_tokens_per_step, 8192);
+  EXPECT_EQ(checked->capacity.kv_blocks, 16);
 }
 
 TEST_F(PreflightTest, EchoNeedsNoModel) {

@@ -1,0 +1,99 @@
+#include "gpu/cuda_probe.h"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "base/clock.h"
+#include "gpu/cuda.h"
+
+namespace troupe {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(60);
+
+// What the child sends: small enough to go through the pipe in one piece.
+struct Answer {
+  Code code = Code::ok;
+  std::uint64_t free = 0;
+  std::uint64_t total = 0;
+  char text[1024] = {};
+};
+
+void set_text(Answer& answer, const std::string& text) {
+  std::strncpy(answer.text, text.c_str(), sizeof answer.text - 1);
+}
+
+Answer look(int ordinal) {
+  Answer answer;
+  if (Status usable = cuda_usable(ordinal); !usable.ok()) {
+    answer.code = usable.code;
+    set_text(answer, usable.message);
+    return answer;
+  }
+  try {
+    const Cuda device({.ordinal = ordinal});
+    const CudaMemory memory = device.memory();
+    answer.free = memory.free;
+    answer.total = memory.total;
+    set_text(answer, device.describe());
+  } catch (const CudaError& error) {
+    answer.code = Code::unavailable;
+    set_text(answer, std::string("GPU ") + std::to_string(ordinal) +
+                         " cannot be used; another process may have all of its memory: " + error.what());
+  }
+  return answer;
+}
+
+// The child's answer, or false when none came in time.
+bool await(int fd, Answer& answer) {
+  std::size_t got = 0;
+  const TimePoint deadline = Clock::now() + kPatience;
+  while (got < sizeof answer) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waits{fd, POLLIN, 0};
+    const int ready = ::poll(&waits, 1, static_cast<int>(left > 0 ? left : 0));
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return false;
+    const ssize_t n = ::read(fd, reinterpret_cast<char*>(&answer) + got, sizeof answer - got);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    got += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<CudaProbe> probe_cuda(int ordinal) {
+  int ends[2];
+  if (::pipe(ends) != 0) {
+    return failure(Code::internal, std::string("no pipe for a look at the GPU: ") + std::strerror(errno));
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(ends[0]);
+    const Answer answer = look(ordinal);
+    const bool sent = ::write(ends[1], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer);
+    ::_exit(sent ? 0 : 1);
+  }
+  ::close(ends[1]);
+  Answer answer;
+  const bool answered = child > 0 && await(ends[0], answer);
+  ::close(ends[0]);
+  if (child > 0) {
+    if (!answered) ::kill(child, SIGKILL);
+    while (::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (!answered) return failure(Code::unavailable, "The GPU driver gave no answer; nvidia-smi may say more.");
+  answer.text[sizeof answer.text - 1] = '\0';
+  if (answer.code != Code::ok) return failure(answer.code, answer.text);
+  return CudaProbe{answer.text, answer.free, answer.total};
+}
+
+}  // namespace troupe
