@@ -22,7 +22,7 @@ class Layer {
  public:
   static constexpr int kLayers = 2, kLayer = 1;
 
-  Layer(Cpu& device, DType dtype, Shape shape, int blocks)
+  Layer(DeviceUnderTest& device, DType dtype, Shape shape, int blocks)
       : device_(device),
         dtype_(dtype),
         shape_(shape),
@@ -38,28 +38,34 @@ class Layer {
 
   /// Fills KV memory as if an earlier tenant had computed nonsense.
   void poison(int blocks) {
+    auto* all = memory_.change();
     for (std::size_t i = 0; i < std::size_t(blocks) * kv_.block_bytes() / size_of(dtype_); ++i) {
-      store_element(kv_.data, dtype_, i, std::numeric_limits<float>::quiet_NaN());
+      store_element(all, dtype_, i, std::numeric_limits<float>::quiet_NaN());
     }
   }
 
-  /// Runs the rows of one batch; x has a row per token, in the order of the sequences.
-  void step(const std::vector<Sequence>& sequences, const Rows& x, Rows& q, Rows& out) {
+  /// Runs the rows of one batch; x has a row per token, in the order of the sequences, whose blocks are host
+  /// memory.
+  void step(std::vector<Sequence> sequences, const Rows& x, Rows& q, Rows& out) {
     const int rows = x.rows();
     std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
     std::vector<std::int32_t> positions(static_cast<std::size_t>(rows));
     describe_rows(sequences.data(), int(sequences.size()), slots.data(), positions.data());
-    std::vector<float> rope(std::size_t(rows * shape_.head_dim));
-    run(device_, RopeTable{.out = rope.data(),
-                           .positions = positions.data(),
-                           .inverse_frequencies = frequencies_.data(),
+    for (Sequence& s : sequences) {
+      s.blocks =
+          device_.put(s.blocks, std::size_t((s.position + s.tokens + kBlockTokens - 1) / kBlockTokens));
+    }
+    const Memory rope(device_, std::size_t(rows * shape_.head_dim) * sizeof(float));
+    run(device_, RopeTable{.out = rope.as<float>(),
+                           .positions = device_.put(positions),
+                           .inverse_frequencies = device_.put(frequencies_),
                            .rows = rows,
                            .head_dim = shape_.head_dim});
-    const Batch batch{sequences.data(), slots.data(), int(sequences.size()), rows};
+    const Batch batch{device_.put(sequences), device_.put(slots), int(sequences.size()), rows};
     run(device_, QkvRopeKvWrite{.q = q.data(),
                                 .x = x.data(),
                                 .weight = weight_.matrix,
-                                .rope = rope.data(),
+                                .rope = rope.as<float>(),
                                 .kv = kv_,
                                 .layer = kLayer,
                                 .heads = shape_.heads,
@@ -78,7 +84,7 @@ class Layer {
   const std::vector<float>& frequencies() const { return frequencies_; }
 
  private:
-  Cpu& device_;
+  DeviceUnderTest& device_;
   DType dtype_;
   Shape shape_;
   Weight weight_;
@@ -169,14 +175,23 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
   }
 }
 
-TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
-  constexpr Shape kShape{6, 2, 32, 16};
+class PagedAttentionBits : public PagedAttention {
+ protected:
+  void compare(Shape shape);
+};
+TROUPE_ALL_DEVICES(PagedAttentionBits);
+
+TEST_P(PagedAttentionBits, DoNotDependOnChunksNeighboursBlocksOrThreads) { compare({6, 2, 32, 16}); }
+TEST_P(PagedAttentionBits, OfHeadsOf64) { compare({5, 1, 64, 16}); }
+
+void PagedAttentionBits::compare(Shape shape) {
   constexpr int kTokens = 1170;  // three spans of 512
   constexpr int kBlocks = (kTokens + 63) / 64;
-  const auto values = random_floats(std::size_t{kTokens} * kShape.hidden, 3);
-  const Rows x(device(), dtype(), kTokens, kShape.hidden, values);
-  Layer whole(device(), dtype(), kShape, kBlocks);
-  Rows q(device(), dtype(), kTokens, whole.width()), expected(device(), dtype(), kTokens, whole.width());
+  const auto values = random_floats(std::size_t(kTokens * shape.hidden), 3);
+  DeviceUnderTest& first = invariant_device();
+  const Rows x(first, dtype(), kTokens, shape.hidden, values);
+  Layer whole(first, dtype(), shape, kBlocks);
+  Rows q(first, dtype(), kTokens, whole.width()), expected(first, dtype(), kTokens, whole.width());
   const auto straight = blocks_from(0, kBlocks);
   whole.step({{straight.data(), 0, kTokens, 0}}, x, q, expected);
 
@@ -186,8 +201,8 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
   };
   for (const Case& c : {Case{1, {kTokens}}, Case{2, {1, 63, 64, 65, 1, 200}}, Case{3, {511, 1, 1, 37}},
                         Case{2, {1100, 1}}, Case{1, {1020, 7}}}) {
-    const auto other = device_with(c.threads);
-    Layer layer(*other, dtype(), kShape, 2 * kBlocks + 4);
+    const auto other = device_at(where(), c.threads, true);
+    Layer layer(*other, dtype(), shape, 2 * kBlocks + 4);
     layer.poison(2 * kBlocks + 4);
     auto blocks = blocks_from(3, kBlocks);
     std::reverse(blocks.begin(), blocks.end());
@@ -197,15 +212,15 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
       const int tokens = std::min(kTokens - done, c.chunks[std::min(i, c.chunks.size() - 1)]);
       const bool company = i % 2 == 1;  // a neighbour's row before and after ours in every other batch
       const int rows = tokens + (company ? 1 : 0);
-      Rows in(*other, dtype(), rows, kShape.hidden), qs(*other, dtype(), rows, layer.width());
+      Rows in(*other, dtype(), rows, shape.hidden), qs(*other, dtype(), rows, layer.width());
       Rows out(*other, dtype(), rows, layer.width());
       const int at = company ? 1 : 0;
       for (int t = 0; t < tokens; ++t) {
-        for (int j = 0; j < kShape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
+        for (int j = 0; j < shape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
       }
       std::vector<Sequence> sequences;
       if (company) {
-        for (int j = 0; j < kShape.hidden; ++j) in.set(0, j, 3.0f - float(j));
+        for (int j = 0; j < shape.hidden; ++j) in.set(0, j, 3.0f - float(j));
         sequences.push_back({neighbours.data(), 0, 1, 0});
       }
       sequences.push_back({blocks.data(), done, tokens, at});
@@ -242,27 +257,28 @@ TEST_P(PagedAttention, GoldenRotation) {
   const Weight weight(device(), dtype(), 3 * kDim, kDim, identity);
   Rows x(device(), dtype(), 1, kDim), q(device(), dtype(), 1, kDim);
   for (int j = 0; j < kDim; ++j) x.set(0, j, float(j) / 128);
-  float frequencies[kDim / 2], rope[kDim];
+  float frequencies[kDim / 2];
   rope_inverse_frequencies(frequencies, kDim, 500000);
   const std::int32_t position = 3;
-  run(device(), RopeTable{.out = rope,
-                          .positions = &position,
-                          .inverse_frequencies = frequencies,
+  const Memory rope(device(), sizeof(float) * kDim);
+  run(device(), RopeTable{.out = rope.as<float>(),
+                          .positions = device().put(&position, 1),
+                          .inverse_frequencies = device().put(frequencies, kDim / 2),
                           .rows = 1,
                           .head_dim = kDim});
   KvCache kv{.dtype = dtype(), .layers = 1, .kv_heads = 1, .head_dim = kDim};
   const Memory memory(device(), kv.block_bytes());
   kv.data = memory.as();
   const BlockId block = 0;
-  const Sequence sequence{&block, 3, 1, 0};
+  const Sequence sequence{device().put(&block, 1), 3, 1, 0};
   const KvSlot slot{0, 3};
   run(device(), QkvRopeKvWrite{.q = q.data(),
                                .x = x.data(),
                                .weight = weight.matrix,
-                               .rope = rope,
+                               .rope = rope.as<float>(),
                                .kv = kv,
                                .heads = 1,
-                               .batch = {&sequence, &slot, 1, 1}});
+                               .batch = {device().put(&sequence, 1), device().put(&slot, 1), 1, 1}});
   for (const auto& [i, expected] : std::vector<std::pair<int, float>>{{0, -0.001103f},
                                                                       {1, -0.007734f},
                                                                       {2, -0.027032f},
