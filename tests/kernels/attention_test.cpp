@@ -175,22 +175,14 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
   }
 }
 
-class PagedAttentionBits : public PagedAttention {
- protected:
-  void compare(Shape shape);
-};
-TROUPE_ALL_DEVICES(PagedAttentionBits);
-
-TEST_P(PagedAttentionBits, DoNotDependOnChunksNeighboursBlocksOrThreads) { compare({6, 2, 32, 16}); }
-TEST_P(PagedAttentionBits, OfHeadsOf64) { compare({5, 1, 64, 16}); }
-
-void PagedAttentionBits::compare(Shape shape) {
+TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
+  constexpr Shape kShape{6, 2, 32, 16};
   constexpr int kTokens = 1170;  // three spans of 512
   constexpr int kBlocks = (kTokens + 63) / 64;
-  const auto values = random_floats(std::size_t(kTokens * shape.hidden), 3);
+  const auto values = random_floats(std::size_t{kTokens} * kShape.hidden, 3);
   DeviceUnderTest& first = invariant_device();
-  const Rows x(first, dtype(), kTokens, shape.hidden, values);
-  Layer whole(first, dtype(), shape, kBlocks);
+  const Rows x(first, dtype(), kTokens, kShape.hidden, values);
+  Layer whole(first, dtype(), kShape, kBlocks);
   Rows q(first, dtype(), kTokens, whole.width()), expected(first, dtype(), kTokens, whole.width());
   const auto straight = blocks_from(0, kBlocks);
   whole.step({{straight.data(), 0, kTokens, 0}}, x, q, expected);
@@ -202,7 +194,7 @@ void PagedAttentionBits::compare(Shape shape) {
   for (const Case& c : {Case{1, {kTokens}}, Case{2, {1, 63, 64, 65, 1, 200}}, Case{3, {511, 1, 1, 37}},
                         Case{2, {1100, 1}}, Case{1, {1020, 7}}}) {
     const auto other = device_at(where(), c.threads, true);
-    Layer layer(*other, dtype(), shape, 2 * kBlocks + 4);
+    Layer layer(*other, dtype(), kShape, 2 * kBlocks + 4);
     layer.poison(2 * kBlocks + 4);
     auto blocks = blocks_from(3, kBlocks);
     std::reverse(blocks.begin(), blocks.end());
@@ -212,15 +204,15 @@ void PagedAttentionBits::compare(Shape shape) {
       const int tokens = std::min(kTokens - done, c.chunks[std::min(i, c.chunks.size() - 1)]);
       const bool company = i % 2 == 1;  // a neighbour's row before and after ours in every other batch
       const int rows = tokens + (company ? 1 : 0);
-      Rows in(*other, dtype(), rows, shape.hidden), qs(*other, dtype(), rows, layer.width());
+      Rows in(*other, dtype(), rows, kShape.hidden), qs(*other, dtype(), rows, layer.width());
       Rows out(*other, dtype(), rows, layer.width());
       const int at = company ? 1 : 0;
       for (int t = 0; t < tokens; ++t) {
-        for (int j = 0; j < shape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
+        for (int j = 0; j < kShape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
       }
       std::vector<Sequence> sequences;
       if (company) {
-        for (int j = 0; j < shape.hidden; ++j) in.set(0, j, 3.0f - float(j));
+        for (int j = 0; j < kShape.hidden; ++j) in.set(0, j, 3.0f - float(j));
         sequences.push_back({neighbours.data(), 0, 1, 0});
       }
       sequences.push_back({blocks.data(), done, tokens, at});
