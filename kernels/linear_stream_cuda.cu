@@ -38,16 +38,23 @@ struct Args {
   int piece = 0;
   int stages = 0;
   int split = 1;
+  bool push = true;
   Groups groups{};
   EndingArgs ending{};
 };
 
 constexpr int kChunk = 32;
 constexpr int kMostStages = 8;
-constexpr int kHeaderBytes = 128;  ///< barriers, before the ring
+constexpr int kMostWholeInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
+constexpr int kHeaderBytes = 256;  ///< barriers, before the ring
 constexpr int pitch_of(int piece) { return piece * 2 + 64; }
+/// Of rows of x that lie whole in shared memory.
+__host__ __device__ constexpr int whole_pitch_of(int chunks, int split) {
+  const int most = (chunks + split - 1) / split * kChunk * 2;
+  return most % 128 == 0 ? most + 64 : most;
+}
 
-template <class T, int kM, int kN, int kWarpsM, int kWarpsN>
+template <class T, int kM, int kN, int kWarpsM, int kWarpsN, bool kWholeX>
 __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Args a) {
   constexpr int kWarps = kWarpsM * kWarpsN;
   constexpr int kTilesM = kM / kWarpsM / 16;
@@ -56,7 +63,7 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
   constexpr int kTilePitch = kM + 4;
   extern __shared__ __align__(128) char shared[];
   const std::uint32_t full = st::shared_address(shared), empty = full + 8 * kMostStages,
-                      ring = full + kHeaderBytes;
+                      got = empty + 8 * kMostStages, ring = full + kHeaderBytes;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 
   troupe::cuda::let_next_start();
@@ -77,12 +84,25 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
   const int first_output = tile / a.row_tiles * kM;  // row tiles of the same weights are neighbours in time
   const RowTile rows = find_rows(a.groups.offsets, a.groups.count, a.rows, kN, tile % a.row_tiles);
   if (rows.count <= 0) return;
+  const bool push = split > 1 && a.push;
+  const int slice = push ? kM / min(split, kM / 16) : kM;
+  const int m_first = rank * slice;
+  if (push) {
+    if (threadIdx.x == 0) {
+      st::barrier_init(got, 1);
+      st::barrier_publish();
+      st::fill_begin_one(got, split * slice * rows.count * 4);
+    }
+    st::cluster_arrive();
+  }
   const int outputs = min(kM, a.ending.outputs - first_output);
   const int first_chunk = a.chunks * rank / split, end_chunk = a.chunks * (rank + 1) / split;
   const int piece_chunks = a.piece / kChunk;
   const int pieces = (end_chunk - first_chunk + piece_chunks - 1) / piece_chunks;
   const int pitch = pitch_of(a.piece);
-  const int stage_bytes = (kM + kN) * pitch;
+  const int stage_bytes = (kM + (kWholeX ? 0 : kN)) * pitch;
+  const std::uint32_t x_at = ring + static_cast<std::uint32_t>(a.stages * stage_bytes);  // kWholeX
+  const int x_pitch = whole_pitch_of(a.chunks, split);
 
   if (warp == kWarps) {
     const char* weight = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
@@ -94,12 +114,17 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
     };
     const auto fill_weights = [&](int i, int s) {
       const int bytes = bytes_of(i);
-      st::fill_begin(full + 8 * s, bytes * (outputs + rows.count), lane);
+      st::fill_begin(full + 8 * s, bytes * (outputs + (kWholeX ? 0 : rows.count)), lane);
+
       st::copy_rows(full + 8 * s, ring + s * stage_bytes, pitch, outputs, bytes, lane, [&](int r) {
         return weight + static_cast<std::size_t>(r) * a.row_bytes + static_cast<std::size_t>(i) * a.piece * 2;
       });
     };
     const auto fill_x = [&](int i, int s) {
+      if constexpr (kWholeX) {
+        st::fill_end(full + 8 * s);
+        return;
+      }
       st::copy_rows(full + 8 * s, ring + s * stage_bytes + kM * pitch, pitch, rows.count, bytes_of(i), lane,
                     [&](int r) {
                       const int p = rows.first + r;
@@ -124,7 +149,8 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
         parity ^= 1;
       }
     }
-    if (split > 1) {
+    if (push) st::cluster_wait();
+    if (split > 1 && !push) {
       st::cluster_meet();
       st::cluster_meet();
     }
@@ -134,12 +160,27 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
   troupe::cuda::wait_for_previous();
   const int g = lane / 4, t = lane % 4;
   const int m0 = warp % kWarpsM * (kTilesM * 16), n0 = warp / kWarpsM * (kTilesN * 8);
+  if constexpr (kWholeX) {
+    const int bytes = (end_chunk - first_chunk) * kChunk * 2;
+    const char* from = a.x + static_cast<std::size_t>(first_chunk) * kChunk * 2;
+    const int sixteens = bytes / 16;
+    for (int i = static_cast<int>(threadIdx.x); i < sixteens * rows.count; i += kWarps * 32) {
+      const int r = i / sixteens, c = i - r * sixteens;
+      const int p = rows.first + r;
+      const int row = a.groups.gather != nullptr ? a.groups.gather[p] : p;
+      st::copy_sixteen(x_at + static_cast<std::uint32_t>(r * x_pitch + c * 16),
+                       from + static_cast<std::size_t>(row) * a.row_bytes + c * 16);
+    }
+    st::copies_wait();
+    st::meet(1, kWarps * 32);
+  }
   float sums[kChains][kTilesM][kTilesN][4] = {};
   {
+    const int b_pitch = kWholeX ? x_pitch : pitch;
     const auto chunk = [&](std::uint32_t w, std::uint32_t x) {
       uint4 b[kTilesN];
 #pragma unroll
-      for (int j = 0; j < kTilesN; ++j) b[j] = st::load_shared(x + j * 8 * pitch);
+      for (int j = 0; j < kTilesN; ++j) b[j] = st::load_shared(x + j * 8 * b_pitch);
 #pragma unroll
       for (int i = 0; i < kTilesM; ++i) {
         const uint4 low = st::load_shared(w + i * 16 * pitch),
@@ -158,7 +199,8 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
     for (int i = 0; i < pieces; ++i) {
       st::barrier_wait(full + 8 * s, parity);
       const std::uint32_t w = ring + s * stage_bytes + (m0 + g) * pitch + t * 16;
-      const std::uint32_t x = ring + s * stage_bytes + (kM + n0 + g) * pitch + t * 16;
+      const std::uint32_t x = kWholeX ? x_at + (n0 + g) * x_pitch + i * a.piece * 2 + t * 16
+                                      : ring + s * stage_bytes + (kM + n0 + g) * pitch + t * 16;
       const int chunks = min(piece_chunks, end_chunk - first_chunk - i * piece_chunks);
 #pragma unroll 4
       for (int c = 0; c < chunks; ++c) chunk(w + c * kChunk * 2, x + c * kChunk * 2);
@@ -169,6 +211,55 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
         parity ^= 1;
       }
     }
+  }
+
+  if (push) {
+    const std::uint32_t inbox = x_at + (kWholeX ? kN * x_pitch : 0);
+    const int inbox_pitch = slice + 4;
+    st::cluster_wait();
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+      const int m = m0 + i * 16, owner = m / slice;
+      const std::uint32_t there = st::address_at(inbox, owner), barrier = st::address_at(got, owner);
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int n = n0 + j * 8 + t * 2 + c % 2, at = m - owner * slice + g + c / 2 * 8;
+          float sum = sums[0][i][j][c];
+          if constexpr (kChains == 2) sum += sums[1][i][j][c];
+          if (n < rows.count) {
+            st::send(there + static_cast<std::uint32_t>(((rank * kN + n) * inbox_pitch + at) * 4), sum,
+                     barrier);
+          }
+        }
+      }
+    }
+    if (m_first >= kM) return;
+    st::barrier_wait(got, 0);
+    const auto total = [&](int n, int m) {
+      float4 y{};
+      for (int r = 0; r < split; ++r) {
+        const uint4 u =
+            st::load_shared(inbox + static_cast<std::uint32_t>(((r * kN + n) * inbox_pitch + m) * 4));
+        y.x += __uint_as_float(u.x);
+        y.y += __uint_as_float(u.y);
+        y.z += __uint_as_float(u.z);
+        y.w += __uint_as_float(u.w);
+      }
+      return y;
+    };
+    const bool pairs = a.ending.ending == Ending::swiglu;
+    const int mine = min(slice, outputs - m_first);
+    const int fours = pairs ? mine / 8 : mine / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < fours * rows.count; i += kWarps * 32) {
+      const int n = i / fours, f = i % fours;
+      const int m = pairs ? f / 2 * 16 + f % 2 * 4 : f * 4;
+      const float4 y = total(n, m);
+      const float4 up = pairs ? total(n, m + 8) : y;
+      end_four<T>(a.ending, rows.first + n, first_output + m_first + m, y, up);
+    }
+    return;
   }
 
   // The sums, by row of x and then output, in the place of the ring.
@@ -220,7 +311,7 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
   if (split > 1) st::cluster_meet();  // nobody leaves while its sums are read
 }
 
-template <class T, int kM, int kN, int kWarpsM, int kWarpsN>
+template <class T, int kM, int kN, int kWarpsM, int kWarpsN, bool kWholeX>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   Args a{.weight = static_cast<const char*>(linear.weight.data),
          .x = static_cast<const char*>(linear.x),
@@ -231,17 +322,21 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
          .piece = plan.piece,
          .stages = plan.stages,
          .split = plan.split,
+         .push = plan.push,
          .groups = linear.groups,
          .ending = ending_of(linear)};
   const int pieces = ((a.chunks + plan.split - 1) / plan.split * kChunk + plan.piece - 1) / plan.piece;
   a.stages = std::clamp(std::min(plan.stages, pieces), 1, kMostStages);
-  const auto kernel = stream<T, kM, kN, kWarpsM, kWarpsN>;
-  const std::size_t ring = static_cast<std::size_t>(a.stages * (kM + kN) * pitch_of(plan.piece));
+  const auto kernel = stream<T, kM, kN, kWarpsM, kWarpsN, kWholeX>;
+  const std::size_t ring =
+      static_cast<std::size_t>(a.stages * (kM + (kWholeX ? 0 : kN)) * pitch_of(plan.piece) +
+                               (kWholeX ? kN * whole_pitch_of(a.chunks, plan.split) : 0));
   const std::size_t tile = static_cast<std::size_t>(kN * (kM + 4)) * sizeof(float);
+  const std::size_t inbox = plan.split > 1 ? static_cast<std::size_t>(kN * (kM + 4 * plan.split) * 4 * 2) : 0;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>((a.ending.outputs + kM - 1) / kM * a.row_tiles * plan.split)),
       .block = dim3((kWarpsM * kWarpsN + 1) * 32),
-      .shared_bytes = kHeaderBytes + std::max(ring, tile),
+      .shared_bytes = kHeaderBytes + std::max(ring + inbox, tile),
       .cluster = plan.split};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a);
@@ -250,10 +345,11 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 template <class T>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   switch (plan.tile_rows) {
-    case 8: return start<T, 64, 8, 4, 1>(device, linear, plan);
-    case 16: return start<T, 64, 16, 4, 1>(device, linear, plan);
-    case 32: return start<T, 64, 32, 4, 1>(device, linear, plan);
-    default: return start<T, 128, 64, 4, 2>(device, linear, plan);
+    case 7: return start<T, 64, 8, 4, 1, false>(device, linear, plan);
+    case 8: return start<T, 64, 8, 4, 1, true>(device, linear, plan);
+    case 16: return start<T, 64, 16, 4, 1, false>(device, linear, plan);
+    case 32: return start<T, 64, 32, 4, 1, false>(device, linear, plan);
+    default: return start<T, 128, 64, 4, 2, false>(device, linear, plan);
   }
 }
 
@@ -276,6 +372,7 @@ StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
          linear.weight.inputs / (2 * plan.split) >= 128) {
     plan.split *= 2;
   }
+  if (plan.tile_rows == 8 && linear.weight.inputs / plan.split > kMostWholeInputs) plan.tile_rows = 16;
   return plan;
 }
 

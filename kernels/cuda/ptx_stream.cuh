@@ -78,6 +78,15 @@ __device__ __forceinline__ void fill_begin(std::uint32_t barrier, int bytes, int
 #endif
 }
 
+/// The same by one thread alone.
+__device__ __forceinline__ void fill_begin_one(std::uint32_t barrier, int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
 /// Copies row(0) … row(rows - 1), `bytes` each (a multiple of 16), to shared rows `pitch` bytes apart.
 template <class Row>
 __device__ __forceinline__ void copy_rows(std::uint32_t barrier, std::uint32_t to, int pitch, int rows,
@@ -109,6 +118,12 @@ __device__ __forceinline__ void fill_end(std::uint32_t barrier) {
 #endif
 }
 
+__device__ __forceinline__ void copy_sixteen(std::uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+/// Until this thread's copy_sixteen() are complete.
+__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 /// Threads first … of a block meet at hardware barrier `id` (1 … 15).
 __device__ __forceinline__ void meet(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -118,6 +133,38 @@ __device__ __forceinline__ void cluster_meet() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __syncwarp();
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_arrive() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void cluster_wait() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+}
+
+/// Our own shared address as block `rank` of the cluster has it.
+__device__ __forceinline__ std::uint32_t address_at(std::uint32_t at, int rank) {
+  std::uint32_t there = at;
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
+#endif
+  return there;
+}
+
+/// Stores to another block's shared memory; four of the bytes its barrier expects.
+__device__ __forceinline__ void send(std::uint32_t to, float value, std::uint32_t barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
+               "r"(__float_as_uint(value)), "r"(barrier)
+               : "memory");
 #endif
 }
 

@@ -9,6 +9,7 @@ struct StreamPlan {
   int piece = 256;    ///< inputs of a stage; a multiple of 32
   int stages = 2;     ///< of a block's ring
   int split = 1;      ///< blocks of a cluster that share a tile's inputs: 1, 2, 4 or 8
+  bool push = true;
 };
 
 StreamPlan stream_plan(const Cuda& device, const Linear& linear);

@@ -1,0 +1,219 @@
+// Every matrix product of the 0.3B and 21B models on the GPU, at decode's numbers of rows: bytes of weights
+// read, each once, beside the copy bandwidth of this run. Products lie in a graph as in a step, one after the
+// other, each with weights of its own that are no longer in the cache.
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+#include "gpu/ceilings.h"
+#include "gpu/cuda_event.h"
+#include "gpu/cuda_graph.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/fill_random.h"
+
+namespace troupe::bench {
+namespace {
+
+using namespace kernels;
+using kernels::cuda::Ending;
+
+constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
+constexpr std::size_t kBytesPerGraph = std::size_t{800} << 20;  // far more than the L2 cache
+constexpr int kMostRows = 256;
+constexpr int kMostInputs = 12288, kMostOutputs = 103424;
+constexpr int kExperts = 64, kShared = 2, kTopK = 6;
+constexpr int kKvBlocks = kMostRows / kBlockTokens;
+/// A product that reads less is over before its first bytes have come and gone through the chip.
+constexpr std::size_t kDemandedBytes = std::size_t{12} << 20;
+
+struct Product {
+  const char* name;
+  Ending ending;
+  int outputs, inputs;
+  int heads = 0, kv_heads = 0;
+  bool grouped = false;
+};
+
+const Product kProducts[] = {
+    {"0.3b.qkv", Ending::qkv, 2560, 1024, 16, 2},
+    {"0.3b.o", Ending::add, 1024, 2048},
+    {"0.3b.gate_up", Ending::swiglu, 6144, 1024},
+    {"0.3b.down", Ending::add, 1024, 3072},
+    {"0.3b.lm_head", Ending::store_f32, 103424, 1024},
+    {"21b.qkv", Ending::qkv, 3584, 2560, 20, 4},
+    {"21b.o", Ending::add, 2560, 2560},
+    {"21b.dense_gate_up", Ending::swiglu, 24576, 2560},
+    {"21b.dense_down", Ending::add, 2560, 12288},
+    {"21b.lm_head", Ending::store_f32, 103424, 2560},
+    {"21b.experts_gate_up", Ending::swiglu, 3072, 2560, 0, 0, true},
+    {"21b.experts_down", Ending::store_scaled, 2560, 1536, 0, 0, true},
+};
+
+/// A batch's rows sorted by expert: top-6 of 64 drawn evenly, and both shared slices.
+struct Routed {
+  Routed(Cuda& device, int rows, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<std::vector<std::int32_t>> of(kExperts + kShared);
+    std::vector<int> experts(kExperts);
+    for (int r = 0; r < rows; ++r) {
+      std::iota(experts.begin(), experts.end(), 0);
+      std::shuffle(experts.begin(), experts.end(), random);
+      for (int k = 0; k < kTopK; ++k)
+        of[static_cast<std::size_t>(experts[static_cast<std::size_t>(k)])].push_back(r);
+      for (int s = 0; s < kShared; ++s) of[static_cast<std::size_t>(kExperts + s)].push_back(r);
+    }
+    std::vector<std::int32_t> offsets{0}, gather;
+    for (const auto& rows_of : of) {
+      gather.insert(gather.end(), rows_of.begin(), rows_of.end());
+      offsets.push_back(static_cast<std::int32_t>(gather.size()));
+      touched += !rows_of.empty();
+    }
+    this->offsets = put(device, offsets);
+    this->gather = put(device, gather);
+  }
+  static std::int32_t* put(Cuda& device, const std::vector<std::int32_t>& values) {
+    void* memory = device.alloc(values.size() * sizeof values[0]);
+    if (memory == nullptr) throw CudaError("no memory for the rows that are timed");
+    device.upload(memory, values.data(), values.size() * sizeof values[0]);
+    return static_cast<std::int32_t*>(memory);
+  }
+  std::int32_t* offsets = nullptr;
+  std::int32_t* gather = nullptr;
+  int touched = 0;  ///< groups with rows
+};
+
+class Setting {
+ public:
+  explicit Setting(Cuda& device) : device_(device) {
+    pool_ = random(kPoolBytes, DType::bf16, 0.02f);
+    const auto rows = static_cast<std::size_t>(kMostRows) * (kTopK + kShared);
+    x_ = random(rows * kMostInputs * 2, DType::bf16, 1);
+    out_ = random(std::size_t{kMostRows} * kMostOutputs * 4, DType::f32, 1);
+    rope_ = random(std::size_t{kMostRows} * 128 * 4, DType::f32, 1);
+    scale_ = random(rows * 4, DType::f32, 1);
+    q_ = random(std::size_t{kMostRows} * 20 * 128 * 2, DType::bf16, 1);
+    kv_ = random(KvCache{.layers = 1, .kv_heads = 4, .head_dim = 128}.block_bytes() * kKvBlocks, DType::bf16,
+                 1);
+    std::vector<std::int32_t> slots;  // pairs of block and offset
+    for (int r = 0; r < kMostRows; ++r) {
+      slots.push_back(r / kBlockTokens);
+      slots.push_back(r % kBlockTokens);
+    }
+    slots_ = Routed::put(device, slots);
+    for (std::size_t i = 0; i < kDraws; ++i) {
+      for (const int r : kRows) routed_.emplace_back(device, r, static_cast<std::uint32_t>(i + 1));
+    }
+    device.sync();
+  }
+
+  /// Bytes per second of the weights that have rows; the median of a few launches of a graph.
+  double speed(const Product& product, std::size_t which_rows) {
+    const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
+    const std::size_t step = product.grouped ? matrix * (kExperts + kShared) : matrix;
+    const std::size_t turns =
+        product.grouped ? kDraws : std::clamp<std::size_t>(kBytesPerGraph / step, 4, 128);
+    double bytes = 0;
+    const CudaGraph graph = CudaGraph::capture(device_, [&] {
+      for (std::size_t i = 0; i < turns; ++i) {
+        const Routed& routed = routed_[i % kDraws * std::size(kRows) + which_rows];
+        kernels::cuda::run(device_,
+                           linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
+        bytes += static_cast<double>(matrix) * (product.grouped ? routed.touched : 1);
+      }
+    });
+    constexpr int kLaunches = 7;
+    std::vector<double> times;
+    CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
+    for (int i = 0; i < kLaunches; ++i) {
+      begin.record(device_);
+      graph.launch(device_);
+      end.record(device_);
+      end.wait();
+      times.push_back(end.milliseconds_since(begin) * 1e-3);
+    }
+    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
+    return bytes / times[kLaunches / 2];
+  }
+
+  static constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+
+ private:
+  static constexpr std::size_t kDraws = 5;
+
+  void* random(std::size_t bytes, DType dtype, float deviation) {
+    const int inputs = 1024;
+    const auto outputs = static_cast<int>((bytes / size_of(dtype) + inputs - 1) / inputs);
+    const Matrix m{device_.alloc(matrix_bytes(dtype, outputs, inputs)), dtype, outputs, inputs};
+    if (m.data == nullptr) throw CudaError("no memory for the weights that are timed");
+    kernels::run(device_, FillRandom{.into = m, .outputs = outputs, .seed = ++seed_, .deviation = deviation});
+    return m.data;
+  }
+
+  kernels::cuda::Linear linear(const Product& product, std::size_t at, int rows, const Routed& routed) const {
+    kernels::cuda::Linear l{
+        .weight = {static_cast<std::byte*>(pool_) + at, DType::bf16, product.outputs, product.inputs},
+        .x = x_,
+        .rows = rows,
+        .ending = product.ending,
+        .out = out_,
+        .scale = static_cast<const float*>(scale_),
+        .q = q_,
+        .rope = static_cast<const float*>(rope_),
+        .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
+        .heads = product.heads,
+        .slots = reinterpret_cast<const KvSlot*>(slots_)};
+    if (product.grouped) {
+      l.rows = rows * (kTopK + kShared);
+      l.groups = {.offsets = routed.offsets,
+                  .gather = product.ending == Ending::swiglu ? routed.gather : nullptr,
+                  .count = kExperts + kShared,
+                  .weight_stride = matrix_bytes(DType::bf16, product.outputs, product.inputs)};
+    }
+    return l;
+  }
+
+  Cuda& device_;
+  std::uint64_t seed_ = 0;
+  void *pool_ = nullptr, *x_ = nullptr, *out_ = nullptr, *rope_ = nullptr, *scale_ = nullptr;
+  void *q_ = nullptr, *kv_ = nullptr;
+  const std::int32_t* slots_ = nullptr;
+  std::vector<Routed> routed_;
+};
+
+void measure(Report& report, bool quick) {
+  Cuda device;
+  const double bandwidth = copy_bandwidth(device) * 1e-9;
+  report.row({"gpu.copy", bandwidth, "GB/s"});
+  Setting setting(device);
+  for (const Product& product : kProducts) {
+    const std::size_t bytes = matrix_bytes(DType::bf16, product.outputs, product.inputs);
+    for (std::size_t i = 0; i < std::size(Setting::kRows); ++i) {
+      const int rows = Setting::kRows[i];
+      if (quick && rows != 1 && rows != 8 && rows != 64) continue;
+      const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
+      report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
+                  setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+// --quick: 1, 8 and 64 rows.
+int main(int argc, char** argv) {
+  using namespace troupe;
+  if (const Status usable = cuda_usable(); !usable.ok()) {
+    std::fprintf(stderr, "kernels_cuda_linear: skipped: %s\n", usable.message.c_str());
+    return 0;
+  }
+  bench::Report report(argc, argv);
+  bool quick = false;
+  for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
+  bench::measure(report, quick);
+  return 0;
+}
