@@ -1,0 +1,176 @@
+// Attention of the 0.3B and 21B models on the GPU. Decode: bytes of keys and values read, each once, beside
+// the copy bandwidth of this run; one row of one sequence, which no bandwidth helps, in microseconds. The
+// layers of a step lie in a graph one after the other, as many as it takes to leave the cache behind, and the
+// blocks of a sequence lie anywhere.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "bench/report.h"
+#include "gpu/ceilings.h"
+#include "gpu/cuda_event.h"
+#include "gpu/cuda_graph.h"
+#include "kernels/attention.h"
+#include "kernels/fill_random.h"
+
+namespace troupe::bench {
+namespace {
+
+using namespace kernels;
+
+struct Model {
+  const char* name;
+  int heads, kv_heads, head_dim, layers;
+};
+
+constexpr Model kModels[] = {{"0.3b", 16, 2, 128, 18}, {"21b", 20, 4, 128, 28}};
+constexpr int kBatches[] = {1, 8, 32, 128, 256};
+constexpr int kPasts[] = {512, 2048, 8192, 32768};
+constexpr int kMostRows = 256;
+constexpr std::size_t kPoolBytes = std::size_t{60} << 30;
+constexpr std::size_t kLeastFree = std::size_t{4} << 30;
+/// A layer that reads less is over before its first bytes have come and gone through the chip.
+constexpr double kDemandedBytes = 100e6;
+constexpr double kOneRowMicroseconds = 6;  // one sequence of 2,048 tokens
+
+class Setting {
+ public:
+  explicit Setting(Cuda& device) : device_(device) {
+    pool_bytes_ = std::min(kPoolBytes, device.memory().free - kLeastFree);
+    pool_ = random(pool_bytes_);
+    const std::size_t row_bytes = std::size_t{64} * 128 * 2;
+    q_ = random(kMostRows * row_bytes);
+    out_ = random(kMostRows * row_bytes);
+  }
+
+  /// Layers of the model that lie in the pool for so many blocks; 0 when not one does.
+  int layers(const Model& model, std::size_t blocks) const {
+    KvCache kv{.kv_heads = model.kv_heads, .head_dim = model.head_dim};
+    return static_cast<int>(
+        std::min(static_cast<std::size_t>(model.layers), pool_bytes_ / (blocks * kv.layer_bytes())));
+  }
+
+  /// Seconds of one layer for `count` sequences whose row sees `past` tokens, its own included.
+  double decode_seconds(const Model& model, int count, int past) {
+    const std::size_t each = static_cast<std::size_t>((past + kBlockTokens - 1) / kBlockTokens);
+    const std::size_t blocks = each * static_cast<std::size_t>(count);
+    std::vector<BlockId> order(blocks);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937(1));
+    auto* table = static_cast<BlockId*>(put(order));
+    std::vector<Sequence> sequences;
+    for (int i = 0; i < count; ++i) {
+      sequences.push_back({table + each * static_cast<std::size_t>(i), past - 1, 1, i});
+    }
+    auto* on_device = static_cast<Sequence*>(put(sequences));
+    Attention op{.out = out_,
+                 .q = q_,
+                 .kv = {.data = pool_,
+                        .layers = layers(model, blocks),
+                        .kv_heads = model.kv_heads,
+                        .head_dim = model.head_dim},
+                 .heads = model.heads,
+                 .scale = 0.1f,
+                 .batch = {on_device, nullptr, count, count}};
+    const double seconds = layer_seconds(op);
+    device_.free(table);
+    device_.free(on_device);
+    return seconds;
+  }
+
+ private:
+  /// The median of a few launches of a graph of all layers.
+  double layer_seconds(Attention op) {
+    constexpr int kLaunches = 7, kLeastOps = 16;
+    const int ops = std::max(op.kv.layers, kLeastOps);
+    const auto all = [&] {
+      for (int i = 0; i < ops; ++i) {
+        op.layer = i % op.kv.layers;
+        run(device_, op);
+      }
+    };
+    all();
+    const CudaGraph graph = CudaGraph::capture(device_, all);
+    std::vector<double> times;
+    CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
+    for (int i = 0; i < kLaunches; ++i) {
+      begin.record(device_);
+      graph.launch(device_);
+      end.record(device_);
+      end.wait();
+      times.push_back(end.milliseconds_since(begin) * 1e-3);
+    }
+    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
+    return times[kLaunches / 2] / ops;
+  }
+
+  void* random(std::size_t bytes) {
+    constexpr int kInputs = 1024;
+    const auto outputs = static_cast<int>(bytes / 2 / kInputs);
+    const Matrix m{device_.alloc(matrix_bytes(DType::bf16, outputs, kInputs)), DType::bf16, outputs, kInputs};
+    if (m.data == nullptr) throw CudaError("no memory for the keys and values that are timed");
+    run(device_, FillRandom{.into = m, .outputs = outputs, .seed = ++seed_, .deviation = 1});
+    return m.data;
+  }
+
+  template <class T>
+  void* put(const std::vector<T>& values) {
+    void* memory = device_.alloc(values.size() * sizeof(T));
+    if (memory == nullptr) throw CudaError("no memory for the batch that is timed");
+    device_.upload(memory, values.data(), values.size() * sizeof(T));
+    device_.sync();
+    return memory;
+  }
+
+  Cuda& device_;
+  std::size_t pool_bytes_ = 0;
+  std::uint64_t seed_ = 0;
+  void *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
+};
+
+void measure_decode(Report& report, Setting& setting, double bandwidth, bool quick) {
+  for (const Model& model : kModels) {
+    for (const int count : kBatches) {
+      for (const int past : kPasts) {
+        if (quick && (past != 2048 || count == 8 || count == 128)) continue;
+        const auto blocks = static_cast<std::size_t>(count) * static_cast<std::size_t>(past / kBlockTokens);
+        if (setting.layers(model, blocks) == 0) continue;
+        const double seconds = setting.decode_seconds(model, count, past);
+        const double bytes = 4.0 * model.kv_heads * model.head_dim * count * past;
+        const std::string name = std::string("cuda.attention.decode.") + model.name + ".batch_" +
+                                 std::to_string(count) + ".past_" + std::to_string(past);
+        const bool demanded = count >= 32 && bytes >= kDemandedBytes;
+        report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
+        if (count == 1) {
+          report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3,
+                      past == 2048 ? kOneRowMicroseconds : 0, Better::lower});
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+// --quick: a past of 2,048 tokens and few batch sizes.
+int main(int argc, char** argv) {
+  using namespace troupe;
+  if (const Status usable = cuda_usable(); !usable.ok()) {
+    std::fprintf(stderr, "kernels_cuda_attention: skipped: %s\n", usable.message.c_str());
+    return 0;
+  }
+  bench::Report report(argc, argv);
+  bool quick = false;
+  for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
+  Cuda device;
+  const double bandwidth = bench::copy_bandwidth(device) * 1e-9;
+  report.row({"gpu.copy", bandwidth, "GB/s"});
+  bench::Setting setting(device);
+  bench::measure_decode(report, setting, bandwidth, quick);
+  return 0;
+}
