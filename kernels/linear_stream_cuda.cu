@@ -46,7 +46,7 @@ struct Args {
 constexpr int kChunk = 32;
 constexpr int kMostStages = 8;
 constexpr int kMostWholeInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
-constexpr int kHeaderBytes = 256;  ///< barriers, before the ring
+constexpr int kHeaderBytes = 256;       ///< barriers, before the ring
 constexpr int pitch_of(int piece) { return piece * 2 + 64; }
 /// Of rows of x that lie whole in shared memory.
 __host__ __device__ constexpr int whole_pitch_of(int chunks, int split) {
@@ -311,6 +311,11 @@ __global__ void __launch_bounds__((kWarpsM * kWarpsN + 1) * 32) stream(const Arg
   if (split > 1) st::cluster_meet();  // nobody leaves while its sums are read
 }
 
+/// Bytes of shared memory that a block may have.
+int most_shared(const Cuda& device) {
+  return (device.capability() >= 90 ? 227 : device.capability() == 80 ? 163 : 99) << 10;
+}
+
 template <class T, int kM, int kN, int kWarpsM, int kWarpsN, bool kWholeX>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   Args a{.weight = static_cast<const char*>(linear.weight.data),
@@ -326,17 +331,19 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
          .groups = linear.groups,
          .ending = ending_of(linear)};
   const int pieces = ((a.chunks + plan.split - 1) / plan.split * kChunk + plan.piece - 1) / plan.piece;
-  a.stages = std::clamp(std::min(plan.stages, pieces), 1, kMostStages);
   const auto kernel = stream<T, kM, kN, kWarpsM, kWarpsN, kWholeX>;
-  const std::size_t ring =
-      static_cast<std::size_t>(a.stages * (kM + (kWholeX ? 0 : kN)) * pitch_of(plan.piece) +
-                               (kWholeX ? kN * whole_pitch_of(a.chunks, plan.split) : 0));
-  const std::size_t tile = static_cast<std::size_t>(kN * (kM + 4)) * sizeof(float);
-  const std::size_t inbox = plan.split > 1 ? static_cast<std::size_t>(kN * (kM + 4 * plan.split) * 4 * 2) : 0;
+  const int slice = kM / std::min(plan.split, kM / 16);
+  const int inbox = plan.split > 1 ? plan.split * kN * (slice + 4) * 4 : 0;
+  const int whole = kWholeX ? kN * whole_pitch_of(a.chunks, plan.split) : 0;
+  const int stage = (kM + (kWholeX ? 0 : kN)) * pitch_of(plan.piece);
+  const int tile = kN * (kM + 4) * 4;
+  const auto bytes = [&] { return kHeaderBytes + std::max(a.stages * stage + whole + inbox, tile); };
+  a.stages = std::clamp(std::min(plan.stages, pieces), 1, kMostStages);
+  while (a.stages > 1 && bytes() > most_shared(device)) --a.stages;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>((a.ending.outputs + kM - 1) / kM * a.row_tiles * plan.split)),
       .block = dim3((kWarpsM * kWarpsN + 1) * 32),
-      .shared_bytes = kHeaderBytes + std::max(ring + inbox, tile),
+      .shared_bytes = static_cast<std::size_t>(bytes()),
       .cluster = plan.split};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a);
@@ -367,6 +374,7 @@ StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
   const int outputs = plan.tile_rows == 64 ? 128 : 64;
   const int tiles = (padded(linear.weight.outputs) + outputs - 1) / outputs;
   plan.split = 1;
+  if (plan.tile_rows == 64) plan.piece = 128;
   const bool may_split = device.hopper() && linear.groups.offsets == nullptr;
   while (may_split && plan.split < 8 && tiles * plan.split < device.multiprocessors() &&
          linear.weight.inputs / (2 * plan.split) >= 128) {
