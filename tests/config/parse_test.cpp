@@ -142,9 +142,9 @@ TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
 }
 
 TEST(Parse, TheDeviceIsNotJudgedBeforeTheMachineIsSeen) {
-  EXPECT_EQ(parsed({"--device", "cuda", "--batch-invariant"}).options.device.device, Device::cuda);
-  EXPECT_TRUE(parsed({"--batch-invariant"}).options.device.batch_invariant);
-  EXPECT_FALSE(parsed({}).options.device.batch_invariant);
+  EXPECT_EQ(parsed({"--device", "cuda", "--batch-invariant"}).device.device, Device::cuda);
+  EXPECT_TRUE(parsed({"--batch-invariant"}).device.batch_invariant);
+  EXPECT_FALSE(parsed({}).device.batch_invariant);
 }
 
 TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "0"}, {}, 2); }
