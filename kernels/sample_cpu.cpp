@@ -2,18 +2,26 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/check.h"
 #include "gpu/cpu.h"
 #include "kernels/cpu/filter.h"
 #include "kernels/cpu/routines.h"
 #include "kernels/philox.h"
+#include "kernels/sampling_weight.h"
 
 namespace troupe::kernels {
 namespace {
 
 bool penalises(const SampleRow& row) {
   return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
+}
+
+/// A processor's outcome: an overflow stays a number, so that the weights do.
+float bounded(float logit) {
+  constexpr float kLimit = std::numeric_limits<float>::max();
+  return std::clamp(logit, -kLimit, kLimit);
 }
 
 /// Repetition, frequency and presence penalties. `seen` is working memory of one word per token id:
@@ -30,6 +38,7 @@ void penalise(const SampleRow& row, float* logits, std::uint32_t* seen) {
     float& z = logits[id];
     z = z > 0 ? z / row.repetition_penalty : z * row.repetition_penalty;
     if (count > 0) z -= row.frequency_penalty * static_cast<float>(count) + row.presence_penalty;
+    z = bounded(z);
   }
 }
 
@@ -77,7 +86,10 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
     raw = reinterpret_cast<float*>(working) + 2 * static_cast<std::size_t>(op.vocab);
     std::copy_n(logits, op.vocab, raw);
   }
-  for (int i = 0; i < row.bias_count; ++i) logits[row.bias[i].token] += row.bias[i].bias;
+  for (int i = 0; i < row.bias_count; ++i) {
+    float& z = logits[row.bias[i].token];
+    z = bounded(z + row.bias[i].bias);
+  }
   for (int i = 0; i < row.banned_count; ++i) logits[row.banned[i]] = kBannedLogit;
   if (penalises(row)) penalise(row, logits, working);
   if (processed) peak = r.peak(logits, op.vocab);
@@ -85,7 +97,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
   if (row.temperature <= 0 || row.top_k == 1) {
     result.token = r.find(logits, op.vocab, peak.largest);
   } else {
-    r.weigh(working, logits, op.vocab, peak.largest, 1 / row.temperature);
+    r.weigh(working, logits, op.vocab, peak.largest, sampling_scale(row.temperature));
     const Kept kept = filter(r, working, op.vocab, row.top_k, row.top_p, row.min_p, working + op.vocab);
     result.token = draw(r, working, op.vocab, kept, sample_bits(row.seed, row.choice, row.position));
   }
@@ -99,7 +111,10 @@ void run(Cpu& device, const Sample& op) {
   device.reserve_lanes(3 * sizeof(float) * static_cast<std::size_t>(op.vocab));
   device.pool().for_each(op.count, 1, [&](int begin, int end, int lane) {
     for (int i = begin; i < end; ++i) {
-      sample_row(r, op, op.rows[i], op.results[i], static_cast<std::uint32_t*>(device.lane(lane)));
+      const SampleRow& row = op.rows[i];
+      if (row.logits_row < 0) continue;
+      sample_row(r, op, row, op.results[i], static_cast<std::uint32_t*>(device.lane(lane)));
+      if (row.next != nullptr) *row.next = op.results[i].token;
     }
   });
 }

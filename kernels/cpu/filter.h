@@ -4,6 +4,7 @@
 
 #include "base/ids.h"
 #include "kernels/cpu/routines.h"
+#include "kernels/sampling_weight.h"
 
 namespace troupe::kernels {
 
@@ -12,9 +13,6 @@ struct Kept {
   std::uint32_t border = 1;
   TokenId border_end = 0;
 };
-
-/// The largest weight; exp(0) in units of 2^-30.
-inline constexpr std::uint32_t kFullWeight = 1u << 30;
 
 /// What the filters leave of weights [0, vocab). Weights of 0 never stay. At least one token does.
 /// `working` has room for vocab words.

@@ -90,9 +90,8 @@ struct Routines {
   Peak (*peak)(const float* logits, int count);
   int (*find)(const float* logits, int count, float value);  ///< first index that equals value
   double (*sum_exp)(const float* logits, int count, float largest);
-  /// weights[i] = nearest integer to 2^30 * exp((logits[i] - largest) * inverse_temperature).
-  void (*weigh)(std::uint32_t* weights, const float* logits, int count, float largest,
-                float inverse_temperature);
+  /// weights[i] = the sampling weight of logits[i]: sampling_weight.h, to the bit.
+  void (*weigh)(std::uint32_t* weights, const float* logits, int count, float largest, float scale);
   /// How many weights are >= threshold, and their sum.
   void (*tally)(const std::uint32_t* weights, int count, std::uint32_t threshold, std::uint64_t* number,
                 std::uint64_t* sum);

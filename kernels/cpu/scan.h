@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/routines.h"
+#include "kernels/sampling_weight.h"
 
 namespace troupe::kernels {
 
@@ -63,16 +64,22 @@ double sum_exp(const float* logits, int count, float largest) {
   return total;
 }
 
+/// Bit for bit as sampling_weight.h says.
 template <class V>
-void weigh(std::uint32_t* weights, const float* logits, int count, float largest, float inverse_temperature) {
+void weigh(std::uint32_t* weights, const float* logits, int count, float largest, float scale) {
   using F = typename V::F;
   const F top = V::set1(largest);
-  const F scale = V::set1(inverse_temperature);
-  const F unit = V::set1(1073741824.0f);  // 2^30
+  const F factor = V::set1(scale);
   const F half = V::set1(0.5f);
   for (int i = 0; i < count; i += V::kLanes) {
-    const F x = V::mul(V::sub(load_some<V>(logits, count, i, largest), top), scale);
-    const F weight = V::fma(exp_of<V>(x), unit, half);
+    const F z = load_some<V>(logits, count, i, largest);
+    const F t = V::max(V::mul(V::sub(z, top), factor), V::set1(kLowestPower));
+    const F n = V::nearest(t);
+    const F f = V::sub(t, n);
+    F p = V::set1(kPowerOfTwo[5]);
+    for (int j = 4; j >= 0; --j) p = V::add(V::mul(p, f), V::set1(kPowerOfTwo[j]));
+    p = V::add(V::mul(p, f), V::set1(1));
+    const F weight = V::add(V::scale_by_power(p, V::add(n, V::set1(kWeightBits))), half);
     if (i + V::kLanes <= count) {
       V::store_int(weights + i, weight);
     } else {

@@ -3,27 +3,80 @@
 #include "kernels/sample.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
 #include <limits>
 #include <numeric>
 
+#include "kernels/cpu/routines.h"
 #include "kernels/device_under_test.h"
 #include "kernels/philox.h"
+#include "kernels/sampling_weight.h"
 
 namespace troupe::kernels {
 namespace {
 
-class Sampler : public testing::TestWithParam<Isa> {
+/// `op`, on copies of everything in the device's memory; its arrays are the host's before and after.
+std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<SampleRow> rows,
+                                  const std::vector<float>& logits, int vocab, int stride,
+                                  std::vector<TokenId>* next = nullptr) {
+  const auto count = rows.size();
+  // One block for what the rows point to: thousands of small ones take long on a GPU.
+  std::vector<TokenId> ids;
+  std::vector<TokenBias> bias;
+  for (const SampleRow& row : rows) {
+    ids.insert(ids.end(), row.tokens, row.tokens + row.known_tokens);
+    ids.insert(ids.end(), row.banned, row.banned + row.banned_count);
+    bias.insert(bias.end(), row.bias, row.bias + row.bias_count);
+  }
+  const Memory ids_there(device, sizeof(TokenId) * (ids.size() + 1));
+  const Memory bias_there(device, sizeof(TokenBias) * (bias.size() + 1));
+  const Memory rows_there(device, sizeof(SampleRow) * count), results(device, sizeof(SampleResult) * count);
+  const Memory logits_there(device, sizeof(float) * logits.size()),
+      next_there(device, sizeof(TokenId) * count);
+  device.upload(ids_there.as(), ids.data(), sizeof(TokenId) * ids.size());
+  device.upload(bias_there.as(), bias.data(), sizeof(TokenBias) * bias.size());
+  device.upload(logits_there.as(), logits.data(), sizeof(float) * logits.size());
+  const std::vector<TokenId> untouched(count, -7);
+  device.upload(next_there.as(), untouched.data(), sizeof(TokenId) * count);
+  const auto* id_at = ids_there.as<TokenId>();
+  const auto* bias_at = bias_there.as<TokenBias>();
+  for (std::size_t i = 0; i < count; ++i) {
+    SampleRow& row = rows[i];
+    row.tokens = id_at;
+    row.banned = id_at += row.known_tokens;
+    id_at += row.banned_count;
+    row.bias = bias_at;
+    bias_at += row.bias_count;
+    if (next != nullptr) row.next = next_there.as<TokenId>() + i;
+  }
+  device.upload(rows_there.as(), rows.data(), sizeof(SampleRow) * count);
+  const std::vector<SampleResult> blank(count, SampleResult{.token = -7});
+  device.upload(results.as(), blank.data(), sizeof(SampleResult) * count);
+  run(device, Sample{.results = results.as<SampleResult>(),
+                     .rows = rows_there.as<SampleRow>(),
+                     .logits = logits_there.as<float>(),
+                     .count = int(count),
+                     .vocab = vocab,
+                     .stride = stride});
+  if (next != nullptr) next->assign(next_there.host<TokenId>(), next_there.host<TokenId>() + count);
+  return {results.host<SampleResult>(), results.host<SampleResult>() + count};
+}
+
+class Sampler : public testing::TestWithParam<Where> {
  protected:
-  SampleResult one(std::vector<float> logits, SampleRow row) {
-    SampleResult result;
-    const int vocab = int(logits.size());
-    run(device_, Sample{.results = &result,
-                        .rows = &row,
-                        .logits = logits.data(),
-                        .count = 1,
-                        .vocab = vocab,
-                        .stride = vocab});
-    return result;
+  void SetUp() override {
+    if (!GetParam().cuda) return;
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  }
+  DeviceUnderTest& device() {
+    if (!device_) device_ = device_at(GetParam(), 2);
+    return *device_;
+  }
+
+  SampleResult one(const std::vector<float>& logits, SampleRow row) {
+    return sampled(device(), {row}, logits, int(logits.size()), int(logits.size()))[0];
   }
 
   /// Counts of each token over draws at positions 0 … draws-1.
@@ -32,30 +85,24 @@ class Sampler : public testing::TestWithParam<Isa> {
     std::vector<int> counts(logits.size());
     std::vector<float> copies(logits.size() * std::size_t(draws));
     std::vector<SampleRow> rows(std::size_t(draws), row);
-    std::vector<SampleResult> results(static_cast<std::size_t>(draws));
     for (int i = 0; i < draws; ++i) {
       std::copy(logits.begin(), logits.end(), copies.begin() + std::ptrdiff_t(i) * vocab);
       rows[std::size_t(i)].logits_row = i;
       rows[std::size_t(i)].position = std::uint32_t(i);
     }
-    run(device_, Sample{.results = results.data(),
-                        .rows = rows.data(),
-                        .logits = copies.data(),
-                        .count = draws,
-                        .vocab = vocab,
-                        .stride = vocab});
-    for (const SampleResult& r : results) {
+    for (const SampleResult& r : sampled(device(), rows, copies, vocab, vocab)) {
       EXPECT_EQ(r.error, SampleError::none);
       ++counts[std::size_t(r.token)];
     }
     return counts;
   }
 
-  Cpu device_{CpuOptions{.threads = 2, .pin = false, .isa = GetParam()}};
+ private:
+  std::unique_ptr<DeviceUnderTest> device_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Cpu, Sampler, testing::ValuesIn(usable_isas()),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+INSTANTIATE_TEST_SUITE_P(On, Sampler, testing::ValuesIn(everywhere()),
+                         [](const auto& info) { return to_string(info.param); });
 
 /// Pearson's statistic has mean `degrees` and variance 2 * degrees; five deviations are never chance.
 void expect_distribution(const std::vector<int>& counts, const std::vector<double>& probabilities) {
@@ -243,13 +290,14 @@ TEST_P(Sampler, ScoresKnownTokens) {
   const auto logits = random_floats(2 * kVocab, 21, 4);
   std::vector<ScoreRow> rows{{.logits_row = 1, .token = 17, .logprobs = 20},
                              {.logits_row = 0, .token = 3000}};
-  std::vector<SampleResult> results(2);
-  run(device_, Score{.results = results.data(),
-                     .rows = rows.data(),
-                     .logits = logits.data(),
-                     .count = 2,
-                     .vocab = kVocab,
-                     .stride = kVocab});
+  const Memory there(device(), 2 * sizeof(SampleResult));
+  run(device(), Score{.results = there.as<SampleResult>(),
+                      .rows = device().put(rows),
+                      .logits = device().put(logits),
+                      .count = 2,
+                      .vocab = kVocab,
+                      .stride = kVocab});
+  const auto* results = there.host<SampleResult>();
   for (std::size_t i = 0; i < 2; ++i) {
     const auto* row = logits.data() + rows[i].logits_row * kVocab;
     const auto p = softmax({row, row + kVocab}, 1);
@@ -276,13 +324,7 @@ TEST_P(Sampler, NotFiniteIsThatRowsErrorAlone) {
       logits[std::size_t(2 * kVocab + 5)] = 1;
       std::vector<SampleRow> rows{{.logits_row = 1, .temperature = 0, .logprobs = 2},
                                   {.logits_row = 2, .temperature = 0, .logprobs = 2}};
-      std::vector<SampleResult> results(2);
-      run(device_, Sample{.results = results.data(),
-                          .rows = rows.data(),
-                          .logits = logits.data(),
-                          .count = 2,
-                          .vocab = kVocab,
-                          .stride = kVocab});
+      const auto results = sampled(device(), rows, logits, kVocab, kVocab);
       EXPECT_EQ(results[0].error, SampleError::not_finite);
       EXPECT_EQ(results[1].error, SampleError::none);
       EXPECT_EQ(results[1].token, 5);
@@ -302,14 +344,7 @@ TEST_P(Sampler, ADrawDependsOnItsRowAlone) {
     rows.back().logits_row = i;
     rows.back().seed = i == 6 ? 99 : std::uint64_t(i);
   }
-  std::vector<SampleResult> results(9);
-  run(device_, Sample{.results = results.data(),
-                      .rows = rows.data(),
-                      .logits = copies.data(),
-                      .count = 9,
-                      .vocab = 777,
-                      .stride = 777});
-  EXPECT_EQ(results[6].token, alone);
+  EXPECT_EQ(sampled(device(), rows, copies, 777, 777)[6].token, alone);
 }
 
 TEST_P(Sampler, SeedChoiceAndPositionEachMatter) {
@@ -324,6 +359,187 @@ TEST_P(Sampler, SeedChoiceAndPositionEachMatter) {
   EXPECT_NE(one(logits, seed).token, token);
   EXPECT_NE(one(logits, choice).token, token);
   EXPECT_NE(one(logits, position).token, token);
+}
+
+TEST_P(Sampler, PaddingIsLeftAloneAndTheTokenGoesToNext) {
+  const std::vector<float> logits{0, 5, 1, std::nanf(""), 0, 1};
+  std::vector<TokenId> next;
+  const auto results = sampled(
+      device(),
+      {{.logits_row = -1}, {.logits_row = 0, .temperature = 0}, {.logits_row = 1}, {.logits_row = -1}},
+      logits, 3, 3, &next);
+  EXPECT_EQ(results[0].token, -7);
+  EXPECT_EQ(results[1].token, 1);
+  EXPECT_EQ(results[2].error, SampleError::not_finite);
+  EXPECT_EQ(results[3].token, -7);
+  EXPECT_EQ(next, (std::vector<TokenId>{-7, 1, 0, -7}));
+}
+
+/// Rows with parameters of every kind, and logits of every shape.
+class RandomRows {
+ public:
+  RandomRows(int vocab, int count, std::uint32_t seed) : vocab_(vocab), random_(seed) {
+    stride_ = padded(vocab);
+    logits.resize(std::size_t(stride_) * std::size_t(count));
+    for (int i = 0; i < count; ++i) {
+      fill(logits.data() + std::size_t(i) * std::size_t(stride_));
+      rows.push_back(row(i));
+    }
+  }
+  int stride() const { return stride_; }
+
+  std::vector<SampleRow> rows;
+  std::vector<float> logits;
+
+ private:
+  int below(int n) { return int(random_() % std::uint32_t(n)); }
+  float uniform() { return float(random_() >> 8) * 0x1p-24f; }
+  float any(std::initializer_list<float> values) { return values.begin()[below(int(values.size()))]; }
+
+  void fill(float* z) {
+    const int kind = below(10);
+    std::normal_distribution<float> normal(any({0, -30, 7}), any({1e-3f, 0.3f, 1, 3, 10}));
+    for (int v = 0; v < vocab_; ++v) {
+      const float x = normal(random_);
+      z[v] = kind == 0   ? 0.25f                                       // all equal
+             : kind == 1 ? float(below(4))                             // few values
+             : kind <= 4 ? bf16_to_float(float_to_bf16(x))             // ties
+             : kind == 5 ? (v % 97 == 5 ? x + 12 : x)                  // many peaks
+             : kind == 6 ? std::copysign(std::exp(uniform() * 80), x)  // enormous
+             : kind == 7 ? (below(2) != 0 ? 0.0f : -0.0f)              // zeros of both signs
+                         : x;
+    }
+    if (kind == 8) z[below(vocab_)] += 15;  // one peak
+    if (below(25) == 0) z[below(vocab_)] = any({INFINITY, -INFINITY, NAN});
+  }
+
+  SampleRow row(int i) {
+    SampleRow row{
+        .logits_row = below(20) == 0 ? -1 : i, .seed = random_(), .position = std::uint32_t(below(1000))};
+    row.temperature = any({0, 1e-3f, 0.1f, 0.8f, 1, 2, 0.05f + 2 * uniform(), 1e-42f});
+    if (below(2) == 0) row.top_p = any({0.8f, 0.95f, 1e-6f, 0.9999f, 0.01f + 0.98f * uniform()});
+    if (below(3) == 0)
+      row.top_k = std::min<int>(vocab_ + 1, below(2) == 0 ? 1 + below(60) : 1 + below(vocab_));
+    if (below(3) == 0) row.min_p = any({0.05f, 1, 1e-7f, uniform()});
+    if (below(3) == 0) row.logprobs = below(kMaxTopLogprobs + 1);
+    if (below(3) == 0) {
+      if (below(2) == 0) row.repetition_penalty = any({1.1f, 0.7f, 2, 1e-30f});
+      if (below(2) == 0) row.presence_penalty = any({-2, 0.3f, 1.7f});
+      if (below(2) == 0) row.frequency_penalty = any({-0.2f, 0.1f, 1.9f});
+      row.known_tokens = below(2) == 0 ? 1 + below(40) : 1 + below(5000);
+      row.prompt_tokens = below(row.known_tokens + 1);
+      auto& tokens = ids_.emplace_back(std::size_t(row.known_tokens));
+      const int range = below(2) == 0 ? vocab_ : std::min(vocab_, 50);
+      for (TokenId& id : tokens) id = below(range);
+      row.tokens = tokens.data();
+    }
+    if (below(4) == 0) {
+      auto& bias = bias_.emplace_back(std::size_t(1 + below(30)));
+      for (TokenBias& b : bias) b = {below(std::min(vocab_, 100)), 20 * uniform() - 10};  // some ids twice
+      row.bias = bias.data();
+      row.bias_count = int(bias.size());
+    }
+    if (below(4) == 0) {
+      auto& banned = ids_.emplace_back(std::size_t(1 + below(3)));
+      for (TokenId& id : banned) id = below(std::min(vocab_, 60));
+      row.banned = banned.data();
+      row.banned_count = int(banned.size());
+    }
+    return row;
+  }
+
+  int vocab_, stride_ = 0;
+  std::mt19937 random_;
+  std::deque<std::vector<TokenId>> ids_;
+  std::deque<std::vector<TokenBias>> bias_;
+};
+
+TEST_P(Sampler, TheSameTokensOnEveryDevice) {
+  const auto reference = device_at({.isa = Isa::baseline}, 8);
+  const bool cuda = device().is_cuda();
+  for (const auto& [vocab, count] : std::vector<std::array<int, 2>>{{1, 40},
+                                                                    {2, 40},
+                                                                    {7, 300},
+                                                                    {33, 100},
+                                                                    {1000, cuda ? 1000 : 200},
+                                                                    {4097, cuda ? 600 : 40},
+                                                                    {49152, cuda ? 200 : 6},
+                                                                    {103424, cuda ? 300 : 8},
+                                                                    {150001, cuda ? 40 : 3}}) {
+    const RandomRows random(vocab, count, std::uint32_t(1000 + vocab));
+    std::vector<TokenId> next, next_expected;
+    const auto expected =
+        sampled(*reference, random.rows, random.logits, vocab, random.stride(), &next_expected);
+    const auto got = sampled(device(), random.rows, random.logits, vocab, random.stride(), &next);
+    EXPECT_EQ(next, next_expected) << vocab;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      const SampleRow& row = random.rows[i];
+      const SampleResult &a = got[i], &b = expected[i];
+      ASSERT_TRUE(a.token == b.token && a.error == b.error)
+          << "vocab " << vocab << " row " << i << ": token " << a.token << ", not " << b.token
+          << "; temperature " << row.temperature << " top_p " << row.top_p << " top_k " << row.top_k
+          << " min_p " << row.min_p << " penalties " << row.repetition_penalty << " " << row.presence_penalty
+          << " " << row.frequency_penalty << " known " << row.known_tokens << " bias " << row.bias_count
+          << " banned " << row.banned_count << " logprobs " << row.logprobs;
+      ASSERT_EQ(a.top_count, b.top_count) << vocab << " " << i;
+      const auto near = [](float x, float y) { return std::abs(x - y) <= 1e-5f + 2e-7f * std::abs(y); };
+      if (row.logits_row >= 0 && row.logprobs >= 0 && b.error == SampleError::none) {
+        ASSERT_TRUE(near(a.logprob, b.logprob)) << a.logprob << " " << b.logprob;
+      }
+      for (int j = 0; j < a.top_count; ++j) {
+        ASSERT_EQ(a.top[j].token, b.top[j].token) << vocab << " " << i << " " << j;
+        ASSERT_TRUE(near(a.top[j].logprob, b.top[j].logprob)) << a.top[j].logprob << " " << b.top[j].logprob;
+      }
+    }
+  }
+}
+
+TEST_P(Sampler, ALongSequenceIsCounted) {
+  constexpr int kVocab = 103424, kKnown = 131072, kPrompt = 1000;
+  const std::vector<float> logits = random_floats(kVocab, 3, 2);
+  std::vector<TokenId> tokens(kKnown);
+  std::mt19937 random(5);
+  for (TokenId& id : tokens) id = TokenId(random() % 3 == 0 ? random() % kVocab : random() % 40);
+  const SampleRow row{.temperature = 0.9f,
+                      .top_p = 0.9f,
+                      .repetition_penalty = 1.2f,
+                      .presence_penalty = -0.5f,
+                      .frequency_penalty = -1e-4f,
+                      .seed = 4,
+                      .tokens = tokens.data(),
+                      .prompt_tokens = kPrompt,
+                      .known_tokens = kKnown,
+                      .logprobs = 0};
+  const auto reference = device_at({.isa = Isa::baseline}, 1);
+  const auto expected = sampled(*reference, {row}, logits, kVocab, kVocab)[0];
+  const SampleResult got = one(logits, row);
+  EXPECT_EQ(got.token, expected.token);
+  EXPECT_NEAR(got.logprob, expected.logprob, 1e-5);
+}
+
+TEST(SamplingWeight, IsTheExponentialAndTheSameOnEveryInstructionSet) {
+  std::vector<float> logits{0, -0.0f, -1e-8f, -1e38f, std::numeric_limits<float>::lowest()};
+  for (int i = 0; i < 100000; ++i) logits.push_back(-1e-3f * float(i % 25000) - 1e-9f * float(i));
+  for (const float temperature : {1e-45f, 1e-3f, 0.7f, 1.0f, 1.9f}) {
+    const float scale = sampling_scale(temperature);
+    std::vector<std::uint32_t> expected(logits.size()), weights(logits.size());
+    const auto weigh = [&](Isa isa, std::vector<std::uint32_t>& to) {
+      routines(isa).weigh(to.data(), logits.data(), int(logits.size()), 0, scale);
+    };
+    weigh(Isa::baseline, expected);
+    EXPECT_EQ(expected[0], kFullWeight);
+    EXPECT_EQ(expected[1], kFullWeight);
+    for (std::size_t i = 0; i < logits.size(); ++i) {
+      const double exact = std::exp2(double(logits[i]) * double(scale)) * kFullWeight;
+      // t is rounded to a float, and so is the weight.
+      const double power = std::abs(double(logits[i]) * double(scale));
+      ASSERT_NEAR(expected[i], exact, 0.5 + exact * 0x1p-24 * (4 + power)) << logits[i] << " " << temperature;
+    }
+    for (const Isa isa : usable_isas()) {
+      weigh(isa, weights);
+      EXPECT_EQ(weights, expected) << to_string(isa);
+    }
+  }
 }
 
 TEST(Philox, KnownAnswers) {  // the vectors published with Random123

@@ -1,0 +1,295 @@
+#pragma once
+// Weights, min_p, top_k, top_p and the draw over a row whose slices lie in the memories of a team.
+//
+// A filter's border is found without sorting. A weight, being made of a float, is a whole number of at most
+// 24 significant bits, so the float nearest to it is it, and the float's bits (5 of the exponent, 23 of the
+// mantissa) order as the weights do. Going down these 28 bits in tables of 512 bins, three passes over the
+// weights find the border to the bit: first 16 octaves of 32 bins (and the 15 octaves below only if the
+// border is not there), then 512 bins of the bin that holds it, then single weights. A bin counts its
+// weights and sums what they are above the bin's start, in units of 2^(octave - 23), so that sums stay small.
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/sample_logits.cuh"
+#include "kernels/cuda/sample_team.cuh"
+#include "kernels/sampling_weight.h"
+
+namespace troupe::kernels::cuda {
+
+inline constexpr int kBins = 512;
+inline constexpr int kBinBits = 9;
+inline constexpr int kMantissa = 23;
+
+/// Elements of a slice for which the sums of 32-bit tables cannot overflow: each adds less than 2^18, save
+/// weights of 2^30 that add nothing.
+inline constexpr int kMaxResident = 1 << 14;
+
+template <bool Resident>
+struct Bin {
+  using Word = std::conditional_t<Resident, std::uint32_t, unsigned long long>;
+  Word count;
+  Word rest;
+};
+
+/// sampling_weight.h, to the bit.
+__device__ __forceinline__ std::uint32_t sampling_weight(float z, float largest, float scale) {
+  constexpr float c1 = kPowerOfTwo[0], c2 = kPowerOfTwo[1], c3 = kPowerOfTwo[2], c4 = kPowerOfTwo[3],
+                  c5 = kPowerOfTwo[4], c6 = kPowerOfTwo[5];
+  constexpr float kMagic = 0x1.8p23f;  // adding it leaves the nearest whole number in the low bits
+  const float t = fmaxf(__fmul_rn(__fsub_rn(z, largest), scale), kLowestPower);
+  const float shifted = __fadd_rn(t, kMagic);
+  const float f = __fsub_rn(t, __fsub_rn(shifted, kMagic));
+  float p = __fadd_rn(__fmul_rn(c6, f), c5);
+  p = __fadd_rn(__fmul_rn(p, f), c4);
+  p = __fadd_rn(__fmul_rn(p, f), c3);
+  p = __fadd_rn(__fmul_rn(p, f), c2);
+  p = __fadd_rn(__fmul_rn(p, f), c1);
+  p = __fadd_rn(__fmul_rn(p, f), 1.0f);
+  const std::uint32_t power = (__float_as_uint(shifted) << kMantissa) + (kWeightBits << kMantissa);
+  return __float2uint_rz(__fadd_rn(__uint_as_float(__float_as_uint(p) + power), 0.5f));
+}
+
+/// The place of a weight > 0 among floats from 1 up: octave << 23 | mantissa.
+__device__ __forceinline__ std::uint32_t key_of(std::uint32_t weight) {
+  return __float_as_uint(__uint2float_rn(weight)) - 0x3f800000u;
+}
+
+__device__ __forceinline__ std::uint32_t mantissa_of(std::uint32_t key) {
+  return 1u << kMantissa | (key & ((1u << kMantissa) - 1));
+}
+
+/// The smallest weight of at least mantissa * 2^(octave - 23).
+__device__ __forceinline__ std::uint32_t weight_of(int octave, std::uint32_t mantissa) {
+  if (octave >= kMantissa) return mantissa << (octave - kMantissa);
+  const int below = kMantissa - octave;
+  return (mantissa + (1u << below) - 1) >> below;
+}
+
+/// The tokens that stay: weights > border, and of those equal to it the first `at_border`. Their sum.
+struct KeptWeights {
+  std::uint32_t border = 1;
+  unsigned long long at_border = ~0ull;
+  unsigned long long sum = 0;
+};
+
+/// The border, and the tally of the weights above it.
+struct Border {
+  std::uint32_t weight = 0;
+  Tally above{};
+};
+
+/// One table of the descent: 512 bins of 2^shift keys from key `low` up.
+struct Span {
+  std::uint32_t low = 0;
+  int shift = 0;
+
+  /// Weights [first, last) are those whose keys it holds.
+  __device__ std::uint32_t first() const {
+    return low == 0 ? 1 : weight_of(static_cast<int>(low >> kMantissa), mantissa_of(low));
+  }
+  __device__ std::uint32_t last(std::uint32_t upper) const {
+    if (shift == kMantissa - 5) return low == 0 ? upper : 1u << 31;
+    return weight_of(static_cast<int>(low >> kMantissa), mantissa_of(low) + (kBins << shift));
+  }
+  /// The sum of a bin's weights.
+  __device__ unsigned long long sum(int bin, unsigned long long count, unsigned long long rest) const {
+    const std::uint32_t key = low + (static_cast<std::uint32_t>(bin) << shift);
+    const int octave = static_cast<int>(key >> kMantissa);
+    const unsigned long long all = count * mantissa_of(key) + rest;
+    return octave >= kMantissa ? all << (octave - kMantissa) : all >> (kMantissa - octave);
+  }
+};
+
+template <bool Resident>
+__device__ void fill(const Slice<Resident>& slice, Bin<Resident>* table, Span span, std::uint32_t first,
+                     std::uint32_t last) {
+  using Word = typename Bin<Resident>::Word;
+  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += static_cast<int>(blockDim.x)) table[i] = {0, 0};
+  __syncthreads();
+  const std::uint32_t width = last - first;
+  const std::uint32_t mask = (1u << span.shift) - 1;
+  slice.each([&](int, float bits) {
+    const std::uint32_t weight = __float_as_uint(bits);
+    if (weight - first >= width) return;
+    const std::uint32_t offset = key_of(weight) - span.low;
+    Bin<Resident>& bin = table[offset >> span.shift];
+    atomicAdd(&bin.count, Word{1});
+    if ((offset & mask) != 0) atomicAdd(&bin.rest, static_cast<Word>(offset & mask));
+  });
+}
+
+/// Where the tally from the top down reaches `wanted` (a number or a sum), given the tally `above` the table.
+/// bin -1, above: all of the table, when it does not. The tables of all the team are there. The next
+/// team barrier must come before anything is written to a table.
+template <bool BySum, bool Resident>
+__device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Span span, Tally above,
+                          unsigned long long wanted) {
+  constexpr int kThreads = kBins / 2;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int bin = kBins - 2 - 2 * thread;  // and the one above it
+  std::uint32_t number[2] = {};
+  unsigned long long rest[2] = {};
+  if (thread < kThreads) {
+    for (unsigned r = 0; r < team_size(); ++r) {
+      const Bin<Resident>* other = of_block(table, r) + bin;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        number[j] += static_cast<std::uint32_t>(other[j].count);
+        rest[j] += other[j].rest;
+      }
+    }
+  }
+  team_arrive();
+  const auto reached = [&](Tally t) { return (BySum ? t.sum : t.number) >= wanted; };
+  const Tally upper{span.sum(bin + 1, number[1], rest[1]), number[1]};
+  const Tally lower{span.sum(bin, number[0], rest[0]), number[0]};
+  const Tally own = thread < kThreads ? upper + lower : Tally{};
+  Tally to = block_scan(own, team.warps.tallies);
+  const Tally from = above + Tally{to.sum - own.sum, to.number - own.number};
+  to = above + to;
+  if (thread < kThreads && !reached(from)) {
+    if (reached(from + upper)) {
+      team.crossing = {bin + 1, from, number[1]};
+    } else if (reached(to)) {
+      team.crossing = {bin, from + upper, number[0]};
+    } else if (thread == kThreads - 1) {
+      team.crossing = {-1, to, 0};
+    }
+  }
+  __syncthreads();
+  return team.crossing;
+}
+
+/// The largest weight from which up there are `wanted` weights, or weights that sum up to it. From `floor`
+/// up there are.
+template <bool BySum, bool Resident>
+__device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team,
+                          std::uint32_t floor, unsigned long long wanted) {
+  constexpr int kTop = kMantissa - 5;  // 32 bins an octave
+  constexpr std::uint32_t kUpper = 15;
+  Span span{kUpper << kMantissa, kTop};
+  Crossing crossing;
+  for (;;) {
+    const std::uint32_t first = max(floor, span.first());
+    const std::uint32_t last = span.last(1u << kUpper);
+    fill(slice, table, span, min(first, last), last);
+    team_sync();
+    crossing = cross<BySum>(table, team, span, crossing.above, wanted);
+    team_wait();
+    if (crossing.bin < 0) {
+      span.low = 0;
+      continue;
+    }
+    span.low += static_cast<std::uint32_t>(crossing.bin) << span.shift;
+    if (span.shift == 0) break;
+    span.shift -= kBinBits;
+  }
+  return {weight_of(static_cast<int>(span.low >> kMantissa), mantissa_of(span.low)), crossing.above};
+}
+
+/// Makes weights of the slice's logits and finds which stay.
+template <bool Resident>
+__device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team,
+                              float largest, int vocab) {
+  const SampleRow& row = team.row;
+  const double least = ceil(__dmul_rn(static_cast<double>(row.min_p), static_cast<double>(kFullWeight)));
+  const std::uint32_t floor = least < 1 ? 1 : least > kFullWeight ? kFullWeight : __double2uint_rz(least);
+  const float scale = fminf(__fdiv_rn(kLog2E, row.temperature), FLT_MAX);
+  Tally all;
+  slice.weigh([&](float z) {
+    const std::uint32_t weight = sampling_weight(z, largest, scale);
+    if (weight >= floor) all = all + Tally{weight, 1};
+    return weight;
+  });
+  all = block_sum(all, team.warps.tallies);
+  publish(team.kept, all);
+  team_sync();
+  all = {};
+  for (unsigned r = 0; r < team_size(); ++r) all = all + team.kept[r];
+
+  KeptWeights kept{.border = floor, .sum = all.sum};
+  Border border;  // none yet
+  if (row.top_k > 0 && row.top_k < vocab && all.number > static_cast<std::uint32_t>(row.top_k)) {
+    const auto k = static_cast<std::uint32_t>(row.top_k);
+    border = descend<false>(slice, table, team, floor, k);
+    kept.border = border.weight;
+    kept.at_border = k - border.above.number;
+    kept.sum = border.above.sum + kept.at_border * kept.border;
+    all = {kept.sum, k};
+  }
+  if (row.top_p < 1) {
+    // The smallest set, from the largest weight down, that reaches top_p of what is left.
+    const double part = ceil(__dmul_rn(static_cast<double>(row.top_p), static_cast<double>(all.sum)));
+    const unsigned long long wanted = max(1ull, static_cast<unsigned long long>(part));
+    const bool higher = border.weight == 0 || border.above.sum >= wanted;
+    if (higher) {
+      // Weights below (sum - wanted) / number cannot add up to what may go, so the border is not below.
+      const unsigned long long lowest =
+          max(static_cast<unsigned long long>(kept.border), (all.sum - wanted) / max(all.number, 1u));
+      border = descend<true>(slice, table, team, static_cast<std::uint32_t>(lowest), wanted);
+      kept.border = border.weight;
+      kept.at_border = ~0ull;
+    }
+    const unsigned long long needed = (wanted - border.above.sum + kept.border - 1) / kept.border;
+    kept.at_border = min(kept.at_border, needed);
+    kept.sum = border.above.sum + kept.at_border * kept.border;
+  }
+  return kept;
+}
+
+/// The first kept token whose cumulative weight exceeds bits / 2^32 of the kept sum, told to one thread of
+/// the team: f(token) is called there. One team barrier.
+template <bool Resident, class F>
+__device__ void draw(const Slice<Resident>& slice, TeamMemory& team, const KeptWeights& kept,
+                     std::uint32_t bits, F&& f) {
+  const unsigned long long target = bits * (kept.sum >> 32) + (bits * (kept.sum & 0xffffffffull) >> 32);
+  // In id order each thread has one piece; an odd number of words keeps threads off each other's banks.
+  const int threads = static_cast<int>(blockDim.x);
+  const int piece = (slice.count + threads - 1) / threads | 1;
+  const int begin = min(piece * static_cast<int>(threadIdx.x), slice.count);
+  const int end = min(begin + piece, slice.count);
+  const std::uint32_t* weights = slice.weights();
+  Tally own;  // the sum above the border, the number at it
+  for (int i = begin; i < end; ++i) {
+    const std::uint32_t weight = weights[i];
+    own.sum += weight > kept.border ? weight : 0;
+    own.number += weight == kept.border;
+  }
+  const Tally to = block_scan(own, team.warps.tallies);
+  if (static_cast<int>(threadIdx.x) == threads - 1) {
+    for (unsigned r = 0; r < team_size(); ++r) of_block(team.drawn, r)[team_rank()] = to;
+  }
+  team_sync();
+  Tally before;
+  for (unsigned r = 0; r < team_rank(); ++r) before = before + team.drawn[r];
+  const auto cumulative = [&](Tally t) {
+    return t.sum + kept.border * min(kept.at_border, static_cast<unsigned long long>(t.number));
+  };
+  Tally from = before + Tally{to.sum - own.sum, to.number - own.number};
+  const bool mine = cumulative(from) <= target && target < cumulative(before + to);
+  const unsigned owners = __ballot_sync(kAll, mine);
+  if (owners == 0) return;
+  // This warp walks the owner's piece together.
+  const int owner = __ffs(static_cast<int>(owners)) - 1;
+  from.sum = __shfl_sync(kAll, from.sum, owner);
+  from.number = __shfl_sync(kAll, from.number, owner);
+  const int first = __shfl_sync(kAll, begin, owner), last = __shfl_sync(kAll, end, owner);
+  for (int at = first; at < last; at += 32) {
+    const int i = at + lane();
+    const std::uint32_t weight = i < last ? weights[i] : 0;
+    const Tally step{weight > kept.border ? weight : 0ull, weight == kept.border ? 1u : 0u};
+    const Tally up_to = from + warp_scan(step);
+    const unsigned past = __ballot_sync(kAll, cumulative(up_to) > target);
+    if (past != 0) {
+      if (lane() == __ffs(static_cast<int>(past)) - 1) f(slice.begin + i);
+      return;
+    }
+    from.sum = __shfl_sync(kAll, up_to.sum, 31);
+    from.number = __shfl_sync(kAll, up_to.number, 31);
+  }
+}
+
+}  // namespace troupe::kernels::cuda

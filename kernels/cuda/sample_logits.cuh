@@ -1,0 +1,298 @@
+#pragma once
+// A row's logits, slice by slice: bringing them in, the largest, log-probabilities, processors.
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cstdint>
+
+#include "kernels/cuda/sample_team.cuh"
+#include "kernels/sample.h"
+
+namespace troupe::kernels::cuda {
+
+/// The ids [begin, begin + count) of one row, which are this block's. `data` is the block's own copy, at
+/// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
+/// thread i / 4 % blockDim.x wherever a pass does not say otherwise.
+template <bool Resident>
+struct Slice {
+  float* data = nullptr;
+  float* row = nullptr;  ///< where these logits lie in the op's array
+  int begin = 0;
+  int count = 0;
+  bool vectors = true;  ///< whether `data` is aligned to 16 bytes
+
+  __device__ std::uint32_t* weights() const { return reinterpret_cast<std::uint32_t*>(data); }
+  __device__ float4 four(int vector) const {
+    if (Resident || vectors) return reinterpret_cast<const float4*>(data)[vector];
+    const float* x = data + 4 * vector;
+    return {x[0], x[1], x[2], x[3]};
+  }
+
+  /// f(i, value) for each element of this thread, in rising order.
+  template <class F>
+  __device__ __forceinline__ void each(F&& f) const {
+    const int full = count / 4;
+#pragma unroll 2
+    for (int v = static_cast<int>(threadIdx.x); v < full; v += static_cast<int>(blockDim.x)) {
+      const float4 x = four(v);
+      f(4 * v, x.x);
+      f(4 * v + 1, x.y);
+      f(4 * v + 2, x.z);
+      f(4 * v + 3, x.w);
+    }
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % static_cast<int>(blockDim.x)) {
+      for (int i = 4 * full; i < count; ++i) f(i, data[i]);
+    }
+  }
+
+  /// Replaces each element of this thread by the weight that f makes of it.
+  template <class F>
+  __device__ __forceinline__ void weigh(F&& f) const {
+    const int full = count / 4;
+#pragma unroll 2
+    for (int v = static_cast<int>(threadIdx.x); v < full; v += static_cast<int>(blockDim.x)) {
+      const float4 x = four(v);
+      reinterpret_cast<uint4*>(data)[v] = {f(x.x), f(x.y), f(x.z), f(x.w)};
+    }
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % static_cast<int>(blockDim.x)) {
+      for (int i = 4 * full; i < count; ++i) weights()[i] = f(data[i]);
+    }
+  }
+
+  /// Copies the row's logits to `data`. A thread sees only its own elements before the next barrier.
+  __device__ void bring_in() const {
+    const bool aligned = reinterpret_cast<std::uint64_t>(row) % 16 == 0;
+    const int full = count / 4;
+    for (int v = static_cast<int>(threadIdx.x); 4 * v < count; v += static_cast<int>(blockDim.x)) {
+      if (v < full && aligned) {
+        copy<16>(4 * v);
+      } else {
+        for (int i = 4 * v; i < 4 * v + 4 && i < count; ++i) copy<4>(i);
+      }
+    }
+    if constexpr (Resident) {
+      asm volatile("cp.async.commit_group;" ::: "memory");
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+  }
+
+ private:
+  template <int Bytes>
+  __device__ __forceinline__ void copy(int i) const {
+    if constexpr (Resident) {
+      const auto to = static_cast<unsigned>(__cvta_generic_to_shared(data + i));
+      if constexpr (Bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(row + i) : "memory");
+      } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(row + i) : "memory");
+      }
+    } else if constexpr (Bytes == 16) {
+      *reinterpret_cast<float4*>(data + i) = *reinterpret_cast<const float4*>(row + i);
+    } else {
+      data[i] = row[i];
+    }
+  }
+};
+
+// A logit and its id as one number that orders as the sampler does: the larger logit first, of equals the
+// lower id. Zeros of both signs are equal. 0 is nothing, kNotFinite is above all.
+
+inline constexpr unsigned long long kNotFinite = ~0ull;
+
+__device__ __forceinline__ unsigned long long ordered(float logit, int id) {
+  const unsigned bits = __float_as_uint(__fadd_rn(logit, 0.0f));
+  const unsigned key = bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+  return static_cast<unsigned long long>(key) << 32 | static_cast<unsigned>(~id);
+}
+
+__device__ __forceinline__ int id_of(unsigned long long ordered) {
+  return static_cast<int>(~static_cast<unsigned>(ordered));
+}
+
+__device__ __forceinline__ float logit_of(unsigned long long ordered) {
+  const auto key = static_cast<unsigned>(ordered >> 32);
+  return __uint_as_float(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
+}
+
+/// The row's largest logit and its id, or kNotFinite. One team barrier.
+template <bool Resident>
+__device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& team, int which) {
+  float best = -FLT_MAX;
+  float poison = 0;  // stays 0 while all are finite
+  int at = -1;
+  slice.each([&](int i, float z) {
+    poison = __fmaf_rn(z, 0.0f, poison);
+    if (z > best || at < 0) {
+      best = z;
+      at = i;
+    }
+  });
+  unsigned long long own = at < 0 ? 0 : ordered(best, slice.begin + at);
+  if (!(poison == 0)) own = kNotFinite;
+  own = block_max(own, team.warps.words);
+  if (which == 0) team_wait();  // the others have begun: their memory may be written
+  publish(team.peak[which], own);
+  team_sync();
+  return warp_max(lane() < static_cast<int>(team_size()) ? team.peak[which][lane()] : 0);
+}
+
+/// log of the sum of e^z into team.normaliser. Terms are added in units of 2^-40: exact, in any order. One
+/// team barrier, and one of the block before it may be read.
+template <bool Resident>
+__device__ void normalise(const Slice<Resident>& slice, TeamMemory& team, float largest) {
+  unsigned long long sum = 0;
+  slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
+  sum = block_sum(sum, team.warps.words);
+  publish(team.exp_sum, sum);
+  team_sync();
+  if (threadIdx.x == 0) {
+    unsigned long long all = 0;
+    for (unsigned r = 0; r < team_size(); ++r) all += team.exp_sum[r];
+    team.normaliser = static_cast<float>(largest + log(static_cast<double>(all) * 0x1p-40));
+  }
+}
+
+/// Working memory of top_logits.
+struct TopMemory {
+  unsigned long long of_warp[kMaxWarps * kMaxTopLogprobs];
+  unsigned long long of_block[kTeamBlocks * kMaxTopLogprobs];  // the first block's is used
+};
+
+/// How many of `all` are above `value`.
+__device__ __forceinline__ int rank_of(unsigned long long value, const unsigned long long* all, int count) {
+  int rank = 0;
+  for (int i = 0; i < count; ++i) rank += all[i] > value;
+  return rank;
+}
+
+/// The row's `wanted` largest logits as log-probabilities to `top`. Every warp takes its largest one after
+/// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
+/// next, helped by all. Then the best of the warps are ranked, then the best of the blocks. Needs
+/// team.normaliser; one team barrier.
+template <bool Resident>
+__device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, TopMemory& memory, int wanted,
+                           TokenLogprob* top) {
+  unsigned long long best = 0;  // of this lane
+  slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
+  __syncthreads();  // all of the slice is there for all
+  const int threads = static_cast<int>(blockDim.x);
+  for (int taken = 0; taken < wanted; ++taken) {
+    const unsigned long long next = warp_max(best);
+    if (lane() == 0) memory.of_warp[warp() * wanted + taken] = next;
+    if (next == 0) continue;
+    const int giver = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
+    unsigned long long found = 0;
+    for (int j = lane();; j += 32) {  // element j of the giver
+      const int i = 4 * (32 * warp() + giver + j / 4 * threads) + j % 4;
+      if (i >= slice.count) break;
+      const unsigned long long candidate = ordered(slice.data[i], slice.begin + i);
+      if (candidate < next) found = max(found, candidate);
+    }
+    found = warp_max(found);
+    if (lane() == giver) best = found;
+  }
+  __syncthreads();
+  unsigned long long* finals = of_block(memory.of_block, 0) + team_rank() * static_cast<unsigned>(wanted);
+  const int candidates = warps() * wanted;
+  int present = 0;
+  for (int i = static_cast<int>(threadIdx.x); i < candidates; i += threads) {
+    const unsigned long long value = memory.of_warp[i];
+    const int rank = rank_of(value, memory.of_warp, candidates);
+    if (value != 0 && rank < wanted) finals[rank] = value;
+  }
+  for (int i = 0; i < candidates; ++i) present += memory.of_warp[i] != 0;
+  for (int i = static_cast<int>(threadIdx.x); i < wanted; i += threads) {
+    if (i >= present) finals[i] = 0;
+  }
+  team_sync();
+  if (team_rank() != 0) return;
+  const int all = static_cast<int>(team_size()) * wanted;
+  for (int i = static_cast<int>(threadIdx.x); i < all; i += threads) {
+    const unsigned long long value = memory.of_block[i];
+    const int rank = rank_of(value, memory.of_block, all);
+    if (value != 0 && rank < wanted) top[rank] = {id_of(value), logit_of(value) - team.normaliser};
+  }
+}
+
+// Processors. They touch few ids: those of the sequence so far, of the bias list, of the ban list. Each such
+// id of the slice is claimed once, with a bit, and its claimant alone applies everything to it.
+
+__device__ inline bool penalises(const SampleRow& row) {
+  return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
+}
+
+__device__ inline bool processes(const SampleRow& row) {
+  return row.bias_count > 0 || row.banned_count > 0 || penalises(row);
+}
+
+__device__ __forceinline__ float bounded(float z) { return fminf(fmaxf(z, -FLT_MAX), FLT_MAX); }
+
+__device__ inline float biased(const SampleRow& row, int id, float z) {
+  for (int i = 0; i < row.bias_count; ++i) {
+    if (row.bias[i].token == id) z = bounded(__fadd_rn(z, row.bias[i].bias));
+  }
+  for (int i = 0; i < row.banned_count; ++i) {
+    if (row.banned[i] == id) z = kBannedLogit;
+  }
+  return z;
+}
+
+__device__ inline float penalised(const SampleRow& row, std::uint32_t count, float z) {
+  z = z > 0 ? __fdiv_rn(z, row.repetition_penalty) : __fmul_rn(z, row.repetition_penalty);
+  if (count > 0) {
+    const float all = __fmul_rn(row.frequency_penalty, static_cast<float>(count));
+    z = __fsub_rn(z, __fadd_rn(all, row.presence_penalty));
+  }
+  return bounded(z);
+}
+
+/// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. The op's
+/// array serves as the counts of output tokens meanwhile; each logit is put back where one was. Ends with a
+/// barrier of the block.
+template <bool Resident>
+__device__ void process(const Slice<Resident>& slice, const SampleRow& row, std::uint32_t* claimed) {
+  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+  const auto inside = [&](TokenId id) {
+    return static_cast<unsigned>(id - slice.begin) < static_cast<unsigned>(slice.count);
+  };
+  const auto claim = [&](int i) {
+    const std::uint32_t bit = 1u << (i % 32);
+    return (atomicOr(claimed + i / 32, bit) & bit) == 0;
+  };
+  __syncthreads();  // `claimed` may have been something else
+  for (int i = thread; 32 * i < slice.count; i += threads) claimed[i] = 0;
+  const bool counting = row.presence_penalty != 0 || row.frequency_penalty != 0;
+  auto* counts = reinterpret_cast<std::uint32_t*>(slice.row);
+  const int known = penalises(row) ? row.known_tokens : 0;
+  if (counting) {
+    for (int i = thread; i < known; i += threads) {
+      if (inside(row.tokens[i])) __stcg(counts + row.tokens[i] - slice.begin, 0u);
+    }
+    __syncthreads();
+    for (int i = row.prompt_tokens + thread; i < known; i += threads) {
+      if (inside(row.tokens[i])) atomicAdd(counts + row.tokens[i] - slice.begin, 1u);
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < known; i += threads) {
+    const TokenId id = row.tokens[i];
+    if (!inside(id) || !claim(id - slice.begin)) continue;
+    float& z = slice.data[id - slice.begin];
+    std::uint32_t count = 0;
+    if (counting) {
+      count = __ldcg(counts + id - slice.begin);
+      __stcg(slice.row + id - slice.begin, z);
+    }
+    z = penalised(row, count, biased(row, id, z));
+  }
+  __syncthreads();
+  for (int i = thread; i < row.bias_count + row.banned_count; i += threads) {
+    const TokenId id = i < row.bias_count ? row.bias[i].token : row.banned[i - row.bias_count];
+    if (!inside(id) || !claim(id - slice.begin)) continue;
+    float& z = slice.data[id - slice.begin];
+    z = biased(row, id, z);
+  }
+  __syncthreads();
+}
+
+}  // namespace troupe::kernels::cuda
