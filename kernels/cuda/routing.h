@@ -1,10 +1,10 @@
 #pragma once
 // Which rows go to which expert: from the router's weights to the row lists of the grouped products.
 //
-// Two or three kernels. Scores: logits in fp32. Choice: softmax, top-k and weights, a warp a row; in a tile
-// of rows each choice also gets its rank among the tile's rows with the same expert. Placing: with the tiles'
-// counts summed up, a choice's place is its expert's offset + the rows of earlier tiles + its rank. So the
-// rows of a group rise, and nothing hangs on which thread was first.
+// Scores: logits in fp32. Choice: softmax, top-k and weights, a warp a row; in a tile of rows each choice
+// also gets its rank among the tile's rows with the same expert. Placing: with the tiles' counts summed up, a
+// choice's place is its expert's offset + the rows of earlier tiles + its rank. So the rows of a group rise,
+// and nothing hangs on which thread was first. For a decode batch in bf16 all of it is one kernel.
 #include <cstddef>
 #include <cstdint>
 
@@ -12,9 +12,6 @@
 #include "kernels/moe.h"
 
 namespace troupe::kernels::cuda {
-
-/// Rows that are counted together.
-inline constexpr int kRoutingTile = 64;
 
 /// Device memory, all of it written by route(). Groups are the experts, then the shared slices.
 struct Routing {
