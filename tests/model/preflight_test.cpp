@@ -101,7 +101,7 @@ TEST_F(PreflightTest, MissingFiles) {
 TEST_F(PreflightTest, AnotherArchitecture) {
   edit_config("architectures", {"LlamaForCausalLM"});
   refused(Code::invalid_argument, "LlamaForCausalLM");
-  edit_config("architectures", {"Ernie4_5_MoeForCausalLM"});
+  edit_config("architectures", {"Ernie4_5_VLMoeForConditionalGeneration"});
   refused(Code::unsupported, "not available yet");
 }
 

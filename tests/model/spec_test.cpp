@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "model/support/files.h"
@@ -20,12 +21,43 @@ Json demo() {
       "eos_token_id": 2})");
 }
 
+// The 21B-A3B model.
+Json mixture() {
+  Json json = demo();
+  json.update(Json::parse(
+      R"({"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "hidden_size": 2560,
+      "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4,
+      "moe_capacity": [64, 64, 64], "moe_gate": "topk", "moe_intermediate_size": 1536, "moe_k": 6,
+      "moe_layer_end_index": 27, "moe_layer_interval": 1, "moe_layer_start_index": 1, "moe_norm_min": 1e-12,
+      "moe_num_experts": 64, "moe_num_shared_experts": 2, "moe_use_aux_free": true,
+      "num_nextn_predict_layers": 1})"));
+  return json;
+}
+
 Result<ModelSpec> parse(const Json& json) { return parse_spec(json.dump(), "config.json"); }
 
 Result<ModelSpec> with(const char* key, const Json& value) {
   Json json = demo();
   json[key] = value;
   return parse(json);
+}
+
+Result<ModelSpec> mixture_with(const char* key, const Json& value) {
+  Json json = mixture();
+  json[key] = value;
+  return parse(json);
+}
+
+// Which layers of it have experts, '-' for a dense one.
+std::string layers_with(const Json& changes) {
+  Json json = mixture();
+  json.update(changes);
+  const auto spec = parse(json);
+  if (!spec.ok()) return spec.status().message;
+  std::string text;
+  for (int layer = 0; layer < spec->layers; ++layer) text += spec->moe_layer(layer) ? 'E' : '-';
+  EXPECT_EQ(spec->moe_layers(), std::count(text.begin(), text.end(), 'E'));
+  return text;
 }
 
 Result<ModelSpec> without(const char* key) {
@@ -45,6 +77,108 @@ TEST(Spec, ReadsTheSmallModel) {
   EXPECT_EQ(spec->eos_ids, std::vector<TokenId>{2});
   EXPECT_EQ(spec->parameters(), 360'748'032);  // published
   EXPECT_EQ(spec->kv_bytes_per_token(DType::bf16), 18'432);
+}
+
+TEST(Spec, ReadsTheMixturesOfExperts) {
+  const auto spec = parse(mixture());
+  ASSERT_TRUE(spec.ok()) << spec.status().message;
+  EXPECT_EQ(spec->experts, 64);
+  EXPECT_EQ(spec->top_k, 6);
+  EXPECT_EQ(spec->expert_intermediate, 1536);
+  EXPECT_EQ(spec->shared_experts, 2);
+  EXPECT_FALSE(spec->moe_layer(0));
+  EXPECT_TRUE(spec->moe_layer(1));
+  EXPECT_EQ(spec->moe_layers(), 27);
+  EXPECT_EQ(spec->parameters(), 21'825'437'888);  // published, without the draft layer
+  // Of 66 experts a layer 8, each 3 · 2560 · 1536.
+  EXPECT_EQ(spec->active_parameters(), 21'825'437'888 - std::int64_t{27} * 58 * 3 * 2560 * 1536);
+  EXPECT_EQ(parse(demo())->active_parameters(), parse(demo())->parameters());
+
+  Json json = mixture();
+  json.update(Json::parse(R"({"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 54,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "moe_intermediate_size": 3584, "moe_k": 8,
+      "moe_layer_start_index": 3, "moe_layer_end_index": 53, "moe_num_shared_experts": 0})"));
+  EXPECT_EQ(parse(json)->parameters(), 298'636'913'856);
+  json["tie_word_embeddings"] = false;
+  EXPECT_EQ(parse(json)->parameters(), 299'484'163'264);
+}
+
+TEST(Spec, WhichLayersHaveExperts) {
+  const Json eight{{"num_hidden_layers", 8}};
+  const auto layers = [&](Json changes) {
+    changes.update(eight);
+    return layers_with(changes);
+  };
+  EXPECT_EQ(layers({{"moe_layer_start_index", 0}}), "EEEEEEEE");
+  EXPECT_EQ(layers({{"moe_layer_start_index", 3}}), "---EEEEE");
+  EXPECT_EQ(layers({{"moe_layer_end_index", -1}}), "-EEEEEEE");
+  EXPECT_EQ(layers({{"moe_layer_end_index", 29}}), "-EEEEEEE");
+  EXPECT_EQ(layers({{"moe_layer_end_index", 4}}), "-EEEE---");
+  EXPECT_EQ(layers({{"moe_layer_interval", 2}}), "-E-E-E-E");
+  EXPECT_EQ(layers({{"moe_layer_interval", 3}, {"moe_layer_start_index", 3}}), "-----E--");
+  EXPECT_NE(layers({{"moe_layer_start_index", 8}}).find("no layer has experts"), std::string::npos);
+  EXPECT_NE(layers({{"moe_layer_interval", 9}}).find("no layer has experts"), std::string::npos);
+}
+
+TEST(Spec, WhatAMixtureMayLeaveOut) {
+  for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size"}) {
+    Json json = mixture();
+    json.erase(key);
+    const auto spec = parse(json);
+    ASSERT_FALSE(spec.ok()) << key;
+    EXPECT_NE(spec.status().message.find(std::string(key) + " is missing"), std::string::npos);
+  }
+  Json json = mixture();
+  for (const char* key :
+       {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval",
+        "moe_gate", "moe_use_aux_free", "moe_norm_min", "moe_capacity", "architectures"}) {
+    json.erase(key);
+  }
+  ASSERT_TRUE(parse(json).ok()) << parse(json).status().message;
+  EXPECT_EQ(spec_hash(*parse(json)), spec_hash(*parse(mixture())));
+  EXPECT_EQ(mixture_with("moe_num_shared_experts", 0)->shared_experts, 0);
+}
+
+TEST(Spec, RefusesMixturesThatCannotBe) {
+  for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
+                          "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
+    for (const Json& value : {Json(-2), Json(1.5), Json("16"), Json(std::int64_t{1} << 40), Json(true)}) {
+      const auto spec = mixture_with(key, value);
+      ASSERT_FALSE(spec.ok()) << key << " = " << value;
+      EXPECT_EQ(spec.status().code, Code::invalid_argument);
+      EXPECT_NE(spec.status().message.find(key), std::string::npos) << spec.status().message;
+    }
+  }
+  for (const auto& [key, value] : std::vector<std::pair<const char*, Json>>{{"moe_k", 65},
+                                                                            {"moe_k", 0},
+                                                                            {"moe_num_experts", 0},
+                                                                            {"moe_intermediate_size", 0},
+                                                                            {"moe_layer_interval", 0},
+                                                                            {"moe_gate", "top2_fused"},
+                                                                            {"moe_use_aux_free", false},
+                                                                            {"norm_gate_logits", false},
+                                                                            {"moe_norm_min", 1e-6}}) {
+    const auto spec = mixture_with(key, value);
+    ASSERT_FALSE(spec.ok()) << key << " = " << value;
+    EXPECT_NE(spec.status().message.find(key), std::string::npos) << spec.status().message;
+  }
+  const auto wide = mixture_with("moe_k", 65);
+  EXPECT_NE(wide.status().message.find("is 65; allowed is a whole number from 1 to 32"), std::string::npos)
+      << wide.status().message;
+}
+
+TEST(Spec, ExpertsPerModalityAreNotAvailableYet) {
+  for (const auto& [key, value] :
+       std::vector<std::pair<const char*, Json>>{{"moe_num_experts", {64, 64}},
+                                                 {"moe_intermediate_size", {1536, 512}},
+                                                 {"moe_layer_start_index", {1, 1}},
+                                                 {"moe_layer_end_index", {29, 28}}}) {
+    const auto spec = mixture_with(key, value);
+    ASSERT_FALSE(spec.ok());
+    EXPECT_EQ(spec.status().code, Code::unsupported);
+    EXPECT_NE(spec.status().message.find(key), std::string::npos) << spec.status().message;
+    EXPECT_NE(spec.status().message.find("not available yet"), std::string::npos) << spec.status().message;
+  }
 }
 
 TEST(Spec, HeadDimDefaultsToTheShareOfAHead) {
@@ -124,10 +258,10 @@ TEST(Spec, NamesOtherArchitectures) {
 }
 
 TEST(Spec, FamilyMembersThatCannotRunYetSaySo) {
-  for (const Json& json :
-       {Json{{"architectures", {"Ernie4_5_MoeForCausalLM"}}, {"model_type", "ernie4_5_moe"}},
-        Json{{"model_type", "ernie4_5_moe_vl"}},
-        Json{{"architectures", {"Ernie4_5_VLMoeForConditionalGeneration"}}}}) {
+  for (const Json& json : {Json{{"architectures", {"Ernie4_5_VL_MoeForConditionalGeneration"}},
+                                {"model_type", "ernie4_5_moe_vl"}},
+                           Json{{"model_type", "ernie4_5_moe_vl"}}, Json{{"model_type", "ernie4_5_vl_moe"}},
+                           Json{{"architectures", {"Ernie4_5_VLMoeForConditionalGeneration"}}}}) {
     const auto spec = parse(json);
     ASSERT_FALSE(spec.ok());
     EXPECT_EQ(spec.status().code, Code::unsupported);
@@ -157,6 +291,15 @@ TEST(Spec, HashTellsNetworksApart) {
   EXPECT_NE(hash(with("tie_word_embeddings", false)), same);
   EXPECT_NE(hash(without("tie_word_embeddings")), same);
   EXPECT_NE(hash(with("rms_norm_eps", 1e-6)), same);
+
+  const std::uint64_t experts = hash(parse(mixture()));
+  EXPECT_EQ(hash(mixture_with("moe_layer_end_index", -1)), experts) << "the same layers";
+  EXPECT_EQ(hash(mixture_with("moe_capacity", {1, 1, 1})), experts);
+  for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
+                          "moe_layer_start_index", "moe_layer_interval"}) {
+    EXPECT_NE(hash(mixture_with(key, 7)), experts) << key;
+  }
+  EXPECT_NE(hash(mixture_with("moe_layer_end_index", 26)), experts);
 }
 
 TEST(Spec, FilesThatAreNotThere) {

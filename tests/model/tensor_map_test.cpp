@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <set>
+#include <tuple>
 
 #include "model/support/files.h"
 
@@ -49,13 +52,50 @@ class TensorMapTest : public ::testing::Test {
   Checkpoint checkpoint_;
 };
 
+using Key = std::tuple<Weight, int, int>;
+
+Key key_of(const WeightSource& source) { return {source.weight, source.layer, source.expert}; }
+
 // Every weight of the network has exactly one source.
 void expect_complete(const ModelSpec& spec, const TensorMap& map) {
-  std::set<std::pair<Weight, int>> found;
+  std::set<Key> found;
   for (const WeightSource& source : map.sources) {
-    EXPECT_TRUE(found.emplace(source.weight, source.layer).second) << source.name;
+    EXPECT_TRUE(found.insert(key_of(source)).second) << source.name;
   }
-  EXPECT_EQ(found.size(), static_cast<std::size_t>((map.tied ? 2 : 3) + 9 * spec.layers));
+  const int moe = spec.moe_layers(), experts = spec.experts + spec.shared_experts;
+  const int layers = 6 * spec.layers + 3 * (spec.layers - moe) + (2 + 3 * experts) * moe;
+  EXPECT_EQ(found.size(), static_cast<std::size_t>((map.tied ? 2 : 3) + layers));
+}
+
+// The numbers that a source stands for, by outputs.
+std::vector<float> values(const WeightSource& source) {
+  const DType type = source.tensor->type == FileType::f32   ? DType::f32
+                     : source.tensor->type == FileType::f16 ? DType::f16
+                                                            : DType::bf16;
+  std::vector<float> out;
+  for (std::int64_t o = 0; o < source.outputs; ++o) {
+    for (std::int64_t i = 0; i < source.inputs; ++i) {
+      const std::int64_t at = source.transposed ? i * source.stride + o : o * source.stride + i;
+      std::uint32_t element = 0;  // the file's are not aligned
+      const std::size_t size = size_of(type);
+      std::memcpy(&element, source.tensor->data + static_cast<std::size_t>(source.first + at) * size, size);
+      out.push_back(load_element(&element, type, 0));
+    }
+  }
+  return out;
+}
+
+void expect_same_weights(const TensorMap& map, const TensorMap& other) {
+  std::map<Key, const WeightSource*> by_key;
+  for (const WeightSource& source : other.sources) by_key[key_of(source)] = &source;
+  ASSERT_EQ(map.sources.size(), other.sources.size());
+  for (const WeightSource& source : map.sources) {
+    const WeightSource* twin = by_key[key_of(source)];
+    ASSERT_NE(twin, nullptr) << source.name;
+    ASSERT_EQ(source.outputs, twin->outputs) << source.name;
+    ASSERT_EQ(source.inputs, twin->inputs) << source.name;
+    EXPECT_EQ(values(source), values(*twin)) << source.name << " and " << twin->name;
+  }
 }
 
 const WeightSource& source(const TensorMap& map, Weight weight) {
@@ -170,6 +210,144 @@ TEST_F(TensorMapTest, WithoutTheFlagPresenceDecidesAboutTheHead) {
   EXPECT_FALSE(map()->tied);
   remove("lm_head.weight");
   EXPECT_TRUE(map()->tied);
+}
+
+TEST_F(TensorMapTest, ExpertsByTheirNames) {
+  take("moe_shared2");
+  const auto mapped = map();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message;
+  expect_complete(spec_, *mapped);
+  std::map<Key, const WeightSource*> by_key;
+  for (const WeightSource& source : mapped->sources) by_key[key_of(source)] = &source;
+  EXPECT_EQ((by_key[{Weight::down, 0, WeightSource::kNoExpert}]->name),
+            "model.layers.0.mlp.down_proj.weight");
+  EXPECT_EQ((by_key[{Weight::up, 2, 7}]->name), "model.layers.2.mlp.experts.7.up_proj.weight");
+  EXPECT_EQ((by_key[{Weight::router, 1, WeightSource::kNoExpert}]->outputs), 8);
+  EXPECT_EQ((by_key[{Weight::router_bias, 1, WeightSource::kNoExpert}]->inputs), 8);
+  // Two shared experts of 24 are one MLP of 48: rows of gate and up, columns of down.
+  const WeightSource& gate = *by_key[{Weight::gate, 1, 9}];
+  EXPECT_EQ(gate.name, "model.layers.1.mlp.shared_experts.gate_proj.weight");
+  EXPECT_EQ(gate.first, 24 * 48);
+  EXPECT_EQ(gate.outputs, 24);
+  const WeightSource& down = *by_key[{Weight::down, 1, 9}];
+  EXPECT_EQ(down.first, 24);
+  EXPECT_EQ(down.stride, 48);
+  EXPECT_EQ(down.inputs, 24);
+}
+
+TEST_F(TensorMapTest, DialectsHoldTheSameNumbers) {
+  for (const std::string name : {"gqa3_tied", "gqa5_untied", "moe_shared2", "moe_interval"}) {
+    take(name);
+    const auto mapped = map();
+    ASSERT_TRUE(mapped.ok()) << mapped.status().message;
+    const Checkpoint twin = *Checkpoint::open(golden_directory(name + "_paddle"));
+    const auto other = map_tensors(*read_spec(golden_directory(name + "_paddle")), twin);
+    ASSERT_TRUE(other.ok()) << other.status().message;
+    EXPECT_TRUE(other->transposed);
+    expect_complete(spec_, *other);
+    expect_same_weights(*mapped, *other);
+  }
+}
+
+TEST_F(TensorMapTest, StackedExperts) {
+  take("moe_interval");
+  const Checkpoint single = *Checkpoint::open(golden_directory("moe_interval"));
+  for (const int layer : {1, 3}) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".mlp.";
+    TestTensor gate_up{at + "experts.gate_up_proj", "F16", {5, 2 * 32, 40}, {}};
+    TestTensor down{at + "experts.down_proj", "F16", {5, 40, 32}, {}};
+    for (int e = 0; e < 5; ++e) {
+      const std::string expert = at + "experts." + std::to_string(e) + ".";
+      for (const char* part : {"gate", "up"}) gate_up.data += tensor(expert + part + "_proj.weight").data;
+      down.data += tensor(expert + "down_proj.weight").data;
+      for (const char* part : {"gate", "up", "down"}) remove(expert + part + "_proj.weight");
+    }
+    tensors_.push_back(gate_up);
+    tensors_.push_back(down);
+    TestTensor& bias = tensor(at + "moe_statics.e_score_correction_bias");
+    bias.name = at + "gate.moe_statics.e_score_correction_bias";
+    bias.shape = {5};
+  }
+  const auto mapped = map();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message;
+  expect_complete(spec_, *mapped);
+  expect_same_weights(*mapped, *map_tensors(spec_, single));
+  remove("model.layers.3.mlp.experts.down_proj");
+  refused("missing tensors: 'model.layers.3.mlp.experts.down_proj'");
+}
+
+// Vision-language checkpoints in torch orientation have it so.
+TEST_F(TensorMapTest, ARouterHasItsOwnOrientation) {
+  take("moe_shared2");
+  const auto reference = map();
+  const auto straight =
+      values(*std::find_if(reference->sources.begin(), reference->sources.end(),
+                           [](auto& s) { return s.weight == Weight::router && s.layer == 1; }));
+  TestTensor& router = tensor("model.layers.1.mlp.gate.weight");
+  const std::string old = router.data;
+  router.shape = {48, 8};
+  for (std::size_t e = 0; e < 8; ++e) {
+    for (std::size_t i = 0; i < 48; ++i) {
+      std::memcpy(router.data.data() + (i * 8 + e) * 4, old.data() + (e * 48 + i) * 4, 4);
+    }
+  }
+  const auto mapped = map();
+  ASSERT_TRUE(mapped.ok()) << mapped.status().message;
+  EXPECT_FALSE(mapped->transposed);
+  for (const WeightSource& source : mapped->sources) {
+    if (source.weight == Weight::router && source.layer == 1) {
+      EXPECT_EQ(values(source), straight);
+    }
+  }
+  tensor("model.layers.1.mlp.gate.weight").shape = {16, 24};
+  refused("'model.layers.1.mlp.gate.weight' has the shape [16, 24]; expected is [8, 48]");
+}
+
+TEST_F(TensorMapTest, MissingAndMisshapenPartsOfAMixture) {
+  take("moe_shared2");
+  remove("model.layers.1.mlp.experts.3.up_proj.weight");
+  remove("model.layers.2.mlp.moe_statics.e_score_correction_bias");
+  refused(
+      "2 missing tensors: 'model.layers.1.mlp.experts.3.up_proj.weight', "
+      "'model.layers.2.mlp.moe_statics.e_score_correction_bias'");
+  take("moe_shared2");
+  tensor("model.layers.2.mlp.moe_statics.e_score_correction_bias").shape = {8, 1};
+  refused("e_score_correction_bias' has the shape [8, 1]; expected is [1, 8]");
+  take("moe_shared2");
+  tensor("model.layers.1.mlp.experts.0.down_proj.weight").shape = {24, 48};
+  refused("'model.layers.1.mlp.experts.0.down_proj.weight' has the shape [24, 48]; expected is [48, 24]");
+  take("moe_shared2");
+  spec_.shared_experts = 1;
+  refused("shared_experts.gate_proj.weight' has the shape [48, 48]; expected is [24, 48]");
+}
+
+TEST_F(TensorMapTest, MoreOrFewerExpertsThanTheConfigSays) {
+  take("moe_shared2");
+  spec_.experts = 9;
+  refused("missing tensors: 'model.layers.1.mlp.experts.8.");
+  take("moe_shared2");
+  spec_.experts = 7;
+  tensor("model.layers.1.mlp.gate.weight").shape = {7, 48};
+  tensor("model.layers.1.mlp.gate.weight").data.resize(7 * 48 * 4);
+  refused("'model.layers.1.mlp.");
+}
+
+TEST_F(TensorMapTest, LayersThatAreNotWhatTheConfigSays) {
+  take("moe_shared2");
+  spec_.moe_start = 2;
+  refused("layer 1 is dense, by moe_layer_start_index 2, moe_layer_end_index 2 and moe_layer_interval 1");
+  take("moe_shared2");
+  spec_.moe_start = 0;
+  refused("layer 0 has experts");
+  take("moe_shared2");
+  spec_.experts = 0;
+  refused("layer 1 is dense, by the architecture Ernie4_5_MoeForCausalLM");
+  take("moe_shared2");
+  spec_.shared_experts = 0;
+  refused("moe_num_shared_experts is 0, and there is the tensor 'model.layers.1.mlp.shared_experts.");
+  take("moe_interval");
+  spec_.shared_experts = 2;
+  refused("moe_num_shared_experts is 2 (2 when it is missing), and layer 1 has none");
 }
 
 TEST_F(TensorMapTest, TheSameWeightUnderTwoNames) {
