@@ -13,7 +13,8 @@ namespace troupe::bench {
 
 class StepFeed {
  public:
-  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) {}
+  /// The executor forgets what it held.
+  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) { executor.reset(); }
 
   /// Ends what runs, then runs one prompt of `tokens` random ids in steps as large as the executor takes, and
   /// waits for its first token. Seconds from the first plan to the last result.

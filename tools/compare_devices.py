@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Asks two servers the same prompts greedily and reports where their answers part.
+
+    tools/compare_devices.py --model DIR [--other-model DIR] [--tokens 64] [--binary build/troupe]
+                             [--a "--device cpu"] [--b "--device cuda"] [--together]
+
+Starts a server with the flags of --a, asks 20 prompts one after the other, stops it; the same with those of --b
+(and --other-model, where given), there all at once with --together. Prints how many answers are equal, and for
+each that is not the first token that differs with the gap between the two best log-probabilities at that place on
+either side: a gap of rounding size is a tie that rounding broke. Exit status: 0 when all are equal, 1 otherwise.
+Needs nothing but Python.
+"""
+import argparse
+import concurrent.futures
+import http.client
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+PROMPTS = [
+    "The capital of France is",
+    "Once upon a time there was a",
+    "def fibonacci(n):\n",
+    "The three laws of motion say that",
+    "In the year 1492,",
+    "Water boils at",
+    "A recipe for bread: take",
+    "The most important thing about memory is",
+    "1, 2, 3, 5, 8,",
+    "Dear Sir or Madam,",
+    "The quick brown fox",
+    "To be or not to be,",
+    "SELECT name FROM",
+    "The moon goes around the earth because",
+    "My favourite book is about",
+    "import numpy as np\n",
+    "Photosynthesis is the process by which",
+    "An actor is a unit of computation that",
+    "He opened the door and saw",
+    "List of the planets: Mercury,",
+]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """One `troupe serve`, stopped at the end of the with block."""
+
+    def __init__(self, binary, model, flags):
+        self.port = free_port()
+        self.folder = tempfile.TemporaryDirectory(prefix="troupe-compare-")
+        self.command = [binary, "serve", "--model", model, "--port", str(self.port), "--log-dir", self.folder.name + "/log"]
+        self.command += shlex.split(flags)
+
+    def __enter__(self):
+        environment = dict(os.environ, XDG_RUNTIME_DIR=self.folder.name)
+        self.output = open(self.folder.name + "/output", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(self.command, stdout=self.output, stderr=subprocess.STDOUT, env=environment)
+        while self.status() != 200:
+            if self.process.poll() is not None:
+                self.output.seek(0)
+                sys.exit(f"the server ended with {self.process.returncode}:\n{self.output.read()}")
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(60)
+        self.output.close()
+        self.folder.cleanup()
+
+    def status(self):
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+            connection.request("GET", "/health/ready")
+            return connection.getresponse().status
+        except OSError:
+            return 0
+
+    def ask(self, prompt, tokens):
+        """Tokens as text with the log-probabilities of the two best at each place."""
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            sys.exit(f"HTTP {answer.status}: {text[:300]!r}")
+        logprobs = json.loads(text)["choices"][0]["logprobs"]
+        best = [sorted(top.values(), reverse=True) for top in logprobs["top_logprobs"]]
+        return logprobs["tokens"], best
+
+
+def answers(binary, model, flags, tokens, together):
+    with Server(binary, model, flags) as server:
+        if not together:
+            return [server.ask(prompt, tokens) for prompt in PROMPTS]
+        with concurrent.futures.ThreadPoolExecutor(len(PROMPTS)) as pool:
+            return list(pool.map(lambda prompt: server.ask(prompt, tokens), PROMPTS))
+
+
+def gap(best, at):
+    return f"{best[at][0] - best[at][1]:.2g}" if at < len(best) and len(best[at]) > 1 else "?"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default="build/troupe")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--other-model")
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--a", default="--device cpu")
+    parser.add_argument("--b", default="--device cuda")
+    parser.add_argument("--together", action="store_true")
+    given = parser.parse_args()
+    first = answers(given.binary, given.model, given.a, given.tokens, False)
+    second = answers(given.binary, given.other_model or given.model, given.b, given.tokens, given.together)
+    equal = 0
+    for prompt, (tokens_a, best_a), (tokens_b, best_b) in zip(PROMPTS, first, second):
+        if tokens_a == tokens_b:
+            equal += 1
+            continue
+        at = next((i for i, (x, y) in enumerate(zip(tokens_a, tokens_b)) if x != y), min(len(tokens_a), len(tokens_b)))
+        print(f"{prompt!r}: token {at}: {tokens_a[at:at + 1]} or {tokens_b[at:at + 1]}; "
+              f"gap of the two best {gap(best_a, at)} or {gap(best_b, at)}")
+    print(f"{equal} of {len(PROMPTS)} answers equal over {given.tokens} tokens: {given.a} | {given.b}"
+          + (" all at once" if given.together else ""))
+    return 0 if equal == len(PROMPTS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
