@@ -21,37 +21,43 @@ namespace troupe::kernels {
 
 /// One row of the step: a token at a position of a sequence.
 struct InputRow {
-  TokenId token = 0;  ///< kSampledToken: it is *from
+  TokenId token = 0;  ///< ~slot: the id that stands at the position among the slot's ids in device memory
   std::int32_t position = 0;
-  KvSlot slot{};
-  const TokenId* from = nullptr;  ///< device memory; set where the token is kSampledToken
 };
 
-inline constexpr TokenId kSampledToken = -1;
+constexpr TokenId sampled_by(std::uint32_t slot) { return ~static_cast<TokenId>(slot); }
 
 /// Words of the piece that go to device memory before the step's other kernels run. At most kWordsOfDelta,
 /// so that long ones are carried by many thread blocks.
 struct Delta {
   std::uint32_t* to = nullptr;
-  std::uint32_t from = 0;  ///< bytes from the piece's first; a multiple of 4
+  std::uint32_t from = 0;  ///< bytes from the piece's first; a multiple of 4. With a single word: that word
   std::uint32_t words = 0;
 };
 
 inline constexpr std::uint32_t kWordsOfDelta = 512;
 
-/// The beginning of a piece. Arrays lie behind it, at offsets that are multiples of 8. A picked row's number
-/// counts within the batch. Deltas may not overlap what the rows' `from` names.
+/// The beginning of a piece. A picked row's number counts within the batch. Deltas may not overlap what rows
+/// take as sampled.
 struct StepPiece {
   std::int32_t rows = 0;
   std::int32_t sequences = 0;
   std::int32_t samples = 0;
   std::int32_t deltas = 0;
-  std::uint32_t rows_at = 0;       ///< InputRow
-  std::uint32_t sequences_at = 0;  ///< Sequence
-  std::uint32_t samples_at = 0;    ///< SampleRow
-  std::uint32_t picks_at = 0;      ///< std::int32_t, beside the samples
-  std::uint32_t deltas_at = 0;     ///< Delta
-  std::uint32_t padding = 0;
+};
+
+/// Where the arrays of a piece begin: bytes from its first, multiples of 8. The same for all pieces of a
+/// ring, so that a kernel need not read one part to find the next; behind each array lies room for the
+/// largest step.
+struct PieceLayout {
+  std::uint32_t rows = 0;       ///< InputRow
+  std::uint32_t slots = 0;      ///< KvSlot, beside the rows
+  std::uint32_t sequences = 0;  ///< Sequence
+  std::uint32_t samples = 0;    ///< SampleRow
+  std::uint32_t picks = 0;      ///< std::int32_t, beside the samples
+  std::uint32_t deltas = 0;     ///< Delta
+  std::uint32_t words = 0;      ///< what the deltas carry
+  std::uint32_t bytes = 0;      ///< of a piece
 };
 
 /// What the step's kernels read; device memory.
@@ -61,7 +67,7 @@ struct StepArrays {
   KvSlot* slots = nullptr;            ///< (rows)
   Sequence* sequences = nullptr;      ///< (sequences)
   SampleRow* samples = nullptr;       ///< (samples)
-  std::int32_t* picks = nullptr;      ///< (samples)
+  std::int32_t* picks = nullptr;      ///< (samples), room for an even number
 };
 
 /// Device memory that the two kernels share.
@@ -74,10 +80,12 @@ struct StepClock {
 /// numbers given here, become padding: token 0 in kPaddingBlock, 0 tokens, logits_row -1.
 struct StepInputs {
   const std::byte* ring = nullptr;  ///< pinned
-  std::size_t piece_bytes = 0;
+  PieceLayout layout{};
   int pieces = 0;
   StepClock* clock = nullptr;
   StepArrays into{};
+  const TokenId* ids = nullptr;  ///< (slots, ids_per_slot) what the sequences' ids are
+  std::size_t ids_per_slot = 0;
   int rows = 0;
   int sequences = 0;
   int samples = 0;

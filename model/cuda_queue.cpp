@@ -33,7 +33,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       model_(std::move(model)),
       check_(capacity),
       table_(capacity.max_slots),
-      packer_(model_.steps->sequence_memory(), model_.steps->score_group()),
+      packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
       flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),

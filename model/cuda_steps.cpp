@@ -25,8 +25,8 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       decoder_(&decoder),
       capacity_(capacity),
       buffer_(std::move(buffer)),
-      piece_bytes_(StepPacker::piece_bytes(capacity)),
-      inputs_(size(pieces()) * piece_bytes_),
+      layout_(StepPacker::layout(capacity)),
+      inputs_(size(pieces()) * layout_.bytes),
       outcomes_(size(pieces()) * kernels::outcome_bytes(capacity.max_slots)),
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
       buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))) {
@@ -64,10 +64,12 @@ void CudaSteps::capture() {
 void CudaSteps::run(const PackedStep& step, bool picks) {
   ++launched_;
   kernels::run(*device_, kernels::StepInputs{.ring = inputs_.data(),
-                                             .piece_bytes = piece_bytes_,
+                                             .layout = layout_,
                                              .pieces = pieces(),
                                              .clock = memory_.clock,
                                              .into = memory_.arrays,
+                                             .ids = memory_.sequences.ids,
+                                             .ids_per_slot = memory_.sequences.ids_per_slot,
                                              .rows = step.rows,
                                              .sequences = step.sequences,
                                              .samples = step.samples,
@@ -111,7 +113,7 @@ void CudaSteps::run_scores(int count) {
 }
 
 std::span<std::byte> CudaSteps::next_piece() const {
-  return {inputs_.data() + launched_ % size(pieces()) * piece_bytes_, piece_bytes_};
+  return {inputs_.data() + launched_ % size(pieces()) * layout_.bytes, layout_.bytes};
 }
 
 std::uint64_t CudaSteps::launch(const PackedStep& step) {

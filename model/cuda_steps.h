@@ -37,6 +37,7 @@ class CudaSteps {
   /// Scored rows are numbered within groups of so many.
   int score_group() const { return capacity_.max_slots; }
 
+  const kernels::PieceLayout& layout() const { return layout_; }
   /// Where the next step is to be packed. At most capacity.max_steps_in_flight steps may be out.
   std::span<std::byte> next_piece() const;
   /// Starts the step that was packed there. Gives its number, which finished() and the like take until as
@@ -70,7 +71,7 @@ class CudaSteps {
   wire::Capacity capacity_;
   Buffer<Cuda> buffer_;
   StepMemory memory_;
-  std::size_t piece_bytes_ = 0;
+  kernels::PieceLayout layout_;
   PinnedMemory inputs_;
   PinnedMemory outcomes_;
   PinnedMemory scores_;

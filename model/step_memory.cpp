@@ -22,7 +22,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.arrays.slots = arena.take<kernels::KvSlot>(rows);
   made.arrays.sequences = arena.take<kernels::Sequence>(slots);
   made.arrays.samples = arena.take<kernels::SampleRow>(slots);
-  made.arrays.picks = arena.take<std::int32_t>(slots);
+  made.arrays.picks = arena.take<std::int32_t>(slots + 1);
   made.clock = arena.take<kernels::StepClock>(1);
   made.bytes = arena.used();
   return made;

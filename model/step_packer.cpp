@@ -17,36 +17,56 @@ constexpr std::size_t rounded(std::size_t bytes) {
 
 }  // namespace
 
-std::size_t StepPacker::piece_bytes(const wire::Capacity& capacity) {
+kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
-  const std::size_t scores = rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t));
-  const std::size_t words = wire::kMaxRecordBytes + scores;
+  const std::size_t words =
+      wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
   // The shortest run of a record is its head and one rounded array.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
                              words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2;
-  return rounded(sizeof(kernels::StepPiece) + rows * sizeof(kernels::InputRow) +
-                 sequences * (sizeof(kernels::Sequence) + sizeof(kernels::SampleRow) + sizeof(std::int32_t)) +
-                 words + deltas * sizeof(kernels::Delta) + 16 * kAlignment);
-}
-
-template <class T>
-T* StepPacker::put(std::size_t count, std::uint32_t& at) {
-  at = static_cast<std::uint32_t>(used_);
-  used_ += rounded(count * sizeof(T));
-  TROUPE_CHECK(used_ <= piece_.size());
-  return reinterpret_cast<T*>(piece_.data() + at);
+  std::size_t end = rounded(sizeof(kernels::StepPiece));
+  const auto take = [&end](std::size_t bytes) {
+    const std::size_t at = end;
+    end += rounded(bytes);
+    return static_cast<std::uint32_t>(at);
+  };
+  kernels::PieceLayout made;
+  made.rows = take(rows * sizeof(kernels::InputRow));
+  made.slots = take(rows * sizeof(kernels::KvSlot));
+  made.sequences = take(sequences * sizeof(kernels::Sequence));
+  made.samples = take(sequences * sizeof(kernels::SampleRow));
+  made.picks = take(sequences * sizeof(std::int32_t));
+  made.deltas = take(deltas * sizeof(kernels::Delta));
+  made.words = take(words);
+  made.bytes = static_cast<std::uint32_t>(end);
+  return made;
 }
 
 // `bytes`, a multiple of 4, will stand at `to` before the step's rows run.
 void StepPacker::send(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
-  std::uint32_t at = 0;
-  std::memcpy(put<std::byte>(bytes, at), from, bytes);
   auto* target = static_cast<std::uint32_t*>(to);
-  for (std::size_t words = bytes / sizeof(std::uint32_t); words > 0;) {
-    const auto part = static_cast<std::uint32_t>(std::min<std::size_t>(words, kernels::kWordsOfDelta));
-    deltas_.push_back({target, at, part});
+  auto* deltas = array<kernels::Delta>(layout_.deltas);
+  std::size_t words = bytes / sizeof(std::uint32_t);
+  if (words == 1) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, from, sizeof word);
+    deltas[deltas_++] = {target, word, 1};
+    return;
+  }
+  std::uint32_t at = words_end_;
+  words_end_ += static_cast<std::uint32_t>(bytes);
+  TROUPE_CHECK(words_end_ <= layout_.bytes);
+  TROUPE_CHECK(layout_.deltas + (static_cast<std::size_t>(deltas_) + words / kernels::kWordsOfDelta + 2) *
+                                    sizeof(kernels::Delta) <=
+               layout_.words);
+  std::memcpy(array<std::byte>(at), from, bytes);
+  while (words > 0) {
+    // A single word at the end would be taken for the word itself.
+    const std::size_t most = words == kernels::kWordsOfDelta + 1 ? words - 2 : kernels::kWordsOfDelta;
+    const auto part = static_cast<std::uint32_t>(std::min(words, most));
+    deltas[deltas_++] = {target, at, part};
     target += part;
     at += part * static_cast<std::uint32_t>(sizeof(std::uint32_t));
     words -= part;
@@ -57,24 +77,20 @@ std::byte* StepPacker::lists(std::uint32_t slot) const { return memory_.lists + 
 
 PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
                             const StepBatch& batch, std::span<std::byte> piece) {
+  TROUPE_CHECK(piece.size() >= layout_.bytes);
   piece_ = piece;
-  used_ = 0;
-  deltas_.clear();
-  std::uint32_t start = 0;
-  auto& head = *put<kernels::StepPiece>(1, start);
-  head = {};
-  pack_rows(batch, head);
-  pack_samples(batch, head);
+  words_end_ = layout_.words;
+  deltas_ = 0;
+  pack_rows(batch);
+  pack_samples(batch);
   pack_news(record, plan, table);
   pack_scores(batch);
-  head.deltas = static_cast<std::int32_t>(deltas_.size());
-  std::copy(deltas_.begin(), deltas_.end(), put<kernels::Delta>(deltas_.size(), head.deltas_at));
-
-  PackedStep packed{.rows = head.rows,
-                    .sequences = head.sequences,
-                    .samples = head.samples,
+  PackedStep packed{.rows = batch.rows(),
+                    .sequences = static_cast<int>(batch.sequences.size()),
+                    .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
-                    .deltas = head.deltas};
+                    .deltas = deltas_};
+  *array<kernels::StepPiece>(0) = {packed.rows, packed.sequences, packed.samples, packed.deltas};
   packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
                   packed.scores == 0;
   return packed;
@@ -99,11 +115,10 @@ void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan,
   }
 }
 
-void StepPacker::pack_rows(const StepBatch& batch, kernels::StepPiece& head) {
-  head.rows = batch.rows();
-  head.sequences = static_cast<std::int32_t>(batch.sequences.size());
-  auto* rows = put<kernels::InputRow>(batch.tokens.size(), head.rows_at);
-  auto* sequences = put<kernels::Sequence>(batch.sequences.size(), head.sequences_at);
+void StepPacker::pack_rows(const StepBatch& batch) {
+  auto* rows = array<kernels::InputRow>(layout_.rows);
+  auto* places = array<kernels::KvSlot>(layout_.slots);
+  auto* sequences = array<kernels::Sequence>(layout_.sequences);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const kernels::Sequence& sequence = batch.sequences[s];
     const std::uint32_t slot = batch.slots[s];
@@ -112,18 +127,14 @@ void StepPacker::pack_rows(const StepBatch& batch, kernels::StepPiece& head) {
     for (std::int32_t t = 0; t < sequence.tokens; ++t) {
       const std::int32_t position = sequence.position + t;
       const TokenId token = batch.tokens[static_cast<std::size_t>(sequence.row + t)];
-      const kernels::KvSlot place{sequence.blocks[position / kernels::kBlockTokens],
-                                  position % kernels::kBlockTokens};
-      *rows++ = token == kUnsampled
-                    ? kernels::InputRow{kernels::kSampledToken, position, place, ids(slot) + position}
-                    : kernels::InputRow{token, position, place, nullptr};
+      *rows++ = {token == kUnsampled ? kernels::sampled_by(slot) : token, position};
+      *places++ = {sequence.blocks[position / kernels::kBlockTokens], position % kernels::kBlockTokens};
     }
   }
 }
 
-void StepPacker::pack_samples(const StepBatch& batch, kernels::StepPiece& head) {
-  head.samples = static_cast<std::int32_t>(batch.samples.size());
-  auto* samples = put<kernels::SampleRow>(batch.samples.size(), head.samples_at);
+void StepPacker::pack_samples(const StepBatch& batch) {
+  auto* samples = array<kernels::SampleRow>(layout_.samples);
   for (const SamplingOutcome& outcome : batch.outcomes) {
     if (outcome.sample < 0) continue;
     const std::uint32_t slot = outcome.slot.slot;
@@ -135,8 +146,7 @@ void StepPacker::pack_samples(const StepBatch& batch, kernels::StepPiece& head) 
     row.next = ids(slot) + row.known_tokens;
     samples[outcome.sample] = row;
   }
-  auto* picks = put<std::int32_t>(batch.sample_rows.size(), head.picks_at);
-  std::copy(batch.sample_rows.begin(), batch.sample_rows.end(), picks);
+  std::copy(batch.sample_rows.begin(), batch.sample_rows.end(), array<std::int32_t>(layout_.picks));
 }
 
 void StepPacker::pack_scores(const StepBatch& batch) {

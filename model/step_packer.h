@@ -29,10 +29,11 @@ struct PackedStep {
 class StepPacker {
  public:
   /// Scored rows are numbered within groups of so many: as many logits rows there are.
-  StepPacker(const SequenceMemory& memory, int score_group) : memory_(memory), score_group_(score_group) {}
+  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int score_group)
+      : memory_(memory), layout_(layout), score_group_(score_group) {}
 
-  /// Bytes of a piece that any admitted plan fits.
-  static std::size_t piece_bytes(const wire::Capacity& capacity);
+  /// Of pieces that any admitted plan fits.
+  static kernels::PieceLayout layout(const wire::Capacity& capacity);
 
   /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
   PackedStep pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
@@ -40,11 +41,13 @@ class StepPacker {
 
  private:
   template <class T>
-  T* put(std::size_t count, std::uint32_t& at);
+  T* array(std::uint32_t at) const {
+    return reinterpret_cast<T*>(piece_.data() + at);
+  }
   void send(void* to, const void* from, std::size_t bytes);
   void pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table);
-  void pack_rows(const StepBatch& batch, kernels::StepPiece& head);
-  void pack_samples(const StepBatch& batch, kernels::StepPiece& head);
+  void pack_rows(const StepBatch& batch);
+  void pack_samples(const StepBatch& batch);
   void pack_scores(const StepBatch& batch);
 
   TokenId* ids(std::uint32_t slot) const { return memory_.ids + slot * memory_.ids_per_slot; }
@@ -52,10 +55,11 @@ class StepPacker {
   std::byte* lists(std::uint32_t slot) const;
 
   const SequenceMemory memory_;
+  const kernels::PieceLayout layout_;
   const int score_group_;
   std::span<std::byte> piece_;  // of the step at hand
-  std::size_t used_ = 0;
-  std::vector<kernels::Delta> deltas_;
+  std::uint32_t words_end_ = 0;
+  std::int32_t deltas_ = 0;
   std::vector<kernels::ScoreRow> scores_;
 };
 

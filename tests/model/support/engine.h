@@ -134,8 +134,9 @@ class Engine {
   }
 
   void poll() {
-    const Result<bool> got = executor_.poll(bytes_, Clock::now());
-    ASSERT_TRUE(got.ok() && *got);
+    const Result<bool> got = executor_.poll(bytes_, Clock::now() + std::chrono::seconds(20));
+    ASSERT_TRUE(got.ok()) << got.status().message;
+    ASSERT_TRUE(*got);
     const wire::View view = open_view(bytes_);
     const auto* result = view.as<wire::StepResult>();
     ASSERT_NE(result, nullptr);

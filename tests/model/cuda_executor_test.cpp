@@ -1,0 +1,210 @@
+// What is the GPU executor's own: steps that overlap, batches of every size, slots that change hands while a
+// step is out. That its tokens are the right ones at all is executor_test's subject.
+#include "model/cuda_executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "gpu/cuda.h"
+#include "model/cpu_executor.h"
+#include "model/model_files.h"
+#include "model/support/files.h"
+#include "model/support/plans.h"
+
+namespace troupe::model {
+namespace {
+
+using test::golden_directory;
+using test::Plans;
+
+constexpr int kSlots = 24;  // buckets 1 … 8, 10 … 16, 20, 24
+
+class CudaExecutorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+    options.model.directory = golden_directory("gqa8_tied").string();
+    options.device.num_gpu_blocks_override = 3 * kSlots;
+    options.device.batch_invariant = true;
+    options.scheduler.max_num_seqs = kSlots;
+    options.scheduler.max_num_batched_tokens = 256;
+    options.scheduler.max_model_len = 192;
+    executor = make(true);
+    ASSERT_NE(executor, nullptr);
+  }
+
+  std::unique_ptr<Executor> make(bool on_gpu) const {
+    auto files = open_model(options.model);
+    EXPECT_TRUE(files.ok());
+    wire::Capacity capacity;
+    capacity.kv_blocks = 3 * kSlots;
+    capacity.max_slots = kSlots;
+    capacity.max_tokens_per_step = 256;
+    capacity.max_model_len = 192;
+    capacity.vocab_size = files->spec.vocab;
+    auto made = on_gpu ? make_cuda_executor(*files, options) : make_cpu_executor(*files, options, capacity);
+    EXPECT_TRUE(made.ok()) << made.status().message;
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+
+  // Result of the oldest step: its tokens in the order of its rows.
+  static std::vector<TokenId> take(Executor& from) {
+    std::vector<std::byte> out;
+    const auto got = from.poll(out, Clock::now() + std::chrono::seconds(10));
+    EXPECT_TRUE(got.ok()) << got.status().message;
+    if (!got.ok() || !*got) return {};
+    const wire::View view = test::open_view(out);
+    const auto* result = view.as<wire::StepResult>();
+    EXPECT_NE(result, nullptr);
+    EXPECT_LE(result->started_ns, result->finished_ns);
+    const auto tokens = view.array(result->tokens);
+    return {tokens.begin(), tokens.end()};
+  }
+
+  static SlotRef slot(int i, std::uint32_t generation = 1) {
+    return {static_cast<std::uint32_t>(i), generation};
+  }
+
+  // A prompt of its own for every sequence, shorter than a block or a little longer.
+  static std::vector<TokenId> prompt(int i) {
+    std::vector<TokenId> ids;
+    for (int t = 0; t < 3 + i * 7 % 80; ++t) ids.push_back((i * 31 + t * 17) % 90);
+    return ids;
+  }
+
+  static Plans& begin(Plans& plans, SlotRef ref, int i) {
+    const std::vector<TokenId> ids = prompt(i);
+    const auto length = static_cast<int>(ids.size());
+    const auto first = static_cast<BlockId>(ref.slot) * 3;
+    plans.start(ref, length, length, {.temperature = 0}).ids(ref, 0, ids).blocks(ref, 0, {first, first + 1});
+    return plans.row(ref, 0, length, true);
+  }
+
+  // All sequences are prefilled one after the other; then `count` of them decode together, `steps` times with
+  // two steps out.
+  static std::vector<std::vector<TokenId>> decode(Executor& on, int count, int steps) {
+    on.reset();
+    Plans plans;
+    std::vector<std::vector<TokenId>> all;
+    for (int i = 0; i < count; ++i) {
+      EXPECT_TRUE(on.submit(begin(plans, slot(i), i).plan()).ok());
+      all.push_back(take(on));
+    }
+    const auto submit = [&](int step) {
+      for (int i = 0; i < count; ++i) plans.row(slot(i), static_cast<int>(prompt(i).size()) + step, 1, true);
+      const Status status = on.submit(plans.plan());
+      EXPECT_TRUE(status.ok()) << status.message;
+    };
+    const auto collect = [&] {
+      const std::vector<TokenId> tokens = take(on);
+      EXPECT_EQ(tokens.size(), all.size());
+      for (std::size_t i = 0; i < tokens.size() && i < all.size(); ++i) all[i].push_back(tokens[i]);
+    };
+    submit(0);
+    for (int step = 1; step < steps; ++step) {
+      submit(step);
+      collect();
+    }
+    collect();
+    return all;
+  }
+
+  config::Options options;
+  std::unique_ptr<Executor> executor;
+};
+
+TEST_F(CudaExecutorTest, BatchesOfEverySizeDecodeAsOnTheCpu) {
+  const auto cpu = make(false);
+  const auto expected = decode(*cpu, kSlots, 12);
+  for (const int count : {1, 2, 5, 8, 9, 13, 17, 21, 24}) {
+    const auto got = decode(*executor, count, 12);
+    ASSERT_EQ(got.size(), static_cast<std::size_t>(count));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_EQ(got[i], expected[i]) << "row " << i << " of " << count;
+  }
+}
+
+TEST_F(CudaExecutorTest, TwoStepsAreOutAndAThirdIsRefused) {
+  Plans plans;
+  ASSERT_EQ(executor->capacity().max_steps_in_flight, 2);
+  ASSERT_TRUE(executor->submit(begin(plans, slot(0), 0).plan()).ok());
+  const int length = static_cast<int>(prompt(0).size());
+  ASSERT_TRUE(executor->submit(plans.row(slot(0), length, 1, true).plan()).ok());
+  EXPECT_EQ(executor->submit(plans.row(slot(0), length + 1, 1, true).plan()).code, Code::overloaded);
+  plans.take_back();
+  const auto first = take(*executor);
+  ASSERT_TRUE(executor->submit(plans.row(slot(0), length + 1, 1, true).plan()).ok());
+  const auto second = take(*executor), third = take(*executor);
+  EXPECT_EQ(decode(*executor, 1, 2)[0], (std::vector<TokenId>{first[0], second[0], third[0]}));
+}
+
+TEST_F(CudaExecutorTest, NothingToWaitForIsNoWait) {
+  std::vector<std::byte> out;
+  const TimePoint before = Clock::now();
+  const auto got = executor->poll(out, before + std::chrono::seconds(5));
+  ASSERT_TRUE(got.ok());
+  EXPECT_FALSE(*got);
+  EXPECT_LT(Clock::now() - before, std::chrono::seconds(4));
+}
+
+TEST_F(CudaExecutorTest, ASlotChangesHandsWhileItsStepIsOut) {
+  Plans plans;
+  const auto expected = decode(*executor, 2, 1);
+  executor->reset();
+  ASSERT_TRUE(executor->submit(begin(plans, slot(0), 0).plan()).ok());
+  // The next tenant has another prompt in the same blocks.
+  plans.finish(slot(0));
+  ASSERT_TRUE(executor->submit(begin(plans, slot(0, 2), 1).plan()).ok());
+  EXPECT_EQ(take(*executor)[0], expected[0][0]);
+  // A row of the tenant that has gone is late, not wrong.
+  const int length = static_cast<int>(prompt(1).size());
+  plans.row(slot(0), 5, 1, true).row(slot(0, 2), length, 1, true);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_EQ(take(*executor)[0], expected[1][0]);
+  const auto last = take(*executor);
+  ASSERT_EQ(last.size(), 1u);
+  EXPECT_EQ(last[0], expected[1][1]);
+}
+
+TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
+  Plans plans;
+  const auto expected = decode(*executor, 1, 1);
+  executor->reset();
+  const std::vector<TokenId> ids = prompt(0);
+  const auto length = static_cast<int>(ids.size());
+  plans.start(slot(0), length, length, {.temperature = 0}).ids(slot(0), 0, ids);
+  ASSERT_TRUE(executor->submit(plans.blocks(slot(0), 0, {7}).plan()).ok());
+  ASSERT_TRUE(executor->submit(plans.row(slot(0), 0, length, true).plan()).ok());
+  EXPECT_TRUE(take(*executor).empty());
+  EXPECT_EQ(take(*executor)[0], expected[0][0]);
+}
+
+TEST_F(CudaExecutorTest, AStepThatDoesNotEndIsAnError) {
+  options.process.worker_timeout_s = 0;
+  const auto impatient = make(true);
+  ASSERT_NE(impatient, nullptr);
+  Plans plans;
+  ASSERT_TRUE(impatient->submit(begin(plans, slot(0), 20).plan()).ok());
+  std::vector<std::byte> out;
+  const auto got = impatient->poll(out, Clock::now() + std::chrono::seconds(5));
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.status().code, Code::internal);
+  EXPECT_NE(got.status().message.find("step 1 has not ended"), std::string::npos) << got.status().message;
+  EXPECT_EQ(impatient->submit(plans.row(slot(0), 63, 1, true).plan()).code, Code::internal)
+      << "and so it stays";
+}
+
+TEST_F(CudaExecutorTest, TooManyBlocksAreRefusedInOneSentence) {
+  executor.reset();
+  options.device.num_gpu_blocks_override = 1 << 26;
+  auto files = open_model(options.model);
+  const auto made = make_cuda_executor(*files, options);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code, Code::unavailable);
+  EXPECT_NE(made.status().message.find("lower --num-gpu-blocks-override"), std::string::npos)
+      << made.status().message;
+}
+
+}  // namespace
+}  // namespace troupe::model
