@@ -60,7 +60,7 @@ struct __align__(16) PageNote {
   int parts;
 };
 
-/// A partial result: O[kGroup][head_dim] relative to the maximum, then maximum[kGroup], sum[kGroup].
+/// A partial result: O[kGroup][head_dim] relative to the maximum, then (maximum, sum)[kGroup].
 constexpr int partial_floats(int head_dim) { return kGroup * head_dim + 2 * kGroup; }
 
 template <int kHeadDim>
@@ -79,13 +79,10 @@ struct Layout {
     PageNote note[kStages];
     Barrier full[kStages];
     Barrier empty[kStages];
-    float maximum[kConsumers][kGroup];
-    float sum[kConsumers][kGroup];
-    unsigned arrived;
+    float2 stats[kConsumers][kGroup];  // a merge's maxima and sums
+    int arrived;
   };
   static_assert(sizeof(Stage) >= kConsumers * kGroup * kOStride * sizeof(float));
-  /// A merge keeps two floats for each head of each part in a stage.
-  static constexpr int kMostBlocks = sizeof(Stage) / (kGroup * sizeof(float2));
 };
 
 __device__ __forceinline__ void meet_consumers() {
@@ -168,10 +165,47 @@ class Producer {
 
 // ---- the consumer warps
 
+template <int kFloats>
+struct __align__(4 * kFloats) Floats {
+  static constexpr int kSize = kFloats;
+  float v[kFloats];
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] *= factor;
+  }
+  __device__ void add(float factor, const Floats& other) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] += factor * other.v[i];
+  }
+  /// The lane's share of a row that other blocks have written.
+  __device__ void load(const float* row, int lane) {
+    if constexpr (kFloats == 4) {
+      const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
+      v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+    } else {
+      static_assert(kFloats == 2);
+      const float2 f = __ldcg(reinterpret_cast<const float2*>(row) + lane);
+      v[0] = f.x, v[1] = f.y;
+    }
+  }
+};
+
+/// Adds one to a counter of all blocks and returns the sum; orders what the block's threads wrote before its
+/// last barrier before what they read after the next.
+__device__ __forceinline__ int count_up(std::uint32_t* counter) {
+  int before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+  return before + 1;
+}
+
 template <class Element, int kHeadDim>
 class Consumer {
  public:
   using L = Layout<kHeadDim>;
+  /// A merge gives each warp whole heads, and each lane as many dimensions of one.
+  using Vector = Floats<kHeadDim / 32>;
+  static constexpr int kHeadsPerWarp = kGroup / kConsumers;
+
   __device__ Consumer(typename L::Shared& shared, const Parameters& p, int thread)
       : shared_(shared), p_(p), thread_(thread), warp_(thread / 32), lane_(thread % 32) {
     const int swizzle = lane_ % 8;
@@ -184,6 +218,7 @@ class Consumer {
   }
 
   __device__ void consume() {
+    forget();
     unsigned parity = 0;
     for (int stage = 0;;) {
       troupe::cuda::wait(&shared_.full[stage], parity);
@@ -207,6 +242,12 @@ class Consumer {
         troupe::cuda::shared_address(shared_.q[stage]) + (lane_ % 8) * L::kQStride + lane_ / 8 * 16;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 32; ++i) load_matrices(q_[i], from + i * 64);
+  }
+
+  /// Nothing of an item outlives it: the merge has the registers for itself.
+  __device__ void forget() {
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 32; ++i) q_[i][0] = q_[i][1] = q_[i][2] = q_[i][3] = 0;
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) o_[i][0] = o_[i][1] = o_[i][2] = o_[i][3] = 0;
     maximum_[0] = maximum_[1] = -INFINITY;
@@ -293,102 +334,107 @@ class Consumer {
     }
     if (dimension == 0) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        shared_.maximum[warp_][head + i] = maximum_[i];
-        shared_.sum[warp_][head + i] = sum_[i];
-      }
+      for (int i = 0; i < 2; ++i) shared_.stats[warp_][head + i] = make_float2(maximum_[i], sum_[i]);
     }
     meet_consumers();
-    float* partial = p_.partials + std::size_t(note.slot < 0 ? 0 : note.slot) * partial_floats(kHeadDim);
-    for (int i = thread_; i < p_.group * (kHeadDim / 4); i += kConsumerThreads) {
-      const int h = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-      float most = shared_.maximum[0][h];
 #pragma unroll
-      for (int w = 1; w < kConsumers; ++w) most = fmaxf(most, shared_.maximum[w][h]);
-      float4 o{};
+    for (int i = 0; i < kHeadsPerWarp; ++i) {
+      const int h = warp_ + i * kConsumers;
+      if (h >= p_.group) break;
+      float2 stats[kConsumers];
+      float most = -INFINITY;
+#pragma unroll
+      for (int w = 0; w < kConsumers; ++w) {
+        stats[w] = shared_.stats[w][h];
+        most = fmaxf(most, stats[w].x);
+      }
+      Vector o{};
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kConsumers; ++w) {
-        const float weight = fast_exp2(shared_.maximum[w][h] - most);
-        const float4 other = *reinterpret_cast<const float4*>(&memory[(w * kGroup + h) * L::kOStride + d]);
-        add(o, weight, other);
-        sum += weight * shared_.sum[w][h];
+        const float weight = fast_exp2(stats[w].x - most);
+        sum += weight * stats[w].y;
+        o.add(weight, *reinterpret_cast<const Vector*>(
+                          &memory[(w * kGroup + h) * L::kOStride + lane_ * Vector::kSize]));
       }
       if (note.slot < 0) {
-        store(note, h, d, o, 1 / sum);
+        store(note, h, o, 1 / sum);
       } else {
-        *reinterpret_cast<float4*>(partial + h * kHeadDim + d) = o;
-        if (d == 0) {
-          partial[kGroup * kHeadDim + h] = most;
-          partial[kGroup * kHeadDim + kGroup + h] = sum;
-        }
+        float* partial = slot(note.slot);
+        reinterpret_cast<Vector*>(partial + h * kHeadDim)[lane_] = o;
+        if (lane_ == 0) reinterpret_cast<float2*>(partial + kGroup * kHeadDim)[h] = make_float2(most, sum);
       }
     }
-    if (note.slot >= 0) merge_if_last(note, memory);
+    if (note.slot >= 0) merge_if_last(note);
     troupe::cuda::fence_proxy_async();
+    forget();
   }
 
   /// The block that comes last adds up the parts of the item, in the order of their tokens.
-  __device__ void merge_if_last(const PageNote& note, float* memory) {
-    __threadfence();
+  __device__ void merge_if_last(const PageNote& note) {
     meet_consumers();
     if (thread_ == 0) {
       std::uint32_t* counter = p_.counters + note.first_block;
-      const std::uint32_t before = atomicAdd(counter, 1);
-      if (before + 1 == std::uint32_t(note.parts)) *counter = 0;
-      shared_.arrived = before + 1;
-      __threadfence();
+      shared_.arrived = count_up(counter);
+      if (shared_.arrived == note.parts) *counter = 0;
     }
     meet_consumers();
-    if (shared_.arrived != std::uint32_t(note.parts)) return;
-    constexpr int kFloats = partial_floats(kHeadDim);
-    auto* stats = reinterpret_cast<float2*>(memory);  // [part][head]: maximum, sum
-    for (int i = thread_; i < note.parts * kGroup; i += kConsumerThreads) {
-      const float* from = p_.partials + std::size_t(part_slot(note.first_block, i / kGroup)) * kFloats +
-                          kGroup * kHeadDim + i % kGroup;
-      stats[i] = make_float2(__ldcg(from), __ldcg(from + kGroup));
-    }
-    meet_consumers();
-    constexpr int kAhead = 16;
-    for (int i = thread_; i < p_.group * (kHeadDim / 4); i += kConsumerThreads) {
-      const int h = i / (kHeadDim / 4), d = i % (kHeadDim / 4) * 4;
-      float most = -INFINITY;
-      for (int part = 0; part < note.parts; ++part) most = fmaxf(most, stats[part * kGroup + h].x);
-      float4 o{};
-      float sum = 0;
-      for (int base = 0; base < note.parts; base += kAhead) {
-        float4 other[kAhead];
+    if (shared_.arrived != note.parts) return;
+    // Sixteen parts at a time: lane l has the maximum and sum of part l % 16 of the warp's head l / 16.
+    constexpr int kBatch = 32 / kHeadsPerWarp;
+    const int mine = warp_ + lane_ / kBatch * kConsumers;
+    Vector o[kHeadsPerWarp] = {};
+    float maximum = -INFINITY, sum = 0;
+    for (int base = 0; base < note.parts; base += kBatch) {
+      float2 stats = make_float2(-INFINITY, 0);
+      if (base + lane_ % kBatch < note.parts && mine < p_.group) {
+        const float* from = slot(part_slot(note.first_block, base + lane_ % kBatch));
+        stats = __ldcg(reinterpret_cast<const float2*>(from + kGroup * kHeadDim) + mine);
+      }
+      Vector other[kHeadsPerWarp][kBatch];
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          const int part = min(base + j, note.parts - 1);
-          other[j] = __ldcg(reinterpret_cast<const float4*>(
-              p_.partials + std::size_t(part_slot(note.first_block, part)) * kFloats + h * kHeadDim + d));
-        }
+      for (int j = 0; j < kBatch; ++j) {
+        const float* from = slot(part_slot(note.first_block, base + j));
 #pragma unroll
-        for (int j = 0; j < kAhead; ++j) {
-          if (base + j >= note.parts) break;
-          const float2 stat = stats[(base + j) * kGroup + h];
-          const float weight = fast_exp2(stat.x - most);
-          add(o, weight, other[j]);
-          sum += weight * stat.y;
+        for (int i = 0; i < kHeadsPerWarp; ++i) {
+          const int h = warp_ + i * kConsumers;
+          other[i][j] = {};
+          if (base + j < note.parts && h < p_.group) other[i][j].load(from + h * kHeadDim, lane_);
         }
       }
-      store(note, h, d, o, 1 / sum);
+      float most = stats.x;
+#pragma unroll
+      for (int step = 1; step < kBatch; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+      most = fmaxf(most, maximum);
+      const float shrink = fast_exp2(maximum - most), weight = fast_exp2(stats.x - most);
+      maximum = most;
+      sum = sum * shrink + weight * stats.y;
+#pragma unroll
+      for (int i = 0; i < kHeadsPerWarp; ++i) {
+        o[i].scale(__shfl_sync(~0u, shrink, i * kBatch));
+#pragma unroll
+        for (int j = 0; j < kBatch; ++j) o[i].add(__shfl_sync(~0u, weight, i * kBatch + j), other[i][j]);
+      }
     }
-    meet_consumers();
+#pragma unroll
+    for (int step = 1; step < kBatch; step *= 2) sum += __shfl_xor_sync(~0u, sum, step);
+#pragma unroll
+    for (int i = 0; i < kHeadsPerWarp; ++i) {
+      const int h = warp_ + i * kConsumers;
+      const float all = __shfl_sync(~0u, sum, i * kBatch);
+      if (h < p_.group) store(note, h, o[i], 1 / all);
+    }
   }
 
-  __device__ static void add(float4& o, float weight, const float4& other) {
-    o.x += weight * other.x;
-    o.y += weight * other.y;
-    o.z += weight * other.z;
-    o.w += weight * other.w;
-  }
+  __device__ float* slot(int i) const { return p_.partials + std::size_t(i) * partial_floats(kHeadDim); }
 
-  __device__ void store(const PageNote& note, int head, int dimension, const float4& o, float factor) {
+  __device__ void store(const PageNote& note, int head, const Vector& o, float factor) {
     auto* out = static_cast<Element*>(p_.out) + std::size_t(note.row) * p_.row_elements +
-                (note.kv_head * p_.group + head) * kHeadDim + dimension;
-    store_four(out, o.x * factor, o.y * factor, o.z * factor, o.w * factor);
+                (note.kv_head * p_.group + head) * kHeadDim + lane_ * Vector::kSize;
+#pragma unroll
+    for (int i = 0; i < Vector::kSize; i += 2) {
+      *reinterpret_cast<std::uint32_t*>(out + i) = pack_two<Element>(o.v[i] * factor, o.v[i + 1] * factor);
+    }
   }
 
   typename L::Shared& shared_;
@@ -455,8 +501,7 @@ bool decode_takes(const Cuda& device, const Attention& op) {
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
-  const int blocks = std::min(kv.head_dim == 128 ? Layout<128>::kMostBlocks : Layout<64>::kMostBlocks,
-                              kBlocksPerMultiprocessor * device.multiprocessors());
+  const int blocks = kBlocksPerMultiprocessor * device.multiprocessors();
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const Parameters parameters{.out = op.out,
                               .q = op.q,

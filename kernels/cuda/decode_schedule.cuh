@@ -63,6 +63,23 @@ __device__ __forceinline__ int decode_pages(int position, int tokens) {
   return tokens == 1 ? position / kBlockTokens + 1 : 0;
 }
 
+/// The list of pages cut into shares that differ by one page at most, the larger ones first.
+struct Shares {
+  unsigned count, pages, larger;  // the first `larger` have pages + 1
+
+  __device__ Shares(unsigned total, unsigned least, unsigned most) {
+    count = min(most, least > 1 ? max(total / least, min(total, 1u)) : total);
+    pages = count == 0 ? 0 : total / count;
+    larger = total - pages * count;
+  }
+  __device__ unsigned begin(unsigned share) const { return share * pages + min(share, larger); }
+  /// The share that has the page.
+  __device__ unsigned of(unsigned page) const {
+    const unsigned border = larger * (pages + 1);
+    return page < border ? page / (pages + 1) : larger + (page - border) / pages;
+  }
+};
+
 /// Calls take(part) for each part of block `block`'s share, in order. Shares are no smaller than
 /// `least_pages`, so that few pages do not end up as many partial results.
 template <class Take>
@@ -73,16 +90,13 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
   for (int s = lane; s < count; s += 32) {
     mine += unsigned(decode_pages(sequences[s].position, sequences[s].tokens));
   }
-  const std::uint64_t total = std::uint64_t(__reduce_add_sync(~0u, mine)) * unsigned(kv_heads);
-  std::uint64_t sharers = total / unsigned(least_pages);
-  sharers = sharers < 1 ? 1 : sharers > grid ? grid : sharers;
-  if (total == 0 || block >= sharers) return;
-  const std::uint64_t begin = block * total / sharers, end = (block + 1) * total / sharers;
-  const auto block_of = [&](std::uint64_t page) { return int(((page + 1) * sharers - 1) / total); };
+  const Shares shares(__reduce_add_sync(~0u, mine) * unsigned(kv_heads), unsigned(least_pages), grid);
+  if (block >= shares.count) return;
+  const unsigned begin = shares.begin(block), end = shares.begin(block + 1);
 
   // The sequence in which the share begins: pages of the sequences before it <= begin / kv_heads.
   SequenceWindow window(sequences, count, lane);
-  const auto target = unsigned(begin / unsigned(kv_heads));
+  const unsigned target = begin / unsigned(kv_heads);
   unsigned before = 0;
   int s = 0;
   for (int base = 0;; base += 32) {
@@ -106,9 +120,9 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
 
   Sequence sequence = window.get(s);
   int pages = decode_pages(sequence.position, sequence.tokens);
-  auto offset = unsigned(begin - std::uint64_t(before) * unsigned(kv_heads));
+  const unsigned offset = begin - before * unsigned(kv_heads);
   int head = int(offset / unsigned(pages)), page = int(offset % unsigned(pages));
-  for (std::uint64_t at = begin;;) {
+  for (unsigned at = begin;;) {
     DecodePart part{.blocks = sequence.blocks,
                     .length = sequence.position + 1,
                     .first_page = page,
@@ -116,9 +130,10 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
                     .row = sequence.row,
                     .kv_head = head};
     if (page > 0 || part.end_page < pages) {
-      const std::uint64_t item = at - unsigned(page);
-      part.first_block = block_of(item);
-      part.parts = block_of(item + unsigned(pages) - 1) - part.first_block + 1;
+      const unsigned item = at - unsigned(page);
+      part.first_block = int(page == 0 ? block : shares.of(item));
+      const auto last_block = int(part.end_page == pages ? block : shares.of(item + unsigned(pages) - 1));
+      part.parts = last_block - part.first_block + 1;
       part.slot = int(2 * block) + (page == 0 ? 1 : 0);
     }
     take(part);
