@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "gpu/cuda_graph.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/layout.h"
@@ -53,7 +54,6 @@ class Scene {
       store_element(memory.data(), dtype, i, std::numeric_limits<float>::quiet_NaN());
     }
     const bool swizzled = cuda::swizzled(dtype, shape.head_dim);
-    std::vector<Sequence> sequences;
     const BlockId* table = device_.put(order);
     int row = 0;
     for (std::size_t s = 0; s < pieces.size(); ++s) {
@@ -68,10 +68,10 @@ class Scene {
           }
         }
       }
-      sequences.push_back({table + first[s], pieces[s].position, pieces[s].tokens, row});
+      sequences_.push_back({table + first[s], pieces[s].position, pieces[s].tokens, row});
       row += pieces[s].tokens;
     }
-    for (int i = 0; i < padding; ++i) sequences.push_back({nullptr, 0, 0, row + i});
+    for (int i = 0; i < padding; ++i) sequences_.push_back({nullptr, 0, 0, row + i});
     kv_.data = device_.put(memory);
     const int width = padded(shape.heads * shape.head_dim);
     std::vector<std::byte> q(std::size_t(rows_ + padding) * std::size_t(width) * size_of(dtype));
@@ -85,7 +85,7 @@ class Scene {
            .layer = kLayer,
            .heads = shape.heads,
            .scale = 1 / std::sqrt(float(shape.head_dim)),
-           .batch = {device_.put(sequences), nullptr, int(sequences.size()), rows_ + padding}};
+           .batch = {device_.put(sequences_), nullptr, int(sequences_.size()), rows_ + padding}};
   }
 
   enum class Way { chosen, generic };
@@ -103,6 +103,27 @@ class Scene {
         run(device_.cuda(), op);
       }
     });
+    device_.download(out.data(), op.out, bytes);
+    return out;
+  }
+
+  /// The op in a graph; then the sequences become these, whose pasts are no longer than they were; then the
+  /// graph runs.
+  std::vector<std::byte> replay(const std::vector<Piece>& pieces) {
+    const std::size_t bytes = row_bytes() * std::size_t(rows_ + padding_);
+    std::vector<std::byte> out(bytes);
+    Attention op = op_;
+    op.out = device_.put(out);
+    run(device_.cuda(), op);  // working memory has its size before the capture
+    const CudaGraph graph = CudaGraph::capture(device_.cuda(), [&] { run(device_.cuda(), op); });
+    pieces_ = pieces;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      sequences_[s].position = s < pieces.size() ? pieces[s].position : 0;
+      sequences_[s].tokens = s < pieces.size() ? pieces[s].tokens : 0;
+    }
+    device_.upload(const_cast<Sequence*>(op.batch.sequences), sequences_.data(),
+                   sequences_.size() * sizeof(Sequence));
+    device_.call([&] { graph.launch(device_.cuda()); });
     device_.download(out.data(), op.out, bytes);
     return out;
   }
@@ -175,6 +196,7 @@ class Scene {
   std::vector<Piece> pieces_;
   int padding_ = 0, rows_ = 0;
   KvCache kv_;
+  std::vector<Sequence> sequences_;
   Attention op_;
 };
 
@@ -237,6 +259,14 @@ TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
     EXPECT_LE(scene.worst(scene.run_op(), 7), scene.tolerance()) << name(shape);
     Scene other(invariant(), dtype(), shape, pieces, 5);
     EXPECT_LE(other.worst(other.run_op(), 7), other.tolerance()) << name(shape);
+  }
+}
+
+TEST_P(DecodeAttention, GraphsSeeTheLengthsOfTheirLaunch) {
+  for (const Shape& shape : {Shape{5, 1, 128}, Shape{6, 2, 64}}) {
+    Scene scene(usual(), dtype(), shape, {{3000}, {64}, {900}, {500}, {20}}, 3);
+    EXPECT_LE(scene.worst(scene.replay({{1}, {63}, {777}, {2}})), scene.tolerance()) << name(shape);
+    EXPECT_LE(scene.worst(scene.replay({{0}})), scene.tolerance()) << name(shape);
   }
 }
 
