@@ -1,101 +1,19 @@
-// The network against transformers: logits of every position, and the greedy continuation.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <numeric>
-
+// The network against transformers on the CPU: logits of every position.
+#include "model/support/golden.h"
 #include "gpu/cpu.h"
-#include "model/decoder.h"
-#include "model/model_files.h"
-#include "model/support/files.h"
 
 namespace troupe::model {
 namespace {
 
-using test::golden_directory;
+using test::GoldenCase;
 
-// Largest allowed error, max |a - b| / max |b| over all logits, by what is computed in.
-constexpr double kTolerance[kDTypes] = {/* bf16 */ 2e-2, /* f16 */ 5e-3, /* f32 */ 1e-4};
-
-struct Golden {
-  std::vector<TokenId> ids;
-  std::vector<float> logits;
-  std::vector<TokenId> greedy;
-};
-
-template <class T>
-std::vector<T> values(const Checkpoint& file, const char* name) {
-  const FileTensor* tensor = file.find(name);
-  std::vector<T> out(tensor->bytes / sizeof(T));
-  std::memcpy(out.data(), tensor->data, tensor->bytes);
-  return out;
-}
-
-Golden load_golden(const std::string& name) {
-  const auto file = Checkpoint::open_file(golden_directory(name) / "golden.safetensors");
-  return {values<std::int32_t>(*file, "ids"), values<float>(*file, "logits"),
-          values<std::int32_t>(*file, "greedy")};
-}
-
-struct Case {
-  const char* checkpoint;
-  const char* golden;  // whose logits these have to be
-};
-
-constexpr Case kCases[] = {
-    {"gqa3_tied", "gqa3_tied"},
-    {"gqa3_tied_paddle", "gqa3_tied"},
-    {"gqa5_untied", "gqa5_untied"},
-    {"gqa5_untied_paddle", "gqa5_untied"},
-    {"gqa8_tied", "gqa8_tied"},
-    {"moe_shared2", "moe_shared2"},
-    {"moe_shared2_paddle", "moe_shared2"},
-    {"moe_interval", "moe_interval"},
-    {"moe_interval_paddle", "moe_interval"},
-    {"moe_end", "moe_end"},
-};
-
-// The error of all positions' logits as the device computes them in one step.
-template <class D>
-void check(D& device, const Case& which, DType dtype) {
-  const Golden golden = load_golden(which.golden);
-  const auto files = open_model({.directory = golden_directory(which.checkpoint).string()});
-  ASSERT_TRUE(files.ok()) << files.status().message;
-  auto weights = Weights<D>::load(device, files->spec, dtype, files->map);
-  ASSERT_TRUE(weights.ok()) << weights.status().message;
-  auto decoder = Decoder<D>::make(device, files->spec, dtype, std::move(*weights),
-                                  {.rows = 256, .sequences = 8, .positions = 256, .kv_blocks = 8});
-  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
-
-  const std::vector<BlockId> blocks{6, 0, 3};
-  const int tokens = static_cast<int>(golden.ids.size());
-  StepBatch batch;
-  batch.tokens = golden.ids;
-  batch.sequences = {{blocks.data(), 0, tokens, 0}};
-  batch.sample_rows.resize(golden.ids.size());
-  std::iota(batch.sample_rows.begin(), batch.sample_rows.end(), 0);
-  std::vector<float> logits(golden.logits.size());
-  (*decoder)->logits(batch, logits);
-
-  double difference = 0, largest = 0;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    difference = std::max(difference, std::abs(static_cast<double>(logits[i]) - golden.logits[i]));
-    largest = std::max(largest, std::abs(static_cast<double>(golden.logits[i])));
-    ASSERT_TRUE(std::isfinite(logits[i]));
-  }
-  EXPECT_LE(difference / largest, kTolerance[static_cast<int>(dtype)]);
-  ::testing::Test::RecordProperty("error", std::to_string(difference / largest));
-}
-
-class GoldenLogits : public ::testing::TestWithParam<std::tuple<Case, DType, Isa>> {};
+class GoldenLogits : public ::testing::TestWithParam<std::tuple<GoldenCase, DType, Isa>> {};
 
 TEST_P(GoldenLogits, AreThoseOfTheReference) {
   const auto [which, dtype, isa] = GetParam();
   if (isa > cpu_features().best) GTEST_SKIP() << "this machine has no " << to_string(isa);
   Cpu device({.threads = 2, .pin = false, .isa = isa});
-  check(device, which, dtype);
+  test::check_golden(device, which, dtype);
 }
 
 std::string name_of(const ::testing::TestParamInfo<GoldenLogits::ParamType>& info) {
@@ -103,11 +21,12 @@ std::string name_of(const ::testing::TestParamInfo<GoldenLogits::ParamType>& inf
   return std::string(which.checkpoint) + "_" + to_string(dtype) + "_" + to_string(isa);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, GoldenLogits,
-    ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(DType::f32, DType::bf16, DType::f16),
-                       ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16)),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(All, GoldenLogits,
+                         ::testing::Combine(::testing::ValuesIn(test::kGoldenCases),
+                                            ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                                            ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
+                                                              Isa::avx512_bf16)),
+                         name_of);
 
 }  // namespace
 }  // namespace troupe::model

@@ -1,0 +1,90 @@
+#pragma once
+// The reference checkpoints with the logits that transformers computed for them, and the check of a device's
+// own logits against those: one body for all devices.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "model/decoder.h"
+#include "model/model_files.h"
+#include "model/support/files.h"
+
+namespace troupe::model::test {
+
+// Largest allowed error, max |a - b| / max |b| over all logits, by what is computed in.
+inline constexpr double kTolerance[kDTypes] = {/* bf16 */ 2e-2, /* f16 */ 5e-3, /* f32 */ 1e-4};
+
+struct Golden {
+  std::vector<TokenId> ids;
+  std::vector<float> logits;
+  std::vector<TokenId> greedy;
+};
+
+template <class T>
+std::vector<T> values(const Checkpoint& file, const char* name) {
+  const FileTensor* tensor = file.find(name);
+  std::vector<T> out(tensor->bytes / sizeof(T));
+  std::memcpy(out.data(), tensor->data, tensor->bytes);
+  return out;
+}
+
+inline Golden load_golden(const std::string& name) {
+  const auto file = Checkpoint::open_file(golden_directory(name) / "golden.safetensors");
+  return {values<std::int32_t>(*file, "ids"), values<float>(*file, "logits"),
+          values<std::int32_t>(*file, "greedy")};
+}
+
+struct GoldenCase {
+  const char* checkpoint;
+  const char* golden;  // whose logits these have to be
+};
+
+inline constexpr GoldenCase kGoldenCases[] = {
+    {"gqa3_tied", "gqa3_tied"},
+    {"gqa3_tied_paddle", "gqa3_tied"},
+    {"gqa5_untied", "gqa5_untied"},
+    {"gqa5_untied_paddle", "gqa5_untied"},
+    {"gqa8_tied", "gqa8_tied"},
+    {"moe_shared2", "moe_shared2"},
+    {"moe_shared2_paddle", "moe_shared2"},
+    {"moe_interval", "moe_interval"},
+    {"moe_interval_paddle", "moe_interval"},
+    {"moe_end", "moe_end"},
+};
+
+// The error of all positions' logits as the device computes them in one step.
+template <class D>
+void check_golden(D& device, const GoldenCase& which, DType dtype) {
+  const Golden golden = load_golden(which.golden);
+  const auto files = open_model({.directory = golden_directory(which.checkpoint).string()});
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  auto weights = Weights<D>::load(device, files->spec, dtype, files->map);
+  ASSERT_TRUE(weights.ok()) << weights.status().message;
+  auto decoder = Decoder<D>::make(device, files->spec, dtype, std::move(*weights),
+                                  {.rows = 256, .sequences = 8, .positions = 256, .kv_blocks = 8});
+  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
+
+  const std::vector<BlockId> blocks{6, 0, 3};
+  const int tokens = static_cast<int>(golden.ids.size());
+  StepBatch batch;
+  batch.tokens = golden.ids;
+  batch.sequences = {{blocks.data(), 0, tokens, 0}};
+  batch.sample_rows.resize(golden.ids.size());
+  std::iota(batch.sample_rows.begin(), batch.sample_rows.end(), 0);
+  std::vector<float> logits(golden.logits.size());
+  (*decoder)->logits(batch, logits);
+
+  double difference = 0, largest = 0;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    difference = std::max(difference, std::abs(static_cast<double>(logits[i]) - golden.logits[i]));
+    largest = std::max(largest, std::abs(static_cast<double>(golden.logits[i])));
+    ASSERT_TRUE(std::isfinite(logits[i]));
+  }
+  EXPECT_LE(difference / largest, kTolerance[static_cast<int>(dtype)]);
+  ::testing::Test::RecordProperty("error", std::to_string(difference / largest));
+}
+
+}  // namespace troupe::model::test
