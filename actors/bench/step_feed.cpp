@@ -90,6 +90,11 @@ Status StepFeed::await() {
     if (Clock::now() > deadline) return failure(Code::timeout, "the device has not answered for 60 s");
   }
   --pending_;
+  wire::View view;
+  TROUPE_CHECK(wire::View::open(out_, view));
+  if (const auto* result = view.as<wire::StepResult>()) {
+    spans_.push_back({result->started_ns, result->finished_ns});
+  }
   return {};
 }
 
@@ -194,6 +199,7 @@ Status StepFeed::place(int batch, int context, int output) {
 Result<std::vector<double>> StepFeed::decode(int steps) {
   std::vector<double> times;
   submit_s_.clear();
+  spans_.clear();
   std::int64_t last = 0;
   int sent = 0;
   for (int done = 0; done < steps; ++done) {

@@ -33,6 +33,14 @@ class StepFeed {
   /// Seconds of host time that each submit() of the last decode() took.
   const std::vector<double>& submit_s() const { return submit_s_; }
 
+  /// When a step began and ended on its device, as its result says.
+  struct Span {
+    std::int64_t started_ns = 0;
+    std::int64_t finished_ns = 0;
+  };
+  /// Of the steps of the last decode(), in order.
+  const std::vector<Span>& spans() const { return spans_; }
+
  private:
   struct Sequence {
     SlotRef slot{};
@@ -62,6 +70,7 @@ class StepFeed {
   std::vector<wire::BlockRun> blocks_;
   std::vector<wire::Row> rows_;
   std::vector<double> submit_s_;
+  std::vector<Span> spans_;
   std::uint64_t step_ = 0;
   std::uint64_t command_ = 0;
   std::uint32_t generation_ = 0;

@@ -1,0 +1,165 @@
+// Steps of a whole model on a GPU, through the executor alone: decode and prefill beside their bound, the
+// share of a decode run in which the GPU had nothing to do, and the host's time per step.
+//
+//   cuda_executor_bench [--json] [--dir MODELS] [--model NAME]… [--batch N]… [--context N]… [--prompt N]…
+//   [--steps N]
+//
+// Without --model the two models of bench/models that fit one GPU; dummy weights.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "actors/bench/ceilings_of.h"
+#include "actors/bench/step_feed.h"
+#include "base/clock.h"
+#include "bench/report.h"
+#include "gpu/cuda.h"
+#include "model/cuda_executor.h"
+#include "model/model_files.h"
+
+namespace troupe::bench {
+namespace {
+
+struct Arguments {
+  std::string directory = TROUPE_BENCH_MODELS;
+  std::vector<std::string> models;
+  std::vector<int> batches, contexts, prompts;
+  int steps = 64;
+};
+
+Arguments parse(int argc, char** argv) {
+  Arguments got;
+  for (int i = 1; i + 1 < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--json") continue;
+    const char* value = argv[++i];
+    if (flag == "--dir") got.directory = value;
+    if (flag == "--model") got.models.push_back(value);
+    if (flag == "--batch") got.batches.push_back(std::atoi(value));
+    if (flag == "--context") got.contexts.push_back(std::atoi(value));
+    if (flag == "--prompt") got.prompts.push_back(std::atoi(value));
+    if (flag == "--steps") got.steps = std::atoi(value);
+  }
+  if (got.models.empty()) got.models = {"ERNIE-4.5-0.3B", "ERNIE-4.5-21B-A3B"};
+  if (got.batches.empty()) got.batches = {1, 8, 32, 128, 256};
+  if (got.contexts.empty()) got.contexts = {2048};
+  if (got.prompts.empty()) got.prompts = {8192};
+  return got;
+}
+
+double percentile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
+// Floors of a sound design: tokens per second at 2,048 tokens of context, milliseconds of an 8,192-token
+// prompt.
+double decode_floor(const std::string& model, int batch, int context) {
+  if (context != 2048) return 0;
+  if (model == "ERNIE-4.5-0.3B") return batch == 1 ? 1100 : 0;
+  if (model != "ERNIE-4.5-21B-A3B") return 0;
+  return batch == 1 ? 330 : batch == 32 ? 2000 : batch == 128 ? 6000 : batch == 256 ? 9500 : 0;
+}
+
+double prefill_ceiling_ms(const std::string& model, int tokens) {
+  if (tokens != 8192) return 0;
+  return model == "ERNIE-4.5-0.3B" ? 30 : model == "ERNIE-4.5-21B-A3B" ? 200 : 0;
+}
+
+struct Bench {
+  std::string name;
+  model::ModelFiles files;
+  std::unique_ptr<Executor> executor;
+  model::Ceilings ceilings;
+};
+
+Status decode(Bench& bench, int batch, int context, int steps, Report& report) {
+  bench.executor->reset();
+  StepFeed feed(*bench.executor);
+  constexpr int kWarmUp = 8;
+  if (Status s = feed.place(batch, context, steps + kWarmUp); !s.ok()) return s;
+  if (auto warm = feed.decode(kWarmUp); !warm.ok()) return warm.status();
+  const auto times = feed.decode(steps);
+  if (!times.ok()) return times.status();
+
+  const std::string at = bench.name + ".decode.b" + std::to_string(batch) + ".c" + std::to_string(context);
+  const double all = std::accumulate(times->begin(), times->end(), 0.0);
+  const double rate = batch * static_cast<double>(times->size()) / all;
+  const model::StepWork work =
+      model::decode_work(bench.files.spec, bench.files.dtype, batch, context + steps / 2);
+  report.row({at, rate, "tok/s", batch / model::bound_s(work, bench.ceilings),
+              decode_floor(bench.name, batch, context)});
+  report.row({at + ".step_p50", 1e3 * percentile(*times, 0.5), "ms",
+              1e3 * model::bound_s(work, bench.ceilings), 0, Better::lower});
+
+  double idle = 0;
+  for (std::size_t i = 1; i < feed.spans().size(); ++i) {
+    idle += static_cast<double>(feed.spans()[i].started_ns - feed.spans()[i - 1].finished_ns);
+  }
+  const double run = static_cast<double>(feed.spans().back().finished_ns - feed.spans().front().started_ns);
+  report.row({at + ".gpu_idle", 100 * idle / run, "%", 0, 2, Better::lower});
+  report.row({at + ".submit_p50", 1e6 * percentile(feed.submit_s(), 0.5), "us", 0, 50, Better::lower});
+  report.row({at + ".submit_p99", 1e6 * percentile(feed.submit_s(), 0.99), "us", 0, 0, Better::lower});
+  return {};
+}
+
+Status prefill(Bench& bench, int tokens, Report& report) {
+  bench.executor->reset();
+  StepFeed feed(*bench.executor);
+  std::vector<double> times;
+  for (int i = 0; i < 6; ++i) {
+    const auto time = feed.prefill(tokens);
+    if (!time.ok()) return time.status();
+    if (i > 0) times.push_back(*time);
+  }
+  const model::StepWork work = model::prefill_work(bench.files.spec, bench.files.dtype, tokens);
+  report.row({bench.name + ".prefill.t" + std::to_string(tokens), 1e3 * percentile(times, 0.5), "ms",
+              1e3 * model::bound_s(work, bench.ceilings), prefill_ceiling_ms(bench.name, tokens),
+              Better::lower});
+  return {};
+}
+
+Status run(const Arguments& arguments, Report& report) {
+  const auto ceilings = measure_cuda_ceilings();
+  if (!ceilings.ok()) return ceilings.status();
+  report.row({"copy_bandwidth", 1e-9 * ceilings->bytes_per_s, "GB/s"});
+  report.row({"matrix_peak", 1e-12 * ceilings->flops_per_s, "TFLOP/s"});
+  for (const std::string& name : arguments.models) {
+    config::Options options;
+    options.model.directory = arguments.directory + "/" + name;
+    options.model.load_choices = config::LoadChoice::dummy;
+    auto files = model::open_model(options.model);
+    if (!files.ok()) return files.status();
+    const TimePoint begin = Clock::now();
+    auto executor = model::make_cuda_executor(*files, options);
+    if (!executor.ok()) return executor.status();
+    report.row({name + ".start", std::chrono::duration<double>(Clock::now() - begin).count(), "s", 0,
+                name == "ERNIE-4.5-0.3B" ? 3.0 : 6.0, Better::lower});
+    Bench bench{name, std::move(*files), std::move(*executor), *ceilings};
+    for (const int context : arguments.contexts) {
+      for (const int batch : arguments.batches) {
+        if (Status s = decode(bench, batch, context, arguments.steps, report); !s.ok()) return s;
+      }
+    }
+    for (const int tokens : arguments.prompts) {
+      if (Status s = prefill(bench, tokens, report); !s.ok()) return s;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+}  // namespace troupe::bench
+
+int main(int argc, char** argv) {
+  using namespace troupe;
+  bench::Report report(argc, argv);
+  const Status status = bench::run(bench::parse(argc, argv), report);
+  if (status.ok()) return report.all_met() ? 0 : 1;
+  std::fprintf(stderr, "cuda_executor_bench: %s\n", status.message.c_str());
+  return status.code == Code::unsupported ? 0 : 1;
+}
