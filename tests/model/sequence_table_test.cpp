@@ -64,6 +64,45 @@ TEST_F(SequenceTableTest, ADecodeRowRunsTheTokenThatWasSampled) {
   EXPECT_EQ(batch.samples[0].tokens[2], 42);
 }
 
+// A device with its own queue: the next plan is applied while the step that samples is still out.
+TEST_F(SequenceTableTest, ATokenThatIsStillOutIsUnsampled) {
+  plans.start(kA, 2, 2).ids(kA, 0, {10, 11}).blocks(kA, 0, {5}).row(kA, 0, 2, true);
+  apply();
+  StepBatch first = batch;
+  plans.row(kA, 2, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{kUnsampled});
+  EXPECT_EQ(batch.samples[0].known_tokens, 3);
+  EXPECT_EQ(batch.slots, std::vector<std::uint32_t>{0});
+  const StepBatch second = batch;
+  batch = first;
+  commit({42});
+  plans.row(kA, 4, 1, true);
+  batch = second;
+  commit({43});
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{kUnsampled}) << "4 has not been sampled, 3 has";
+  EXPECT_EQ(batch.samples[0].tokens[2], 42);
+  EXPECT_EQ(batch.samples[0].tokens[3], 43);
+}
+
+TEST_F(SequenceTableTest, ResultsOfATenantThatHasGoneArePassedOver) {
+  plans.start(kA, 1, 1).ids(kA, 0, {10}).blocks(kA, 0, {5}).row(kA, 0, 1, true);
+  apply();
+  const StepBatch first = batch;
+  const SlotRef next{0, 2};
+  plans.finish(kA).start(next, 2, 2).ids(next, 0, {20, 21}).blocks(next, 0, {6}).row(next, 0, 2, true);
+  apply();
+  EXPECT_FALSE(table.holds(kA));
+  EXPECT_TRUE(table.holds(next));
+  EXPECT_EQ(batch.samples[0].tokens[1], 21);
+  const StepBatch second = batch;
+  batch = first;
+  commit({42});
+  EXPECT_EQ(second.samples[0].tokens[1], 21);
+  EXPECT_EQ(second.samples[0].tokens[2], kUnsampled);
+}
+
 TEST_F(SequenceTableTest, AfterARecomputeTheOutputGoesOnCounting) {
   plans.start(kA, 2, 4).ids(kA, 0, {10, 11, 42, 43}).blocks(kA, 0, {5}).row(kA, 0, 4, true);
   apply();

@@ -139,5 +139,80 @@ TEST(HostMemory, TheTightestControlGroupCounts) {
   EXPECT_EQ(cgroup_headroom(root.path(), "/"), std::nullopt);
 }
 
+// ------------------------------------------------------------------------------------------- CUDA
+
+Result<wire::Capacity> size_gpu(const config::Options& options, const GpuMemory& memory) {
+  auto capacity = cuda_limits(small_ernie(), DType::bf16, true, options);
+  if (!capacity.ok()) return capacity;
+  const Status fits =
+      fit_cuda_kv(*capacity, small_ernie(), DType::bf16, options, memory, cuda_fixed_bytes(*capacity));
+  return fits.ok() ? capacity : Result<wire::Capacity>(fits);
+}
+
+TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
+  const auto capacity = size_gpu({}, {139 * kGiB, 140 * kGiB});
+  ASSERT_TRUE(capacity.ok()) << capacity.status().message;
+  EXPECT_EQ(capacity->max_slots, 256);
+  EXPECT_EQ(capacity->max_tokens_per_step, 8192);
+  EXPECT_EQ(capacity->max_model_len, 131072);
+  // 126 GiB in all: less 1 that others have, weights, activations and a share for what cannot be told.
+  const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity);
+  EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 1'179'648);
+  EXPECT_EQ(sequences_at_full_length(*capacity), capacity->kv_blocks / 2048);
+}
+
+TEST(CudaSizing, WhatOthersUseCountsAgainstUs) {
+  const int alone = size_gpu({}, {140 * kGiB, 140 * kGiB})->kv_blocks;
+  const int beside = size_gpu({}, {100 * kGiB, 140 * kGiB})->kv_blocks;
+  EXPECT_NEAR(static_cast<double>(alone - beside) * 1'179'648, 40.0 * kGiB, 2e6);
+}
+
+TEST(CudaSizing, TheShareIsAsked) {
+  config::Options options;
+  options.device.gpu_memory_utilization = 0.5;
+  const auto half = size_gpu(options, {140 * kGiB, 140 * kGiB});
+  const std::uint64_t left = 70 * kGiB - cuda_fixed_bytes(*half);
+  EXPECT_EQ(static_cast<std::uint64_t>(half->kv_blocks), left / 1'179'648);
+}
+
+TEST(CudaSizing, TheOverrideIsTaken) {
+  config::Options options;
+  options.device.num_gpu_blocks_override = 100;
+  options.device.gpu_memory_utilization = 0.01;
+  const auto capacity = size_gpu(options, {139 * kGiB, 140 * kGiB});
+  ASSERT_TRUE(capacity.ok()) << capacity.status().message;
+  EXPECT_EQ(capacity->kv_blocks, 100);
+  EXPECT_EQ(capacity->kv_bytes, 100u * 1'179'648);
+  EXPECT_EQ(capacity->max_model_len, 6400);
+}
+
+TEST(CudaSizing, NoMoreThanAllSequencesUse) {
+  config::Options options;
+  options.scheduler.max_model_len = 130;  // three blocks
+  options.scheduler.max_num_seqs = 5;
+  EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->kv_blocks, 15);
+}
+
+void refused_with(const config::Options& options, const GpuMemory& memory, const std::string& part) {
+  const auto capacity = size_gpu(options, memory);
+  ASSERT_FALSE(capacity.ok()) << part;
+  EXPECT_EQ(capacity.status().code, Code::unavailable);
+  EXPECT_NE(capacity.status().message.find(part), std::string::npos) << capacity.status().message;
+  EXPECT_NE(capacity.status().message.find("are free"), std::string::npos) << capacity.status().message;
+}
+
+TEST(CudaSizing, TooLittleSaysWhichFlagHelps) {
+  refused_with({}, {kGiB / 2, 80 * kGiB}, "512 MiB of 80.00 GiB");
+  refused_with({}, {kGiB / 2, 80 * kGiB}, "--max-num-seqs");
+  refused_with({}, {8 * kGiB, 80 * kGiB}, "raise --gpu-memory-utilization");
+  config::Options options;
+  options.device.num_gpu_blocks_override = 1'000'000;
+  refused_with(options, {139 * kGiB, 140 * kGiB}, "lower --num-gpu-blocks-override");
+  options = {};
+  options.scheduler.max_model_len = 100'000;
+  options.device.num_gpu_blocks_override = 10;
+  refused_with(options, {139 * kGiB, 140 * kGiB}, "KV blocks for 100000 tokens");
+}
+
 }  // namespace
 }  // namespace troupe::model

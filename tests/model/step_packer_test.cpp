@@ -1,0 +1,200 @@
+// A piece is read here as the GPU's first kernel reads it, into memory that stands for the device's: what was
+// packed has to arrive, whole and where the rows look for it.
+#include "model/step_packer.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "model/plan_check.h"
+#include "model/support/plans.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Plans;
+
+constexpr SlotRef kA{0, 1}, kB{2, 1};
+
+wire::Capacity capacity() {
+  wire::Capacity made;
+  made.kv_blocks = 1000;
+  made.max_slots = 3;
+  made.max_tokens_per_step = 4096;
+  made.max_model_len = 8192;
+  made.vocab_size = 100'000;
+  return made;
+}
+
+class StepPackerTest : public ::testing::Test {
+ protected:
+  StepPackerTest() {
+    const std::size_t bytes = StepMemory::make(capacity(), {}).bytes;
+    device.resize(bytes / 8 + 16);
+    const auto at = (reinterpret_cast<std::uintptr_t>(device.data()) + 63) / 64 * 64;
+    memory = StepMemory::make(capacity(), {reinterpret_cast<void*>(at), bytes});
+    piece.resize(layout.bytes / 8);
+  }
+
+  std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(piece)); }
+  template <class T>
+  const T* in_piece(std::uint32_t at) {
+    return reinterpret_cast<const T*>(bytes().data() + at);
+  }
+
+  PackedStep pack() {
+    const wire::View view = plans.plan();
+    const auto& plan = *view.as<wire::StepPlan>();
+    const Status status = check.admit(view, plan);
+    EXPECT_TRUE(status.ok()) << status.message;
+    table.apply(view, plan, batch);
+    StepPacker packer(memory.sequences, layout, 3);
+    const PackedStep packed = packer.pack(view, plan, table, batch, bytes());
+    const auto& head = *in_piece<kernels::StepPiece>(0);
+    EXPECT_EQ(head.rows, packed.rows);
+    EXPECT_EQ(head.sequences, packed.sequences);
+    EXPECT_EQ(head.samples, packed.samples);
+    EXPECT_EQ(head.deltas, packed.deltas);
+    for (int d = 0; d < head.deltas; ++d) deliver(in_piece<kernels::Delta>(layout.deltas)[d]);
+    return packed;
+  }
+
+  void deliver(const kernels::Delta& delta) {
+    ASSERT_LE(delta.words, kernels::kWordsOfDelta);
+    ASSERT_GT(delta.words, 0u);
+    if (delta.words == 1) {
+      *delta.to = delta.from;
+      return;
+    }
+    ASSERT_GE(delta.from, layout.words);
+    ASSERT_LE(delta.from + delta.words * 4, layout.bytes);
+    std::memcpy(delta.to, bytes().data() + delta.from, delta.words * 4);
+  }
+
+  const TokenId* ids(SlotRef ref) const {
+    return memory.sequences.ids + ref.slot * memory.sequences.ids_per_slot;
+  }
+  const BlockId* blocks(SlotRef ref) const {
+    return memory.sequences.blocks + ref.slot * memory.sequences.blocks_per_slot;
+  }
+
+  std::vector<std::uint64_t> device;
+  StepMemory memory;
+  kernels::PieceLayout layout = StepPacker::layout(capacity());
+  std::vector<std::uint64_t> piece;
+  Plans plans;
+  PlanCheck check{capacity()};
+  SequenceTable table{3};
+  StepBatch batch;
+};
+
+TEST_F(StepPackerTest, APromptOfAnyLengthArrivesWhole) {
+  for (const int length : {1, 2, 511, 512, 513, 514, 1024, 1025, 3000}) {
+    std::vector<TokenId> prompt(static_cast<std::size_t>(length));
+    std::iota(prompt.begin(), prompt.end(), 7);
+    std::vector<BlockId> table_of(static_cast<std::size_t>(length / 64 + 1));
+    std::iota(table_of.begin(), table_of.end(), 100);
+    const SlotRef ref{2, static_cast<std::uint32_t>(length)};
+    plans.start(ref, length, length).ids(ref, 0, prompt).blocks(ref, 0, table_of).row(ref, 0, length, true);
+    const PackedStep packed = pack();
+    EXPECT_EQ(packed.rows, length);
+    EXPECT_EQ(packed.sequences, 1);
+    EXPECT_EQ(packed.samples, 1);
+    EXPECT_EQ(packed.decode, length == 1);
+    EXPECT_EQ(std::memcmp(ids(ref), prompt.data(), prompt.size() * sizeof(TokenId)), 0) << length;
+    EXPECT_EQ(std::memcmp(blocks(ref), table_of.data(), table_of.size() * sizeof(BlockId)), 0) << length;
+    for (int r = 0; r < length; ++r) {
+      const auto& row = in_piece<kernels::InputRow>(layout.rows)[r];
+      const auto& slot = in_piece<kernels::KvSlot>(layout.slots)[r];
+      ASSERT_EQ(row.token, 7 + r);
+      ASSERT_EQ(row.position, r);
+      ASSERT_EQ(slot.block, 100 + r / 64);
+      ASSERT_EQ(slot.offset, r % 64);
+    }
+    EXPECT_EQ(in_piece<std::int32_t>(layout.picks)[0], length - 1);
+    const auto& sequence = in_piece<kernels::Sequence>(layout.sequences)[0];
+    EXPECT_EQ(sequence.blocks, blocks(ref));
+    EXPECT_EQ(sequence.tokens, length);
+    plans.finish(ref);
+  }
+}
+
+TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
+  for (const SlotRef ref : {kA, kB}) {
+    plans.start(ref, 70, 70).ids(ref, 0, std::vector<TokenId>(70, 5)).blocks(ref, 0, {9, 8});
+    plans.row(ref, 0, 70, true);
+  }
+  EXPECT_FALSE(pack().decode);
+  plans.row(kB, 70, 1, true).row(kA, 70, 1, true);
+  const PackedStep packed = pack();
+  EXPECT_TRUE(packed.decode);
+  EXPECT_EQ(packed.deltas, 0);
+  const auto* rows = in_piece<kernels::InputRow>(layout.rows);
+  EXPECT_EQ(rows[0].token, kernels::sampled_by(kB.slot));
+  EXPECT_EQ(rows[1].token, kernels::sampled_by(kA.slot));
+  EXPECT_LT(rows[0].token, 0);
+  EXPECT_EQ(rows[1].position, 70);
+  const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
+  EXPECT_EQ(samples[0].next, ids(kB) + 71) << "where the next step's row will look";
+  EXPECT_EQ(samples[0].tokens, ids(kB));
+  EXPECT_EQ(samples[0].known_tokens, 71);
+  EXPECT_EQ(samples[1].logits_row, 1);
+}
+
+TEST_F(StepPackerTest, BiasesAndBannedStopIdsLieBehindOneAnother) {
+  plans.start(kA, 1, 1, {.min_tokens = 2}, {70, 80, 90}, {{3, 0.5f}, {4, -1.5f}});
+  plans.ids(kA, 0, {1}).blocks(kA, 0, {0}).row(kA, 0, 1, true);
+  pack();
+  const auto& row = in_piece<kernels::SampleRow>(layout.samples)[0];
+  ASSERT_EQ(row.bias_count, 2);
+  EXPECT_EQ(row.bias[1].token, 4);
+  EXPECT_EQ(row.bias[1].bias, -1.5f);
+  ASSERT_EQ(row.banned_count, 3);
+  EXPECT_EQ(std::vector<TokenId>(row.banned, row.banned + 3), (std::vector<TokenId>{70, 80, 90}));
+  plans.row(kA, 1, 1, true);
+  pack();
+  plans.row(kA, 2, 1, true);
+  pack();
+  EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[0].banned_count, 0) << "two tokens are out";
+  EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[0].banned, nullptr);
+}
+
+TEST_F(StepPackerTest, ScoredRowsAreNumberedWithinTheirGroup) {
+  plans.start(kA, 8, 8, {.prompt_logprobs = 1}).ids(kA, 0, {0, 1, 2, 3, 4, 5, 6, 7}).blocks(kA, 0, {0});
+  const PackedStep packed = (plans.row(kA, 0, 8, true), pack());
+  EXPECT_EQ(packed.scores, 7);
+  EXPECT_FALSE(packed.decode);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(memory.sequences.scores[i].logits_row, i % 3);
+    EXPECT_EQ(memory.sequences.scores[i].token, i + 1);
+    EXPECT_EQ(memory.sequences.score_picks[i], i);
+  }
+}
+
+TEST_F(StepPackerTest, WhatComesLateIsLeftOut) {
+  plans.start(kA, 2, 2).ids(kA, 0, {1, 2}).blocks(kA, 0, {0}).row(kA, 0, 2, true);
+  pack();
+  const SlotRef next{0, 2};
+  plans.finish(kA).start(next, 1, 1).ids(next, 0, {9}).blocks(next, 0, {1});
+  plans.ids(kA, 0, {77, 77}).row(kA, 2, 1, true).row(next, 0, 1, true);
+  const PackedStep packed = pack();
+  EXPECT_EQ(packed.rows, 1);
+  EXPECT_TRUE(packed.decode);
+  EXPECT_EQ(ids(next)[0], 9);
+  EXPECT_EQ(ids(next)[1], 2) << "left of the tenant before, overwritten by the sampled token";
+}
+
+TEST_F(StepPackerTest, TheFullestRecordFitsAPiece) {
+  // As many runs as a record holds, each of one id.
+  constexpr int kRuns = 4000;
+  plans.start(kA, kRuns, kRuns, {.prompt_logprobs = 0});
+  for (int i = 0; i < kRuns; ++i) plans.ids(kA, i, {i % 1000});
+  plans.blocks(kA, 0, std::vector<BlockId>(64, 3)).row(kA, 0, kRuns, true);
+  const PackedStep packed = pack();
+  EXPECT_EQ(packed.scores, kRuns - 1);
+  for (int i = 0; i < kRuns; ++i) ASSERT_EQ(ids(kA)[i], i % 1000);
+}
+
+}  // namespace
+}  // namespace troupe::model
