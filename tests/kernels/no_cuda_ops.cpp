@@ -1,7 +1,6 @@
 // A build without CUDA compiles the tests' CUDA cases as well. They are skipped before any op is reached; these
 // take the ops' places for the linker.
 #include "base/check.h"
-#include "gpu/cuda_graph.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/copy_blocks.h"
@@ -17,17 +16,13 @@
 #include "kernels/qkv_rope_kv_write.h"
 #include "kernels/rope_table.h"
 #include "kernels/sample.h"
-
-namespace troupe {
-CudaGraph::~CudaGraph() = default;
-CudaGraph CudaGraph::capture(Cuda&, const std::function<void()>&) { return {}; }
-void CudaGraph::launch(Cuda&) const { TROUPE_CHECK(false); }
-}  // namespace troupe
+#include "kernels/step_inputs.h"
 
 namespace troupe::kernels {
 
 void run(Cuda&, const AddRmsNorm&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Attention&) { TROUPE_CHECK(false); }
+void run(Cuda&, const CollectOutcome&) { TROUPE_CHECK(false); }
 void run(Cuda&, const CopyBlocks&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Embed&) { TROUPE_CHECK(false); }
 void run(Cuda&, const FillRandom&) { TROUPE_CHECK(false); }
@@ -40,6 +35,7 @@ void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
 void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
+void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
 
 namespace cuda {
 void run_generic_attention(Cuda&, const Attention&) { TROUPE_CHECK(false); }

@@ -1,0 +1,32 @@
+// Graphs, events and memory of a build without CUDA: there are none, and nobody who has no Cuda asks.
+#include "gpu/cuda_event.h"
+#include "gpu/cuda_graph.h"
+#include "gpu/pinned.h"
+#include "gpu/reserved_memory.h"
+
+namespace troupe {
+namespace {
+
+[[noreturn]] void absent() { throw CudaError(cuda_usable().message); }
+
+}  // namespace
+
+CudaEvent::CudaEvent(Timing) { absent(); }
+CudaEvent::~CudaEvent() = default;
+void CudaEvent::record(Cuda&) { absent(); }
+bool CudaEvent::passed() const { absent(); }
+void CudaEvent::wait() const { absent(); }
+double CudaEvent::milliseconds_since(const CudaEvent&) const { absent(); }
+
+CudaGraph::~CudaGraph() = default;
+CudaGraph CudaGraph::capture(Cuda&, const std::function<void()>&) { absent(); }
+void CudaGraph::launch(Cuda&) const { absent(); }
+
+PinnedMemory::PinnedMemory(std::size_t) { absent(); }
+PinnedMemory::~PinnedMemory() = default;
+
+ReservedMemory::ReservedMemory(Cuda&, std::size_t) { absent(); }
+ReservedMemory::~ReservedMemory() = default;
+bool ReservedMemory::map(std::size_t) { absent(); }
+
+}  // namespace troupe

@@ -1,0 +1,257 @@
+// How a step gets into the GPU and out of it, around a step that does nothing but what the test writes:
+// padding, sampled tokens, deltas, pieces of the ring in turn, also from a graph.
+#include "kernels/step_inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "gpu/cuda.h"
+#include "gpu/cuda_graph.h"
+#include "gpu/pinned.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kRows = 700;
+constexpr int kSequences = 40;
+constexpr int kPieces = 3;
+constexpr int kDeltas = 300;
+constexpr std::size_t kIdsPerSlot = 1000;
+
+PieceLayout make_layout() {
+  PieceLayout made;
+  std::uint32_t end = 16;
+  const auto take = [&end](std::size_t bytes) {
+    const std::uint32_t at = end;
+    end += static_cast<std::uint32_t>((bytes + 7) / 8 * 8);
+    return at;
+  };
+  made.rows = take(kRows * sizeof(InputRow));
+  made.slots = take(kRows * sizeof(KvSlot));
+  made.sequences = take(kSequences * sizeof(Sequence));
+  made.samples = take(kSequences * sizeof(SampleRow));
+  made.picks = take(kSequences * sizeof(std::int32_t));
+  made.deltas = take(kDeltas * sizeof(Delta));
+  made.words = take(std::size_t{64} << 10);
+  made.bytes = end;
+  return made;
+}
+
+class StepInputsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+    device = std::make_unique<Cuda>();
+    layout = make_layout();
+    inputs = PinnedMemory(kPieces * layout.bytes);
+    outcomes = PinnedMemory(kPieces * outcome_bytes(kSequences));
+    take(clock, 1);
+    take(arrays.tokens, kRows);
+    take(arrays.positions, kRows);
+    take(arrays.slots, kRows);
+    take(arrays.sequences, kSequences);
+    take(arrays.samples, kSequences);
+    take(arrays.picks, kSequences + 1);
+    take(ids, kSequences * kIdsPerSlot);
+    take(results, kSequences);
+  }
+  void TearDown() override {
+    for (void* memory : taken) device->free(memory);
+  }
+
+  template <class T>
+  void take(T*& pointer, std::size_t count) {
+    pointer = static_cast<T*>(device->alloc(count * sizeof(T)));
+    taken.push_back(pointer);
+  }
+  template <class T>
+  std::vector<T> read(const T* from, std::size_t count) {
+    std::vector<T> values(count);
+    device->download(values.data(), from, count * sizeof(T));
+    device->sync();
+    return values;
+  }
+  template <class T>
+  void write(T* to, const std::vector<T>& values) {
+    device->upload(to, values.data(), values.size() * sizeof(T));
+  }
+
+  template <class T>
+  T* in_piece(std::uint32_t at) {
+    return reinterpret_cast<T*>(inputs.data() + step % kPieces * layout.bytes + at);
+  }
+
+  void run_inputs(int rows, int sequences, int samples) {
+    run(*device, StepInputs{.ring = inputs.data(),
+                            .layout = layout,
+                            .pieces = kPieces,
+                            .clock = clock,
+                            .into = arrays,
+                            .ids = ids,
+                            .ids_per_slot = kIdsPerSlot,
+                            .rows = rows,
+                            .sequences = sequences,
+                            .samples = samples});
+  }
+  void collect(int samples) {
+    run(*device, CollectOutcome{.ring = outcomes.data(),
+                                .pieces = kPieces,
+                                .most_samples = kSequences,
+                                .clock = clock,
+                                .rows = arrays.samples,
+                                .results = results,
+                                .samples = samples});
+  }
+  const std::byte* outcome(std::uint64_t of) const {
+    return outcomes.data() + of % kPieces * outcome_bytes(kSequences);
+  }
+
+  // A batch of `count` decode rows, row r being slot r's, at position 10 + step.
+  void write_decode(int count) {
+    *in_piece<StepPiece>(0) = {count, count, count, 0};
+    for (int r = 0; r < count; ++r) {
+      const int position = 10 + static_cast<int>(step);
+      in_piece<InputRow>(layout.rows)[r] = {sampled_by(static_cast<std::uint32_t>(r)), position};
+      in_piece<KvSlot>(layout.slots)[r] = {100 + r, position % 64};
+      in_piece<Sequence>(layout.sequences)[r] = {nullptr, position, 1, r};
+      in_piece<SampleRow>(layout.samples)[r] = {.logits_row = r, .seed = 1000u + static_cast<unsigned>(r)};
+      in_piece<std::int32_t>(layout.picks)[r] = r;
+    }
+  }
+
+  std::unique_ptr<Cuda> device;
+  PieceLayout layout;
+  PinnedMemory inputs, outcomes;
+  StepArrays arrays;
+  StepClock* clock = nullptr;
+  TokenId* ids = nullptr;
+  SampleResult* results = nullptr;
+  std::vector<void*> taken;
+  std::uint64_t step = 0;
+};
+
+TEST_F(StepInputsTest, RowsBeyondTheBatchArePadding) {
+  std::vector<TokenId> known(kSequences * kIdsPerSlot);
+  std::iota(known.begin(), known.end(), 0);
+  write(ids, known);
+  const CudaGraph graph = CudaGraph::capture(*device, [&] {
+    run_inputs(kSequences, kSequences, kSequences);
+    collect(kSequences);
+  });
+  for (const int count : {40, 1, 0, 39, 7}) {
+    write_decode(count);
+    graph.launch(*device);
+    const auto tokens = read(arrays.tokens, kSequences);
+    const auto positions = read(arrays.positions, kSequences);
+    const auto slots = read(arrays.slots, kSequences);
+    const auto sequences = read(arrays.sequences, kSequences);
+    const auto samples = read(arrays.samples, kSequences);
+    for (int r = 0; r < kSequences; ++r) {
+      const auto at = static_cast<std::size_t>(r);
+      const bool real = r < count;
+      const int position = 10 + static_cast<int>(step);
+      EXPECT_EQ(tokens[at], real ? r * static_cast<int>(kIdsPerSlot) + position : 0) << r << " of " << count;
+      EXPECT_EQ(positions[at], real ? position : 0);
+      EXPECT_EQ(slots[at].block, real ? 100 + r : kPaddingBlock);
+      EXPECT_EQ(sequences[at].tokens, real ? 1 : 0);
+      EXPECT_EQ(sequences[at].row, r);
+      EXPECT_EQ(samples[at].logits_row, real ? r : -1);
+      if (real) {
+        EXPECT_EQ(samples[at].seed, 1000u + at);
+      }
+    }
+    ++step;
+  }
+}
+
+TEST_F(StepInputsTest, PromptRowsAndTheirPicks) {
+  for (const int rows : {1, 63, 128, 700}) {
+    *in_piece<StepPiece>(0) = {rows, 1, 1, 0};
+    for (int r = 0; r < rows; ++r) {
+      in_piece<InputRow>(layout.rows)[r] = {5000 + r, r};
+      in_piece<KvSlot>(layout.slots)[r] = {r / 64, r % 64};
+    }
+    in_piece<Sequence>(layout.sequences)[0] = {reinterpret_cast<const BlockId*>(ids), 0, rows, 0};
+    in_piece<SampleRow>(layout.samples)[0] = {.logits_row = 0};
+    in_piece<std::int32_t>(layout.picks)[0] = rows - 1;
+    run_inputs(rows, 1, 1);
+    const auto tokens = read(arrays.tokens, static_cast<std::size_t>(rows));
+    for (int r = 0; r < rows; ++r) ASSERT_EQ(tokens[static_cast<std::size_t>(r)], 5000 + r);
+    EXPECT_EQ(read(arrays.slots, static_cast<std::size_t>(rows)).back().offset, (rows - 1) % 64);
+    EXPECT_EQ(read(arrays.sequences, 1)[0].blocks, reinterpret_cast<const BlockId*>(ids));
+    EXPECT_EQ(read(arrays.picks, 1)[0], rows - 1);
+    collect(1);
+    ++step;
+  }
+}
+
+TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
+  std::vector<std::uint32_t> source(std::size_t{16} << 10);
+  std::iota(source.begin(), source.end(), 1u);
+  for (const int stride : {1, 7, 100}) {
+    write(ids, std::vector<TokenId>(kSequences * kIdsPerSlot, -5));
+    std::memcpy(in_piece<std::uint32_t>(layout.words), source.data(), source.size() * 4);
+    std::vector<TokenId> expected(kSequences * kIdsPerSlot, -5);
+    auto* words = reinterpret_cast<std::uint32_t*>(ids);
+    int count = 0;
+    std::size_t to = 3;
+    for (unsigned length = 1; length <= kWordsOfDelta && to + length < expected.size() && count < kDeltas;
+         length += static_cast<unsigned>(stride)) {
+      const unsigned from = length * 13 % 1000;
+      const bool inline_word = length == 1;
+      in_piece<Delta>(layout.deltas)[count++] = {words + to, inline_word ? 4711u : layout.words + from * 4,
+                                                 length};
+      for (unsigned w = 0; w < length; ++w) {
+        expected[to + w] = static_cast<TokenId>(inline_word ? 4711u : source[from + w]);
+      }
+      to += length + 1;
+    }
+    *in_piece<StepPiece>(0) = {0, 0, 0, count};
+    run_inputs(8, 8, 8);  // few blocks for many deltas
+    EXPECT_EQ(read(ids, expected.size()), expected) << stride;
+    collect(0);
+    ++step;
+  }
+}
+
+TEST_F(StepInputsTest, TheOutcomeHoldsTokensAndWantedLogprobs) {
+  for (int round = 0; round < 5; ++round) {
+    write_decode(40);
+    for (int r = 0; r < 40; ++r) in_piece<SampleRow>(layout.samples)[r].logprobs = r % 3 == 0 ? r % 21 : -1;
+    std::vector<SampleResult> made(kSequences);
+    for (int r = 0; r < kSequences; ++r) {
+      SampleResult& one = made[static_cast<std::size_t>(r)];
+      one.token = r * 11 + round;
+      one.error = r == 5 ? SampleError::not_finite : SampleError::none;
+      one.logprob = -0.5f * static_cast<float>(r);
+      one.top_count = r % 21;
+      one.top[19] = {r, 1.0f};
+    }
+    write(results, made);
+    run_inputs(kSequences, kSequences, kSequences);
+    collect(kSequences);
+    device->sync();
+    const auto* head = reinterpret_cast<const StepOutcome*>(outcome(step));
+    EXPECT_EQ(head->step, step + 1);
+    EXPECT_GT(head->started_ns, 0u);
+    EXPECT_GE(head->finished_ns, head->started_ns);
+    const auto* sampled = reinterpret_cast<const Sampled*>(outcome(step) + sampled_at());
+    const auto* full = reinterpret_cast<const SampleResult*>(outcome(step) + results_at(kSequences));
+    for (int r = 0; r < kSequences; ++r) {
+      EXPECT_EQ(sampled[r].token, r * 11 + round);
+      EXPECT_EQ(sampled[r].error, r == 5 ? SampleError::not_finite : SampleError::none);
+      if (r % 3 != 0) continue;
+      EXPECT_EQ(full[r].logprob, -0.5f * static_cast<float>(r));
+      EXPECT_EQ(full[r].top_count, r % 21);
+      EXPECT_EQ(full[r].top[19].token, r);
+    }
+    ++step;
+  }
+}
+
+}  // namespace
+}  // namespace troupe::kernels
