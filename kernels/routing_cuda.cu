@@ -50,153 +50,181 @@ __device__ std::uint32_t rank_key(float value) {
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// What a tile has in shared memory: by expert, which of its rows chose it.
-struct TileMasks {
-  std::uint32_t word[kMostTileRows / 32][kMostExperts];
+/// What a tile has in shared memory.
+struct Tile {
+  std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: which of the rows chose it
+  std::uint16_t expert[kMostTileRows * kMostChosen];  ///< (rows, top_k), rising; kNobody: the row counts not
+  float weight[kMostTileRows * kMostChosen];
+  int counted;  ///< rows that do
+
+  static constexpr std::uint16_t kNobody = 0xffff;
 
   __device__ void clear(int experts) {
-    for (int e = threadIdx.x; e < experts; e += kThreads) {
+    for (int e = threadIdx.x; e < experts; e += blockDim.x) {
 #pragma unroll
-      for (int w = 0; w < kMostTileRows / 32; ++w) word[w][e] = 0;
+      for (int w = 0; w < kMostTileRows / 32; ++w) mask[w][e] = 0;
     }
+    if (threadIdx.x == 0) counted = 0;
   }
-  __device__ void set(int row, int expert) { atomicOr(&word[row / 32][expert], 1u << row % 32); }
   __device__ int count(int expert) const {
     int sum = 0;
 #pragma unroll
-    for (int w = 0; w < kMostTileRows / 32; ++w) sum += __popc(word[w][expert]);
+    for (int w = 0; w < kMostTileRows / 32; ++w) sum += __popc(mask[w][expert]);
     return sum;
   }
   __device__ int rank(int row, int expert) const {
     int sum = 0;
 #pragma unroll
     for (int w = 0; w < kMostTileRows / 32; ++w) {
-      if (w < row / 32) sum += __popc(word[w][expert]);
+      if (w < row / 32) sum += __popc(mask[w][expert]);
     }
-    return sum + __popc(word[row / 32][expert] & ((1u << row % 32) - 1));
+    return sum + __popc(mask[row / 32][expert] & ((1u << row % 32) - 1));
   }
 };
-
-/// Softmax, selection and weights of one row by a warp; lane l has experts l, l + 32, …  The chosen, rising,
-/// go to choices (without ranks) and weights.
-template <int kHeld>
-__device__ void choose_row(const Arguments& a, const float* logits, int row, int tile_row, TileMasks& masks) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  float p[kHeld];
-  std::uint32_t key[kHeld];
-  float largest = -INFINITY;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const int e = j * 32 + lane;
-    p[j] = e < a.experts ? __ldcg(logits + e) : -INFINITY;  // other blocks wrote some
-    largest = fmaxf(largest, p[j]);
-  }
-  largest = warp_max(largest);
-  float sum = 0;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    if (j * 32 + lane < a.experts) sum += p[j] = expf(p[j] - largest);
-  }
-  sum = warp_sum(sum);
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const int e = j * 32 + lane;
-    key[j] = 0;
-    if (e < a.experts) {
-      p[j] /= sum;
-      key[j] = rank_key(p[j] + a.bias[e]);
-    }
-  }
-  unsigned taken[kHeld] = {};
-  for (int k = 0; k < a.top_k; ++k) {
-    std::uint32_t best = 0;
-#pragma unroll
-    for (int j = 0; j < kHeld; ++j) best = max(best, key[j]);
-    best = __reduce_max_sync(kWholeWarp, best);
-    unsigned first = ~0u;
-#pragma unroll
-    for (int j = kHeld - 1; j >= 0; --j) {
-      if (key[j] == best) first = static_cast<unsigned>(j * 32 + lane);
-    }
-    first = __reduce_min_sync(kWholeWarp, first);
-#pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      if (first == static_cast<unsigned>(j * 32 + lane)) key[j] = 0;
-    }
-  }
-  float of_chosen = 0;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const bool mine = j * 32 + lane < a.experts && key[j] == 0;
-    taken[j] = __ballot_sync(kWholeWarp, mine);
-    if (mine) of_chosen += p[j];
-  }
-  of_chosen = fmaxf(warp_sum(of_chosen), 1e-12f);
-  int before = 0;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    if ((taken[j] >> lane & 1) != 0) {
-      const int k = before + __popc(taken[j] & ((1u << lane) - 1));
-      const int at = row * a.top_k + k;
-      const int e = j * 32 + lane;
-      a.to.choices[at] = static_cast<std::uint32_t>(e);
-      a.to.weights[at] = p[j] / of_chosen;
-      if (a.chosen != nullptr) a.chosen[at] = e;
-      masks.set(tile_row, e);
-    }
-    before += __popc(taken[j]);
-  }
-}
-
-__device__ void choose_row(const Arguments& a, const float* logits, int row, int tile_row, TileMasks& masks) {
-  if (a.experts <= 32) {
-    choose_row<1>(a, logits, row, tile_row, masks);
-  } else if (a.experts <= 64) {
-    choose_row<2>(a, logits, row, tile_row, masks);
-  } else {
-    choose_row<kMostExperts / 32>(a, logits, row, tile_row, masks);
-  }
-}
-
-__device__ void choose_nobody(const Arguments& a, int row) {
-  for (int k = static_cast<int>(threadIdx.x % 32); k < a.top_k; k += 32) {
-    a.to.choices[row * a.top_k + k] = Routing::kNobody;
-    if (a.chosen != nullptr) a.chosen[row * a.top_k + k] = -1;
-  }
-}
 
 __device__ bool row_counts(const Arguments& a, int row) {
   return a.slots == nullptr || a.slots[row].block != kPaddingBlock;
 }
 
-/// The rows of a tile whose logits are there; `logits` begins at the tile's first row.
-__device__ void choose_tile(const Arguments& a, const float* logits, int stride, int tile) {
-  __shared__ TileMasks masks;
-  __shared__ int counted;
-  masks.clear(a.experts);
-  if (threadIdx.x == 0) counted = 0;
-  __syncthreads();
-  const int first = tile * a.tile_rows;
+/// Softmax, selection and weights of kRows rows of a tile by a warp, side by side: rows row, row + step, … of
+/// `rows`. Lane l has experts l, l + 32, …
+template <int kRows, int kHeld>
+__device__ void choose_rows(const Arguments& a, const float* logits, int row, int step, int rows,
+                            int first_row, Tile& tile) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  bool there[kRows];
+  float p[kRows][kHeld], bias[kHeld];
+  std::uint32_t key[kRows][kHeld];
+#pragma unroll
+  for (int j = 0; j < kHeld; ++j) bias[j] = j * 32 + lane < a.experts ? a.bias[j * 32 + lane] : 0.0f;
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    there[i] = row + i * step < rows;
+    const float* from = logits + static_cast<std::size_t>(there[i] ? row + i * step : row) * a.stride;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const int e = j * 32 + lane;
+      p[i][j] = e < a.experts ? __ldcg(from + e) : -INFINITY;  // other blocks wrote some
+    }
+    if (there[i]) there[i] = row_counts(a, first_row + row + i * step);
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    float largest = p[i][0];
+#pragma unroll
+    for (int j = 1; j < kHeld; ++j) largest = fmaxf(largest, p[i][j]);
+    largest = warp_max(largest);
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      if (j * 32 + lane < a.experts) sum += p[i][j] = expf(p[i][j] - largest);
+    }
+    sum = warp_sum(sum);
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      key[i][j] = 0;
+      if (j * 32 + lane < a.experts) {
+        p[i][j] /= sum;
+        key[i][j] = rank_key(p[i][j] + bias[j]);
+      }
+    }
+  }
+  for (int k = 0; k < a.top_k; ++k) {
+    std::uint32_t best[kRows];
+    unsigned first[kRows];
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      best[i] = key[i][0];
+#pragma unroll
+      for (int j = 1; j < kHeld; ++j) best[i] = max(best[i], key[i][j]);
+      best[i] = __reduce_max_sync(kWholeWarp, best[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      first[i] = ~0u;
+#pragma unroll
+      for (int j = kHeld - 1; j >= 0; --j) {
+        if (key[i][j] == best[i]) first[i] = static_cast<unsigned>(j * 32 + lane);
+      }
+      first[i] = __reduce_min_sync(kWholeWarp, first[i]);
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        if (first[i] == static_cast<unsigned>(j * 32 + lane)) key[i][j] = 0;
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    unsigned taken[kHeld];
+    float of_chosen = 0;
+#pragma unroll
+    for (int j = 0; j < kHeld; ++j) {
+      const bool mine = j * 32 + lane < a.experts && key[i][j] == 0;
+      taken[j] = __ballot_sync(kWholeWarp, mine);
+      if (mine) of_chosen += p[i][j];
+    }
+    of_chosen = fmaxf(warp_sum(of_chosen), 1e-12f);
+    const int r = row + i * step;
+    if (there[i]) {
+      int before = 0;
+#pragma unroll
+      for (int j = 0; j < kHeld; ++j) {
+        if ((taken[j] >> lane & 1) != 0) {
+          const int at = r * a.top_k + before + __popc(taken[j] & ((1u << lane) - 1));
+          const int e = j * 32 + lane;
+          tile.expert[at] = static_cast<std::uint16_t>(e);
+          tile.weight[at] = p[i][j] / of_chosen;
+          atomicOr(&tile.mask[r / 32][e], 1u << r % 32);
+        }
+        before += __popc(taken[j]);
+      }
+      if (lane == 0) atomicAdd(&tile.counted, 1);
+    } else if (r < rows) {
+      for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = Tile::kNobody;
+    }
+  }
+}
+
+/// The rows of a tile whose logits are there; `logits` begins at the tile's first row. A warp takes kRows
+/// rows side by side. The last thing is a barrier.
+template <int kRows>
+__device__ void choose_tile(const Arguments& a, const float* logits, int index, Tile& tile) {
+  const int first = index * a.tile_rows;
   const int rows = min(a.tile_rows, a.rows - first);
-  for (int r = static_cast<int>(threadIdx.x / 32); r < rows; r += kWarps) {
-    if (row_counts(a, first + r)) {
-      choose_row(a, logits + static_cast<std::size_t>(r) * stride, first + r, r, masks);
-      if (threadIdx.x % 32 == 0) atomicAdd(&counted, 1);
+  const int warps = static_cast<int>(blockDim.x / 32);
+  for (int r = static_cast<int>(threadIdx.x / 32); r < rows; r += kRows * warps) {
+    if (a.experts <= 32) {
+      choose_rows<kRows, 1>(a, logits, r, warps, rows, first, tile);
+    } else if (a.experts <= 64) {
+      choose_rows<kRows, 2>(a, logits, r, warps, rows, first, tile);
     } else {
-      choose_nobody(a, first + r);
+      choose_rows<kRows, kMostExperts / 32>(a, logits, r, warps, rows, first, tile);
     }
   }
-  __syncthreads();  // orders the block's own choices in global memory too
-  for (int i = threadIdx.x; i < rows * a.top_k; i += kThreads) {
-    std::uint32_t& choice = a.to.choices[first * a.top_k + i];
-    const std::uint32_t expert = choice;
-    if (expert != Routing::kNobody) {
-      choice = expert | static_cast<std::uint32_t>(masks.rank(i / a.top_k, static_cast<int>(expert))) << 16;
+  __syncthreads();
+  if (a.chosen != nullptr) {
+    for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
+      a.chosen[first * a.top_k + i] = tile.expert[i] == Tile::kNobody ? -1 : int{tile.expert[i]};
     }
   }
-  std::int32_t* counts = a.to.counts + static_cast<std::size_t>(tile) * (a.experts + 1);
-  for (int e = threadIdx.x; e <= a.experts; e += kThreads)
-    counts[e] = e < a.experts ? masks.count(e) : counted;
+}
+
+/// For whoever places the rows of several tiles.
+__device__ void publish_tile(const Arguments& a, int index, const Tile& tile) {
+  const int first = index * a.tile_rows;
+  const int rows = min(a.tile_rows, a.rows - first);
+  for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
+    const int e = tile.expert[i];
+    const int at = first * a.top_k + i;
+    a.to.choices[at] = e == Tile::kNobody ? Routing::kNobody
+                                          : static_cast<std::uint32_t>(e) |
+                                                static_cast<std::uint32_t>(tile.rank(i / a.top_k, e)) << 16;
+    a.to.weights[at] = tile.weight[i];
+  }
+  std::int32_t* counts = a.to.counts + static_cast<std::size_t>(index) * (a.experts + 1);
+  for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) {
+    counts[e] = e < a.experts ? tile.count(e) : tile.counted;
+  }
 }
 
 /// Any dtype: a warp a row and an expert; lane l sums inputs 4l … 4l + 3 of every 128.
@@ -223,10 +251,14 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Arguments a) {
 }
 
 __global__ void __launch_bounds__(kThreads) choose_kernel(Arguments a) {
+  __shared__ Tile tile;
+  tile.clear(a.experts);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const int tile = static_cast<int>(blockIdx.x);
-  choose_tile(a, a.to.logits + static_cast<std::size_t>(tile) * a.tile_rows * a.stride, a.stride, tile);
+  __syncthreads();
+  const int index = static_cast<int>(blockIdx.x);
+  choose_tile<1>(a, a.to.logits + static_cast<std::size_t>(index) * a.tile_rows * a.stride, index, tile);
+  publish_tile(a, index, tile);
 }
 
 /// By expert: where its rows begin, and how many it has. The last column counts rows.
@@ -252,11 +284,17 @@ struct Columns {
   }
 };
 
-/// Rows [first, first + rows), and the offsets with those that begin at 0; earlier(row, expert) are the rows
-/// of earlier tiles that the expert has.
-template <class Earlier>
+struct Choice {
+  int expert;  ///< -1: nobody
+  int before;  ///< rows of the expert before this one
+  float weight;
+};
+
+/// Rows [first, first + rows), and the offsets with those that begin at 0. choice(i): of the i-th of the
+/// rows' choices.
+template <class Choices>
 __device__ void place_rows(const Arguments& a, const Columns& columns, int first, int rows,
-                           Earlier&& earlier) {
+                           Choices&& choices) {
   const int threads = static_cast<int>(blockDim.x);
   const int counted = columns.total[a.experts];
   const int shared_place = columns.first_place[a.experts];
@@ -267,18 +305,14 @@ __device__ void place_rows(const Arguments& a, const Columns& columns, int first
   }
 #pragma unroll 4
   for (int i = threadIdx.x; i < rows * a.top_k; i += threads) {
-    const int at = first * a.top_k + i;
-    const std::uint32_t choice = __ldcg(a.to.choices + at);
-    const float weight = __ldcg(a.to.weights + at);
+    const Choice choice = choices(i);
     int place = -1;
-    if (choice != Routing::kNobody) {
-      const int e = static_cast<int>(choice & 0xffffu);
-      const int row = first + i / a.top_k;
-      place = columns.first_place[e] + earlier(row, e) + static_cast<int>(choice >> 16);
-      a.to.gather[place] = row;
-      a.to.scale[place] = weight;
+    if (choice.expert >= 0) {
+      place = columns.first_place[choice.expert] + choice.before;
+      a.to.gather[place] = first + i / a.top_k;
+      a.to.scale[place] = choice.weight;
     }
-    a.to.places[at] = place;
+    a.to.places[first * a.top_k + i] = place;
   }
   for (int i = threadIdx.x; i < rows * a.shared; i += threads) {  // padding comes last
     const int row = first + i / a.shared;
@@ -287,6 +321,16 @@ __device__ void place_rows(const Arguments& a, const Columns& columns, int first
     a.to.gather[place] = row;
     a.to.scale[place] = 1;
   }
+}
+
+/// A published choice.
+template <class Earlier>
+__device__ Choice published(const Arguments& a, int at, Earlier&& earlier) {
+  const std::uint32_t choice = __ldcg(a.to.choices + at);
+  const float weight = __ldcg(a.to.weights + at);
+  if (choice == Routing::kNobody) return {-1, 0, 0};
+  const int e = static_cast<int>(choice & 0xffffu);
+  return {e, earlier(e) + static_cast<int>(choice >> 16), weight};
 }
 
 /// One block a tile. Each sums up the tiles' counts for itself.
@@ -325,7 +369,8 @@ __global__ void __launch_bounds__(kPlacingThreads) place_kernel(Arguments a) {
   if (threadIdx.x < 32) columns.place(a.experts);
   __syncthreads();
   const int first = tile * a.tile_rows;
-  place_rows(a, columns, first, min(a.tile_rows, a.rows - first), [&](int, int e) { return earlier[e]; });
+  place_rows(a, columns, first, min(a.tile_rows, a.rows - first),
+             [&](int i) { return published(a, first * a.top_k + i, [&](int e) { return earlier[e]; }); });
 }
 
 /// All tiles at once, by one block: at most kTilesPlacedAtOnce.
@@ -333,19 +378,41 @@ __device__ void place_all(const Arguments& a) {
   __shared__ Columns columns;
   __shared__ std::uint16_t earlier[kTilesPlacedAtOnce][kMostExperts + 1];
   const int width = a.experts + 1;
-  for (int e = threadIdx.x; e < width; e += kThreads) {
+  for (int e = threadIdx.x; e < width; e += blockDim.x) {
+    int count[kTilesPlacedAtOnce];
+#pragma unroll
+    for (int t = 0; t < kTilesPlacedAtOnce; ++t)
+      count[t] = t < a.tiles ? __ldcg(a.to.counts + t * width + e) : 0;
     int sum = 0;
-#pragma unroll 4
-    for (int t = 0; t < a.tiles; ++t) {
+#pragma unroll
+    for (int t = 0; t < kTilesPlacedAtOnce; ++t) {
       earlier[t][e] = static_cast<std::uint16_t>(sum);
-      sum += __ldcg(a.to.counts + t * width + e);
+      sum += count[t];
     }
     columns.total[e] = sum;
   }
   __syncthreads();
   if (threadIdx.x < 32) columns.place(a.experts);
   __syncthreads();
-  place_rows(a, columns, 0, a.rows, [&](int row, int e) { return int{earlier[row / kSmallTile][e]}; });
+  place_rows(a, columns, 0, a.rows, [&](int i) {
+    return published(a, i, [&](int e) { return int{earlier[i / a.top_k / kSmallTile][e]}; });
+  });
+}
+
+/// The only tile.
+__device__ void place_tile(const Arguments& a, const Tile& tile) {
+  __shared__ Columns columns;
+  for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) {
+    columns.total[e] = e < a.experts ? tile.count(e) : tile.counted;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) columns.place(a.experts);
+  __syncthreads();
+  place_rows(a, columns, 0, a.rows, [&](int i) {
+    const int e = tile.expert[i];
+    if (e == Tile::kNobody) return Choice{-1, 0, 0};
+    return Choice{e, tile.rank(i / a.top_k, e), tile.weight[i]};
+  });
 }
 
 /// Whether this block is the last of `blocks` to come here; what the others wrote before is then visible to
@@ -395,12 +462,14 @@ __device__ __forceinline__ void take_apart(float low, float high, std::uint32_t 
   }
 }
 
-/// Block (g, t): experts [8 kNs g, 8 kNs (g + 1)) for rows [16 kMs t, 16 kMs (t + 1)). kHeld chunks of
-/// weights are on their way before the kernel before this one ends.
-template <int kMs, int kNs, int kHeld>
-__global__ void __launch_bounds__(kThreads, 1) tensor_route_kernel(Arguments a) {
+/// Block (g, t): experts [8 kNs g, 8 kNs (g + 1)) for rows [16 kMs t, 16 kMs (t + 1)). The first kHeld chunks
+/// of weights are on their way before the kernel before this one ends; kAhead: later ones while a chunk is
+/// multiplied.
+template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead>
+__global__ void __launch_bounds__(32 * kWarps, 1) tensor_route_kernel(Arguments a) {
   constexpr int kRows = 16 * kMs, kExperts = 8 * kNs;
   extern __shared__ float partial[];  // [kWarps][kRows][kExperts]
+  __shared__ Tile tile;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int line = lane / 4, quarter = lane % 4;
   const int chunks = a.inputs / kChunk;
@@ -408,8 +477,9 @@ __global__ void __launch_bounds__(kThreads, 1) tensor_route_kernel(Arguments a) 
   const int first_expert = static_cast<int>(blockIdx.x) * kExperts;
   const int first_row = static_cast<int>(blockIdx.y) * kRows;
 
-  float4 held[kHeld][kNs][2];
-  const auto fetch = [&](int chunk, float4(&to)[kNs][2]) {
+  float4 weights[kHeld][kNs][2];
+  uint4 x[kHeld][kMs][2];
+  const auto fetch_weights = [&](int chunk, float4(&to)[kNs][2]) {
 #pragma unroll
     for (int n = 0; n < kNs; ++n) {
       const int expert = first_expert + 8 * n + line;
@@ -420,48 +490,70 @@ __global__ void __launch_bounds__(kThreads, 1) tensor_route_kernel(Arguments a) 
       to[n][1] = there ? __ldg(at + 1) : float4{};
     }
   };
+  const auto fetch_x = [&](int chunk, uint4(&to)[kMs][2]) {
 #pragma unroll
-  for (int h = 0; h < kHeld; ++h) fetch(begin + h, held[h]);
-  troupe::cuda::wait_for_previous();
-  troupe::cuda::let_next_start();
-
-  float sums[kMs][kNs][4] = {};
-  for (int base = begin; base < end; base += kHeld) {
-    uint4 x[kHeld][kMs][2];
-#pragma unroll
-    for (int h = 0; h < kHeld; ++h) {
-#pragma unroll
-      for (int m = 0; m < 2 * kMs; ++m) {
-        const int row = first_row + 8 * m + line;
-        const bool there = row < a.rows && base + h < end;
-        x[h][m / 2][m % 2] = there
-                                 ? *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(a.x) +
-                                                                   static_cast<std::size_t>(row) * a.inputs +
-                                                                   (base + h) * kChunk + quarter * 8)
-                                 : uint4{};
-      }
+    for (int m = 0; m < 2 * kMs; ++m) {
+      const int row = first_row + 8 * m + line;
+      const bool there = row < a.rows && chunk < end;
+      to[m / 2][m % 2] = there ? *reinterpret_cast<const uint4*>(static_cast<const Bf16*>(a.x) +
+                                                                 static_cast<std::size_t>(row) * a.inputs +
+                                                                 chunk * kChunk + quarter * 8)
+                               : uint4{};
     }
+  };
+  float sums[kMs][kNs][4] = {};
+  const auto multiply_chunk = [&](const float4(&w)[kNs][2], const uint4(&v)[kMs][2]) {
 #pragma unroll
-    for (int h = 0; h < kHeld; ++h) {
+    for (int n = 0; n < kNs; ++n) {
+      std::uint32_t parts[4][3];
+      take_apart(w[n][0].x, w[n][0].y, parts[0]);
+      take_apart(w[n][0].z, w[n][0].w, parts[1]);
+      take_apart(w[n][1].x, w[n][1].y, parts[2]);
+      take_apart(w[n][1].z, w[n][1].w, parts[3]);
 #pragma unroll
-      for (int n = 0; n < kNs; ++n) {
-        const float4 low = held[h][n][0], high = held[h][n][1];
-        std::uint32_t w[4][3];
-        take_apart(low.x, low.y, w[0]);
-        take_apart(low.z, low.w, w[1]);
-        take_apart(high.x, high.y, w[2]);
-        take_apart(high.z, high.w, w[3]);
+      for (int i = 2; i >= 0; --i) {
 #pragma unroll
-        for (int part = 2; part >= 0; --part) {
-#pragma unroll
-          for (int m = 0; m < kMs; ++m) {
-            const uint4 up = x[h][m][0], down = x[h][m][1];
-            multiply(sums[m][n], up.x, down.x, up.y, down.y, w[0][part], w[1][part]);
-            multiply(sums[m][n], up.z, down.z, up.w, down.w, w[2][part], w[3][part]);
-          }
+        for (int m = 0; m < kMs; ++m) {
+          const uint4 up = v[m][0], down = v[m][1];
+          multiply(sums[m][n], up.x, down.x, up.y, down.y, parts[0][i], parts[1][i]);
+          multiply(sums[m][n], up.z, down.z, up.w, down.w, parts[2][i], parts[3][i]);
         }
       }
-      if (base + kHeld < end) fetch(base + kHeld + h, held[h]);
+    }
+  };
+
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) fetch_weights(begin + h, weights[h]);
+  tile.clear(a.experts);
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+#pragma unroll
+  for (int h = 0; h < kHeld; ++h) fetch_x(begin + h, x[h]);
+  if constexpr (kAhead) {
+    static_assert(kHeld == 1);
+    float4 next_weights[kNs][2];
+    uint4 next_x[kMs][2];
+    for (int chunk = begin; chunk < end; chunk += 2) {
+      fetch_weights(chunk + 1, next_weights);
+      fetch_x(chunk + 1, next_x);
+      multiply_chunk(weights[0], x[0]);
+      fetch_weights(chunk + 2, weights[0]);
+      fetch_x(chunk + 2, x[0]);
+      if (chunk + 1 < end) multiply_chunk(next_weights, next_x);
+    }
+  } else {
+    for (int chunk = begin; chunk < end; chunk += kHeld) {
+#pragma unroll
+      for (int h = 0; h < kHeld; ++h) {
+        multiply_chunk(weights[h], x[h]);
+        if (chunk + kHeld + h < end) {
+          fetch_weights(chunk + kHeld + h, weights[h]);
+          fetch_x(chunk + kHeld + h, x[h]);
+        } else if (chunk + kHeld < end) {
+#pragma unroll
+          for (int m = 0; m < kMs; ++m) x[h][m][0] = x[h][m][1] = uint4{};
+        }
+      }
     }
   }
 #pragma unroll
@@ -474,7 +566,7 @@ __global__ void __launch_bounds__(kThreads, 1) tensor_route_kernel(Arguments a) 
     }
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < kRows * kExperts; i += kThreads) {
+  for (int i = threadIdx.x; i < kRows * kExperts; i += 32 * kWarps) {
     const int row = first_row + i / kExperts, expert = first_expert + i % kExperts;
     if (row >= a.rows || expert >= a.experts) continue;
     float sum = 0;
@@ -483,13 +575,20 @@ __global__ void __launch_bounds__(kThreads, 1) tensor_route_kernel(Arguments a) 
     a.to.logits[static_cast<std::size_t>(row) * a.stride + expert] = sum;
   }
 
-  const int tile = static_cast<int>(blockIdx.y);
+  const int index = static_cast<int>(blockIdx.y);
   __syncthreads();
-  if (!last_to_arrive(a.arrived + 1 + tile, static_cast<int>(gridDim.x))) return;
-  choose_tile(a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride, a.stride, tile);
-  if (a.tile_rows != kSmallTile || a.tiles > kTilesPlacedAtOnce) return;
-  __syncthreads();
-  if (last_to_arrive(a.arrived, a.tiles)) place_all(a);
+  if (!last_to_arrive(a.arrived + 1 + index, static_cast<int>(gridDim.x))) return;
+  choose_tile<kRows == kSmallTile ? 1 : 2>(a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride,
+                                           index, tile);
+  if constexpr (kRows == kSmallTile) {
+    if (a.tiles == 1) return place_tile(a, tile);
+  }
+  publish_tile(a, index, tile);
+  if constexpr (kRows == kSmallTile) {
+    if (a.tiles > kTilesPlacedAtOnce) return;
+    __syncthreads();
+    if (last_to_arrive(a.arrived, a.tiles)) place_all(a);
+  }
 }
 
 }  // namespace
@@ -514,15 +613,16 @@ std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
   return bytes;
 }
 
-template <int kMs, int kNs, int kHeld>
+template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead>
 void launch_tensor_route(Cuda& device, Arguments a) {
   constexpr std::size_t kBytes = sizeof(float) * kWarps * 16 * kMs * 8 * kNs;
+  const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kAhead>;
   a.tile_rows = 16 * kMs;
   a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
-  troupe::cuda::allow_shared(tensor_route_kernel<kMs, kNs, kHeld>, kBytes);
-  troupe::cuda::launch(device, tensor_route_kernel<kMs, kNs, kHeld>,
+  troupe::cuda::allow_shared(kernel, kBytes);
+  troupe::cuda::launch(device, kernel,
                        {.grid = dim3(unsigned((a.experts + 8 * kNs - 1) / (8 * kNs)), unsigned(a.tiles)),
-                        .block = kThreads,
+                        .block = 32 * kWarps,
                         .shared_bytes = kBytes},
                        a);
   if (a.tile_rows == kSmallTile && a.tiles <= kTilesPlacedAtOnce) return;
@@ -547,7 +647,8 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
   if (dtype == DType::bf16) {
     // Whole tiles of rows read the weights less often; the small tile alone is the invariant way.
     const bool small = op.rows <= kSmallTile * kTilesPlacedAtOnce || device.batch_invariant();
-    return small ? launch_tensor_route<1, 1, 10>(device, a) : launch_tensor_route<4, 4, 1>(device, a);
+    return small ? launch_tensor_route<1, 1, 16, 5, false>(device, a)
+                 : launch_tensor_route<4, 4, 8, 1, true>(device, a);
   }
   Arguments plain = a;
   plain.tile_rows = kMostTileRows;
