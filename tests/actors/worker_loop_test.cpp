@@ -1,0 +1,138 @@
+// The worker between its rings and a device: with one that works on its own, plans are taken while steps run.
+#include "actors/worker/worker_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+
+namespace troupe {
+namespace {
+
+// A device whose step ends when the test says so.
+class FakeExecutor final : public Executor {
+ public:
+  wire::Capacity capacity() const override { return {}; }
+  std::string device() const override { return "fake"; }
+
+  Status submit(const wire::View& record) override {
+    if (!refusal.ok()) return refusal;
+    out.push_back(record.as<wire::StepPlan>()->step);
+    most_out = std::max(most_out, out.size());
+    return {};
+  }
+
+  Result<bool> poll(std::vector<std::byte>& bytes, TimePoint deadline) override {
+    ++polls;
+    longest_wait = std::max(longest_wait, deadline - Clock::now());
+    if (!error.ok()) return error;
+    if (out.size() < ends_with) return false;
+    writer.begin(0);
+    writer.record().step = out.front();
+    out.pop_front();
+    const auto written = writer.finish();
+    bytes.assign(written.begin(), written.end());
+    return true;
+  }
+
+  void reset() override { out.clear(); }
+
+  std::deque<std::uint64_t> out;
+  std::size_t most_out = 0;
+  std::size_t ends_with = 1;  // a step ends when so many are out
+  int polls = 0;
+  Duration longest_wait{};
+  Status refusal, error;
+  wire::Writer<wire::StepResult> writer;
+};
+
+class WorkerLoopTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fds = ipc::create_link();
+    ASSERT_TRUE(fds.ok());
+    auto engine_end = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+    auto worker_end = ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get());
+    ASSERT_TRUE(engine_end.ok() && worker_end.ok());
+    engine = std::make_unique<ipc::EngineEnd>(std::move(*engine_end));
+    worker = std::make_unique<ipc::WorkerEnd>(std::move(*worker_end));
+    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{}, log);
+    ASSERT_TRUE(loop->greet().ok());
+    EXPECT_EQ(receive(), wire::Kind::inventory);
+    EXPECT_EQ(receive(), wire::Kind::hello);
+  }
+
+  wire::Kind receive() {
+    const ipc::Received got = engine->receive(Clock::now());
+    if (got.kind != ipc::Received::Kind::record) return {};
+    if (const auto* result = got.view.as<wire::StepResult>()) step = result->step;
+    return got.view.header().kind;
+  }
+
+  void send_plan(std::uint64_t number) {
+    wire::Writer<wire::StepPlan> plan;
+    plan.begin(engine->epoch());
+    plan.record().step = number;
+    ASSERT_TRUE(engine->try_send(ipc::Channel::step, plan.finish()));
+  }
+
+  std::unique_ptr<ipc::EngineEnd> engine;
+  std::unique_ptr<ipc::WorkerEnd> worker;
+  FakeExecutor executor;
+  Log log;
+  std::unique_ptr<WorkerLoop> loop;
+  std::uint64_t step = 0;
+};
+
+TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
+  executor.ends_with = 2;
+  send_plan(1);
+  ASSERT_TRUE(loop->turn().ok());
+  EXPECT_EQ(receive(), wire::Kind{}) << "step 1 has not ended";
+  EXPECT_GT(executor.polls, 1) << "it was looked after again and again";
+  send_plan(2);
+  ASSERT_TRUE(loop->turn().ok());
+  EXPECT_EQ(executor.most_out, 2u);
+  EXPECT_EQ(receive(), wire::Kind::step_result);
+  EXPECT_EQ(step, 1u);
+  EXPECT_LT(executor.longest_wait, std::chrono::milliseconds(1))
+      << "a plan that comes now would wait so long";
+}
+
+TEST_F(WorkerLoopTest, ATurnEndsEvenIfTheStepDoesNot) {
+  executor.ends_with = 2;
+  send_plan(1);
+  const TimePoint before = Clock::now();
+  ASSERT_TRUE(loop->turn().ok());
+  EXPECT_LT(Clock::now() - before, std::chrono::milliseconds(200))
+      << "the end of the process is asked for less often";
+}
+
+TEST_F(WorkerLoopTest, ResultsComeInOrder) {
+  for (std::uint64_t number = 1; number <= 3; ++number) send_plan(number);
+  for (std::uint64_t number = 1; number <= 3; ++number) {
+    ASSERT_TRUE(loop->turn().ok());
+    EXPECT_EQ(receive(), wire::Kind::step_result);
+    EXPECT_EQ(step, number);
+  }
+  EXPECT_EQ(executor.most_out, 3u);
+}
+
+TEST_F(WorkerLoopTest, ADeviceErrorEndsTheLoopWithItsOwnWords) {
+  executor.error = failure(Code::internal, "cudaGraphLaunch: an illegal memory access");
+  send_plan(1);
+  EXPECT_EQ(loop->turn().message, executor.error.message);
+  executor.refusal = executor.error;
+  send_plan(2);
+  EXPECT_EQ(loop->turn().message, executor.error.message);
+}
+
+TEST_F(WorkerLoopTest, ASenselessRecordEndsTheLoop) {
+  executor.refusal = invalid("slot 3 generation 1: two rows in one step");
+  send_plan(1);
+  const Status status = loop->turn();
+  EXPECT_EQ(status.code, Code::internal);
+  EXPECT_NE(status.message.find("makes no sense: slot 3"), std::string::npos) << status.message;
+}
+
+}  // namespace
+}  // namespace troupe
