@@ -98,8 +98,12 @@ std::string summary(const Preflight& p) {
   std::string text;
   if (p.spec) {
     text += "model     " + p.spec->architecture + ", " + std::to_string(p.spec->parameters() / 1'000'000) +
-            " M parameters, " + std::to_string(p.spec->layers) + " layers, vocabulary " +
-            std::to_string(p.spec->vocab) + "\n";
+            " M parameters" +
+            (p.spec->experts > 0
+                 ? " (" + std::to_string(p.spec->active_parameters() / 1'000'000) + " M for a token)"
+                 : "") +
+            ", " + std::to_string(p.spec->layers) + " layers, vocabulary " + std::to_string(p.spec->vocab) +
+            "\n";
   }
   text += std::string("device    ") + name(p.device);
   if (p.device != config::Device::echo) text += std::string(", ") + to_string(p.dtype);
