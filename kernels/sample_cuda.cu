@@ -62,11 +62,11 @@ __global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs
   TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const unsigned index = blockIdx.x / team_size();
+  const unsigned index = blockIdx.y;
   const SampleRow& asked = args.rows[index];
   const int logits_row = asked.logits_row;
   if (logits_row < 0) return;
-  team_arrive();  // the wait is in peak()
+  Mail mail(team.box);
   float* const logits =
       args.logits + static_cast<std::size_t>(logits_row) * static_cast<std::size_t>(args.stride);
   float* const working = args.working + std::size_t{index} * team_size() * static_cast<unsigned>(args.length);
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs
   const SampleRow& row = team.row;
   SampleResult& result = args.results[index];
 
-  unsigned long long best = peak(slice, team, 0);
+  unsigned long long best = peak(slice, team, mail, 0);
   const auto finish = [&](TokenId token, SampleError error) {
     result.token = token;
     result.error = error;
     const bool scored = error == SampleError::none && row.logprobs >= 0;
     result.top_count = scored ? min(min(row.logprobs, args.vocab), kMaxTopLogprobs) : 0;
-    if (scored) result.logprob = __ldcg(logits + token) - team.normaliser;
+    if (scored) result.logprob = logits[token] - team.normaliser;
     if (row.next != nullptr) *row.next = token;
   };
   if (best == kNotFinite) {
@@ -95,14 +95,14 @@ __global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs
     return;
   }
   if (row.logprobs >= 0) {
-    normalise(slice, team, logit_of(best));
+    normalise(slice, team, mail, logit_of(best));
     const int wanted = min(min(row.logprobs, args.vocab), kMaxTopLogprobs);
-    if (wanted > 0) top_logits(slice, team, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
+    if (wanted > 0) top_logits(slice, team, mail, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
     __syncthreads();
   }
   if (processes(row)) {
     process(slice, row, reinterpret_cast<std::uint32_t*>(shared));
-    best = peak(slice, team, 1);
+    best = peak(slice, team, mail, 1);
   }
   if (row.temperature <= 0 || row.top_k == 1) {
     // The block of the token knows what became of its logit.
@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs
     return;
   }
   const KeptWeights kept =
-      filter(slice, reinterpret_cast<Bin<Resident>*>(shared), team, logit_of(best), args.vocab);
-  draw(slice, team, kept, sample_bits(row.seed, row.choice, row.position),
+      filter(slice, reinterpret_cast<Bin<Resident>*>(shared), team, mail, logit_of(best), args.vocab);
+  draw(slice, team, mail, kept, sample_bits(row.seed, row.choice, row.position),
        [&](TokenId token) { finish(token, SampleError::none); });
 }
 
@@ -134,8 +134,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs a
   TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  team_arrive();
-  const unsigned index = blockIdx.x / team_size();
+  Mail mail(team.box);
+  const unsigned index = blockIdx.y;
   const ScoreRow row = args.rows[index];
   // Nothing below writes to these logits: without a copy the slice is read where it lies.
   float* const logits = const_cast<float*>(args.logits) +
@@ -144,10 +144,10 @@ __global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs a
                                                    logits, args.length, args.vocab);
   if constexpr (Resident) slice.bring_in();
   SampleResult& result = args.results[index];
-  const unsigned long long best = peak(slice, team, 0);
+  const unsigned long long best = peak(slice, team, mail, 0);
   const bool finite = best != kNotFinite;
   const int wanted = min(min(row.logprobs, args.vocab), kMaxTopLogprobs);
-  if (finite) normalise(slice, team, logit_of(best));
+  if (finite) normalise(slice, team, mail, logit_of(best));
   if (team_rank() == 0 && threadIdx.x == 0) {
     result.token = row.token;
     result.error = finite ? SampleError::none : SampleError::not_finite;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs a
     if (finite) result.logprob = logits[row.token] - team.normaliser;
   }
   if (finite && wanted > 0)
-    top_logits(slice, team, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
+    top_logits(slice, team, mail, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
 }
 
 /// How an op's rows are shared out.
@@ -174,12 +174,12 @@ Plan plan_for(const Cuda& device, int count, int vocab) {
   plan.resident = plan.team > 1 && plan.length <= kMaxResident;
   plan.tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
   plan.shape.cluster = plan.team;
-  plan.shape.grid = dim3(static_cast<unsigned>(count * plan.team));
+  plan.shape.grid = dim3(static_cast<unsigned>(plan.team), static_cast<unsigned>(count));
   // Few rows: many threads for each. Many rows: four blocks fit a multiprocessor, of 256 threads each.
   plan.shape.block = dim3(count <= 32 || !plan.resident ? 512 : 256);
   plan.shape.shared_bytes =
       plan.tables + (plan.resident ? sizeof(float) * static_cast<std::size_t>(plan.length) : 0);
-  TROUPE_CHECK(plan.shape.shared_bytes <= 96 * 1024);
+  TROUPE_CHECK(plan.shape.shared_bytes <= 96 * 1024 && count <= 65535);
   return plan;
 }
 

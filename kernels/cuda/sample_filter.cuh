@@ -5,8 +5,9 @@
 // 24 significant bits, so the float nearest to it is it, and the float's bits (5 of the exponent, 23 of the
 // mantissa) order as the weights do. Going down these 28 bits in tables of 512 bins, three passes over the
 // weights find the border to the bit: first 16 octaves of 32 bins (and the 15 octaves below only if the
-// border is not there), then 512 bins of the bin that holds it, then single weights. A bin counts its
-// weights and sums what they are above the bin's start, in units of 2^(octave - 23), so that sums stay small.
+// border is not there), then 512 bins of the bin that holds it, then single weights; or fewer, where a bin
+// holds but one weight. A bin counts its weights and sums what they are above the bin's start, in units of
+// 2^(octave - 23), so that sums stay small.
 #include <cuda_runtime.h>
 
 #include <cfloat>
@@ -121,44 +122,83 @@ __device__ void fill(const Slice<Resident>& slice, Bin<Resident>* table, Span sp
   });
 }
 
-/// Where the tally from the top down reaches `wanted` (a number or a sum), given the tally `above` the table.
-/// bin -1, above: all of the table, when it does not. The tables of all the team are there. The next
-/// team barrier must come before anything is written to a table.
-template <bool BySum, bool Resident>
-__device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Span span, Tally above,
-                          unsigned long long wanted) {
-  constexpr int kThreads = kBins / 2;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int bin = kBins - 2 - 2 * thread;  // and the one above it
-  std::uint32_t number[2] = {};
-  unsigned long long rest[2] = {};
-  if (thread < kThreads) {
-    for (unsigned r = 0; r < team_size(); ++r) {
-      const Bin<Resident>* other = of_block(table, r) + bin;
+/// What is in one bin of all the team's tables.
+struct BinContent {
+  std::uint32_t number = 0;
+  unsigned long long rest = 0;
+};
+
+/// Group g of the tables has 16 bins; lanes 2i and 2i + 1 get its i-th from the top.
+inline constexpr int kGroupBins = kBins / kGroups;
+static_assert(kGroupBins == 16);
+
+__device__ __forceinline__ int bin_of(int group) { return kGroupBins * group + kGroupBins - 1 - lane() / 2; }
+
+template <bool Resident>
+__device__ __forceinline__ BinContent content_of(Bin<Resident>* table, int group) {
+  Bin<Resident>* bin = table + bin_of(group);
+  BinContent content;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        number[j] += static_cast<std::uint32_t>(other[j].count);
-        rest[j] += other[j].rest;
-      }
+  for (int r = 0; r < kTeamBlocks; r += 2) {
+    const unsigned rank = static_cast<unsigned>(r + lane() % 2);
+    if (rank >= team_size()) continue;
+    const Bin<Resident> other = *of_block(bin, rank);
+    content.number += static_cast<std::uint32_t>(other.count);
+    content.rest += other.rest;
+  }
+  content.number += __shfl_xor_sync(kAll, content.number, 1);
+  content.rest += __shfl_xor_sync(kAll, content.rest, 1);
+  return content;
+}
+
+/// Tells the team that this block is so far; the waiting is the caller's. From threads 0 … 7.
+__device__ __forceinline__ void signal(TeamMemory& team, const Mail& mail) {
+  mail.expect(static_cast<unsigned>(sizeof(Tally)) * team_size());
+  if (threadIdx.x < team_size()) mail.send(team.drawn + team_rank(), threadIdx.x, Tally{});  // not yet used
+}
+
+/// Where the tally from the top down reaches `wanted` (a number or a sum), given the tally `above` the table.
+/// bin -1, above: all of the table, when it does not. The tables of all the team are there. Each block adds
+/// up some groups of bins and tells everyone; only the group that matters is looked into. One turn, and a
+/// signal: it must be awaited before anything is written to a table.
+template <bool BySum, bool Resident>
+__device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Mail& mail, Span span, Tally above,
+                          unsigned long long wanted) {
+  mail.expect(static_cast<unsigned>(sizeof(Tally)) * kGroups);
+  const int share = kGroups / static_cast<int>(team_size());
+  for (int i = warp(); i < share; i += warps()) {
+    const int group = static_cast<int>(team_rank()) * share + i;
+    const BinContent content = content_of(table, group);
+    const Tally bin{span.sum(bin_of(group), content.number, content.rest), content.number};
+    const Tally all = warp_sum(lane() % 2 == 0 ? bin : Tally{});
+    if (lane() < static_cast<int>(team_size())) {
+      mail.send(team.groups + group, static_cast<unsigned>(lane()), all);
     }
   }
-  team_arrive();
+  mail.await();
   const auto reached = [&](Tally t) { return (BySum ? t.sum : t.number) >= wanted; };
-  const Tally upper{span.sum(bin + 1, number[1], rest[1]), number[1]};
-  const Tally lower{span.sum(bin, number[0], rest[0]), number[0]};
-  const Tally own = thread < kThreads ? upper + lower : Tally{};
-  Tally to = block_scan(own, team.warps.tallies);
-  const Tally from = above + Tally{to.sum - own.sum, to.number - own.number};
-  to = above + to;
-  if (thread < kThreads && !reached(from)) {
-    if (reached(from + upper)) {
-      team.crossing = {bin + 1, from, number[1]};
-    } else if (reached(to)) {
-      team.crossing = {bin, from + upper, number[0]};
-    } else if (thread == kThreads - 1) {
-      team.crossing = {-1, to, 0};
+  const Tally own = team.groups[kGroups - 1 - lane()];
+  Tally to = above + warp_scan(own);
+  const unsigned there = __ballot_sync(kAll, reached(to));
+  if (there == 0) {
+    signal(team, mail);
+    return {.bin = -1, .above = {__shfl_sync(kAll, to.sum, 31), __shfl_sync(kAll, to.number, 31)}};
+  }
+  if (warp() == 0) {
+    const int at = __ffs(static_cast<int>(there)) - 1;
+    const int group = kGroups - 1 - at;
+    const Tally before{__shfl_sync(kAll, to.sum - own.sum, at),
+                       __shfl_sync(kAll, to.number - own.number, at)};
+    const BinContent content = content_of(table, group);
+    const Tally bin{span.sum(bin_of(group), content.number, content.rest), content.number};
+    to = before + warp_scan(lane() % 2 == 0 ? bin : Tally{});
+    const unsigned reach = __ballot_sync(kAll, reached(to));
+    if (lane() == __ffs(static_cast<int>(reach)) - 1) {
+      team.crossing = {
+          bin_of(group), content.number, content.rest, {to.sum - bin.sum, to.number - bin.number}};
     }
   }
+  signal(team, mail);
   __syncthreads();
   return team.crossing;
 }
@@ -166,7 +206,7 @@ __device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Span span, Tal
 /// The largest weight from which up there are `wanted` weights, or weights that sum up to it. From `floor`
 /// up there are.
 template <bool BySum, bool Resident>
-__device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team,
+__device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team, Mail& mail,
                           std::uint32_t floor, unsigned long long wanted) {
   constexpr int kTop = kMantissa - 5;  // 32 bins an octave
   constexpr std::uint32_t kUpper = 15;
@@ -176,15 +216,20 @@ __device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, Te
     const std::uint32_t first = max(floor, span.first());
     const std::uint32_t last = span.last(1u << kUpper);
     fill(slice, table, span, min(first, last), last);
-    team_sync();
-    crossing = cross<BySum>(table, team, span, crossing.above, wanted);
-    team_wait();
+    __syncthreads();
+    signal(team, mail);
+    mail.await();
+    crossing = cross<BySum>(table, team, mail, span, crossing.above, wanted);
+    mail.await();
     if (crossing.bin < 0) {
       span.low = 0;
       continue;
     }
     span.low += static_cast<std::uint32_t>(crossing.bin) << span.shift;
-    if (span.shift == 0) break;
+    if (crossing.number == 1 || crossing.rest == 0) {  // a single weight, or equal ones: its key is known
+      span.low += static_cast<std::uint32_t>(crossing.rest);
+      break;
+    }
     span.shift -= kBinBits;
   }
   return {weight_of(static_cast<int>(span.low >> kMantissa), mantissa_of(span.low)), crossing.above};
@@ -193,7 +238,7 @@ __device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, Te
 /// Makes weights of the slice's logits and finds which stay.
 template <bool Resident>
 __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team,
-                              float largest, int vocab) {
+                              Mail& mail, float largest, int vocab) {
   const SampleRow& row = team.row;
   const double least = ceil(__dmul_rn(static_cast<double>(row.min_p), static_cast<double>(kFullWeight)));
   const std::uint32_t floor = least < 1 ? 1 : least > kFullWeight ? kFullWeight : __double2uint_rz(least);
@@ -205,8 +250,7 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
     return weight;
   });
   all = block_sum(all, team.warps.tallies);
-  publish(team.kept, all);
-  team_sync();
+  mail.exchange(team.kept, all);
   all = {};
   for (unsigned r = 0; r < team_size(); ++r) all = all + team.kept[r];
 
@@ -214,7 +258,7 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
   Border border;  // none yet
   if (row.top_k > 0 && row.top_k < vocab && all.number > static_cast<std::uint32_t>(row.top_k)) {
     const auto k = static_cast<std::uint32_t>(row.top_k);
-    border = descend<false>(slice, table, team, floor, k);
+    border = descend<false>(slice, table, team, mail, floor, k);
     kept.border = border.weight;
     kept.at_border = k - border.above.number;
     kept.sum = border.above.sum + kept.at_border * kept.border;
@@ -229,7 +273,7 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
       // Weights below (sum - wanted) / number cannot add up to what may go, so the border is not below.
       const unsigned long long lowest =
           max(static_cast<unsigned long long>(kept.border), (all.sum - wanted) / max(all.number, 1u));
-      border = descend<true>(slice, table, team, static_cast<std::uint32_t>(lowest), wanted);
+      border = descend<true>(slice, table, team, mail, static_cast<std::uint32_t>(lowest), wanted);
       kept.border = border.weight;
       kept.at_border = ~0ull;
     }
@@ -241,9 +285,9 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
 }
 
 /// The first kept token whose cumulative weight exceeds bits / 2^32 of the kept sum, told to one thread of
-/// the team: f(token) is called there. One team barrier.
+/// the team: f(token) is called there. One turn.
 template <bool Resident, class F>
-__device__ void draw(const Slice<Resident>& slice, TeamMemory& team, const KeptWeights& kept,
+__device__ void draw(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, const KeptWeights& kept,
                      std::uint32_t bits, F&& f) {
   const unsigned long long target = bits * (kept.sum >> 32) + (bits * (kept.sum & 0xffffffffull) >> 32);
   // In id order each thread has one piece; an odd number of words keeps threads off each other's banks.
@@ -259,10 +303,11 @@ __device__ void draw(const Slice<Resident>& slice, TeamMemory& team, const KeptW
     own.number += weight == kept.border;
   }
   const Tally to = block_scan(own, team.warps.tallies);
+  mail.expect(static_cast<unsigned>(sizeof(Tally)) * team_size());
   if (static_cast<int>(threadIdx.x) == threads - 1) {
-    for (unsigned r = 0; r < team_size(); ++r) of_block(team.drawn, r)[team_rank()] = to;
+    for (unsigned r = 0; r < team_size(); ++r) mail.send(team.drawn + team_rank(), r, to);
   }
-  team_sync();
+  mail.await();
   Tally before;
   for (unsigned r = 0; r < team_rank(); ++r) before = before + team.drawn[r];
   const auto cumulative = [&](Tally t) {

@@ -12,7 +12,7 @@ namespace troupe::kernels::cuda {
 
 /// The ids [begin, begin + count) of one row, which are this block's. `data` is the block's own copy, at
 /// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
-/// thread i / 4 % blockDim.x wherever a pass does not say otherwise.
+/// thread i / 4 % blockDim.x, a power of two, wherever a pass does not say otherwise.
 template <bool Resident>
 struct Slice {
   float* data = nullptr;
@@ -40,7 +40,7 @@ struct Slice {
       f(4 * v + 2, x.z);
       f(4 * v + 3, x.w);
     }
-    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % static_cast<int>(blockDim.x)) {
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == (full & static_cast<int>(blockDim.x - 1))) {
       for (int i = 4 * full; i < count; ++i) f(i, data[i]);
     }
   }
@@ -54,7 +54,7 @@ struct Slice {
       const float4 x = four(v);
       reinterpret_cast<uint4*>(data)[v] = {f(x.x), f(x.y), f(x.z), f(x.w)};
     }
-    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % static_cast<int>(blockDim.x)) {
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == (full & static_cast<int>(blockDim.x - 1))) {
       for (int i = 4 * full; i < count; ++i) weights()[i] = f(data[i]);
     }
   }
@@ -114,9 +114,9 @@ __device__ __forceinline__ float logit_of(unsigned long long ordered) {
   return __uint_as_float(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-/// The row's largest logit and its id, or kNotFinite. One team barrier.
+/// The row's largest logit and its id, or kNotFinite. One turn.
 template <bool Resident>
-__device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& team, int which) {
+__device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, int which) {
   float best = -FLT_MAX;
   float poison = 0;  // stays 0 while all are finite
   int at = -1;
@@ -130,21 +130,19 @@ __device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& tea
   unsigned long long own = at < 0 ? 0 : ordered(best, slice.begin + at);
   if (!(poison == 0)) own = kNotFinite;
   own = block_max(own, team.warps.words);
-  if (which == 0) team_wait();  // the others have begun: their memory may be written
-  publish(team.peak[which], own);
-  team_sync();
+  if (which == 0) mail.opened();
+  mail.exchange(team.peak[which], own);
   return warp_max(lane() < static_cast<int>(team_size()) ? team.peak[which][lane()] : 0);
 }
 
-/// log of the sum of e^z into team.normaliser. Terms are added in units of 2^-40: exact, in any order. One
-/// team barrier, and one of the block before it may be read.
+/// log of the sum of e^z into team.normaliser, there for other threads after a barrier. Terms are added in
+/// units of 2^-40: exact, in any order. One turn.
 template <bool Resident>
-__device__ void normalise(const Slice<Resident>& slice, TeamMemory& team, float largest) {
+__device__ void normalise(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, float largest) {
   unsigned long long sum = 0;
   slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
   sum = block_sum(sum, team.warps.words);
-  publish(team.exp_sum, sum);
-  team_sync();
+  mail.exchange(team.exp_sum, sum);
   if (threadIdx.x == 0) {
     unsigned long long all = 0;
     for (unsigned r = 0; r < team_size(); ++r) all += team.exp_sum[r];
@@ -161,6 +159,7 @@ struct TopMemory {
 /// How many of `all` are above `value`.
 __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned long long* all, int count) {
   int rank = 0;
+#pragma unroll 8
   for (int i = 0; i < count; ++i) rank += all[i] > value;
   return rank;
 }
@@ -168,10 +167,10 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
 /// The row's `wanted` largest logits as log-probabilities to `top`. Every warp takes its largest one after
 /// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
 /// next, helped by all. Then the best of the warps are ranked, then the best of the blocks. Needs
-/// team.normaliser; one team barrier.
+/// team.normaliser; one turn.
 template <bool Resident>
-__device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, TopMemory& memory, int wanted,
-                           TokenLogprob* top) {
+__device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, TopMemory& memory,
+                           int wanted, TokenLogprob* top) {
   unsigned long long best = 0;  // of this lane
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
   __syncthreads();  // all of the slice is there for all
@@ -192,30 +191,59 @@ __device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, TopMe
     if (lane() == giver) best = found;
   }
   __syncthreads();
-  unsigned long long* finals = of_block(memory.of_block, 0) + team_rank() * static_cast<unsigned>(wanted);
-  const int candidates = warps() * wanted;
-  int present = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < candidates; i += threads) {
-    const unsigned long long value = memory.of_warp[i];
+  // Everyone sends `wanted` to the first block alone.
+  mail.expect(team_rank() == 0 ? 8 * static_cast<unsigned>(wanted) * team_size() : 0);
+  unsigned long long* finals = memory.of_block + team_rank() * static_cast<unsigned>(wanted);
+  const int candidates = warps() * wanted;  // less than threads
+  const int thread = static_cast<int>(threadIdx.x);
+  const unsigned long long value = thread < candidates ? memory.of_warp[thread] : 0;
+  const int present = __syncthreads_count(value != 0);
+  if (value != 0) {
     const int rank = rank_of(value, memory.of_warp, candidates);
-    if (value != 0 && rank < wanted) finals[rank] = value;
+    if (rank < wanted) mail.send(finals + rank, 0, value);
   }
-  for (int i = 0; i < candidates; ++i) present += memory.of_warp[i] != 0;
-  for (int i = static_cast<int>(threadIdx.x); i < wanted; i += threads) {
-    if (i >= present) finals[i] = 0;
-  }
-  team_sync();
+  if (thread >= present && thread < wanted) mail.send(finals + thread, 0, 0ull);
+  mail.await();
   if (team_rank() != 0) return;
-  const int all = static_cast<int>(team_size()) * wanted;
-  for (int i = static_cast<int>(threadIdx.x); i < all; i += threads) {
-    const unsigned long long value = memory.of_block[i];
-    const int rank = rank_of(value, memory.of_block, all);
-    if (value != 0 && rank < wanted) top[rank] = {id_of(value), logit_of(value) - team.normaliser};
-  }
+  const int all = static_cast<int>(team_size()) * wanted;  // less than threads
+  if (thread >= all) return;
+  const unsigned long long final = memory.of_block[thread];
+  if (final == 0) return;
+  const int rank = rank_of(final, memory.of_block, all);
+  if (rank < wanted) top[rank] = {id_of(final), logit_of(final) - team.normaliser};
 }
 
 // Processors. They touch few ids: those of the sequence so far, of the bias list, of the ban list. Each such
-// id of the slice is claimed once, with a bit, and its claimant alone applies everything to it.
+// id of the slice is claimed once, with a bit, and its claimant alone applies everything to it. The logits in
+// the op's array stay as they are, so the slice's own copy of a token's logit has room for its count.
+
+/// f(id, logit) for the thread's share of `count` ids that are in the slice, several loads at a time. `logit`
+/// is the raw one; read only if Logits.
+template <bool Logits, bool Resident, class F>
+__device__ __forceinline__ void each_token(const Slice<Resident>& slice, const TokenId* ids, int count,
+                                           F&& f) {
+  constexpr int kAtOnce = 8;
+  const int threads = static_cast<int>(blockDim.x);
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kAtOnce * threads) {
+    int places[kAtOnce];
+    float logits[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = at + j * threads;
+      places[j] = i < count ? ids[i] - slice.begin : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const bool inside = static_cast<unsigned>(places[j]) < static_cast<unsigned>(slice.count);
+      if (!inside) places[j] = -1;
+      if (Logits && inside) logits[j] = slice.row[places[j]];
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (places[j] >= 0) f(places[j], Logits ? logits[j] : 0.0f);
+    }
+  }
+}
 
 __device__ inline bool penalises(const SampleRow& row) {
   return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
@@ -227,17 +255,16 @@ __device__ inline bool processes(const SampleRow& row) {
 
 __device__ __forceinline__ float bounded(float z) { return fminf(fmaxf(z, -FLT_MAX), FLT_MAX); }
 
-__device__ inline float biased(const SampleRow& row, int id, float z) {
+/// What becomes of the raw logit of `id`, which is in the sequence if `known`, `count` times in its output.
+__device__ __noinline__ float processed(const SampleRow& row, int id, float z, bool known,
+                                        std::uint32_t count) {
   for (int i = 0; i < row.bias_count; ++i) {
     if (row.bias[i].token == id) z = bounded(__fadd_rn(z, row.bias[i].bias));
   }
   for (int i = 0; i < row.banned_count; ++i) {
     if (row.banned[i] == id) z = kBannedLogit;
   }
-  return z;
-}
-
-__device__ inline float penalised(const SampleRow& row, std::uint32_t count, float z) {
+  if (!known) return z;
   z = z > 0 ? __fdiv_rn(z, row.repetition_penalty) : __fmul_rn(z, row.repetition_penalty);
   if (count > 0) {
     const float all = __fmul_rn(row.frequency_penalty, static_cast<float>(count));
@@ -246,15 +273,11 @@ __device__ inline float penalised(const SampleRow& row, std::uint32_t count, flo
   return bounded(z);
 }
 
-/// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. The op's
-/// array serves as the counts of output tokens meanwhile; each logit is put back where one was. Ends with a
+/// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. Ends with a
 /// barrier of the block.
 template <bool Resident>
 __device__ void process(const Slice<Resident>& slice, const SampleRow& row, std::uint32_t* claimed) {
   const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const auto inside = [&](TokenId id) {
-    return static_cast<unsigned>(id - slice.begin) < static_cast<unsigned>(slice.count);
-  };
   const auto claim = [&](int i) {
     const std::uint32_t bit = 1u << (i % 32);
     return (atomicOr(claimed + i / 32, bit) & bit) == 0;
@@ -262,35 +285,26 @@ __device__ void process(const Slice<Resident>& slice, const SampleRow& row, std:
   __syncthreads();  // `claimed` may have been something else
   for (int i = thread; 32 * i < slice.count; i += threads) claimed[i] = 0;
   const bool counting = row.presence_penalty != 0 || row.frequency_penalty != 0;
-  auto* counts = reinterpret_cast<std::uint32_t*>(slice.row);
   const int known = penalises(row) ? row.known_tokens : 0;
+  std::uint32_t* counts = slice.weights();
   if (counting) {
-    for (int i = thread; i < known; i += threads) {
-      if (inside(row.tokens[i])) __stcg(counts + row.tokens[i] - slice.begin, 0u);
-    }
+    each_token<false>(slice, row.tokens, known, [&](int i, float) { counts[i] = 0; });
     __syncthreads();
-    for (int i = row.prompt_tokens + thread; i < known; i += threads) {
-      if (inside(row.tokens[i])) atomicAdd(counts + row.tokens[i] - slice.begin, 1u);
-    }
+    each_token<false>(slice, row.tokens + row.prompt_tokens, known - row.prompt_tokens,
+                      [&](int i, float) { atomicAdd(counts + i, 1u); });
   }
   __syncthreads();
-  for (int i = thread; i < known; i += threads) {
-    const TokenId id = row.tokens[i];
-    if (!inside(id) || !claim(id - slice.begin)) continue;
-    float& z = slice.data[id - slice.begin];
-    std::uint32_t count = 0;
-    if (counting) {
-      count = __ldcg(counts + id - slice.begin);
-      __stcg(slice.row + id - slice.begin, z);
-    }
-    z = penalised(row, count, biased(row, id, z));
-  }
+  each_token<true>(slice, row.tokens, known, [&](int i, float raw) {
+    if (!claim(i)) return;
+    const std::uint32_t count = counting ? counts[i] : 0;
+    slice.data[i] = processed(row, slice.begin + i, raw, true, count);
+  });
   __syncthreads();
-  for (int i = thread; i < row.bias_count + row.banned_count; i += threads) {
-    const TokenId id = i < row.bias_count ? row.bias[i].token : row.banned[i - row.bias_count];
-    if (!inside(id) || !claim(id - slice.begin)) continue;
-    float& z = slice.data[id - slice.begin];
-    z = biased(row, id, z);
+  for (int j = thread; j < row.bias_count + row.banned_count; j += threads) {
+    const TokenId id = j < row.bias_count ? row.bias[j].token : row.banned[j - row.bias_count];
+    const int i = id - slice.begin;
+    if (static_cast<unsigned>(i) >= static_cast<unsigned>(slice.count) || !claim(i)) continue;
+    slice.data[i] = processed(row, id, slice.data[i], false, 0);
   }
   __syncthreads();
 }

@@ -2,9 +2,10 @@
 // The blocks that work on one row of logits together, and what they tell each other.
 //
 // On Hopper a row's blocks are a cluster: each keeps its slice of the row in its own shared memory, and a
-// block writes its part of a result straight into the shared memory of all of them, so that after one
-// barrier everyone knows the whole. Elsewhere a row has one block, and a barrier of the team is one of
-// the block. Everything exchanged is an integer: sums come out the same in any order.
+// block sends its part of a result straight into the shared memory of all of them. What is sent counts down
+// a barrier beside the place where it arrives, so waiting costs no fence of the whole chip, as the cluster's
+// own barrier does (about as long as a pass over the slice). Elsewhere a row has one block, and waiting for
+// messages is a barrier of that block. Everything sent is an integer: sums come out the same in any order.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -19,7 +20,7 @@ inline constexpr int kMaxWarps = 16;
 __device__ __forceinline__ unsigned team_rank() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   unsigned rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 #else
   return 0;
@@ -29,73 +30,161 @@ __device__ __forceinline__ unsigned team_rank() {
 __device__ __forceinline__ unsigned team_size() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   unsigned size;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
 #else
   return 1;
 #endif
 }
 
-/// Every arrival is followed by one wait. What was written anywhere before an arrival is seen after the wait.
-__device__ __forceinline__ void team_arrive() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-__device__ __forceinline__ void team_wait() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#else
-  __syncthreads();
-#endif
-}
-
-__device__ __forceinline__ void team_sync() {
-  team_arrive();
-  team_wait();
-}
-
 /// The same variable in the shared memory of another block of the team.
 template <class T>
-__device__ __forceinline__ T* of_block(T* own, unsigned rank) {
+__device__ __forceinline__ const T* of_block(const T* own, unsigned rank) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   std::uint64_t address;
   asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(reinterpret_cast<std::uint64_t>(own)), "r"(rank));
-  return reinterpret_cast<T*>(address);
+  return reinterpret_cast<const T*>(address);
 #else
   return own;
 #endif
 }
 
+/// A block's letter box. The team goes through the same turns in the same order. In a turn a block
+///   expects so many bytes (all threads call),
+///   sends to any block's places, 8 or 16 bytes at a time (single threads call),
+///   awaits what it expects (all threads call; a barrier of the block at its end).
+/// In all turns but one the blocks all send to all, so that none is ever two turns ahead of another, and two
+/// barriers in alternation suffice.
+class Mail {
+ public:
+  struct Box {
+    alignas(8) std::uint64_t barriers[2];
+  };
+
+  /// Everyone: opened() before the first turn, as late as can be.
+  __device__ explicit Mail(Box& box) : box_(box) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < 2; ++i)
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+  }
+  __device__ void opened() const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
+  }
+
+  __device__ __forceinline__ void expect(unsigned bytes) const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if (threadIdx.x == 0) {
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier(turn_ % 2)),
+                   "r"(bytes)
+                   : "memory");
+    }
+#endif
+  }
+
+  /// `place` is the sender's own variable of that name.
+  template <class T>
+  __device__ __forceinline__ void send(T* place, unsigned rank, const T& value) const {
+    static_assert(sizeof(T) == 8 || sizeof(T) == 16);
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    const unsigned to = mapped(static_cast<unsigned>(__cvta_generic_to_shared(place)), rank);
+    const unsigned counter = mapped(barrier(turn_ % 2), rank);
+    const auto* words = reinterpret_cast<const unsigned long long*>(&value);
+    if constexpr (sizeof(T) == 8) {
+      asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %2, [%1];" ::"r"(to),
+                   "r"(counter), "l"(words[0])
+                   : "memory");
+    } else {
+      asm volatile(
+          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%2, %3}, [%1];" ::"r"(to),
+          "r"(counter), "l"(words[0]), "l"(words[1])
+          : "memory");
+    }
+#else
+    *place = value;
+#endif
+  }
+
+  __device__ __forceinline__ void await() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    if (threadIdx.x < 32) {
+      unsigned done = 0;
+      while (done == 0) {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+            : "=r"(done)
+            : "r"(barrier(turn_ % 2)), "r"(turn_ / 2 % 2)
+            : "memory");
+      }
+    }
+    ++turn_;
+#endif
+    __syncthreads();
+  }
+
+  /// A whole turn: each block's value, the same for all its threads, into places[rank] of everyone.
+  template <class T>
+  __device__ __forceinline__ void exchange(T* places, const T& value) {
+    expect(static_cast<unsigned>(sizeof(T)) * team_size());
+    if (threadIdx.x < team_size()) send(places + team_rank(), threadIdx.x, value);
+    await();
+  }
+
+ private:
+  __device__ __forceinline__ unsigned barrier(unsigned i) const {
+    return static_cast<unsigned>(__cvta_generic_to_shared(&box_.barriers[i]));
+  }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  __device__ static __forceinline__ unsigned mapped(unsigned own, unsigned rank) {
+    unsigned address;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
+    return address;
+  }
+#endif
+
+  Box& box_;
+  unsigned turn_ = 0;
+};
+
 /// How many weights, and their sum.
-struct Tally {
+struct alignas(16) Tally {
   unsigned long long sum = 0;
   std::uint32_t number = 0;
 };
 
 __device__ __forceinline__ Tally operator+(Tally a, Tally b) { return {a.sum + b.sum, a.number + b.number}; }
 
-/// Where a threshold was found: the bin, what lies above it, and how many are in it.
+/// Where a threshold was found: the bin, what lies above it, and what is in it.
 struct Crossing {
   int bin = 0;
-  Tally above{};
   std::uint32_t number = 0;
+  unsigned long long rest = 0;
+  Tally above{};
 };
 
-/// A block's shared memory beside its slice and its tables. Arrays over the team hold what each block found;
-/// the barrier after a member's writing is the one that its readers need, so each is written once a row.
+inline constexpr int kGroups = 32;  // of bins of a table
+
+/// A block's shared memory beside its slice and its tables. Arrays over the team hold what each block sent.
 struct TeamMemory {
   SampleRow row;
   unsigned long long peak[2][kTeamBlocks];  // of the raw and of the processed logits
   unsigned long long exp_sum[kTeamBlocks];
   Tally kept[kTeamBlocks];
   Tally drawn[kTeamBlocks];
+  Tally groups[kGroups];
   union {
     unsigned long long words[kMaxWarps];
     Tally tallies[kMaxWarps];
   } warps;
   Crossing crossing;
+  Mail::Box box;
   float normaliser;
 };
 
@@ -170,13 +259,6 @@ __device__ __forceinline__ Tally block_scan(Tally t, Tally* places) {
   if (lane() == 31) places[warp()] = t;
   __syncthreads();
   return t + warp_sum(lane() < warp() ? places[lane()] : Tally{});
-}
-
-/// Puts `value` of this block into places[rank] of every block of the team; known after the next team
-/// barrier.
-template <class T>
-__device__ __forceinline__ void publish(T* places, const T& value) {
-  if (threadIdx.x < team_size()) of_block(places, threadIdx.x)[team_rank()] = value;
 }
 
 }  // namespace troupe::kernels::cuda
