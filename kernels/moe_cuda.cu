@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/experts.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/routing.h"
@@ -93,30 +92,19 @@ void run(Cuda& device, const Moe& op) {
     return cuda::Groups{
         .offsets = routing.offsets, .gather = gather, .count = stack.count, .weight_stride = stack.stride()};
   };
-  const auto product = [&](const cuda::Linear& linear, bool settled) {
-    const cuda::Experts experts{
-        .linear = linear, .shared = op.shared, .batch_rows = op.rows, .settled = settled};
-    if (!device.batch_invariant() && cuda::experts_take(device, experts)) {
-      cuda::run_experts(device, experts);
-    } else {
-      cuda::run(device, linear);
-    }
-  };
-  product({.weight = op.gate_up.first,
-           .x = op.x,
-           .rows = places,
-           .groups = groups(op.gate_up, routing.gather),
-           .ending = cuda::Ending::swiglu,
-           .out = activations},
-          false);
-  product({.weight = op.down.first,
-           .x = activations,
-           .rows = places,
-           .groups = groups(op.down, nullptr),
-           .ending = cuda::Ending::store_scaled,
-           .out = outputs,
-           .scale = routing.scale},
-          true);
+  cuda::run(device, cuda::Linear{.weight = op.gate_up.first,
+                                 .x = op.x,
+                                 .rows = places,
+                                 .groups = groups(op.gate_up, routing.gather),
+                                 .ending = cuda::Ending::swiglu,
+                                 .out = activations});
+  cuda::run(device, cuda::Linear{.weight = op.down.first,
+                                 .x = activations,
+                                 .rows = places,
+                                 .groups = groups(op.down, nullptr),
+                                 .ending = cuda::Ending::store_scaled,
+                                 .out = outputs,
+                                 .scale = routing.scale});
   const Arguments arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
                             op.experts,  op.shared, op.top_k,       hidden};
   const int column_blocks = (hidden / kColumns + kThreads - 1) / kThreads;
