@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -19,6 +20,7 @@ constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
 constexpr std::size_t kSmall = 64 << 10;
 
 thread_local unsigned long long current_step = 0;
+std::atomic<bool> initialized{false};
 
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
@@ -56,6 +58,7 @@ Status cuda_usable(int ordinal) {
                                           " or newer is needed.");
   }
   int count = 0;
+  initialized = true;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     cudaGetLastError();
     std::string why = error == cudaSuccess || error == cudaErrorNoDevice
@@ -78,6 +81,8 @@ Status cuda_usable(int ordinal) {
   }
   return {};
 }
+
+bool cuda_initialized() { return initialized; }
 
 // Two halves of pinned memory: one is copied to the device while the host fills the other, with several
 // threads, because one alone reads memory slower than the bus takes it.

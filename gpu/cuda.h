@@ -34,6 +34,9 @@ struct CudaOptions {
 /// no device, CUDA_VISIBLE_DEVICES names none, compute capability below 8.0). Takes no memory on the GPU.
 Status cuda_usable(int ordinal = 0);
 
+/// Whether this process has asked the driver for a GPU: its forks cannot use CUDA any more.
+bool cuda_initialized();
+
 struct CudaMemory {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -67,9 +67,15 @@ bool await(int fd, Answer& answer) {
   return true;
 }
 
+Result<CudaProbe> result_of(const Answer& answer) {
+  if (answer.code != Code::ok) return failure(answer.code, answer.text);
+  return CudaProbe{answer.text, answer.free, answer.total};
+}
+
 }  // namespace
 
 Result<CudaProbe> probe_cuda(int ordinal) {
+  if (cuda_initialized()) return result_of(look(ordinal));
   int ends[2];
   if (::pipe(ends) != 0) {
     return failure(Code::internal, std::string("no pipe for a look at the GPU: ") + std::strerror(errno));
@@ -92,8 +98,7 @@ Result<CudaProbe> probe_cuda(int ordinal) {
   }
   if (!answered) return failure(Code::unavailable, "The GPU driver gave no answer; nvidia-smi may say more.");
   answer.text[sizeof answer.text - 1] = '\0';
-  if (answer.code != Code::ok) return failure(answer.code, answer.text);
-  return CudaProbe{answer.text, answer.free, answer.total};
+  return result_of(answer);
 }
 
 }  // namespace troupe

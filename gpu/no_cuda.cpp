@@ -9,6 +9,8 @@ Status cuda_usable(int) {
   return failure(Code::unsupported, "This build has no CUDA device: it was made without the CUDA toolkit.");
 }
 
+bool cuda_initialized() { return false; }
+
 Cuda::Cuda(const CudaOptions&) { throw CudaError(cuda_usable().message); }
 Cuda::~Cuda() = default;
 void* Cuda::alloc(std::size_t) { return nullptr; }

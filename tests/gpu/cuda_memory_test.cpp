@@ -129,6 +129,7 @@ TEST_F(CudaMemoryTest, PinnedMemoryIsZeroAndMoves) {
 TEST_F(CudaMemoryTest, TheProbeSeesWhatTheDeviceIs) {
   const auto probe = probe_cuda();
   ASSERT_TRUE(probe.ok()) << probe.status().message;
+  EXPECT_TRUE(cuda_initialized());
   EXPECT_EQ(probe->name, device->describe());
   EXPECT_EQ(probe->total, device->memory().total);
   EXPECT_LE(probe->free, probe->total);
