@@ -133,6 +133,27 @@ __device__ __forceinline__ void end_four(const EndingArgs& e, int p, int o, floa
   }
 }
 
+/// Brings near what end_four() of these outputs will read; after wait_for_previous().
+__device__ __forceinline__ void touch_four(const EndingArgs& e, int p, int o) {
+  const auto touch = [](const void* at) {
+    asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}" ::"l"(at));
+  };
+  switch (e.ending) {
+    case Ending::add:
+      touch(static_cast<const float*>(e.out) +
+            static_cast<std::size_t>(p) * static_cast<std::size_t>(e.out_stride) + o);
+      break;
+    case Ending::store_scaled: touch(e.scale + p); break;
+    case Ending::qkv:
+      if (o < e.values_at)
+        touch(e.rope + static_cast<std::size_t>(p) * static_cast<std::size_t>(e.kv.head_dim) +
+              o % e.kv.head_dim);
+      if (o >= e.keys_at) touch(e.slots + p);
+      break;
+    default: break;
+  }
+}
+
 /// Rows of one tile: those of group `group` from `first`, `count` of them (0: nothing to do).
 struct RowTile {
   int group = 0;
@@ -144,27 +165,44 @@ struct RowTile {
 __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int groups, int rows, int size,
                                              int tile) {
   if (offsets == nullptr) return {0, tile * size, min(size, rows - tile * size)};
+  constexpr int kOfLane = 4;  // neighbouring groups
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  int before = 0;
-  for (int base = 0; base < groups; base += 32) {
-    const int g = base + lane;
-    const int first = g < groups ? offsets[g] : 0;
-    const int count = g < groups ? offsets[g + 1] - first : 0;
-    const int tiles = (count + size - 1) / size;
-    int sum = tiles;
+  for (int base = 0; base < groups; base += 32 * kOfLane) {
+    const int g = base + lane * kOfLane;
+    int at[kOfLane + 1], tiles[kOfLane], sum = 0;
+#pragma unroll
+    for (int i = 0; i <= kOfLane; ++i) at[i] = offsets[min(g + i, groups)];
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      tiles[i] = (at[i + 1] - at[i] + size - 1) / size;
+      sum += tiles[i];
+    }
+    int before = sum;  // then: tiles of the lanes up to this one
+#pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += other;
+      const int other = __shfl_up_sync(~0u, before, step);
+      if (lane >= step) before += other;
     }
-    const unsigned here = __ballot_sync(~0u, before + sum > tile);
-    if (here != 0) {
-      const int owner = __ffs(static_cast<int>(here)) - 1;
-      const int within = tile - (before + sum - tiles);  // right in the owner's lane
-      const int start = __shfl_sync(~0u, first + within * size, owner);
-      const int left = __shfl_sync(~0u, count - within * size, owner);
-      return {base + owner, start, min(size, left)};
+    const unsigned here = __ballot_sync(~0u, before > tile);
+    if (here == 0) {
+      tile -= __shfl_sync(~0u, before, 31);
+      continue;
     }
-    before += __shfl_sync(~0u, sum, 31);
+    const int owner = __ffs(static_cast<int>(here)) - 1;
+    int within = tile - (before - sum), group = g, start = 0, left = 0;  // right in the owner's lane
+    bool found = false;
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i) {
+      if (!found && within < tiles[i]) {
+        found = true;
+        group = g + i;
+        start = at[i] + within * size;
+        left = at[i + 1] - start;
+      }
+      within -= tiles[i];
+    }
+    return {__shfl_sync(~0u, group, owner), __shfl_sync(~0u, start, owner),
+            min(size, __shfl_sync(~0u, left, owner))};
   }
   return {};
 }

@@ -1,7 +1,9 @@
 #pragma once
-// The instructions of the streaming products: tensor cores by mma.sync, barriers in shared memory, copies
-// of rows into shared memory, and shared memory of a cluster. On Hopper one instruction copies a row; before
-// it a warp copies it by pieces of 16 bytes. Nothing else tells the GPUs apart.
+// The instructions of the streaming products: tensor cores by mma.sync, barriers in shared memory, boxes of
+// weights into shared memory, and shared memory of a cluster. On Hopper the copy engine brings a box by one
+// instruction; before it a warp does, by pieces of 16 bytes. Nothing else tells the GPUs apart. Shared memory
+// is named by its 32-bit address.
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -10,29 +12,44 @@
 
 namespace troupe::cuda::stream {
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
+using Address = std::uint32_t;
+
+__device__ __forceinline__ Address address_of(const void* p) {
+  return static_cast<Address>(__cvta_generic_to_shared(p));
 }
 
-__device__ __forceinline__ uint4 load_shared(std::uint32_t at) {
-  uint4 v;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(at));
-  return v;
+/// Sixteen bytes from global to shared memory, asynchronously.
+__device__ __forceinline__ void copy_sixteen(Address to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+/// Until this thread's copy_sixteen() are complete.
+__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-// A barrier completes a phase when `count` arrivals and all expected bytes are there; wait() takes the
-// parity of the phase waited for.
-__device__ __forceinline__ void barrier_init(std::uint32_t barrier, int count) {
+// A barrier completes a phase when its `count` of arrivals and all expected bytes are there; wait() takes the
+// parity of the phase waited for, 0 first.
+__device__ __forceinline__ void barrier_init(Address barrier, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(std::uint32_t barrier) {
+__device__ __forceinline__ void barrier_arrive(Address barrier) {
   asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
 
-__device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
+/// One arrival, when this thread's copy_sixteen() so far are complete.
+__device__ __forceinline__ void barrier_arrive_after_copies(Address barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives and adds to the bytes that the phase waits for.
+__device__ __forceinline__ void barrier_expect(Address barrier, int bytes) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier),
+               "r"(bytes)
+               : "memory");
+#endif
+}
+
+__device__ __forceinline__ void barrier_wait(Address barrier, std::uint32_t parity) {
   std::uint32_t done = 0;
   do {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -51,98 +68,83 @@ __device__ __forceinline__ void barrier_wait(std::uint32_t barrier, std::uint32_
   } while (done == 0);
 }
 
-/// Makes initialised barriers known to the copy engine; before the block's barrier.
+/// Makes initialised barriers known to the copy engine and to other blocks; before the block's barrier.
 __device__ __forceinline__ void barrier_publish() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 
-// A stage is filled by one warp: fill_begin with the bytes to come, copy_rows as often as needed, fill_end.
-// Its barrier is made for kFillArrivals.
+/// Where a box lies in global memory, for either way of bringing it.
+struct BoxSource {
+  const CUtensorMap* map = nullptr;  ///< Hopper
+  const char* first = nullptr;       ///< before: the box's first element
+  std::size_t row_bytes = 0;
+  int rows = 0;                        ///< before: that exist
+  int columns = 0;                     ///< before: that exist, a multiple of 32
+  int column = 0, row = 0, group = 0;  ///< Hopper: the box's place
+};
+
+// A box is kRows × 64 elements of 16 bits, rows of 128 bytes whose 16-byte chunk c lies at c ^ (row % 8). The
+// arrivals that a warp's boxes of one phase make on their barrier:
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-inline constexpr int kFillArrivals = 1;
+inline constexpr int kBoxArrivals = 1;
 #else
-inline constexpr int kFillArrivals = 32;
+inline constexpr int kBoxArrivals = 32;
 #endif
 
-__device__ __forceinline__ void fill_begin(std::uint32_t barrier, int bytes, int lane) {
+/// By a whole warp: before its boxes, how many bytes they have.
+__device__ __forceinline__ void boxes_begin(Address barrier, int bytes, int lane) {
+  if (lane == 0) barrier_expect(barrier, bytes);
+  __syncwarp();
+}
+
+template <int kRows>
+__device__ __forceinline__ void copy_box(Address to, Address barrier, const BoxSource& from, int lane) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if (lane == 0) {
     asm volatile(
-        "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier),
-        "r"(bytes)
-        : "memory");
-  }
-  __syncwarp();
-#endif
-}
-
-/// The same by one thread alone.
-__device__ __forceinline__ void fill_begin_one(std::uint32_t barrier, int bytes) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier),
-               "r"(bytes)
-               : "memory");
-#endif
-}
-
-/// Copies row(0) … row(rows - 1), `bytes` each (a multiple of 16), to shared rows `pitch` bytes apart.
-template <class Row>
-__device__ __forceinline__ void copy_rows(std::uint32_t barrier, std::uint32_t to, int pitch, int rows,
-                                          int bytes, int lane, const Row& row) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  for (int r = lane; r < rows; r += 32) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-            to + static_cast<std::uint32_t>(r * pitch)),
-        "l"(row(r)), "r"(bytes), "r"(barrier)
+        "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+        "%5}], "
+        "[%2];" ::"r"(to),
+        "l"(from.map), "r"(barrier), "r"(from.column), "r"(from.row), "r"(from.group)
         : "memory");
   }
 #else
-  for (int r = 0; r < rows; ++r) {
-    const char* from = row(r);
-    for (int at = lane * 16; at < bytes; at += 512) {
-      asm volatile(
-          "cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + static_cast<std::uint32_t>(r * pitch + at)),
-          "l"(from + at)
-          : "memory");
-    }
+  const int chunk = lane % 8;
+  if (chunk * 8 >= from.columns) return;
+  for (int row = lane / 8; row < from.rows; row += 4) {
+    copy_sixteen(to + static_cast<Address>(row * 128 + ((chunk ^ (row % 8)) * 16)),
+                 from.first + static_cast<std::size_t>(row) * from.row_bytes + chunk * 16);
   }
 #endif
 }
 
-__device__ __forceinline__ void fill_end(std::uint32_t barrier) {
+__device__ __forceinline__ void boxes_end(Address barrier) {
 #if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+  barrier_arrive_after_copies(barrier);
 #endif
 }
 
-__device__ __forceinline__ void copy_sixteen(std::uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+/// Hopper: the map will be used soon.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+#endif
 }
-/// Until this thread's copy_sixteen() are complete.
-__device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-/// Threads first … of a block meet at hardware barrier `id` (1 … 15).
+/// So many threads of a block meet at hardware barrier `id` (1 … 15).
 __device__ __forceinline__ void meet(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void cluster_meet() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-#endif
-}
-
+// All threads of all blocks of a cluster arrive, and wait for each other. By whole warps.
 __device__ __forceinline__ void cluster_arrive() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __syncwarp();
   asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
 #endif
 }
-
 __device__ __forceinline__ void cluster_wait() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __syncwarp();
@@ -151,40 +153,21 @@ __device__ __forceinline__ void cluster_wait() {
 }
 
 /// Our own shared address as block `rank` of the cluster has it.
-__device__ __forceinline__ std::uint32_t address_at(std::uint32_t at, int rank) {
-  std::uint32_t there = at;
+__device__ __forceinline__ Address address_at(Address at, int rank) {
+  Address there = at;
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
 #endif
   return there;
 }
 
-/// Stores to another block's shared memory; four of the bytes its barrier expects.
-__device__ __forceinline__ void send(std::uint32_t to, float value, std::uint32_t barrier) {
+/// Stores to another block's shared memory: four of the bytes that its barrier expects.
+__device__ __forceinline__ void send(Address to, float value, Address barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
                "r"(__float_as_uint(value)), "r"(barrier)
                : "memory");
 #endif
-}
-
-/// Four floats of shared memory of block `rank` of the cluster, at an address of our own.
-__device__ __forceinline__ float4 load_cluster(std::uint32_t at, int rank) {
-  float4 v;
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  std::uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(rank));
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(there)
-               : "memory");
-#else
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(at)
-               : "memory");
-#endif
-  return v;
 }
 
 /// d += a · b, 16 × 8 from 16 × 16 (row-major) and 16 × 8 (column-major), sums in fp32.
@@ -196,8 +179,7 @@ template <>
 __device__ __forceinline__ void mma<__nv_bfloat16>(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                                    std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
                                                    std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -207,8 +189,7 @@ template <>
 __device__ __forceinline__ void mma<__half>(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                             std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
                                             std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));

@@ -6,10 +6,9 @@ namespace troupe::kernels::cuda {
 
 struct StreamPlan {
   int tile_rows = 8;  ///< 8, 16, 32 or 64: rows of x that a block takes at once
-  int piece = 256;    ///< inputs of a stage; a multiple of 32
-  int stages = 2;     ///< of a block's ring
+  int boxes = 4;      ///< of 64 inputs in a stage
+  int stages = 2;     ///< of a block's ring, at most
   int split = 1;      ///< blocks of a cluster that share a tile's inputs: 1, 2, 4 or 8
-  bool push = true;
 };
 
 StreamPlan stream_plan(const Cuda& device, const Linear& linear);
