@@ -39,15 +39,6 @@ __device__ __forceinline__ void fence_barrier_init() {
 __device__ __forceinline__ void arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-/// Arrives on the same barrier of another block of the cluster.
-__device__ __forceinline__ void arrive_at(Barrier* barrier, int block) {
-  asm volatile(
-      "{\n.reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n}" ::"r"(shared_address(barrier)),
-      "r"(block)
-      : "memory");
-}
 /// Arrives and adds `bytes` to what the phase waits for.
 __device__ __forceinline__ void arrive_expect(Barrier* barrier, std::uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
@@ -74,20 +65,6 @@ __device__ __forceinline__ void wait(Barrier* barrier, std::uint32_t parity) {
   while (!try_wait(barrier, parity)) {
   }
 }
-/// As wait(), seeing also what other blocks of the cluster did before they arrived.
-__device__ __forceinline__ void wait_cluster(Barrier* barrier, std::uint32_t parity) {
-  std::uint32_t done;
-  do {
-    asm volatile(
-        "{\n.reg .pred p;\n"
-        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(shared_address(barrier)), "r"(parity)
-        : "memory");
-  } while (done == 0);
-}
-
 /// Orders this thread's ordinary shared-memory accesses before later ones of the copy engine and tensor
 /// cores.
 __device__ __forceinline__ void fence_proxy_async() {
@@ -116,17 +93,6 @@ __device__ __forceinline__ void copy_box(void* to, const CUtensorMap* map, Barri
       "l"(map), "r"(shared_address(full)), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
-/// The same to the same place of each block of the cluster whose bit is set; each one's barrier gets the
-/// bytes.
-__device__ __forceinline__ void copy_box_to(unsigned blocks, void* to, const CUtensorMap* map, Barrier* full,
-                                            int c0, int c1, int c2) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(full)), "r"(c0), "r"(c1), "r"(c2), "h"(static_cast<std::uint16_t>(blocks))
-      : "memory");
-}
-
 /// `bytes` (a multiple of 16) of contiguous memory; both ends 16-byte aligned.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, std::uint32_t bytes, Barrier* full) {
   asm volatile(
@@ -136,10 +102,32 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, std::uint3
       : "memory");
 }
 
+/// to[0 … 3] += v, in memory and without waiting for it. 16-byte aligned, global memory.
+__device__ __forceinline__ void add_to_memory(float* to, float4 v) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
+               "f"(v.w)
+               : "memory");
+}
+
 __device__ __forceinline__ unsigned cluster_rank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
+}
+/// The same shared-memory address in another block of the cluster.
+__device__ __forceinline__ std::uint32_t address_at(std::uint32_t address, int block) {
+  std::uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+  return there;
+}
+/// From an address of address_at().
+__device__ __forceinline__ float4 load_cluster(std::uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
 }
 /// All threads of all blocks of the cluster.
 __device__ __forceinline__ void sync_cluster() {
@@ -152,19 +140,19 @@ using Barrier = std::uint64_t;
 __device__ __forceinline__ void barrier_init(Barrier*, int) {}
 __device__ __forceinline__ void fence_barrier_init() {}
 __device__ __forceinline__ void arrive(Barrier*) {}
-__device__ __forceinline__ void arrive_at(Barrier*, int) {}
 __device__ __forceinline__ void arrive_expect(Barrier*, std::uint32_t) {}
 __device__ __forceinline__ void arrive_after_copies(Barrier*) {}
 __device__ __forceinline__ bool try_wait(Barrier*, std::uint32_t) { return true; }
 __device__ __forceinline__ void wait(Barrier*, std::uint32_t) {}
-__device__ __forceinline__ void wait_cluster(Barrier*, std::uint32_t) {}
 __device__ __forceinline__ void fence_proxy_async() {}
 __device__ __forceinline__ void prefetch_map(const CUtensorMap*) {}
 __device__ __forceinline__ void copy_box(void*, const CUtensorMap*, Barrier*, int, int) {}
 __device__ __forceinline__ void copy_box(void*, const CUtensorMap*, Barrier*, int, int, int) {}
-__device__ __forceinline__ void copy_box_to(unsigned, void*, const CUtensorMap*, Barrier*, int, int, int) {}
 __device__ __forceinline__ void copy_bulk(void*, const void*, std::uint32_t, Barrier*) {}
+__device__ __forceinline__ void add_to_memory(float*, float4) {}
 __device__ __forceinline__ unsigned cluster_rank() { return 0; }
+__device__ __forceinline__ std::uint32_t address_at(std::uint32_t address, int) { return address; }
+__device__ __forceinline__ float4 load_cluster(std::uint32_t) { return {}; }
 __device__ __forceinline__ void sync_cluster() {}
 
 #endif

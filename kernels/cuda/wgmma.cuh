@@ -70,6 +70,21 @@ __device__ __forceinline__ void lower_registers() {
   "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}"
 
+#define TROUPE_SUMS_80                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}"
+
+#define TROUPE_SUMS_96                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95}"
+
 #define TROUPE_SUMS_128                                                                          \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                      \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "             \
@@ -86,6 +101,8 @@ __device__ __forceinline__ void lower_registers() {
 #define TROUPE_OUT_32(i) TROUPE_OUT_8(i), TROUPE_OUT_8(i + 8), TROUPE_OUT_8(i + 16), TROUPE_OUT_8(i + 24)
 #define TROUPE_OUTS_32 TROUPE_OUT_32(0)
 #define TROUPE_OUTS_64 TROUPE_OUT_32(0), TROUPE_OUT_32(32)
+#define TROUPE_OUTS_80 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_8(64), TROUPE_OUT_8(72)
+#define TROUPE_OUTS_96 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_32(64)
 #define TROUPE_OUTS_128 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_32(64), TROUPE_OUT_32(96)
 // sums: count of D's registers of a thread; then the numbers of the operands that follow them.
 #define TROUPE_WGMMA(n, type, sums, a, b, more, tb)                                                          \
@@ -101,11 +118,11 @@ __device__ __forceinline__ void lower_registers() {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand),                            \
                  "r"(static_cast<int>(accumulate)))
 
-/// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half. N: 64, 128 or 256.
+/// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half. N: 64, 128, 160, 192 or 256.
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand, std::uint64_t b_operand,
                                       bool accumulate) {
-  static_assert(N == 64 || N == 128 || N == 256);
+  static_assert(N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA(64, "bf16", 32, 32, 33, 34, 0);
@@ -115,6 +132,14 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand
       TROUPE_WGMMA(128, "bf16", 64, 64, 65, 66, 0);
     else if constexpr (N == 128 && kTransposed)
       TROUPE_WGMMA(128, "bf16", 64, 64, 65, 66, 1);
+    else if constexpr (N == 160 && !kTransposed)
+      TROUPE_WGMMA(160, "bf16", 80, 80, 81, 82, 0);
+    else if constexpr (N == 160 && kTransposed)
+      TROUPE_WGMMA(160, "bf16", 80, 80, 81, 82, 1);
+    else if constexpr (N == 192 && !kTransposed)
+      TROUPE_WGMMA(192, "bf16", 96, 96, 97, 98, 0);
+    else if constexpr (N == 192 && kTransposed)
+      TROUPE_WGMMA(192, "bf16", 96, 96, 97, 98, 1);
     else if constexpr (N == 256 && !kTransposed)
       TROUPE_WGMMA(256, "bf16", 128, 128, 129, 130, 0);
     else if constexpr (N == 256 && kTransposed)
@@ -129,6 +154,14 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand
       TROUPE_WGMMA(128, "f16", 64, 64, 65, 66, 0);
     else if constexpr (N == 128 && kTransposed)
       TROUPE_WGMMA(128, "f16", 64, 64, 65, 66, 1);
+    else if constexpr (N == 160 && !kTransposed)
+      TROUPE_WGMMA(160, "f16", 80, 80, 81, 82, 0);
+    else if constexpr (N == 160 && kTransposed)
+      TROUPE_WGMMA(160, "f16", 80, 80, 81, 82, 1);
+    else if constexpr (N == 192 && !kTransposed)
+      TROUPE_WGMMA(192, "f16", 96, 96, 97, 98, 0);
+    else if constexpr (N == 192 && kTransposed)
+      TROUPE_WGMMA(192, "f16", 96, 96, 97, 98, 1);
     else if constexpr (N == 256 && !kTransposed)
       TROUPE_WGMMA(256, "f16", 128, 128, 129, 130, 0);
     else if constexpr (N == 256 && kTransposed)
@@ -140,7 +173,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b_operand,
                                       bool accumulate) {
-  static_assert(N == 64 || N == 128 || N == 256);
+  static_assert(N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 0);
@@ -150,6 +183,14 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
       TROUPE_WGMMA_A(128, "bf16", 64, 64, 65, 66, 67, 68, 69, 0);
     else if constexpr (N == 128 && kTransposed)
       TROUPE_WGMMA_A(128, "bf16", 64, 64, 65, 66, 67, 68, 69, 1);
+    else if constexpr (N == 160 && !kTransposed)
+      TROUPE_WGMMA_A(160, "bf16", 80, 80, 81, 82, 83, 84, 85, 0);
+    else if constexpr (N == 160 && kTransposed)
+      TROUPE_WGMMA_A(160, "bf16", 80, 80, 81, 82, 83, 84, 85, 1);
+    else if constexpr (N == 192 && !kTransposed)
+      TROUPE_WGMMA_A(192, "bf16", 96, 96, 97, 98, 99, 100, 101, 0);
+    else if constexpr (N == 192 && kTransposed)
+      TROUPE_WGMMA_A(192, "bf16", 96, 96, 97, 98, 99, 100, 101, 1);
     else if constexpr (N == 256 && !kTransposed)
       TROUPE_WGMMA_A(256, "bf16", 128, 128, 129, 130, 131, 132, 133, 0);
     else if constexpr (N == 256 && kTransposed)
@@ -164,6 +205,14 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
       TROUPE_WGMMA_A(128, "f16", 64, 64, 65, 66, 67, 68, 69, 0);
     else if constexpr (N == 128 && kTransposed)
       TROUPE_WGMMA_A(128, "f16", 64, 64, 65, 66, 67, 68, 69, 1);
+    else if constexpr (N == 160 && !kTransposed)
+      TROUPE_WGMMA_A(160, "f16", 80, 80, 81, 82, 83, 84, 85, 0);
+    else if constexpr (N == 160 && kTransposed)
+      TROUPE_WGMMA_A(160, "f16", 80, 80, 81, 82, 83, 84, 85, 1);
+    else if constexpr (N == 192 && !kTransposed)
+      TROUPE_WGMMA_A(192, "f16", 96, 96, 97, 98, 99, 100, 101, 0);
+    else if constexpr (N == 192 && kTransposed)
+      TROUPE_WGMMA_A(192, "f16", 96, 96, 97, 98, 99, 100, 101, 1);
     else if constexpr (N == 256 && !kTransposed)
       TROUPE_WGMMA_A(256, "f16", 128, 128, 129, 130, 131, 132, 133, 0);
     else if constexpr (N == 256 && kTransposed)
@@ -174,11 +223,15 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_WGMMA_A
 #undef TROUPE_WGMMA
 #undef TROUPE_OUTS_128
+#undef TROUPE_OUTS_96
+#undef TROUPE_OUTS_80
 #undef TROUPE_OUTS_64
 #undef TROUPE_OUTS_32
 #undef TROUPE_OUT_32
 #undef TROUPE_OUT_8
 #undef TROUPE_SUMS_128
+#undef TROUPE_SUMS_96
+#undef TROUPE_SUMS_80
 #undef TROUPE_SUMS_64
 #undef TROUPE_SUMS_32
 

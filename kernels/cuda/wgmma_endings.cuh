@@ -9,6 +9,7 @@
 #include "kernels/cuda/layout.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/tile_walk.cuh"
+#include "kernels/cuda/tma.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -71,6 +72,8 @@ struct Sums {
   }
 };
 
+/// Each element is added to once, so the order of the additions does not matter; nobody waits for the old
+/// value.
 template <bool kAdd, class T, int kN>
 __device__ __forceinline__ void finish_f32(const Finish& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
@@ -79,24 +82,14 @@ __device__ __forceinline__ void finish_f32(const Finish& f, const Sums<T, kN>& s
   for (int half = 0; half < 2; ++half) {
     float* out = static_cast<float*>(f.out) + sums.at(half) * f.stride + sums.column + lane_column;
 #pragma unroll
-    for (int j = 0; j < kN / 8; j += 8) {  // 64 columns at once: as many loads in flight
-      float4 old[4];
+    for (int j = 0; j < kN / 8; j += 2) {
+      const int at = 4 * j + 2 * half;
+      const float4 v = swap_pair(d[at], d[at + 1], d[at + 4], d[at + 5]);
+      if (!sums.has(half) || sums.column + 8 * j >= f.columns) continue;
       if constexpr (kAdd) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int c = 8 * j + 16 * i;
-          if (sums.has(half) && sums.column + c < f.columns)
-            old[i] = *reinterpret_cast<const float4*>(out + c);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int c = 8 * j + 16 * i, at = 4 * (j + 2 * i) + 2 * half;
-        float4 v = swap_pair(d[at], d[at + 1], d[at + 4], d[at + 5]);
-        if (sums.has(half) && sums.column + c < f.columns) {
-          if constexpr (kAdd) v = make_float4(old[i].x + v.x, old[i].y + v.y, old[i].z + v.z, old[i].w + v.w);
-          *reinterpret_cast<float4*>(out + c) = v;
-        }
+        troupe::cuda::add_to_memory(out + 8 * j, v);
+      } else {
+        *reinterpret_cast<float4*>(out + 8 * j) = v;
       }
     }
   }
@@ -151,35 +144,56 @@ __device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& s
   const int head_dim = f.kv.head_dim;
   const int keys_at = f.heads * head_dim, values_at = keys_at + f.kv.kv_heads * head_dim;
   const int quad = threadIdx.x % 4;
+  const KvSlot nowhere{kPaddingBlock, 0};
+  const KvSlot slots[2] = {sums.has(0) ? f.slots[sums.at(0)] : nowhere,
+                           sums.has(1) ? f.slots[sums.at(1)] : nowhere};
+  const std::size_t rows[2] = {sums.has(0) ? sums.at(0) : 0, sums.has(1) ? sums.at(1) : 0};
+  // The angles of the next 32 columns are on their way while these are turned.
+  float2 turns[2][2][4];
+  const auto fetch = [&](float2(&to)[2][4], int o) {
+    const bool rotated = o < values_at;
+    const int dim = o % head_dim;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const bool here = sums.has(half);
-    const float* rope = f.rope + (here ? sums.at(half) : 0) * static_cast<std::size_t>(head_dim) + 2 * quad;
-    const KvSlot slot = here ? f.slots[sums.at(half)] : KvSlot{kPaddingBlock, 0};
+    for (int half = 0; half < 2; ++half) {
+      const float* rope = f.rope + rows[half] * static_cast<std::size_t>(head_dim) + dim + 2 * quad;
 #pragma unroll
-    for (int j = 0; j < kN / 8; j += 4) {
-      const int o = sums.column + 8 * j;
-      const int dim = o % head_dim;
-      const bool rotated = o < values_at;
+      for (int i = 0; i < 4; ++i) {
+        to[half][i] =
+            rotated ? __ldg(reinterpret_cast<const float2*>(rope + 8 * i)) : make_float2(1.0f, 0.0f);
+      }
+    }
+  };
+  fetch(turns[0], sums.column);
+#pragma unroll
+  for (int j = 0; j < kN / 8; j += 4) {
+    const int o = sums.column + 8 * j;
+    if (j + 4 < kN / 8) fetch(turns[(j / 4 + 1) % 2], o + 32);
+    if (o >= f.outputs) continue;
+    const int head = o / head_dim, dim = o - head * head_dim;
+    const bool rotated = o < values_at;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
       std::uint32_t v[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 4 * (j + i) + 2 * half;
-        const float2 turn =
-            rotated ? __ldg(reinterpret_cast<const float2*>(rope + dim + 8 * i)) : make_float2(1.0f, 0.0f);
+        const float2 turn = turns[j / 4 % 2][half][i];
         v[i] = pack_two<T>(d[at] * turn.x - d[at + 1] * turn.y, d[at + 1] * turn.x + d[at] * turn.y);
       }
       const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
-      if (!here || o >= f.outputs) continue;
+      if (!sums.has(half)) continue;
+      T* to = nullptr;
       if (o < keys_at) {
-        *reinterpret_cast<uint4*>(static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8) = line;
-      } else if (slot.block != kPaddingBlock) {
-        const std::size_t piece = rotated
-                                      ? f.kv.key_offset(slot.block, f.layer, (o - keys_at) / head_dim)
-                                      : f.kv.value_offset(slot.block, f.layer, (o - values_at) / head_dim);
-        T* block = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + piece);
-        *reinterpret_cast<uint4*>(block + kv_index(true, head_dim, slot.offset, dim + quad * 8)) = line;
+        to = static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8;
+      } else if (slots[half].block != kPaddingBlock) {
+        const int kv_head = head - f.heads;
+        const std::size_t piece =
+            rotated ? f.kv.key_offset(slots[half].block, f.layer, kv_head)
+                    : f.kv.value_offset(slots[half].block, f.layer, kv_head - f.kv.kv_heads);
+        to = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + piece) +
+             kv_index(true, head_dim, slots[half].offset, dim + quad * 8);
       }
+      if (to != nullptr) *reinterpret_cast<uint4*>(to) = line;
     }
   }
 }
@@ -190,7 +204,9 @@ __device__ __forceinline__ void finish(const Finish& f, const Sums<T, kN>& sums)
     case Ending::store_f32: finish_f32<false>(f, sums); break;
     case Ending::store_scaled: finish_scaled(f, sums); break;
     case Ending::add: finish_f32<true>(f, sums); break;
-    case Ending::swiglu: finish_swiglu(f, sums); break;
+    case Ending::swiglu:
+      if constexpr (kN % 64 == 0) finish_swiglu(f, sums);
+      break;
     case Ending::qkv: finish_qkv(f, sums); break;
   }
 }
