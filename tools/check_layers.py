@@ -9,8 +9,8 @@ import pathlib
 import re
 import sys
 
-# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it.
-EVERYTHING = "base config ipc wire gpu kernels model http actors".split()
+# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it. So is
+# actors/bench: it measures devices and kernels, which the other actors know through model/ only.
 MAY_INCLUDE = {
     "base": [],
     "config": ["base"],
@@ -20,7 +20,8 @@ MAY_INCLUDE = {
     "kernels": ["base", "gpu"],
     "model": ["base", "gpu", "kernels", "wire", "config"],
     "http": ["base", "config"],
-    "actors": EVERYTHING,
+    "actors": ["base", "config", "ipc", "wire", "model", "http"],
+    "actors/bench": ["base", "config", "ipc", "wire", "gpu", "kernels", "model", "http", "actors"],
 }
 
 # (header pattern, its name, path patterns of the product files that may include it)
@@ -29,17 +30,25 @@ PLACES = [
     (r"boost/interprocess/", "Boost.Interprocess", [r"ipc/.*"]),
     (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),
     (r"nlohmann/", "nlohmann/json", [r"(config|http|model|actors)/.*"]),
-    (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute)[\w/.]*", "CUDA", [r"gpu/.*", r"kernels/[^/]*_cuda\.cu",
-                                                                     r"kernels/device/[^/]*\.cuh"]),
+    (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
+     [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/[^/]*\.cuh"]),
 ]
 BEAST_FILES = 3  # each compiles Beast's templates again
 ENVIRONMENT_PLACE = "config/parse.cpp"
 
+# Where device code lies. kernels/cuda/*.h is plain C++ for both compilers.
+DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/[^/]*\.cuh)")
+DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
+LAUNCH = re.compile(r"<<<")
+# The only conditions, in device code only: what an architecture does not have.
+GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUDA_ARCH__ >= \d+)?\s*(//.*)?$")
+
 CODE = {".h", ".cpp", ".cu", ".cuh", ".inl"}
 TEXT = CODE | {".py", ".txt", ".md", ".json", ".sh", ""}
-OUTSIDE = {"build", "log", ".git", "__pycache__"}
+OUTSIDE = {"build", "log", "__pycache__"}
+VISIBLE = {".ci", ".clang-format", ".gitignore"}  # of the names that begin with a dot
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|else)\b")
+CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b")
 # Put together from halves, so that this file does not name such a path itself.
 MACHINE_PATH = re.compile("|".join(a + b for a, b in [
     ("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/work", "space/"), ("/Us", "ers/"), (r"\.\./sha", "red")]))
@@ -49,14 +58,17 @@ def row_of(path):
     """The row of MAY_INCLUDE that a root-relative path belongs to, or None."""
     if path == "ipc/wire.h":
         return "wire"
-    first = path.split("/", 1)[0]
-    return first if first in MAY_INCLUDE else None
+    for row in sorted(MAY_INCLUDE, key=len, reverse=True):
+        if path.startswith(row + "/"):
+            return row
+    return None
 
 
 def files(root, suffixes):
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
-        if path.is_file() and path.suffix in suffixes and not OUTSIDE & set(relative.parts):
+        hidden = any(part.startswith(".") and part not in VISIBLE for part in relative.parts)
+        if path.is_file() and path.suffix in suffixes and not hidden and not OUTSIDE & set(relative.parts):
             yield relative.as_posix()
 
 
@@ -107,26 +119,30 @@ class Tree:
         for name in beast[BEAST_FILES:]:
             self.report(name, 1, f"more than {BEAST_FILES} files include Beast: {', '.join(beast)}")
 
-    def check_hidden_caf(self):
-        """A header without a place for CAF must not get it through another header either."""
-        allowed = PLACES[0][2]
+    def brings(self, name, pattern, seen):
+        """The chain of files through which `name` includes a header that matches, or None."""
+        for _, quoted, header in self.includes(name):
+            if re.match(pattern, header):
+                return [name]
+            if quoted and header not in seen:
+                seen.add(header)
+                chain = self.brings(header, pattern, seen)
+                if chain:
+                    return [name, *chain]
+        return None
 
-        def brings_caf(name, seen):
-            for _, quoted, header in self.includes(name):
-                if header.startswith("caf/"):
-                    return [name]
-                if quoted and header not in seen:
-                    seen.add(header)
-                    chain = brings_caf(header, seen)
-                    if chain:
-                        return [name, *chain]
-            return None
-
-        for name in self.product():
-            if name.endswith(".h") and not any(re.fullmatch(place, name) for place in allowed):
-                chain = brings_caf(name, set())
+    def check_hidden(self):
+        """A header without a place for CAF, and any file without one for CUDA, must not get it through another
+        header either."""
+        for pattern, library, places in PLACES:
+            if library not in ("CAF", "CUDA"):
+                continue
+            for name in self.product():
+                if library == "CAF" and not name.endswith(".h") or any(re.fullmatch(p, name) for p in places):
+                    continue
+                chain = self.brings(name, pattern, set())
                 if chain and len(chain) > 1:
-                    self.report(name, 1, f"a header without CAF gets it through {' -> '.join(chain[1:])}")
+                    self.report(name, 1, f"a file without {library} gets it through {' -> '.join(chain[1:])}")
 
     def check_environment(self):
         """The process's environment is read in one function of one file."""
@@ -145,23 +161,46 @@ class Tree:
         for name, lines in self.code.items():
             if name.endswith(".h") and "#pragma once" not in lines:
                 self.report(name, 1, "a header without #pragma once")
-            if name.endswith(".cu") and not re.fullmatch(r"(kernels|bench|tests)/(.*/)?[^/]*_cuda\.cu", name):
-                self.report(name, 1, "only kernels/*_cuda.cu is compiled by nvcc")
+            if name.endswith((".cu", ".cuh")) and not DEVICE_CODE.fullmatch(name):
+                self.report(name, 1, "only kernels/*_cuda.cu is compiled by nvcc, with kernels/cuda/*.cuh")
             if re.search(r"(^|/)(utils?|common|helpers?|misc)(/|\.|$)", name):
                 self.report(name, 1, "a name that says nothing about its content")
-            for number, line in enumerate(lines, 1):
-                if CONDITIONAL.match(line):
-                    self.report(name, number, f"conditional compilation: {line.strip()} (absence is a file)")
+            self.check_conditions(name, lines)
+            self.check_device_words(name, lines)
         for name in files(self.root, TEXT):
             for number, line in enumerate(self.read(name).splitlines(), 1):
                 match = MACHINE_PATH.search(line)
                 if match:
                     self.report(name, number, f"names a path of some machine: {match[0]}")
 
+    def check_conditions(self, name, lines):
+        device = DEVICE_CODE.fullmatch(name)
+        guards = []  # of each open #if: is it one of an architecture?
+        for number, line in enumerate(lines, 1):
+            match = CONDITIONAL.match(line)
+            if not match:
+                continue
+            word = match[1]
+            if word.startswith("if"):
+                guards.append(bool(device and GUARD.match(line.strip())))
+            allowed = bool(guards) and guards[-1] and word in ("if", "else", "endif")
+            if word == "endif":
+                guards = guards[:-1]
+            elif not allowed:
+                self.report(name, number, f"conditional compilation: {line.strip()} (absence is a file)")
+
+    def check_device_words(self, name, lines):
+        for number, line in enumerate(lines, 1):
+            code = line.split("//", 1)[0]
+            if not DEVICE_CODE.fullmatch(name) and DEVICE_WORD.search(code):
+                self.report(name, number, "device code has no place here")
+            if row_of(name) and LAUNCH.search(code):
+                self.report(name, number, "kernels are launched by cuda::launch() only")
+
     def check(self):
         self.check_arrows()
         self.check_places()
-        self.check_hidden_caf()
+        self.check_hidden()
         self.check_environment()
         self.check_text_rules()
         return self.violations

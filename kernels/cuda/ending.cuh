@@ -49,8 +49,6 @@ inline EndingArgs ending_of(const Linear& linear) {
   return e;
 }
 
-#if defined(__CUDACC__)
-
 /// x / (1 + e^-x).
 template <class T>
 __device__ __forceinline__ float silu(float x) {
@@ -206,8 +204,6 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
   }
   return {};
 }
-
-#endif
 
 /// At least as many tiles of `size` rows as a product has.
 inline int most_row_tiles(const Linear& linear, int size) {

@@ -17,6 +17,16 @@ CLEAN = {
     "actors/protocol.h": '#pragma once\n#include <caf/all.hpp>\n#include "model/executor.h"\n',
     "actors/scheduler/scheduler.h": '#pragma once\n#include "ipc/wire.h"\n',
     "actors/scheduler/scheduler_actor.cpp": '#include "actors/protocol.h"\n#include <caf/actor.hpp>\n',
+    "gpu/cuda_check.h": "#pragma once\n#include <cuda_runtime_api.h>\n",
+    "gpu/cuda.h": "#pragma once\n",
+    "gpu/cuda.cpp": '#include "gpu/cuda_check.h"\n#include <cuda.h>\n',
+    "kernels/cuda/layout.h": "#pragma once\n",
+    "kernels/cuda/launch.cuh": '#pragma once\n#include "gpu/cuda_check.h"\n'
+                               "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n#endif\n",
+    "kernels/embed_cuda.cu": '#include <cuda_bf16.h>\n#include "kernels/cuda/launch.cuh"\n__global__ void embed();\n'
+                             "#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#else  // never there\n#endif\n",
+    "kernels/embed_cpu.cpp": '#include "kernels/cuda/layout.h"\n',
+    "actors/bench/ceilings.cpp": '#include "kernels/cuda/layout.h"\n#include "actors/protocol.h"\n',
     "tests/ipc/ring_test.cpp": '#include <boost/asio.hpp>\n#include "ipc/segment.h"\n',
 }
 
@@ -81,6 +91,29 @@ class LayerRules(unittest.TestCase):
     def test_cuda_outside_its_folders(self):
         self.found("model/decoder.cpp", "#include <cuda_runtime_api.h>\n", "CUDA has no place")
 
+    def test_cuda_through_another_header(self):
+        self.found("kernels/embed.h", '#pragma once\n#include "gpu/cuda_check.h"\n', r"kernels/embed\.h:1: .*without CUDA")
+
+    def test_cuda_in_a_plain_header(self):
+        self.found("kernels/cuda/linear.h", "#pragma once\n#include <cuda_bf16.h>\n", "CUDA has no place")
+        self.found("gpu/cuda.h", "#pragma once\n#include <cuda_runtime.h>\n", "CUDA has no place")
+
+    def test_nvcc_compiles_nothing_else(self):
+        for name in ("kernels/embed.cu", "gpu/copy_cuda.cu", "bench/peak_cuda.cu", "tests/kernels/x_cuda.cu",
+                     "kernels/tile.cuh"):
+            self.found(name, "int x;\n", "only kernels/")
+
+    def test_device_code_for_the_host_compiler(self):
+        self.found("kernels/embed.h", "#pragma once\n__device__ int x();\n", "device code has no place")
+        self.found("tests/kernels/x.cpp", "__global__ void x();\n", "device code has no place")
+
+    def test_a_launch_of_ones_own(self):
+        self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"cuda::launch\(\) only")
+
+    def test_only_the_bench_looks_at_devices(self):
+        self.found("actors/worker/loop.cpp", '#include "kernels/cuda/layout.h"\n', "actors may not include kernels/")
+        self.found("actors/worker/loop.cpp", '#include "gpu/cuda.h"\n', "actors may not include gpu/")
+
     def test_getenv_elsewhere(self):
         self.found("base/log.cpp", 'auto x = getenv("X");\n', "only config/parse.cpp may read the environment")
 
@@ -92,7 +125,25 @@ class LayerRules(unittest.TestCase):
         self.found("config/parse.cpp", text, "one place only")
 
     def test_conditional_compilation(self):
-        self.found("base/x.cpp", "#ifdef __linux__\n", "conditional compilation")
+        self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")
+
+    def test_conditions_of_device_code(self):
+        for line in ("#ifdef PROFILE", "#if defined(__CUDACC__)", "#if __CUDA_ARCH__ >= 900", "#if 0",
+                     "#if defined(__CUDA_ARCH__) || defined(PROFILE)"):
+            self.found("kernels/embed_cuda.cu", line + "\n#endif\n", "conditional compilation")
+        self.found("kernels/embed_cuda.cu", "#if defined(__CUDA_ARCH__)\n#elif 1\n#endif\n", "conditional compilation")
+
+    def test_an_architecture_is_no_matter_of_the_host(self):
+        for name in ("kernels/cuda/linear.h", "gpu/x.cpp", "tests/kernels/x.cpp"):
+            self.found(name, "#pragma once\n#if defined(__CUDA_ARCH__)\n#endif\n", "conditional compilation")
+
+    def test_a_condition_within_a_guard(self):
+        text = "#if defined(__CUDA_ARCH__)\n#ifdef PROFILE\n#endif\n#else\n#endif\n"
+        self.found("kernels/embed_cuda.cu", text, r"embed_cuda\.cu:2: conditional compilation")
+
+    def test_hidden_folders_are_not_looked_at(self):
+        status, output = run("check_layers.py", {".scratch/x.cu": "#ifdef X\n"})
+        self.assertEqual(status, 0, output)
 
     def test_machine_paths(self):
         self.found("tools/x.py", "path = '/ho" + "me/someone'\n", "names a path of some machine")
@@ -116,6 +167,12 @@ class SizeRules(unittest.TestCase):
         status, output = run("check_sizes.py", {"http/long.cpp": "int x;\n" * 501})
         self.assertEqual(status, 1, output)
         self.assertIn("http/long.cpp: 501 lines", output)
+
+    def test_device_code_counts(self):
+        for name in ("kernels/long_cuda.cu", "kernels/cuda/long.cuh", "actors/bench/long.cpp"):
+            status, output = run("check_sizes.py", {name: "int x;\n" * 501})
+            self.assertEqual(status, 1, output)
+            self.assertIn(f"{name}: 501 lines", output)
 
 
 if __name__ == "__main__":
