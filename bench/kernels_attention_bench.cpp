@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/machine.h"
 #include "bench/report.h"
+#include "gpu/ceilings.h"
 #include "kernels/attention.h"
 #include "kernels/sample.h"
 

@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   bool quick = false;
   for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
   Cuda device;
-  const double bandwidth = bench::copy_bandwidth(device) * 1e-9;
+  const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   bench::Setting setting(device);
   bench::measure_decode(report, setting, bandwidth, quick);

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/machine.h"
 #include "bench/report.h"
 #include "gpu/buffer.h"
+#include "gpu/ceilings.h"
 #include "kernels/fill_random.h"
 #include "kernels/linear_add.h"
 #include "kernels/mlp.h"

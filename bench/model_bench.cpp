@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "bench/machine.h"
 #include "bench/report.h"
 #include "config/options.h"
+#include "gpu/ceilings.h"
 #include "ipc/wire.h"
 #include "model/make_executor.h"
 #include "model/spec.h"
@@ -115,8 +115,8 @@ struct Bounds {
 };
 
 void measure(Cpu& device, Bounds& best) {
-  best.bytes_per_s = std::max(best.bytes_per_s, bench::read_bandwidth(device));
-  best.flops_per_s = std::max(best.flops_per_s, bench::dot_peak(device));
+  best.bytes_per_s = std::max(best.bytes_per_s, read_bandwidth(device));
+  best.flops_per_s = std::max(best.flops_per_s, dot_peak(device));
 }
 
 }  // namespace

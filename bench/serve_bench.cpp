@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "bench/machine.h"
-#include "bench/report.h"
 #include "actors/bench/server_process.h"
+#include "base/clock.h"
+#include "bench/report.h"
+#include "gpu/ceilings.h"
 #include "gpu/cpu.h"
 #include "http/load_client.h"
 
@@ -56,7 +56,9 @@ void demo(Report& report) {
   const ServerProcess server({});
   const double bound = bandwidth() / server.weight_bytes();
   stream_rate(server, 1, 32);
-  const auto best = [&](int streams) { return std::max(stream_rate(server, streams, 128), stream_rate(server, streams, 128)); };
+  const auto best = [&](int streams) {
+    return std::max(stream_rate(server, streams, 128), stream_rate(server, streams, 128));
+  };
   const double one = best(1);
   report.row({"demo.http.1_stream", one, "tok/s", bound, 0.6 * bound});
   report.row({"demo.http.4_streams", best(4), "tok/s", 4 * bound, 2 * one});
@@ -73,7 +75,8 @@ void front_end(Report& report) {
   std::vector<double> ttft;
   for (int i = 0; i < 100; ++i) {
     const LoadRun one = run_at_once(server.port(), "/v1/completions", {body(2, "\"hello there\"")}, 10);
-    if (one.all_ok()) ttft.push_back(static_cast<double>(one.answers[0].first_ns - one.answers[0].sent_ns) * 1e-6);
+    if (one.all_ok())
+      ttft.push_back(static_cast<double>(one.answers[0].first_ns - one.answers[0].sent_ns) * 1e-6);
   }
   report.row({"echo.ttft_p50", percentile(ttft, 50), "ms", 0, 1.0, Better::lower});
   report.row({"echo.ttft_p99", percentile(ttft, 99), "ms", 0, 0, Better::lower});
@@ -98,11 +101,12 @@ double answer_s(const ServerProcess& server, int tokens) {
 
 void shape_03b(Report& report, const std::string& models) {
   const std::string tokenizer = binary_directory() + "/models/SmolLM2-135M-Instruct";
-  const ServerProcess server({"--model", models + "/ERNIE-4.5-0.3B", "--load-choices", "dummy", "--tokenizer", tokenizer,
-                              "--dtype", "bfloat16", "--max-model-len", "4096"});
+  const ServerProcess server({"--model", models + "/ERNIE-4.5-0.3B", "--load-choices", "dummy", "--tokenizer",
+                              tokenizer, "--dtype", "bfloat16", "--max-model-len", "4096"});
   answer_s(server, 8);
   double best = 0;
-  for (int round = 0; round < 3; ++round) best = std::max(best, 64 / (answer_s(server, 72) - answer_s(server, 8)));
+  for (int round = 0; round < 3; ++round)
+    best = std::max(best, 64 / (answer_s(server, 72) - answer_s(server, 8)));
   const double bound = bandwidth() / server.weight_bytes();
   report.row({"ernie_0.3b.decode_batch1", best, "tok/s", bound, 0.7 * bound});
 }

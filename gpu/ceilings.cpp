@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "gpu/buffer.h"
 
-namespace troupe::bench {
+namespace troupe {
 namespace {
 
 constexpr std::size_t kPiece = std::size_t{256} << 10;
@@ -158,4 +158,4 @@ double dot_peak(Cpu& device) {
   return inner.operations * 8 * threads / seconds;
 }
 
-}  // namespace troupe::bench
+}  // namespace troupe

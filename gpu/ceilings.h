@@ -5,7 +5,7 @@
 #include "gpu/cpu.h"
 #include "gpu/cuda.h"
 
-namespace troupe::bench {
+namespace troupe {
 
 /// Bytes per second that the device's threads read together from memory: the best of a few passes over
 /// `bytes` (more than the caches hold).
@@ -19,4 +19,4 @@ double dot_peak(Cpu& device);
 /// `bytes` (several times the L2 cache; taken and given back). Throws CudaError.
 double copy_bandwidth(Cuda& device, std::size_t bytes = std::size_t{2} << 30);
 
-}  // namespace troupe::bench
+}  // namespace troupe

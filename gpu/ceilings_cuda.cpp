@@ -4,7 +4,7 @@
 #include "gpu/ceilings.h"
 #include "gpu/cuda_event.h"
 
-namespace troupe::bench {
+namespace troupe {
 
 double copy_bandwidth(Cuda& device, std::size_t bytes) {
   constexpr int kTurns = 6;
@@ -22,4 +22,4 @@ double copy_bandwidth(Cuda& device, std::size_t bytes) {
   return best;
 }
 
-}  // namespace troupe::bench
+}  // namespace troupe
