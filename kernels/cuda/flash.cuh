@@ -521,7 +521,9 @@ class FlashConsumer {
 #pragma unroll
       for (int i = 0; i < kDim / 2; ++i) o[i] *= factor[i / 2 % 2];
     } else {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)  // wgmma_wait<0>() with a text of its own: not merged with the other
       asm volatile("wgmma.wait_group.sync.aligned 0; // no factor" ::: "memory");
+#endif
       changed(o);
     }
   }
