@@ -12,7 +12,7 @@ namespace {
 
 // The driver is asked for errors after so many looks at a step's outcome: a look costs nanoseconds, the
 // driver a microsecond.
-constexpr int kLooksPerQuestion = 1024;
+constexpr std::uint64_t kLooksPerQuestion = 1024;
 
 template <class F>
 auto guarded(Status& broken, F&& body) -> decltype(body()) {
@@ -128,7 +128,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   return guarded(broken_, [&]() -> Result<bool> {
     if (count_ == 0) return false;
     const Work& work = work_[first_];
-    for (int looks = 0; !over(work, looks % kLooksPerQuestion == kLooksPerQuestion - 1); ++looks) {
+    while (!over(work, ++looks_ % kLooksPerQuestion == 0)) {
       const TimePoint now = Clock::now();
       if (now - progress_ > patience_) {
         (void)work.end.passed();

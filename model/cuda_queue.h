@@ -84,7 +84,8 @@ class CudaQueue final : public Executor {
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
-  TimePoint progress_{};  // when something last ended, or began on an idle GPU
+  std::uint64_t looks_ = 0;  // at outcomes, of all polls together
+  TimePoint progress_{};     // when something last ended, or began on an idle GPU
   std::int64_t clock_offset_ns_ = 0;
   std::int64_t clock_read_ns_ = 0;  // when that was last adjusted; 0 never
   Status broken_;

@@ -175,9 +175,12 @@ Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
     // Lowering helps where the memory itself is too small, raising where only the share is.
     const bool room = needed <= usable && overriding == 0;
-    return refused(needed, fixed + "KV blocks for " + std::to_string(wanted) + " tokens",
-                   room ? "raise --gpu-memory-utilization, which allows " + bytes_text(share) + " in all"
-                        : "lower --max-model-len, --max-num-batched-tokens or --max-num-seqs");
+    const char* lower = capacity.weight_bytes > memory.free
+                            ? "the weights alone need a GPU with more free memory"
+                            : "lower --max-model-len, --max-num-batched-tokens or --max-num-seqs";
+    return refused(
+        needed, fixed + "KV blocks for " + std::to_string(wanted) + " tokens",
+        room ? "raise --gpu-memory-utilization, which allows " + bytes_text(share) + " in all" : lower);
   }
   capacity.kv_blocks = static_cast<std::int32_t>(std::min<std::uint64_t>(blocks, kMaxBlocks));
   capacity.kv_bytes = static_cast<std::uint64_t>(capacity.kv_blocks) * block_bytes;

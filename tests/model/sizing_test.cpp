@@ -203,7 +203,8 @@ void refused_with(const config::Options& options, const GpuMemory& memory, const
 
 TEST(CudaSizing, TooLittleSaysWhichFlagHelps) {
   refused_with({}, {kGiB / 2, 80 * kGiB}, "512 MiB of 80.00 GiB");
-  refused_with({}, {kGiB / 2, 80 * kGiB}, "--max-num-seqs");
+  refused_with({}, {kGiB / 2, 80 * kGiB}, "the weights alone need a GPU with more free memory");
+  refused_with({}, {kGiB, 80 * kGiB}, "--max-num-seqs");
   refused_with({}, {8 * kGiB, 80 * kGiB}, "raise --gpu-memory-utilization");
   config::Options options;
   options.device.num_gpu_blocks_override = 1'000'000;
