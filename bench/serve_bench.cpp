@@ -2,6 +2,8 @@
 // model, and the 0.3B shape with random weights. Each figure beside the bound of the same run.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,14 @@ using http::LoadAnswer;
 using http::LoadRun;
 using http::percentile;
 using http::run_at_once;
+
+/// A server for one part of the bench, which ends where there is none.
+std::unique_ptr<ServerProcess> started(const std::vector<std::string>& flags = {}) {
+  auto server = ServerProcess::start(flags);
+  if (server.ok()) return std::move(*server);
+  std::fprintf(stderr, "serve_bench: %s\n", server.status().message.c_str());
+  std::exit(1);
+}
 
 std::string body(int tokens, const std::string& prompt, bool stream = true) {
   return "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(tokens) +
@@ -50,10 +60,11 @@ double stream_rate(const ServerProcess& server, int streams, int tokens) {
 
 void demo(Report& report) {
   std::vector<double> starts;
-  for (int i = 0; i < 3; ++i) starts.push_back(ServerProcess({}).start_s());
+  for (int i = 0; i < 3; ++i) starts.push_back(started()->start_s());
   report.row({"demo.start", percentile(starts, 50), "s", 0, 1.5, Better::lower});
 
-  const ServerProcess server({});
+  const auto owner = started();
+  const ServerProcess& server = *owner;
   const double bound = bandwidth() / server.weight_bytes();
   stream_rate(server, 1, 32);
   const auto best = [&](int streams) {
@@ -71,7 +82,8 @@ void demo(Report& report) {
 }
 
 void front_end(Report& report) {
-  const ServerProcess server({"--device", "echo", "--max-num-seqs", "64"});
+  const auto owner = started({"--device", "echo", "--max-num-seqs", "64"});
+  const ServerProcess& server = *owner;
   std::vector<double> ttft;
   for (int i = 0; i < 100; ++i) {
     const LoadRun one = run_at_once(server.port(), "/v1/completions", {body(2, "\"hello there\"")}, 10);
@@ -101,8 +113,9 @@ double answer_s(const ServerProcess& server, int tokens) {
 
 void shape_03b(Report& report, const std::string& models) {
   const std::string tokenizer = binary_directory() + "/models/SmolLM2-135M-Instruct";
-  const ServerProcess server({"--model", models + "/ERNIE-4.5-0.3B", "--load-choices", "dummy", "--tokenizer",
+  const auto owner = started({"--model", models + "/ERNIE-4.5-0.3B", "--load-choices", "dummy", "--tokenizer",
                               tokenizer, "--dtype", "bfloat16", "--max-model-len", "4096"});
+  const ServerProcess& server = *owner;
   answer_s(server, 8);
   double best = 0;
   for (int round = 0; round < 3; ++round)

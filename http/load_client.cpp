@@ -13,6 +13,7 @@
 #include <memory>
 #include <string_view>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace troupe::http {
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::size_t kBuffer = 1 << 18;
 constexpr int kEvents = 256;
+constexpr std::size_t kLongestEvent = 1 << 22;  // a server that sends more without an end is given up
 
 /// One request on a connection of its own.
 class Stream {
@@ -61,6 +63,7 @@ class Stream {
       if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       if (n == 0) return false;
       feed({buffer.data(), static_cast<std::size_t>(n)});
+      if (pending_.size() > kLongestEvent) return false;
       if (static_cast<std::size_t>(n) < buffer.size()) return true;
     }
   }
@@ -90,10 +93,11 @@ class Stream {
     text.remove_prefix(at + 6);
     const std::int64_t now = now_ns();
     if (text == "[DONE]") {
-      answer_.ok = answer_.status == 200;
+      answer_.ok = answer_.status == 200 && !failed_;
       answer_.end_ns = now;
       return;
     }
+    failed_ = failed_ || text.starts_with("{\"error\":");
     constexpr std::string_view kTokens = "\"completion_tokens\":";
     if (const std::size_t usage = text.find(kTokens); usage != std::string_view::npos) {
       answer_.tokens = std::atoi(text.data() + usage + kTokens.size());
@@ -116,6 +120,7 @@ class Stream {
   std::size_t at_ = 0;
   int fd_ = -1;
   std::string pending_;
+  bool failed_ = false;  // an event told an error
 };
 
 std::string request_text(const LoadOptions& options, const std::string& body) {
@@ -135,7 +140,7 @@ class Run {
     out_.answers.resize(requests.size());
     address_.sin_family = AF_INET;
     address_.sin_port = htons(static_cast<std::uint16_t>(options.port));
-    ::inet_pton(AF_INET, options.host.c_str(), &address_.sin_addr);
+    TROUPE_CHECK(::inet_pton(AF_INET, options.host.c_str(), &address_.sin_addr) == 1);
   }
   ~Run() { ::close(poller_); }
 
@@ -220,6 +225,11 @@ class Run {
 
 bool LoadRun::all_ok() const {
   return std::all_of(answers.begin(), answers.end(), [](const LoadAnswer& a) { return a.ok; });
+}
+
+bool is_ipv4(std::string_view host) {
+  in_addr address{};
+  return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
 }
 
 LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests) {

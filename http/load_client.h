@@ -4,6 +4,7 @@
 // network; bounded in streams and in time.
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe::http {
@@ -23,7 +24,7 @@ struct LoadOptions {
 };
 
 struct LoadAnswer {
-  bool ok = false;  ///< 200 and a stream that ended as it should
+  bool ok = false;  ///< 200 and a stream that ended as it should, without an error in it
   int status = 0;
   std::int64_t sent_ns = 0;
   std::int64_t first_ns = 0;   ///< first event that carries text; 0: none came
@@ -41,6 +42,10 @@ struct LoadRun {
   bool all_ok() const;
 };
 
+/// What LoadOptions::host has to be.
+bool is_ipv4(std::string_view host);
+
+/// Requests that cannot be sent, or that the server does not answer, are answers that are not ok.
 LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests);
 
 /// Every body at once to 127.0.0.1.

@@ -1,6 +1,6 @@
 #include "actors/bench/arguments.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <string_view>
 
@@ -9,22 +9,31 @@
 
 namespace troupe::bench {
 
-Words split_words(int argc, char** argv) {
-  Words words;
-  int at = 0;
-  for (; at < argc && std::string_view(argv[at]) != "--"; ++at) words.own.push_back(argv[at]);
-  for (++at; at < argc; ++at) words.of_serve.emplace_back(argv[at]);
-  return words;
+std::optional<int> read_own_flags(int argc, char** argv, const cli::Synopsis& synopsis,
+                                  const std::vector<config::Field>& fields,
+                                  std::vector<std::string>& of_serve) {
+  char** const border = std::find(argv, argv + argc, std::string_view("--"));
+  std::vector<std::string> words;
+  if (const auto code =
+          cli::read_command_line(static_cast<int>(border - argv), argv, synopsis, fields, words)) {
+    return code;
+  }
+  if (!words.empty()) return cli::fail(synopsis, invalid("unexpected \"" + words.front() + "\""));
+  if (border != argv + argc) of_serve.assign(border + 1, argv + argc);
+  return std::nullopt;
 }
 
-std::optional<int> read_serve_flags(const cli::Synopsis& synopsis, const std::vector<std::string>& words,
+std::optional<int> read_serve_flags(const cli::Synopsis& synopsis, const std::vector<std::string>& of_serve,
                                     config::Options& options) {
   const auto refuse = [&](const Status& status) {
     cli::complain(synopsis, status.message);
     return config::exit_code(status);
   };
-  auto parsed = config::parse(words, config::process_environment());
+  auto parsed = config::parse(of_serve, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
+  if (parsed->help || parsed->help_markdown) {
+    return refuse(invalid("behind -- are flags of troupe serve; troupe serve --help tells them"));
+  }
   for (const std::string& warning : parsed->warnings) cli::complain(synopsis, "warning: " + warning);
   options = parsed->options;
   std::error_code error;

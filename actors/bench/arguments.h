@@ -5,20 +5,20 @@
 #include <vector>
 
 #include "actors/cli/command_line.h"
+#include "config/field.h"
 #include "config/options.h"
 
 namespace troupe::bench {
 
-/// argv split at the first "--".
-struct Words {
-  std::vector<char*> own;             ///< argv[0] and what comes before "--"
-  std::vector<std::string> of_serve;  ///< what comes after it
-};
-Words split_words(int argc, char** argv);
+/// Sets `fields` from what comes before "--" and gives back what comes behind it. A value is the exit code:
+/// --help or an error was printed.
+std::optional<int> read_own_flags(int argc, char** argv, const cli::Synopsis& synopsis,
+                                  const std::vector<config::Field>& fields,
+                                  std::vector<std::string>& of_serve);
 
 /// The flags of `troupe serve` as options, with the model found. A value is the exit code: an error was
 /// printed.
-std::optional<int> read_serve_flags(const cli::Synopsis& synopsis, const std::vector<std::string>& words,
+std::optional<int> read_serve_flags(const cli::Synopsis& synopsis, const std::vector<std::string>& of_serve,
                                     config::Options& options);
 
 int decode_main(int argc, char** argv);

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "actors/bench/arguments.h"
+#include "actors/cli/command_line.h"
 #include "actors/cli/commands.h"
 
 namespace troupe::cli {
@@ -37,6 +38,7 @@ int bench_main(int argc, char** argv) {
   for (const Kind& kind : kKinds) {
     if (word == kind.name) return kind.run(argc - 1, argv + 1);
   }
+  if (!word.empty()) std::fprintf(stderr, "troupe bench: there is no \"%s\"\n", printable(word).c_str());
   return usage(stderr);
 }
 

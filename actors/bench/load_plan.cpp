@@ -35,6 +35,11 @@ double ms(std::int64_t from_ns, std::int64_t to_ns) { return static_cast<double>
 
 }  // namespace
 
+int concurrency_of(const LoadPlan& plan) {
+  constexpr int kClosedLoop = 16;
+  return plan.concurrency > 0 || plan.rate > 0 ? plan.concurrency : kClosedLoop;
+}
+
 std::vector<http::LoadRequest> make_requests(const LoadPlan& plan) {
   std::mt19937_64 random(plan.seed);
   const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };

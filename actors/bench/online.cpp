@@ -1,5 +1,6 @@
 // `troupe bench load` asks a running server; `troupe bench serve` starts one of its own for it.
 #include <cstdio>
+#include <memory>
 
 #include "actors/bench/arguments.h"
 #include "actors/bench/load_plan.h"
@@ -13,9 +14,10 @@ std::vector<config::Field> plan_fields(LoadPlan& plan, bool& json) {
       {.name = "requests", .slot = &plan.requests, .help = "how many in all", .min = 1, .max = 1'000'000},
       {.name = "concurrency",
        .slot = &plan.concurrency,
-       .help = "closed loop: requests inside at once; with --rate the most that may be, 0 any number",
+       .help = "closed loop: requests inside at once; with --rate the most that may be",
        .min = 0,
-       .max = 100'000},
+       .max = 100'000,
+       .when_unset = "16; with --rate any number"},
       {.name = "rate",
        .slot = &plan.rate,
        .help = "open loop: requests a second, at random distances; 0 is a closed loop",
@@ -59,17 +61,26 @@ std::vector<config::Field> plan_fields(LoadPlan& plan, bool& json) {
   };
 }
 
+config::Field limit_field(http::LoadOptions& options) {
+  return {.name = "limit",
+          .slot = &options.limit_s,
+          .help = "given up after so long",
+          .unit = "seconds",
+          .min = 1,
+          .max = 86400};
+}
+
+/// Runs the plan and prints its summary; the exit code.
 int run_plan(const LoadPlan& plan, http::LoadOptions options, bool json) {
-  options.concurrency = plan.rate > 0 && plan.concurrency == 0 ? 0 : plan.concurrency;
+  options.concurrency = concurrency_of(plan);
   const http::LoadRun run = http::run_load(options, make_requests(plan));
   std::fputs(load_summary(plan, run, json).c_str(), stdout);
-  if (run.all_ok()) return 0;
   for (const http::LoadAnswer& answer : run.answers) {
     if (answer.ok) continue;
     std::fprintf(stderr, "troupe bench: a request failed; HTTP status %d (0: no answer)\n", answer.status);
-    break;
+    return 1;
   }
-  return 1;
+  return 0;
 }
 
 }  // namespace
@@ -83,20 +94,24 @@ int load_main(int argc, char** argv) {
   http::LoadOptions options;
   bool json = false;
   std::vector<config::Field> fields = {
-      {.name = "host", .slot = &options.host, .help = "IPv4 address of the server"},
+      {.name = "host",
+       .slot = &options.host,
+       .help = "IPv4 address of the server",
+       .check =
+           [](std::string_view host) {
+             return http::is_ipv4(host) ? Status{}
+                                        : invalid("\"" + std::string(host) + "\" is no IPv4 address");
+           }},
       {.name = "port", .slot = &options.port, .help = "its HTTP port", .min = 1, .max = 65535},
       {.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true},
-      {.name = "limit",
-       .slot = &options.limit_s,
-       .help = "given up after so long",
-       .unit = "seconds",
-       .min = 1,
-       .max = 86400},
+      limit_field(options),
   };
   for (config::Field& field : plan_fields(plan, json)) fields.push_back(std::move(field));
-  std::vector<std::string> words;
-  if (const auto code = cli::read_command_line(argc, argv, synopsis, fields, words)) return *code;
-  if (!words.empty()) return cli::fail(synopsis, invalid("unexpected \"" + words.front() + "\""));
+  std::vector<std::string> of_serve;
+  if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
+  if (!of_serve.empty()) {
+    return cli::fail(synopsis, invalid("unexpected \"" + of_serve.front() + "\": the server runs already"));
+  }
   return run_plan(plan, options, json);
 }
 
@@ -117,22 +132,13 @@ int serve_main(int argc, char** argv) {
                     .unit = "seconds",
                     .min = 1,
                     .max = 86400});
-  fields.push_back({.name = "limit",
-                    .slot = &options.limit_s,
-                    .help = "given up after so long",
-                    .unit = "seconds",
-                    .min = 1,
-                    .max = 86400});
-  Words words = split_words(argc, argv);
-  std::vector<std::string> rest;
-  if (const auto code = cli::read_command_line(static_cast<int>(words.own.size()), words.own.data(), synopsis,
-                                               fields, rest)) {
-    return *code;
-  }
-  if (!rest.empty()) return cli::fail(synopsis, invalid("unexpected \"" + rest.front() + "\""));
-  const ServerProcess server(words.of_serve, ready_within);
-  if (!json) std::printf("exec to ready: %.2f s\n", server.start_s());
-  options.port = server.port();
+  fields.push_back(limit_field(options));
+  std::vector<std::string> of_serve;
+  if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
+  const auto server = ServerProcess::start(of_serve, ready_within);
+  if (!server.ok()) return cli::fail(synopsis, server.status());
+  if (!json) std::printf("exec to ready: %.2f s\n", (*server)->start_s());
+  options.port = (*server)->port();
   return run_plan(plan, options, json);
 }
 

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -49,6 +48,26 @@ double pss_mb(pid_t pid) {
   return 0;
 }
 
+/// `troupe serve` with its output in a file and its runtime folder in `directory`. -1 when it cannot fork.
+pid_t spawn(int port, const std::string& directory, const std::string& output,
+            const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments{binary_directory() + "/troupe", "serve",     "--port",
+                                     std::to_string(port),           "--log-dir", directory + "/log"};
+  arguments.insert(arguments.end(), flags.begin(), flags.end());
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::string runtime = "XDG_RUNTIME_DIR=" + directory;
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  const int log = ::open(output.c_str(), O_CREAT | O_WRONLY, 0600);
+  ::dup2(log, 1);
+  ::dup2(log, 2);
+  ::putenv(runtime.data());
+  ::execv(argv[0], argv.data());
+  ::_exit(127);
+}
+
 bool is_ready(int port) {
   const auto answer = http::Client({.port = port}).request("GET", "/health/ready");
   return answer.ok() && answer->status == 200;
@@ -60,39 +79,27 @@ std::string binary_directory() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
 }
 
-ServerProcess::ServerProcess(const std::vector<std::string>& flags, double limit_s) : port_(free_port()) {
+Result<std::unique_ptr<ServerProcess>> ServerProcess::start(const std::vector<std::string>& flags,
+                                                            double limit_s) {
   char pattern[] = "/tmp/troupe-bench-XXXXXX";
-  directory_ = ::mkdtemp(pattern);
-  std::vector<std::string> arguments{binary_directory() + "/troupe", "serve",     "--port",
-                                     std::to_string(port_),          "--log-dir", directory_ + "/log"};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  const std::string runtime = "XDG_RUNTIME_DIR=" + directory_;
-  const std::string output = directory_ + "/output";
-
-  const std::int64_t start = now_ns();
-  pid_ = ::fork();
-  if (pid_ == 0) {
-    const int log = ::open(output.c_str(), O_CREAT | O_WRONLY, 0600);
-    ::dup2(log, 1);
-    ::dup2(log, 2);
-    ::putenv(const_cast<char*>(runtime.c_str()));
-    ::execv(argv[0], argv.data());
-    ::_exit(127);
-  }
-  while (!is_ready(port_)) {
-    int status = 0;
-    const bool over = ::waitpid(pid_, &status, WNOHANG) == pid_;
-    if (over || static_cast<double>(now_ns() - start) * 1e-9 > limit_s) {
-      if (over) pid_ = -1;
-      std::fprintf(stderr, "the server did not become ready:\n%s\n", read_file(output).c_str());
-      std::exit(1);
+  if (::mkdtemp(pattern) == nullptr) return failure(Code::unavailable, "no folder can be made in /tmp");
+  std::unique_ptr<ServerProcess> server(new ServerProcess);
+  server->directory_ = pattern;
+  server->port_ = free_port();
+  const std::string output = server->directory_ + "/output";
+  const std::int64_t begin = now_ns();
+  server->pid_ = spawn(server->port_, server->directory_, output, flags);
+  if (server->pid_ < 0) return failure(Code::unavailable, "no process can be started");
+  while (!is_ready(server->port_)) {
+    const bool over = ::waitpid(server->pid_, nullptr, WNOHANG) == server->pid_;
+    if (over) server->pid_ = -1;
+    if (over || static_cast<double>(now_ns() - begin) * 1e-9 > limit_s) {
+      return failure(Code::unavailable, "the server did not become ready:\n" + read_file(output));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  start_s_ = static_cast<double>(now_ns() - start) * 1e-9;
+  server->start_s_ = static_cast<double>(now_ns() - begin) * 1e-9;
+  return server;
 }
 
 ServerProcess::~ServerProcess() {

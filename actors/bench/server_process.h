@@ -4,23 +4,26 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "base/status.h"
 
 namespace troupe::bench {
 
 struct ServerMemory {
   double pss_mb = 0;  ///< proportional set size of all its processes
-  double counted_mb =
-      0;  ///< weights and activation arena, as the worker logged them; touched KV blocks are not in it
+  /// Weights and activation arena, as the worker logged them; KV blocks in use are not in it.
+  double counted_mb = 0;
 };
 
 class ServerProcess {
  public:
-  /// Runs the `troupe` beside the bench with these flags and waits until it is ready. Exits the bench with
-  /// the server's output when it does not become so within `limit_s`.
-  explicit ServerProcess(const std::vector<std::string>& flags, double limit_s = 120);
+  /// Runs the `troupe` beside the bench with these flags and waits until it is ready. When it ends before, or
+  /// is not ready within `limit_s` (it is stopped then): unavailable, with what it printed.
+  static Result<std::unique_ptr<ServerProcess>> start(const std::vector<std::string>& flags,
+                                                      double limit_s = 120);
   ~ServerProcess();
 
   ServerProcess(const ServerProcess&) = delete;
@@ -32,6 +35,8 @@ class ServerProcess {
   ServerMemory memory() const;
 
  private:
+  ServerProcess() = default;
+
   double logged(const std::string& key) const;
   std::vector<pid_t> processes() const;
 

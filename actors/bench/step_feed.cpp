@@ -10,6 +10,8 @@ namespace troupe::bench {
 namespace {
 
 constexpr int kDistinctPrompts = 8;
+constexpr std::size_t kStartsInPlan = 512;  // with their ids and blocks no more than a record holds
+constexpr std::size_t kIdsInPlan = wire::kMaxTokensInPlan / 2;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 double seconds(std::int64_t from_ns, std::int64_t to_ns) {
@@ -92,8 +94,24 @@ Status StepFeed::await() {
   --pending_;
   wire::View view;
   TROUPE_CHECK(wire::View::open(out_, view));
+  if (const auto* done = view.as<wire::CacheDone>(); done != nullptr && done->failed != 0) {
+    return failure(Code::internal, "blocks could not be copied");
+  }
   if (const auto* result = view.as<wire::StepResult>()) {
     spans_.push_back({result->started_ns, result->finished_ns});
+    for (const wire::ResultRow& row : view.array(result->rows)) {
+      if (row.error == wire::RowError::none) continue;
+      return failure(Code::internal, row.error == wire::RowError::not_finite
+                                         ? "the model's logits are not finite"
+                                         : "the executor does not know a sequence of its own");
+    }
+  }
+  return {};
+}
+
+Status StepFeed::drain(int left) {
+  while (pending_ > left) {
+    if (Status status = await(); !status.ok()) return status;
   }
   return {};
 }
@@ -106,15 +124,10 @@ Status StepFeed::run_prompt(std::size_t sequence, int tokens, bool samples) {
     rows_.push_back({s.slot, s.position, count, last && samples ? wire::kSamples : 0u, 0});
     s.position += count;
     if (Status status = finish_plan(); !status.ok()) return status;
-    while (pending_ >= 2) {
-      if (Status status = await(); !status.ok()) return status;
-    }
+    if (Status status = drain(1); !status.ok()) return status;
     begin();
   }
-  while (pending_ > 0) {
-    if (Status status = await(); !status.ok()) return status;
-  }
-  return {};
+  return drain(0);
 }
 
 Status StepFeed::copy_blocks(const std::vector<wire::BlockCopy>& copies) {
@@ -126,74 +139,98 @@ Status StepFeed::copy_blocks(const std::vector<wire::BlockCopy>& copies) {
     command.record().id = ++command_;
     command.record().copies = span;
     if (Status status = submit(command.finish()); !status.ok()) return status;
-    while (pending_ > 0) {
-      if (Status status = await(); !status.ok()) return status;
-    }
+    if (Status status = drain(0); !status.ok()) return status;
   }
   return {};
 }
 
-Result<double> StepFeed::prefill(int tokens) {
-  if (tokens > capacity_.max_model_len) {
-    return invalid("a prompt of " + std::to_string(tokens) + " tokens is longer than the model's room of " +
-                   std::to_string(capacity_.max_model_len));
-  }
+Status StepFeed::check_fit(int batch, std::int64_t tokens) const {
+  const std::int64_t longest =
+      std::min<std::int64_t>(capacity_.max_model_len, static_cast<std::int64_t>(wire::kMaxTokensInPlan));
+  const std::int64_t blocks = std::int64_t{batch} * blocks_for(tokens, capacity_.block_tokens);
+  if (batch <= capacity_.max_slots && tokens <= longest && blocks <= capacity_.kv_blocks) return {};
+  return invalid("a batch of " + std::to_string(batch) + " with " + std::to_string(tokens) +
+                 " tokens each does not fit: there is room for " + std::to_string(capacity_.max_slots) +
+                 " sequences of at most " + std::to_string(longest) + " tokens and " +
+                 std::to_string(std::int64_t{capacity_.kv_blocks} * capacity_.block_tokens) +
+                 " tokens in all");
+}
+
+std::vector<TokenId> StepFeed::random_ids(int count) {
   std::vector<TokenId> ids;
-  for (int i = 0; i < tokens; ++i) ids.push_back(random_id());
+  for (int i = 0; i < count; ++i) ids.push_back(random_id());
+  return ids;
+}
+
+Result<double> StepFeed::prefill(int tokens) {
+  if (Status status = check_fit(1, tokens); !status.ok()) return status;
   begin();
   end_all();
-  start(0, 0, blocks_for(tokens, capacity_.block_tokens), ids);
+  start(0, 0, blocks_for(tokens, capacity_.block_tokens), random_ids(tokens));
   const std::int64_t from = now_ns();
   if (Status status = run_prompt(0, tokens, true); !status.ok()) return status;
   return seconds(from, now_ns());
 }
 
 Status StepFeed::place(int batch, int context, int output) {
-  const std::int32_t each = blocks_for(std::int64_t{context} + output + 1, capacity_.block_tokens);
-  if (batch > capacity_.max_slots || context + output + 1 > capacity_.max_model_len ||
-      std::int64_t{each} * batch > capacity_.kv_blocks) {
-    return invalid("a batch of " + std::to_string(batch) + " with " + std::to_string(context + output) +
-                   " tokens each does not fit: the executor holds " + std::to_string(capacity_.max_slots) +
-                   " sequences of " + std::to_string(capacity_.max_model_len) + " tokens and " +
-                   std::to_string(std::int64_t{capacity_.kv_blocks} * capacity_.block_tokens) +
-                   " tokens in all");
-  }
+  const std::int64_t room = std::int64_t{context} + 1 + output;
+  if (Status status = check_fit(batch, room); !status.ok()) return status;
+  const std::int32_t each = blocks_for(room, capacity_.block_tokens);
   std::vector<std::vector<TokenId>> prompts(static_cast<std::size_t>(std::min(batch, kDistinctPrompts)));
+  for (auto& prompt : prompts) prompt = random_ids(context);
+  if (Status status = run_prompts(prompts, each); !status.ok()) return status;
+  if (Status status = copy_prompts(prompts.size(), batch, context, each); !status.ok()) return status;
+  return start_batch(prompts, batch, each);
+}
+
+/// Leaves the blocks of each prompt written, and no sequence.
+Status StepFeed::run_prompts(const std::vector<std::vector<TokenId>>& prompts, std::int32_t each) {
   begin();
   end_all();
   for (std::size_t p = 0; p < prompts.size(); ++p) {
-    for (int i = 0; i < context; ++i) prompts[p].push_back(random_id());
-    if (context == 0) continue;
+    if (prompts[p].empty()) continue;
     start(static_cast<std::int32_t>(p), static_cast<BlockId>(p) * each, each, prompts[p]);
-    if (Status status = run_prompt(p, context, false); !status.ok()) return status;
+    const auto tokens = static_cast<int>(prompts[p].size());
+    if (Status status = run_prompt(sequences_.size() - 1, tokens, false); !status.ok()) return status;
   }
+  end_all();
+  if (ended_.empty()) return {};
+  if (Status status = finish_plan(); !status.ok()) return status;
+  return drain(0);
+}
+
+Status StepFeed::copy_prompts(std::size_t prompts, int batch, int context, std::int32_t each) {
   std::vector<wire::BlockCopy> copies;
-  for (int i = static_cast<int>(prompts.size()); i < batch; ++i) {
-    const BlockId from = i % static_cast<int>(prompts.size()) * each;
+  for (int i = static_cast<int>(prompts); i < batch; ++i) {
+    const BlockId from = i % static_cast<int>(prompts) * each;
     for (std::int32_t b = 0; b < blocks_for(context, capacity_.block_tokens); ++b) {
       copies.push_back({from + b, i * each + b});
     }
   }
-  if (Status status = copy_blocks(copies); !status.ok()) return status;
-  // The real sequences: a prompt that is one token longer than what has run.
+  return copy_blocks(copies);
+}
+
+/// Sequences whose prompts are one token longer than what has run.
+Status StepFeed::start_batch(const std::vector<std::vector<TokenId>>& prompts, int batch, std::int32_t each) {
   begin();
-  end_all();
-  std::size_t tokens_in_plan = 0;
+  std::size_t ids_in_plan = 0;
   for (int i = 0; i < batch; ++i) {
     std::vector<TokenId> ids = prompts[static_cast<std::size_t>(i) % prompts.size()];
+    const auto context = static_cast<std::int32_t>(ids.size());
     ids.push_back(random_id());
-    if (tokens_in_plan + ids.size() > wire::kMaxTokensInPlan) {
+    const std::size_t more = ids.size() + static_cast<std::size_t>(each);
+    if (!started_.empty() && (ids_in_plan + more > kIdsInPlan || started_.size() == kStartsInPlan)) {
       if (Status status = finish_plan(); !status.ok()) return status;
-      if (Status status = await(); !status.ok()) return status;
+      if (Status status = drain(0); !status.ok()) return status;
       begin();
-      tokens_in_plan = 0;
+      ids_in_plan = 0;
     }
-    tokens_in_plan += ids.size();
+    ids_in_plan += more;
     start(i, i * each, each, ids);
     sequences_.back().position = context;
   }
   if (Status status = finish_plan(); !status.ok()) return status;
-  return await();
+  return drain(0);
 }
 
 Result<std::vector<double>> StepFeed::decode(int steps) {

@@ -1,8 +1,9 @@
 #pragma once
 // The engine's part towards an executor, for measuring steps offline: `batch` sequences of one length,
-// prefilled and then decoded in step, with two plans in flight as the engine has them.
+// prefilled and then decoded in step, with two plans in flight as the engine has them. An error ends its use.
+#include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <span>
 #include <vector>
 
 #include "base/status.h"
@@ -14,7 +15,9 @@ namespace troupe::bench {
 class StepFeed {
  public:
   /// The executor forgets what it held.
-  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) { executor.reset(); }
+  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) {
+    executor.reset();
+  }
 
   /// Ends what runs, then runs one prompt of `tokens` random ids in steps as large as the executor takes, and
   /// waits for its first token. Seconds from the first plan to the last result.
@@ -27,7 +30,7 @@ class StepFeed {
   Status place(int batch, int context, int output);
 
   /// Runs `steps` decode steps of all placed sequences. The times, in seconds, between one result and the
-  /// next: steps - 1 of them.
+  /// next: steps - 1 of them. invalid_argument, from the executor, when that is more than there is room for.
   Result<std::vector<double>> decode(int steps);
 
   /// Seconds of host time that each submit() of the last decode() took.
@@ -55,9 +58,15 @@ class StepFeed {
   Status finish_plan();
   Status run_prompt(std::size_t sequence, int tokens, bool samples);
   Status copy_blocks(const std::vector<wire::BlockCopy>& copies);
+  Status run_prompts(const std::vector<std::vector<TokenId>>& prompts, std::int32_t each);
+  Status copy_prompts(std::size_t prompts, int batch, int context, std::int32_t each);
+  Status start_batch(const std::vector<std::vector<TokenId>>& prompts, int batch, std::int32_t each);
+  Status check_fit(int batch, std::int64_t tokens) const;
   Status submit(std::span<const std::byte> record);
   Status await();
+  Status drain(int left);  // awaits until no more than that is pending
   TokenId random_id();
+  std::vector<TokenId> random_ids(int count);
 
   Executor& executor_;
   const wire::Capacity capacity_;
