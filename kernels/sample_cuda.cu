@@ -17,7 +17,10 @@ namespace troupe::kernels {
 namespace cuda {
 namespace {
 
-constexpr int kMaxThreads = 512;
+// Few rows: many threads for each. Many rows: four blocks fit a multiprocessor, of 256 threads each.
+constexpr int kThreads = 256;
+constexpr int kManyThreads = 512;
+constexpr int kFewRows = 8;
 
 /// What a block keeps beside its slice; dynamic shared memory is this much and then, if Resident, the slice.
 template <bool Resident>
@@ -28,10 +31,10 @@ constexpr std::size_t table_bytes(int slice) {
 }
 
 /// The logits of a step's row and this block's part of them.
-template <bool Resident>
-__device__ Slice<Resident> slice_of(float* row, std::byte* shared, std::size_t tables, float* working,
-                                    int length, int vocab) {
-  Slice<Resident> slice;
+template <bool Resident, int Threads>
+__device__ Slice<Resident, Threads> slice_of(float* row, std::byte* shared, std::size_t tables,
+                                             float* working, int length, int vocab) {
+  Slice<Resident, Threads> slice;
   slice.begin = min(static_cast<int>(team_rank()) * length, vocab);
   slice.count = min(length, vocab - slice.begin);
   slice.row = row + slice.begin;
@@ -55,8 +58,8 @@ struct SampleArgs {
   int tables;  // bytes
 };
 
-template <bool Resident>
-__global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs args) {
+template <bool Resident, int Threads>
+__global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const SampleArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory)];
   TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
@@ -70,8 +73,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) sample_kernel(const SampleArgs
   float* const logits =
       args.logits + static_cast<std::size_t>(logits_row) * static_cast<std::size_t>(args.stride);
   float* const working = args.working + std::size_t{index} * team_size() * static_cast<unsigned>(args.length);
-  const Slice<Resident> slice = slice_of<Resident>(logits, shared, static_cast<std::size_t>(args.tables),
-                                                   working, args.length, args.vocab);
+  const auto slice = slice_of<Resident, Threads>(logits, shared, static_cast<std::size_t>(args.tables),
+                                                 working, args.length, args.vocab);
   static_assert(sizeof(SampleRow) % 8 == 0);
   if (threadIdx.x < sizeof(SampleRow) / 8) {
     reinterpret_cast<std::uint64_t*>(&team.row)[threadIdx.x] =
@@ -127,8 +130,8 @@ struct ScoreArgs {
   int tables;
 };
 
-template <bool Resident>
-__global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs args) {
+template <bool Resident, int Threads>
+__global__ void __launch_bounds__(Threads, 1024 / Threads) score_kernel(const ScoreArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
   __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory)];
   TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
@@ -140,8 +143,8 @@ __global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs a
   // Nothing below writes to these logits: without a copy the slice is read where it lies.
   float* const logits = const_cast<float*>(args.logits) +
                         static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(args.stride);
-  const Slice<Resident> slice = slice_of<Resident>(logits, shared, static_cast<std::size_t>(args.tables),
-                                                   logits, args.length, args.vocab);
+  const auto slice = slice_of<Resident, Threads>(logits, shared, static_cast<std::size_t>(args.tables),
+                                                 logits, args.length, args.vocab);
   if constexpr (Resident) slice.bring_in();
   SampleResult& result = args.results[index];
   const unsigned long long best = peak(slice, team, mail, 0);
@@ -160,25 +163,28 @@ __global__ void __launch_bounds__(kMaxThreads, 2) score_kernel(const ScoreArgs a
 
 /// How an op's rows are shared out.
 struct Plan {
-  int team = 1;
-  int length = 0;
   bool resident = false;
-  std::size_t tables = 0;
+  bool few = false;
+  int length = 0;
+  int tables = 0;
+  std::size_t working_bytes = 0;
   troupe::cuda::Shape shape;
 };
 
 Plan plan_for(const Cuda& device, int count, int vocab) {
+  const int team = device.hopper() ? kTeamBlocks : 1;
   Plan plan;
-  plan.team = device.hopper() ? kTeamBlocks : 1;
-  plan.length = (vocab + 4 * plan.team - 1) / (4 * plan.team) * 4;
-  plan.resident = plan.team > 1 && plan.length <= kMaxResident;
-  plan.tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
-  plan.shape.cluster = plan.team;
-  plan.shape.grid = dim3(static_cast<unsigned>(plan.team), static_cast<unsigned>(count));
-  // Few rows: many threads for each. Many rows: four blocks fit a multiprocessor, of 256 threads each.
-  plan.shape.block = dim3(count <= 32 || !plan.resident ? 512 : 256);
-  plan.shape.shared_bytes =
-      plan.tables + (plan.resident ? sizeof(float) * static_cast<std::size_t>(plan.length) : 0);
+  plan.length = (vocab + 4 * team - 1) / (4 * team) * 4;
+  plan.resident = team > 1 && plan.length <= kMaxResident;
+  plan.few = count <= kFewRows || !plan.resident;
+  const std::size_t slice = sizeof(float) * static_cast<std::size_t>(plan.length);
+  const std::size_t tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
+  plan.tables = static_cast<int>(tables);
+  plan.working_bytes = plan.resident ? 0 : slice * static_cast<std::size_t>(team * count);
+  plan.shape = {.grid = dim3(static_cast<unsigned>(team), static_cast<unsigned>(count)),
+                .block = dim3(plan.few ? kManyThreads : kThreads),
+                .shared_bytes = tables + (plan.resident ? slice : 0),
+                .cluster = team};
   TROUPE_CHECK(plan.shape.shared_bytes <= 96 * 1024 && count <= 65535);
   return plan;
 }
@@ -196,21 +202,20 @@ void launch_planned(Cuda& device, void (*kernel)(Parameters...), const Plan& pla
 void run(Cuda& device, const Sample& op) {
   if (op.count == 0) return;
   const cuda::Plan plan = cuda::plan_for(device, op.count, op.vocab);
-  cuda::SampleArgs args{.results = op.results,
-                        .rows = op.rows,
-                        .logits = op.logits,
-                        .working = nullptr,
-                        .vocab = op.vocab,
-                        .stride = op.stride,
-                        .length = plan.length,
-                        .tables = static_cast<int>(plan.tables)};
-  if (plan.resident) {
-    cuda::launch_planned(device, cuda::sample_kernel<true>, plan, args);
-  } else {
-    args.working = static_cast<float*>(device.scratch(sizeof(float) * static_cast<std::size_t>(op.count) *
-                                                      static_cast<std::size_t>(plan.team * plan.length)));
-    cuda::launch_planned(device, cuda::sample_kernel<false>, plan, args);
-  }
+  const cuda::SampleArgs args{
+      .results = op.results,
+      .rows = op.rows,
+      .logits = op.logits,
+      .working = plan.resident ? nullptr : static_cast<float*>(device.scratch(plan.working_bytes)),
+      .vocab = op.vocab,
+      .stride = op.stride,
+      .length = plan.length,
+      .tables = plan.tables};
+  cuda::launch_planned(device,
+                       !plan.resident ? cuda::sample_kernel<false, cuda::kManyThreads>
+                       : plan.few     ? cuda::sample_kernel<true, cuda::kManyThreads>
+                                      : cuda::sample_kernel<true, cuda::kThreads>,
+                       plan, args);
 }
 
 void run(Cuda& device, const Score& op) {
@@ -222,9 +227,12 @@ void run(Cuda& device, const Score& op) {
                              .vocab = op.vocab,
                              .stride = op.stride,
                              .length = plan.length,
-                             .tables = static_cast<int>(plan.tables)};
-  cuda::launch_planned(device, plan.resident ? cuda::score_kernel<true> : cuda::score_kernel<false>, plan,
-                       args);
+                             .tables = plan.tables};
+  cuda::launch_planned(device,
+                       !plan.resident ? cuda::score_kernel<false, cuda::kManyThreads>
+                       : plan.few     ? cuda::score_kernel<true, cuda::kManyThreads>
+                                      : cuda::score_kernel<true, cuda::kThreads>,
+                       plan, args);
 }
 
 }  // namespace troupe::kernels

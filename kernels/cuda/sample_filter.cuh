@@ -104,22 +104,37 @@ struct Span {
   }
 };
 
-template <bool Resident>
-__device__ void fill(const Slice<Resident>& slice, Bin<Resident>* table, Span span, std::uint32_t first,
-                     std::uint32_t last) {
-  using Word = typename Bin<Resident>::Word;
-  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += static_cast<int>(blockDim.x)) table[i] = {0, 0};
+template <class S>
+using BinOf = Bin<S::kResident>;
+
+/// Puts the slice's weights from `first` to before `last` into their bins.
+template <class S>
+__device__ void fill(const S& slice, BinOf<S>* table, Span span, std::uint32_t first, std::uint32_t last) {
+  using Word = typename BinOf<S>::Word;
+  for (int i = static_cast<int>(threadIdx.x); i < kBins; i += S::kThreads) table[i] = {0, 0};
   __syncthreads();
   const std::uint32_t width = last - first;
   const std::uint32_t mask = (1u << span.shift) - 1;
-  slice.each([&](int, float bits) {
+  const auto single = [&](int, float bits) {
     const std::uint32_t weight = __float_as_uint(bits);
     if (weight - first >= width) return;
     const std::uint32_t offset = key_of(weight) - span.low;
-    Bin<Resident>& bin = table[offset >> span.shift];
+    BinOf<S>& bin = table[offset >> span.shift];
     atomicAdd(&bin.count, Word{1});
     if ((offset & mask) != 0) atomicAdd(&bin.rest, static_cast<Word>(offset & mask));
-  });
+  };
+  slice.each(
+      [&](int i, float4 bits) {
+        const std::uint32_t nearest =
+            min(min(__float_as_uint(bits.x) - first, __float_as_uint(bits.y) - first),
+                min(__float_as_uint(bits.z) - first, __float_as_uint(bits.w) - first));
+        if (nearest >= width) return;
+        single(i, bits.x);
+        single(i, bits.y);
+        single(i, bits.z);
+        single(i, bits.w);
+      },
+      single);
 }
 
 /// What is in one bin of all the team's tables.
@@ -135,16 +150,20 @@ static_assert(kGroupBins == 16);
 __device__ __forceinline__ int bin_of(int group) { return kGroupBins * group + kGroupBins - 1 - lane() / 2; }
 
 template <bool Resident>
-__device__ __forceinline__ BinContent content_of(Bin<Resident>* table, int group) {
-  Bin<Resident>* bin = table + bin_of(group);
+__device__ __forceinline__ BinContent content_of(const Bin<Resident>* table, int group) {
+  const Bin<Resident>* bin = table + bin_of(group);
+  Bin<Resident> of[kTeamBlocks / 2];
+#pragma unroll
+  for (int j = 0; j < kTeamBlocks / 2; ++j) {
+    const unsigned rank = static_cast<unsigned>(2 * j + lane() % 2);
+    of[j] = *of_block(bin, rank < team_size() ? rank : 0);
+    if (rank >= team_size()) of[j] = {0, 0};
+  }
   BinContent content;
 #pragma unroll
-  for (int r = 0; r < kTeamBlocks; r += 2) {
-    const unsigned rank = static_cast<unsigned>(r + lane() % 2);
-    if (rank >= team_size()) continue;
-    const Bin<Resident> other = *of_block(bin, rank);
-    content.number += static_cast<std::uint32_t>(other.count);
-    content.rest += other.rest;
+  for (int j = 0; j < kTeamBlocks / 2; ++j) {
+    content.number += static_cast<std::uint32_t>(of[j].count);
+    content.rest += of[j].rest;
   }
   content.number += __shfl_xor_sync(kAll, content.number, 1);
   content.rest += __shfl_xor_sync(kAll, content.rest, 1);
@@ -161,9 +180,9 @@ __device__ __forceinline__ void signal(TeamMemory& team, const Mail& mail) {
 /// bin -1, above: all of the table, when it does not. The tables of all the team are there. Each block adds
 /// up some groups of bins and tells everyone; only the group that matters is looked into. One turn, and a
 /// signal: it must be awaited before anything is written to a table.
-template <bool BySum, bool Resident>
-__device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Mail& mail, Span span, Tally above,
-                          unsigned long long wanted) {
+template <bool Resident>
+__device__ Crossing cross(const Bin<Resident>* table, TeamMemory& team, Mail& mail, Span span, Tally above,
+                          bool by_sum, unsigned long long wanted) {
   mail.expect(static_cast<unsigned>(sizeof(Tally)) * kGroups);
   const int share = kGroups / static_cast<int>(team_size());
   for (int i = warp(); i < share; i += warps()) {
@@ -176,7 +195,7 @@ __device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Mail& mail, Sp
     }
   }
   mail.await();
-  const auto reached = [&](Tally t) { return (BySum ? t.sum : t.number) >= wanted; };
+  const auto reached = [&](Tally t) { return (by_sum ? t.sum : t.number) >= wanted; };
   const Tally own = team.groups[kGroups - 1 - lane()];
   Tally to = above + warp_scan(own);
   const unsigned there = __ballot_sync(kAll, reached(to));
@@ -205,9 +224,9 @@ __device__ Crossing cross(Bin<Resident>* table, TeamMemory& team, Mail& mail, Sp
 
 /// The largest weight from which up there are `wanted` weights, or weights that sum up to it. From `floor`
 /// up there are.
-template <bool BySum, bool Resident>
-__device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team, Mail& mail,
-                          std::uint32_t floor, unsigned long long wanted) {
+template <class S>
+__device__ Border descend(const S& slice, BinOf<S>* table, TeamMemory& team, Mail& mail, std::uint32_t floor,
+                          bool by_sum, unsigned long long wanted) {
   constexpr int kTop = kMantissa - 5;  // 32 bins an octave
   constexpr std::uint32_t kUpper = 15;
   Span span{kUpper << kMantissa, kTop};
@@ -219,7 +238,7 @@ __device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, Te
     __syncthreads();
     signal(team, mail);
     mail.await();
-    crossing = cross<BySum>(table, team, mail, span, crossing.above, wanted);
+    crossing = cross(table, team, mail, span, crossing.above, by_sum, wanted);
     mail.await();
     if (crossing.bin < 0) {
       span.low = 0;
@@ -236,9 +255,9 @@ __device__ Border descend(const Slice<Resident>& slice, Bin<Resident>* table, Te
 }
 
 /// Makes weights of the slice's logits and finds which stay.
-template <bool Resident>
-__device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table, TeamMemory& team,
-                              Mail& mail, float largest, int vocab) {
+template <class S>
+__device__ KeptWeights filter(const S& slice, BinOf<S>* table, TeamMemory& team, Mail& mail, float largest,
+                              int vocab) {
   const SampleRow& row = team.row;
   const double least = ceil(__dmul_rn(static_cast<double>(row.min_p), static_cast<double>(kFullWeight)));
   const std::uint32_t floor = least < 1 ? 1 : least > kFullWeight ? kFullWeight : __double2uint_rz(least);
@@ -258,7 +277,7 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
   Border border;  // none yet
   if (row.top_k > 0 && row.top_k < vocab && all.number > static_cast<std::uint32_t>(row.top_k)) {
     const auto k = static_cast<std::uint32_t>(row.top_k);
-    border = descend<false>(slice, table, team, mail, floor, k);
+    border = descend(slice, table, team, mail, floor, false, k);
     kept.border = border.weight;
     kept.at_border = k - border.above.number;
     kept.sum = border.above.sum + kept.at_border * kept.border;
@@ -273,7 +292,7 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
       // Weights below (sum - wanted) / number cannot add up to what may go, so the border is not below.
       const unsigned long long lowest =
           max(static_cast<unsigned long long>(kept.border), (all.sum - wanted) / max(all.number, 1u));
-      border = descend<true>(slice, table, team, mail, static_cast<std::uint32_t>(lowest), wanted);
+      border = descend(slice, table, team, mail, static_cast<std::uint32_t>(lowest), true, wanted);
       kept.border = border.weight;
       kept.at_border = ~0ull;
     }
@@ -286,25 +305,25 @@ __device__ KeptWeights filter(const Slice<Resident>& slice, Bin<Resident>* table
 
 /// The first kept token whose cumulative weight exceeds bits / 2^32 of the kept sum, told to one thread of
 /// the team: f(token) is called there. One turn.
-template <bool Resident, class F>
-__device__ void draw(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, const KeptWeights& kept,
+template <class S, class F>
+__device__ void draw(const S& slice, TeamMemory& team, Mail& mail, const KeptWeights& kept,
                      std::uint32_t bits, F&& f) {
   const unsigned long long target = bits * (kept.sum >> 32) + (bits * (kept.sum & 0xffffffffull) >> 32);
   // In id order each thread has one piece; an odd number of words keeps threads off each other's banks.
-  const int threads = static_cast<int>(blockDim.x);
-  const int piece = (slice.count + threads - 1) / threads | 1;
+  const int piece = (slice.count + S::kThreads - 1) / S::kThreads | 1;
   const int begin = min(piece * static_cast<int>(threadIdx.x), slice.count);
   const int end = min(begin + piece, slice.count);
   const std::uint32_t* weights = slice.weights();
   Tally own;  // the sum above the border, the number at it
-  for (int i = begin; i < end; ++i) {
-    const std::uint32_t weight = weights[i];
+#pragma unroll 8
+  for (int j = 0; j < piece; ++j) {
+    const std::uint32_t weight = begin + j < end ? weights[begin + j] : 0;
     own.sum += weight > kept.border ? weight : 0;
     own.number += weight == kept.border;
   }
   const Tally to = block_scan(own, team.warps.tallies);
   mail.expect(static_cast<unsigned>(sizeof(Tally)) * team_size());
-  if (static_cast<int>(threadIdx.x) == threads - 1) {
+  if (threadIdx.x == S::kThreads - 1) {
     for (unsigned r = 0; r < team_size(); ++r) mail.send(team.drawn + team_rank(), r, to);
   }
   mail.await();

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <cfloat>
+#include <cmath>
 #include <cstdint>
 
 #include "kernels/cuda/sample_team.cuh"
@@ -12,9 +13,12 @@ namespace troupe::kernels::cuda {
 
 /// The ids [begin, begin + count) of one row, which are this block's. `data` is the block's own copy, at
 /// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
-/// thread i / 4 % blockDim.x, a power of two, wherever a pass does not say otherwise.
-template <bool Resident>
+/// thread i / 4 % Threads wherever a pass does not say otherwise.
+template <bool Resident, int Threads>
 struct Slice {
+  static constexpr bool kResident = Resident;
+  static constexpr int kThreads = Threads;
+
   float* data = nullptr;
   float* row = nullptr;  ///< where these logits lie in the op's array
   int begin = 0;
@@ -28,42 +32,45 @@ struct Slice {
     return {x[0], x[1], x[2], x[3]};
   }
 
-  /// f(i, value) for each element of this thread, in rising order.
-  template <class F>
-  __device__ __forceinline__ void each(F&& f) const {
+  /// In rising order, for the elements of this thread: vector(i, value) for four from i on, i a multiple of
+  /// 4, and single(i, value) for those of a vector that is not full.
+  template <class Vector, class Single>
+  __device__ __forceinline__ void each(Vector&& vector, Single&& single) const {
     const int full = count / 4;
 #pragma unroll 2
-    for (int v = static_cast<int>(threadIdx.x); v < full; v += static_cast<int>(blockDim.x)) {
-      const float4 x = four(v);
-      f(4 * v, x.x);
-      f(4 * v + 1, x.y);
-      f(4 * v + 2, x.z);
-      f(4 * v + 3, x.w);
+    for (int v = static_cast<int>(threadIdx.x); v < full; v += Threads) vector(4 * v, four(v));
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % Threads) {
+#pragma unroll 1
+      for (int i = 4 * full; i < count; ++i) single(i, data[i]);
     }
-    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == (full & static_cast<int>(blockDim.x - 1))) {
-      for (int i = 4 * full; i < count; ++i) f(i, data[i]);
-    }
+  }
+  template <class Single>
+  __device__ __forceinline__ void each(Single&& single) const {
+    each(
+        [&](int i, float4 z) {
+          single(i, z.x);
+          single(i + 1, z.y);
+          single(i + 2, z.z);
+          single(i + 3, z.w);
+        },
+        single);
   }
 
   /// Replaces each element of this thread by the weight that f makes of it.
   template <class F>
   __device__ __forceinline__ void weigh(F&& f) const {
-    const int full = count / 4;
-#pragma unroll 2
-    for (int v = static_cast<int>(threadIdx.x); v < full; v += static_cast<int>(blockDim.x)) {
-      const float4 x = four(v);
-      reinterpret_cast<uint4*>(data)[v] = {f(x.x), f(x.y), f(x.z), f(x.w)};
-    }
-    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == (full & static_cast<int>(blockDim.x - 1))) {
-      for (int i = 4 * full; i < count; ++i) weights()[i] = f(data[i]);
-    }
+    each(
+        [&](int i, float4 z) {
+          *reinterpret_cast<uint4*>(weights() + i) = {f(z.x), f(z.y), f(z.z), f(z.w)};
+        },
+        [&](int i, float z) { weights()[i] = f(z); });
   }
 
   /// Copies the row's logits to `data`. A thread sees only its own elements before the next barrier.
   __device__ void bring_in() const {
     const bool aligned = reinterpret_cast<std::uint64_t>(row) % 16 == 0;
     const int full = count / 4;
-    for (int v = static_cast<int>(threadIdx.x); 4 * v < count; v += static_cast<int>(blockDim.x)) {
+    for (int v = static_cast<int>(threadIdx.x); 4 * v < count; v += Threads) {
       if (v < full && aligned) {
         copy<16>(4 * v);
       } else {
@@ -115,19 +122,33 @@ __device__ __forceinline__ float logit_of(unsigned long long ordered) {
 }
 
 /// The row's largest logit and its id, or kNotFinite. One turn.
-template <bool Resident>
-__device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, int which) {
-  float best = -FLT_MAX;
+template <class S>
+__device__ unsigned long long peak(const S& slice, TeamMemory& team, Mail& mail, int which) {
+  float best = -INFINITY;
   float poison = 0;  // stays 0 while all are finite
-  int at = -1;
-  slice.each([&](int i, float z) {
-    poison = __fmaf_rn(z, 0.0f, poison);
-    if (z > best || at < 0) {
-      best = z;
-      at = i;
-    }
-  });
-  unsigned long long own = at < 0 ? 0 : ordered(best, slice.begin + at);
+  int at = -1;       // of the first four that have it among them
+  slice.each(
+      [&](int i, float4 z) {
+        poison =
+            __fmaf_rn(z.x, 0.0f, __fmaf_rn(z.y, 0.0f, __fmaf_rn(z.z, 0.0f, __fmaf_rn(z.w, 0.0f, poison))));
+        const float largest = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
+        if (largest > best) {
+          best = largest;
+          at = i;
+        }
+      },
+      [&](int i, float z) {
+        poison = __fmaf_rn(z, 0.0f, poison);
+        if (z > best) {
+          best = z;
+          at = i;
+        }
+      });
+  unsigned long long own = 0;
+  if (at >= 0) {
+    while (slice.data[at] != best) ++at;
+    own = ordered(best, slice.begin + at);
+  }
   if (!(poison == 0)) own = kNotFinite;
   own = block_max(own, team.warps.words);
   if (which == 0) mail.opened();
@@ -137,8 +158,8 @@ __device__ unsigned long long peak(const Slice<Resident>& slice, TeamMemory& tea
 
 /// log of the sum of e^z into team.normaliser, there for other threads after a barrier. Terms are added in
 /// units of 2^-40: exact, in any order. One turn.
-template <bool Resident>
-__device__ void normalise(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, float largest) {
+template <class S>
+__device__ void normalise(const S& slice, TeamMemory& team, Mail& mail, float largest) {
   unsigned long long sum = 0;
   slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
   sum = block_sum(sum, team.warps.words);
@@ -168,13 +189,12 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
 /// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
 /// next, helped by all. Then the best of the warps are ranked, then the best of the blocks. Needs
 /// team.normaliser; one turn.
-template <bool Resident>
-__device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, Mail& mail, TopMemory& memory,
-                           int wanted, TokenLogprob* top) {
+template <class S>
+__device__ void top_logits(const S& slice, TeamMemory& team, Mail& mail, TopMemory& memory, int wanted,
+                           TokenLogprob* top) {
   unsigned long long best = 0;  // of this lane
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
   __syncthreads();  // all of the slice is there for all
-  const int threads = static_cast<int>(blockDim.x);
   for (int taken = 0; taken < wanted; ++taken) {
     const unsigned long long next = warp_max(best);
     if (lane() == 0) memory.of_warp[warp() * wanted + taken] = next;
@@ -182,7 +202,7 @@ __device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, Mail&
     const int giver = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
     unsigned long long found = 0;
     for (int j = lane();; j += 32) {  // element j of the giver
-      const int i = 4 * (32 * warp() + giver + j / 4 * threads) + j % 4;
+      const int i = 4 * (32 * warp() + giver + j / 4 * S::kThreads) + j % 4;
       if (i >= slice.count) break;
       const unsigned long long candidate = ordered(slice.data[i], slice.begin + i);
       if (candidate < next) found = max(found, candidate);
@@ -219,17 +239,15 @@ __device__ void top_logits(const Slice<Resident>& slice, TeamMemory& team, Mail&
 
 /// f(id, logit) for the thread's share of `count` ids that are in the slice, several loads at a time. `logit`
 /// is the raw one; read only if Logits.
-template <bool Logits, bool Resident, class F>
-__device__ __forceinline__ void each_token(const Slice<Resident>& slice, const TokenId* ids, int count,
-                                           F&& f) {
+template <bool Logits, class S, class F>
+__device__ __forceinline__ void each_token(const S& slice, const TokenId* ids, int count, F&& f) {
   constexpr int kAtOnce = 8;
-  const int threads = static_cast<int>(blockDim.x);
-  for (int at = static_cast<int>(threadIdx.x); at < count; at += kAtOnce * threads) {
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kAtOnce * S::kThreads) {
     int places[kAtOnce];
     float logits[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
-      const int i = at + j * threads;
+      const int i = at + j * S::kThreads;
       places[j] = i < count ? ids[i] - slice.begin : -1;
     }
 #pragma unroll
@@ -275,15 +293,15 @@ __device__ __noinline__ float processed(const SampleRow& row, int id, float z, b
 
 /// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. Ends with a
 /// barrier of the block.
-template <bool Resident>
-__device__ void process(const Slice<Resident>& slice, const SampleRow& row, std::uint32_t* claimed) {
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+template <class S>
+__device__ void process(const S& slice, const SampleRow& row, std::uint32_t* claimed) {
+  const int thread = static_cast<int>(threadIdx.x);
   const auto claim = [&](int i) {
     const std::uint32_t bit = 1u << (i % 32);
     return (atomicOr(claimed + i / 32, bit) & bit) == 0;
   };
   __syncthreads();  // `claimed` may have been something else
-  for (int i = thread; 32 * i < slice.count; i += threads) claimed[i] = 0;
+  for (int i = thread; 32 * i < slice.count; i += S::kThreads) claimed[i] = 0;
   const bool counting = row.presence_penalty != 0 || row.frequency_penalty != 0;
   const int known = penalises(row) ? row.known_tokens : 0;
   std::uint32_t* counts = slice.weights();
@@ -300,7 +318,7 @@ __device__ void process(const Slice<Resident>& slice, const SampleRow& row, std:
     slice.data[i] = processed(row, slice.begin + i, raw, true, count);
   });
   __syncthreads();
-  for (int j = thread; j < row.bias_count + row.banned_count; j += threads) {
+  for (int j = thread; j < row.bias_count + row.banned_count; j += S::kThreads) {
     const TokenId id = j < row.bias_count ? row.bias[j].token : row.banned[j - row.bias_count];
     const int i = id - slice.begin;
     if (static_cast<unsigned>(i) >= static_cast<unsigned>(slice.count) || !claim(i)) continue;
