@@ -1,4 +1,4 @@
-#include "base/check.h"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/routing.h"
@@ -12,6 +12,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kMostTileRows = 64;
 constexpr int kSmallTile = 16;
 constexpr int kPlacingThreads = 512;
+constexpr int kMostCluster = 8;
 constexpr int kTilesPlacedAtOnce = 16;  // of kSmallTile rows: by the last block of the router itself
 
 struct Arguments {
@@ -88,8 +89,8 @@ __device__ bool row_counts(const Arguments& a, int row) {
 
 /// Softmax, selection and weights of kRows rows of a tile by a warp, side by side: rows row, row + step, … of
 /// `rows`. Lane l has experts l, l + 32, …
-template <int kRows, int kHeld>
-__device__ void choose_rows(const Arguments& a, const float* logits, int row, int step, int rows,
+template <int kRows, int kHeld, bool kLocal>
+__device__ void choose_rows(const Arguments& a, const float* logits, int stride, int row, int step, int rows,
                             int first_row, Tile& tile) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   bool there[kRows];
@@ -100,11 +101,12 @@ __device__ void choose_rows(const Arguments& a, const float* logits, int row, in
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     there[i] = row + i * step < rows;
-    const float* from = logits + static_cast<std::size_t>(there[i] ? row + i * step : row) * a.stride;
+    const float* from = logits + static_cast<std::size_t>(there[i] ? row + i * step : row) * stride;
 #pragma unroll
     for (int j = 0; j < kHeld; ++j) {
       const int e = j * 32 + lane;
-      p[i][j] = e < a.experts ? __ldcg(from + e) : -INFINITY;  // other blocks wrote some
+      p[i][j] = -INFINITY;
+      if (e < a.experts) p[i][j] = kLocal ? from[e] : __ldcg(from + e);  // other blocks wrote some
     }
     if (there[i]) there[i] = row_counts(a, first_row + row + i * step);
   }
@@ -185,20 +187,20 @@ __device__ void choose_rows(const Arguments& a, const float* logits, int row, in
   }
 }
 
-/// The rows of a tile whose logits are there; `logits` begins at the tile's first row. A warp takes kRows
-/// rows side by side. The last thing is a barrier.
-template <int kRows>
-__device__ void choose_tile(const Arguments& a, const float* logits, int index, Tile& tile) {
+/// The rows of a tile whose logits are there, in shared memory where kLocal; `logits` begins at the tile's
+/// first row. A warp takes kRows rows side by side. The results are behind a barrier.
+template <int kRows, bool kLocal>
+__device__ void choose_tile(const Arguments& a, const float* logits, int stride, int index, Tile& tile) {
   const int first = index * a.tile_rows;
   const int rows = min(a.tile_rows, a.rows - first);
   const int warps = static_cast<int>(blockDim.x / 32);
   for (int r = static_cast<int>(threadIdx.x / 32); r < rows; r += kRows * warps) {
     if (a.experts <= 32) {
-      choose_rows<kRows, 1>(a, logits, r, warps, rows, first, tile);
+      choose_rows<kRows, 1, kLocal>(a, logits, stride, r, warps, rows, first, tile);
     } else if (a.experts <= 64) {
-      choose_rows<kRows, 2>(a, logits, r, warps, rows, first, tile);
+      choose_rows<kRows, 2, kLocal>(a, logits, stride, r, warps, rows, first, tile);
     } else {
-      choose_rows<kRows, kMostExperts / 32>(a, logits, r, warps, rows, first, tile);
+      choose_rows<kRows, kMostExperts / 32, kLocal>(a, logits, stride, r, warps, rows, first, tile);
     }
   }
   __syncthreads();
@@ -257,7 +259,8 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(Arguments a) {
   troupe::cuda::let_next_start();
   __syncthreads();
   const int index = static_cast<int>(blockIdx.x);
-  choose_tile<1>(a, a.to.logits + static_cast<std::size_t>(index) * a.tile_rows * a.stride, index, tile);
+  choose_tile<1, false>(a, a.to.logits + static_cast<std::size_t>(index) * a.tile_rows * a.stride, a.stride,
+                        index, tile);
   publish_tile(a, index, tile);
 }
 
@@ -464,12 +467,15 @@ __device__ __forceinline__ void take_apart(float low, float high, std::uint32_t 
 
 /// Block (g, t): experts [8 kNs g, 8 kNs (g + 1)) for rows [16 kMs t, 16 kMs (t + 1)). The first kHeld chunks
 /// of weights are on their way before the kernel before this one ends; kAhead: later ones while a chunk is
-/// multiplied.
-template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead>
+/// multiplied. kCluster: the blocks of a row tile are a cluster, and the first of them gets the logits in its
+/// shared memory; else they go through global memory, and the last block to arrive goes on.
+template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead, bool kCluster>
 __global__ void __launch_bounds__(32 * kWarps, 1) tensor_route_kernel(Arguments a) {
   constexpr int kRows = 16 * kMs, kExperts = 8 * kNs;
   extern __shared__ float partial[];  // [kWarps][kRows][kExperts]
   __shared__ Tile tile;
+  __shared__ float logits[kCluster ? kRows * kExperts * kMostCluster : 1];
+  if constexpr (kCluster) troupe::cuda::cluster_come();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int line = lane / 4, quarter = lane % 4;
   const int chunks = a.inputs / kChunk;
@@ -566,20 +572,32 @@ __global__ void __launch_bounds__(32 * kWarps, 1) tensor_route_kernel(Arguments 
     }
   }
   __syncthreads();
+  constexpr int kLocalStride = kExperts * kMostCluster;
+  if constexpr (kCluster) troupe::cuda::cluster_await();  // all of them run
   for (int i = threadIdx.x; i < kRows * kExperts; i += 32 * kWarps) {
-    const int row = first_row + i / kExperts, expert = first_expert + i % kExperts;
-    if (row >= a.rows || expert >= a.experts) continue;
+    const int row = i / kExperts, expert = first_expert + i % kExperts;
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += partial[w * kRows * kExperts + i];
-    a.to.logits[static_cast<std::size_t>(row) * a.stride + expert] = sum;
+    if constexpr (kCluster) {
+      troupe::cuda::store_in(0, logits + row * kLocalStride + expert, sum);
+    } else if (first_row + row < a.rows && expert < a.experts) {
+      a.to.logits[static_cast<std::size_t>(first_row + row) * a.stride + expert] = sum;
+    }
   }
 
   const int index = static_cast<int>(blockIdx.y);
-  __syncthreads();
-  if (!last_to_arrive(a.arrived + 1 + index, static_cast<int>(gridDim.x))) return;
-  choose_tile<kRows == kSmallTile ? 1 : 2>(a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride,
-                                           index, tile);
+  if constexpr (kCluster) {
+    troupe::cuda::cluster_come();
+    if (blockIdx.x != 0) return;
+    troupe::cuda::cluster_await();
+    choose_tile<1, true>(a, logits, kLocalStride, index, tile);
+  } else {
+    __syncthreads();
+    if (!last_to_arrive(a.arrived + 1 + index, static_cast<int>(gridDim.x))) return;
+    choose_tile<kRows == kSmallTile ? 1 : 2, false>(
+        a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride, a.stride, index, tile);
+  }
   if constexpr (kRows == kSmallTile) {
     if (a.tiles == 1) return place_tile(a, tile);
   }
@@ -613,17 +631,19 @@ std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
   return bytes;
 }
 
-template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead>
+template <int kMs, int kNs, int kWarps, int kHeld, bool kAhead, bool kCluster = false>
 void launch_tensor_route(Cuda& device, Arguments a) {
   constexpr std::size_t kBytes = sizeof(float) * kWarps * 16 * kMs * 8 * kNs;
-  const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kAhead>;
+  const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kAhead, kCluster>;
   a.tile_rows = 16 * kMs;
   a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
   troupe::cuda::allow_shared(kernel, kBytes);
+  const int blocks = (a.experts + 8 * kNs - 1) / (8 * kNs);
   troupe::cuda::launch(device, kernel,
-                       {.grid = dim3(unsigned((a.experts + 8 * kNs - 1) / (8 * kNs)), unsigned(a.tiles)),
+                       {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
                         .block = 32 * kWarps,
-                        .shared_bytes = kBytes},
+                        .shared_bytes = kBytes,
+                        .cluster = kCluster ? blocks : 1},
                        a);
   if (a.tile_rows == kSmallTile && a.tiles <= kTilesPlacedAtOnce) return;
   troupe::cuda::launch(device, place_kernel, {.grid = unsigned(a.tiles), .block = kPlacingThreads}, a);
@@ -647,8 +667,10 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
   if (dtype == DType::bf16) {
     // Whole tiles of rows read the weights less often; the small tile alone is the invariant way.
     const bool small = op.rows <= kSmallTile * kTilesPlacedAtOnce || device.batch_invariant();
-    return small ? launch_tensor_route<1, 1, 16, 5, false>(device, a)
-                 : launch_tensor_route<4, 4, 8, 1, true>(device, a);
+    if (!small) return launch_tensor_route<4, 4, 8, 1, true>(device, a);
+    return device.hopper() && op.experts <= 8 * kMostCluster
+               ? launch_tensor_route<1, 1, 16, 5, false, true>(device, a)
+               : launch_tensor_route<1, 1, 16, 5, false>(device, a);
   }
   Arguments plain = a;
   plain.tile_rows = kMostTileRows;
