@@ -2,18 +2,20 @@
 """Asks two servers the same prompts greedily and reports where their answers part.
 
     tools/compare_devices.py --model DIR [--other-model DIR] [--tokens 64] [--binary build/troupe]
-                             [--a "--device cpu"] [--b "--device cuda"] [--together]
+                             [--a "--device cpu"] [--b "--device cuda"] [--together] [--perplexity FILE]
 
 Starts a server with the flags of --a, asks 20 prompts one after the other, stops it; the same with those of --b
 (and --other-model, where given), there all at once with --together. Prints how many answers are equal, and for
 each that is not the first token that differs with the gap between the two best log-probabilities at that place on
-either side: a gap of rounding size is a tie that rounding broke. Exit status: 0 when all are equal, 1 otherwise.
+either side: a gap of rounding size is a tie that rounding broke. Exit status: 0 when all are equal, 1 otherwise. With
+--perplexity it compares instead how well both predict a text, and is content with a difference of 0.1 %.
 Needs nothing but Python.
 """
 import argparse
 import concurrent.futures
 import http.client
 import json
+import math
 import os
 import shlex
 import signal
@@ -87,16 +89,27 @@ class Server:
         except OSError:
             return 0
 
-    def ask(self, prompt, tokens):
-        """Tokens as text with the log-probabilities of the two best at each place."""
-        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+    def post(self, path, body):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()
         if answer.status != 200:
             sys.exit(f"HTTP {answer.status}: {text[:300]!r}")
-        logprobs = json.loads(text)["choices"][0]["logprobs"]
+        return json.loads(text)
+
+    def perplexity(self, text):
+        ids = self.post("/tokenize", {"prompt": text})["tokens"]
+        body = {"prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 1, "temperature": 0}
+        scores = self.post("/v1/completions", body)["choices"][0]["logprobs"]["token_logprobs"][1:]
+        if len(scores) != len(ids) - 1:
+            sys.exit(f"{len(scores)} scores of {len(ids)} tokens")
+        return math.exp(-sum(scores) / len(scores))
+
+    def ask(self, prompt, tokens):
+        """Tokens as text with the log-probabilities of the two best at each place."""
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": 2}
+        logprobs = self.post("/v1/completions", body)["choices"][0]["logprobs"]
         best = [sorted(top.values(), reverse=True) for top in logprobs["top_logprobs"]]
         return logprobs["tokens"], best
 
@@ -107,6 +120,17 @@ def answers(binary, model, flags, tokens, together):
             return [server.ask(prompt, tokens) for prompt in PROMPTS]
         with concurrent.futures.ThreadPoolExecutor(len(PROMPTS)) as pool:
             return list(pool.map(lambda prompt: server.ask(prompt, tokens), PROMPTS))
+
+
+def compare_perplexity(given):
+    text = open(given.perplexity, encoding="utf-8").read()
+    with Server(given.binary, given.model, given.a) as server:
+        first = server.perplexity(text)
+    with Server(given.binary, given.other_model or given.model, given.b) as server:
+        second = server.perplexity(text)
+    difference = second / first - 1
+    print(f"perplexity {first:.4f} and {second:.4f}, {100 * difference:+.4f} %: {given.a} | {given.b}")
+    return 0 if abs(difference) < 1e-3 else 1
 
 
 def gap(best, at):
@@ -122,7 +146,10 @@ def main():
     parser.add_argument("--a", default="--device cpu")
     parser.add_argument("--b", default="--device cuda")
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--perplexity", metavar="FILE")
     given = parser.parse_args()
+    if given.perplexity:
+        return compare_perplexity(given)
     first = answers(given.binary, given.model, given.a, given.tokens, False)
     second = answers(given.binary, given.other_model or given.model, given.b, given.tokens, given.together)
     equal = 0
