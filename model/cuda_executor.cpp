@@ -29,7 +29,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   Cuda& device = *model.device;
   wire::Capacity expected = capacity;
   if (Status s = fit_cuda_kv(expected, files.spec, files.dtype, options, memory_of(device),
-                             cuda_fixed_bytes(capacity));
+                             cuda_fixed_bytes(capacity, files.spec, files.dtype));
       !s.ok()) {
     return s;
   }

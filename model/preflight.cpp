@@ -38,8 +38,8 @@ Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options&
                                  const GpuMemory& memory) {
   Result<wire::Capacity> capacity = cuda_limits(files.spec, files.dtype, files.tied, options);
   if (!capacity) return capacity;
-  const Status fits =
-      fit_cuda_kv(*capacity, files.spec, files.dtype, options, memory, cuda_fixed_bytes(*capacity));
+  const Status fits = fit_cuda_kv(*capacity, files.spec, files.dtype, options, memory,
+                                  cuda_fixed_bytes(*capacity, files.spec, files.dtype));
   return fits.ok() ? capacity : Result<wire::Capacity>(fits);
 }
 

@@ -15,7 +15,7 @@ constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
 constexpr int kDefaultCudaSequences = 256;
 constexpr int kDefaultCudaTokens = 8192;
-/// Working memory of the ops, graphs and kernels' code, estimated.
+/// Graphs, kernels' code and what else the driver takes, estimated.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 /// Never given away: the driver takes a little now and then.
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
@@ -138,8 +138,16 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, DType dtype, bool tied
   return made;
 }
 
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity) {
-  return capacity.weight_bytes + capacity.arena_bytes + kCudaExtraBytes;
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, DType dtype) {
+  // A row goes to several experts at once; each has its activation and its output there.
+  const auto columns =
+      static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
+  const std::uint64_t experts = spec.experts == 0
+                                    ? 0
+                                    : static_cast<std::uint64_t>(capacity.max_tokens_per_step) *
+                                          static_cast<std::uint64_t>(spec.top_k + spec.shared_experts) *
+                                          columns * size_of(dtype);
+  return capacity.weight_bytes + capacity.arena_bytes + experts + kCudaExtraBytes;
 }
 
 Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,

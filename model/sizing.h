@@ -36,8 +36,8 @@ Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come);
 
 /// What a worker will have taken before its KV blocks, as far as it can be told without starting it: weights,
-/// activations, and a share for working memory and graphs.
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity);
+/// activations, working memory of the experts, and a share for graphs and the kernels' code.
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, DType dtype);
 
 /// Sizes the echo executor, which has a vocabulary and limits but no memory; `spec` may be null.
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options);

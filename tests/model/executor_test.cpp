@@ -1,7 +1,7 @@
 // A sequence's tokens depend on its own prompt and parameters and on nothing else: not on how its prompt is
 // cut, who runs beside it, which blocks it got, or whether it was thrown out and computed anew in between.
 //
-// One body for all devices. On a GPU this is promised of float32 with --batch-invariant; without it only the
+// One body for all devices. On a GPU this is promised with --batch-invariant; without it only the
 // reference's tokens are asked for, whose logits are far enough apart.
 #include <gtest/gtest.h>
 
@@ -228,7 +228,7 @@ TEST_P(ExecutorTest, LogprobsOfOutputAndPromptAreThoseOfTheLogits) {
     ASSERT_EQ(top.size(), output ? 3u : 2u);
     ASSERT_GE(top[0].logprob, top[1].logprob);
     ASSERT_NEAR(top[0].logprob, -std::log(sum), 0.15);
-    EXPECT_NEAR(cut.top.at(at)[0].logprob, top[0].logprob, on() == On::gpu ? 1e-4 : 0);
+    EXPECT_NEAR(cut.top.at(at)[0].logprob, top[0].logprob, on() == On::gpu ? 0.02 : 0);
   }
 }
 

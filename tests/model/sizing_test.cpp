@@ -144,8 +144,8 @@ TEST(HostMemory, TheTightestControlGroupCounts) {
 Result<wire::Capacity> size_gpu(const config::Options& options, const GpuMemory& memory) {
   auto capacity = cuda_limits(small_ernie(), DType::bf16, true, options);
   if (!capacity.ok()) return capacity;
-  const Status fits =
-      fit_cuda_kv(*capacity, small_ernie(), DType::bf16, options, memory, cuda_fixed_bytes(*capacity));
+  const Status fits = fit_cuda_kv(*capacity, small_ernie(), DType::bf16, options, memory,
+                                  cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16));
   return fits.ok() ? capacity : Result<wire::Capacity>(fits);
 }
 
@@ -156,7 +156,7 @@ TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
   EXPECT_EQ(capacity->max_tokens_per_step, 8192);
   EXPECT_EQ(capacity->max_model_len, 131072);
   // 126 GiB in all: less 1 that others have, weights, activations and a share for what cannot be told.
-  const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity);
+  const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16);
   EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 1'179'648);
   EXPECT_EQ(sequences_at_full_length(*capacity), capacity->kv_blocks / 2048);
 }
@@ -171,7 +171,7 @@ TEST(CudaSizing, TheShareIsAsked) {
   config::Options options;
   options.device.gpu_memory_utilization = 0.5;
   const auto half = size_gpu(options, {140 * kGiB, 140 * kGiB});
-  const std::uint64_t left = 70 * kGiB - cuda_fixed_bytes(*half);
+  const std::uint64_t left = 70 * kGiB - cuda_fixed_bytes(*half, small_ernie(), DType::bf16);
   EXPECT_EQ(static_cast<std::uint64_t>(half->kv_blocks), left / 1'179'648);
 }
 
