@@ -77,15 +77,14 @@ __device__ __forceinline__ void barrier_publish() {
 
 /// Where a box lies in global memory, for either way of bringing it.
 struct BoxSource {
-  const CUtensorMap* map = nullptr;  ///< Hopper
-  const char* first = nullptr;       ///< before: the box's first element
-  std::size_t row_bytes = 0;
-  int rows = 0;                        ///< before: that exist
-  int columns = 0;                     ///< before: that exist, a multiple of 32
-  int column = 0, row = 0, group = 0;  ///< Hopper: the box's place
+  const CUtensorMap* map;  // Hopper: the tensor and the box's place
+  int column, row, group;
+  const char* first;  // before: its first element, and what there is of it
+  std::size_t row_bytes;
+  int rows, columns;
 };
 
-// A box is kRows × 64 elements of 16 bits, rows of 128 bytes whose 16-byte chunk c lies at c ^ (row % 8). The
+// A box is rows of 64 elements of 16 bits, 128 bytes each, whose 16-byte chunk c lies at c ^ (row % 8). The
 // arrivals that a warp's boxes of one phase make on their barrier:
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr int kBoxArrivals = 1;
@@ -99,7 +98,6 @@ __device__ __forceinline__ void boxes_begin(Address barrier, int bytes, int lane
   __syncwarp();
 }
 
-template <int kRows>
 __device__ __forceinline__ void copy_box(Address to, Address barrier, const BoxSource& from, int lane) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if (lane == 0) {
