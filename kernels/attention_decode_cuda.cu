@@ -98,11 +98,11 @@ class Producer {
   __device__ Producer(typename L::Shared& shared, const Parameters& p, int lane)
       : shared_(shared), p_(p), lane_(lane) {}
 
-  __device__ void operator()(const DecodePart& part) {
+  __device__ void operator()(const DecodePart& part, const Shares& shares) {
     for (int base = part.first_page; base < part.end_page; base += 32) {
       const BlockId mine = base + lane_ < part.end_page ? part.blocks[base + lane_] : 0;
       const int pages = min(32, part.end_page - base);
-      for (int i = 0; i < pages; ++i) page(part, base + i, __shfl_sync(~0u, mine, i));
+      for (int i = 0; i < pages; ++i) page(part, shares, base + i, __shfl_sync(~0u, mine, i));
     }
   }
 
@@ -115,25 +115,12 @@ class Producer {
   }
 
  private:
-  __device__ void page(const DecodePart& part, int page, BlockId block) {
+  __device__ void page(const DecodePart& part, const Shares& shares, int page, BlockId block) {
     const int tokens = min(kBlockTokens, part.length - page * kBlockTokens);
-    const bool first = page == part.first_page;
+    const bool first = page == part.first_page, last = page == part.end_page - 1;
     constexpr unsigned kRowBytes = kHeadDim * 2;
     Barrier* full = &shared_.full[stage_];
     troupe::cuda::wait(&shared_.empty[stage_], parity_ ^ 1);
-    if (lane_ == 0) {
-      shared_.note[stage_] = {.tokens = tokens,
-                              .first = first,
-                              .last = page == part.end_page - 1,
-                              .row = part.row,
-                              .kv_head = part.kv_head,
-                              .slot = part.slot,
-                              .first_block = part.first_block,
-                              .parts = part.parts};
-      troupe::cuda::arrive_expect(
-          full, 2 * unsigned(tokens) * kRowBytes + (first ? unsigned(p_.group) * kRowBytes : 0));
-    }
-    __syncwarp();
     const std::byte* from = p_.kv + std::size_t(block) * p_.block_bytes +
                             std::size_t(part.kv_head) * L::kPieceBytes +
                             (lane_ % 2 == 0 ? p_.key_offset : p_.value_offset);
@@ -150,6 +137,23 @@ class Producer {
                       std::size_t(part.kv_head * p_.group + head) * kRowBytes;
       troupe::cuda::copy_bulk(&shared_.q[stage_][head * L::kQStride], q, kRowBytes, full);
     }
+    // The copies are on their way: the rest has time. The phase does not end before its one arrival.
+    if (lane_ == 0) {
+      PageNote note{.tokens = tokens,
+                    .first = first,
+                    .last = last,
+                    .row = part.row,
+                    .kv_head = part.kv_head,
+                    .slot = part.slot};
+      if (last && part.slot >= 0) {
+        note.first_block = int(shares.of(part.item));
+        note.parts = int(shares.of(part.item + part.item_pages - 1)) - note.first_block + 1;
+      }
+      shared_.note[stage_] = note;
+      const unsigned rows = 2 * unsigned(tokens) + (first ? unsigned(p_.group) : 0);
+      troupe::cuda::arrive_expect(full, rows * kRowBytes);
+    }
+    __syncwarp();
     if (++stage_ == L::kStages) {
       stage_ = 0;
       parity_ ^= 1;
@@ -265,6 +269,11 @@ class Consumer {
       load_matrices(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
       multiply_add<Element>(s[i % 2], a, q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
     }
+    std::uint32_t values[kHeadDim / 16][4];  // on their way while the scores become probabilities
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 16; ++i) {
+      load_matrices_transposed(values[i], v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
+    }
     const int upper = lane_ / 4;  // tokens of the scores: upper, upper + 8; heads 2 (lane % 4), and the next
     float score[4];
 #pragma unroll
@@ -305,13 +314,11 @@ class Consumer {
     const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) {
-      std::uint32_t a[4];
-      load_matrices_transposed(a, v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
-      a[0] &= keep0;
-      a[1] &= keep0;
-      a[2] &= keep1;
-      a[3] &= keep1;
-      multiply_add<Element>(o_[i], a, p0, p1);
+      values[i][0] &= keep0;
+      values[i][1] &= keep0;
+      values[i][2] &= keep1;
+      values[i][3] &= keep1;
+      multiply_add<Element>(o_[i], values[i], p0, p1);
     }
   }
 
@@ -386,15 +393,19 @@ class Consumer {
     Vector o[kHeadsPerWarp] = {};
     float maximum = -INFINITY, sum = 0;
     for (int base = 0; base < note.parts; base += kBatch) {
+      // Part 0 lies where parts that begin an item do, part i in slot first_block + i.
+      const float* begun = slot(note.first_block + int(gridDim.x));
+      const float* others = slot(note.first_block + base);
       float2 stats = make_float2(-INFINITY, 0);
       if (base + lane_ % kBatch < note.parts && mine < p_.group) {
-        const float* from = slot(part_slot(note.first_block, base + lane_ % kBatch));
+        const float* from =
+            base + lane_ % kBatch == 0 ? begun : others + lane_ % kBatch * partial_floats(kHeadDim);
         stats = __ldcg(reinterpret_cast<const float2*>(from + kGroup * kHeadDim) + mine);
       }
       Vector other[kHeadsPerWarp][kBatch];
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const float* from = slot(part_slot(note.first_block, base + j));
+        const float* from = base + j == 0 ? begun : others + j * partial_floats(kHeadDim);
 #pragma unroll
         for (int i = 0; i < kHeadsPerWarp; ++i) {
           const int h = warp_ + i * kConsumers;

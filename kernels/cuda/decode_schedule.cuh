@@ -6,8 +6,8 @@
 // of bytes, whatever the mix of lengths. An item, all pages of one (row, KV head), that a border cuts has
 // several parts in neighbouring blocks; each leaves a partial result, and the last block to finish adds them
 // up. A block has at most two parts of cut items: at its share's beginning, of an item that an earlier block
-// began, and at its end, of one that it begins itself. Hence two slots a block for partial results, and one
-// counter a block, for the item that begins in it.
+// began, and at its end, of one that it begins itself. Hence two slots for partial results, `block` and
+// `grid + block`, and one counter, for the item that begins in it.
 //
 // Everything is found by one warp from the sequences in device memory, since a graph freezes what the host
 // knew. All functions here are called by a whole warp and give the same answer to its lanes.
@@ -25,10 +25,15 @@ struct DecodePart {
   int end_page = 0;
   int row = 0;
   int kv_head = 0;
-  int slot = -1;        ///< where the partial result goes; -1: the part is the item
-  int first_block = 0;  ///< block in which the item begins
-  int parts = 1;
+  int slot = -1;      ///< where the partial result goes; -1: the part is the item
+  unsigned item = 0;  ///< first page of the item, in the list of all
+  unsigned item_pages = 0;
 };
+
+/// Pages of a sequence that is decoded, 0 of any other.
+__device__ __forceinline__ int decode_pages(int position, int tokens) {
+  return tokens == 1 ? position / kBlockTokens + 1 : 0;
+}
 
 /// 32 sequences, one a lane.
 class SequenceWindow {
@@ -44,6 +49,8 @@ class SequenceWindow {
     mine_ = base + lane_ < count_ ? sequences_[base + lane_] : Sequence{};
   }
   __device__ const Sequence& mine() const { return mine_; }
+  /// Of all KV heads of this lane's sequence, when it is decoded.
+  __device__ int pages(int kv_heads) const { return decode_pages(mine_.position, mine_.tokens) * kv_heads; }
   __device__ Sequence get(int s) const {
     const auto blocks = reinterpret_cast<unsigned long long>(mine_.blocks);
     return {reinterpret_cast<const BlockId*>(__shfl_sync(~0u, blocks, s % 32)),
@@ -58,18 +65,13 @@ class SequenceWindow {
   Sequence mine_{};
 };
 
-/// Pages of a sequence that is decoded, 0 of any other.
-__device__ __forceinline__ int decode_pages(int position, int tokens) {
-  return tokens == 1 ? position / kBlockTokens + 1 : 0;
-}
-
 /// The list of pages cut into shares that differ by one page at most, the larger ones first.
 struct Shares {
   unsigned count, pages, larger;  // the first `larger` have pages + 1
 
   __device__ Shares(unsigned total, unsigned least, unsigned most) {
     count = min(most, least > 1 ? max(total / least, min(total, 1u)) : total);
-    pages = count == 0 ? 0 : total / count;
+    pages = count == total ? 1 : total / count;
     larger = total - pages * count;
   }
   __device__ unsigned begin(unsigned share) const { return share * pages + min(share, larger); }
@@ -80,48 +82,63 @@ struct Shares {
   }
 };
 
-/// Calls take(part) for each part of block `block`'s share, in order. Shares are no smaller than
+/// Sum over the lanes up to and including this one.
+__device__ __forceinline__ unsigned sum_upto(unsigned value, int lane) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const unsigned other = __shfl_up_sync(~0u, value, unsigned(step));
+    if (lane >= step) value += other;
+  }
+  return value;
+}
+
+/// Calls take(part, shares) for each part of block `block`'s share, in order. Shares are no smaller than
 /// `least_pages`, so that few pages do not end up as many partial results.
 template <class Take>
 __device__ void for_each_share_part(const Sequence* sequences, int count, int kv_heads, int least_pages,
                                     unsigned block, unsigned grid, int lane, Take&& take) {
+  // Pages of all KV heads of a run of sequences a lane, then of one sequence a lane of the run at hand.
+  const int run = (count + 31) / 32;
   unsigned mine = 0;
 #pragma unroll 8
-  for (int s = lane; s < count; s += 32) {
-    mine += unsigned(decode_pages(sequences[s].position, sequences[s].tokens));
+  for (int s = lane * run; s < min(count, (lane + 1) * run); ++s) {
+    mine += unsigned(decode_pages(sequences[s].position, sequences[s].tokens) * kv_heads);
   }
-  const Shares shares(__reduce_add_sync(~0u, mine) * unsigned(kv_heads), unsigned(least_pages), grid);
+  const unsigned upto = sum_upto(mine, lane);
+  const Shares shares(__shfl_sync(~0u, upto, 31), unsigned(least_pages), grid);
   if (block >= shares.count) return;
   const unsigned begin = shares.begin(block), end = shares.begin(block + 1);
 
-  // The sequence in which the share begins: pages of the sequences before it <= begin / kv_heads.
+  // The sequence in which the share begins, and the pages before it.
+  int found = __ffs(int(__ballot_sync(~0u, begin < upto))) - 1;
+  unsigned before = __shfl_sync(~0u, upto - mine, found);
   SequenceWindow window(sequences, count, lane);
-  const unsigned target = begin / unsigned(kv_heads);
-  unsigned before = 0;
-  int s = 0;
-  for (int base = 0;; base += 32) {
-    window.move_to(base);
-    const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));
-    const unsigned sum = __reduce_add_sync(~0u, pages);
-    if (target >= before + sum) {
-      before += sum;
-      continue;
+  int s = found * run;
+  for (int last = s + run;;) {
+    window.move_to(s);
+    const int at = s / 32 * 32 + lane;
+    const unsigned here = at >= s && at < last ? unsigned(window.pages(kv_heads)) : 0;
+    const unsigned here_upto = sum_upto(here, lane);
+    const unsigned holds = __ballot_sync(~0u, begin < before + here_upto);
+    if (holds != 0) {
+      found = __ffs(int(holds)) - 1;
+      before += __shfl_sync(~0u, here_upto - here, found);
+      s = s / 32 * 32 + found;
+      break;
     }
-    unsigned upto = pages;
-    for (int step = 1; step < 32; step *= 2) {
-      const unsigned other = __shfl_up_sync(~0u, upto, unsigned(step));
-      if (lane >= step) upto += other;
-    }
-    const int found = __ffs(int(__ballot_sync(~0u, target < before + upto))) - 1;
-    s = base + found;
-    before += __shfl_sync(~0u, upto - pages, found);
-    break;
+    before += __shfl_sync(~0u, here_upto, 31);
+    s = s / 32 * 32 + 32;
   }
 
   Sequence sequence = window.get(s);
   int pages = decode_pages(sequence.position, sequence.tokens);
-  const unsigned offset = begin - before * unsigned(kv_heads);
-  int head = int(offset / unsigned(pages)), page = int(offset % unsigned(pages));
+  const unsigned offset = begin - before;
+  int head = 0;
+  for (int first = 0; first < kv_heads; first += 32) {  // heads that end before the share begins
+    const int h = first + lane;
+    head += __popc(__ballot_sync(~0u, h < kv_heads && offset >= unsigned((h + 1) * pages)));
+  }
+  int page = int(offset) - head * pages;
   for (unsigned at = begin;;) {
     DecodePart part{.blocks = sequence.blocks,
                     .length = sequence.position + 1,
@@ -129,14 +146,10 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
                     .end_page = end - at < unsigned(pages - page) ? page + int(end - at) : pages,
                     .row = sequence.row,
                     .kv_head = head};
-    if (page > 0 || part.end_page < pages) {
-      const unsigned item = at - unsigned(page);
-      part.first_block = int(page == 0 ? block : shares.of(item));
-      const auto last_block = int(part.end_page == pages ? block : shares.of(item + unsigned(pages) - 1));
-      part.parts = last_block - part.first_block + 1;
-      part.slot = int(2 * block) + (page == 0 ? 1 : 0);
-    }
-    take(part);
+    if (page > 0 || part.end_page < pages) part.slot = int(block) + (page == 0 ? int(grid) : 0);
+    part.item = at - unsigned(page);
+    part.item_pages = unsigned(pages);
+    take(part, shares);
     at += unsigned(part.end_page - page);
     if (at >= end) return;
     page = 0;
@@ -151,12 +164,7 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
   }
 }
 
-/// Slot of part i of an item that begins in block `first_block`.
-__device__ __forceinline__ int part_slot(int first_block, int i) {
-  return 2 * (first_block + i) + (i == 0 ? 1 : 0);
-}
-
-/// Calls take(part) for every grid-th item of all rows of all sequences, none of them cut.
+/// Calls take(part, no shares) for every grid-th item of all rows of all sequences, none of them cut.
 template <class Take>
 __device__ void for_each_whole_row(const Sequence* sequences, int count, int rows, int kv_heads,
                                    unsigned block, unsigned grid, int lane, Take&& take) {
@@ -179,7 +187,8 @@ __device__ void for_each_whole_row(const Sequence* sequences, int count, int row
                     .first_page = 0,
                     .end_page = (length + kBlockTokens - 1) / kBlockTokens,
                     .row = row,
-                    .kv_head = int(item % kv_heads)});
+                    .kv_head = int(item % kv_heads)},
+         Shares(0, 1, 1));
   }
 }
 
