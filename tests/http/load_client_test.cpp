@@ -1,0 +1,284 @@
+// The load generator against a server that does as it is told.
+#include "http/load_client.h"
+
+#include <gtest/gtest.h>
+#include <netinet/tcp.h>
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "http/support.h"
+
+namespace troupe::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::string kHead =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+std::string chunk(const std::string& bytes) {
+  char size[16];
+  std::snprintf(size, sizeof size, "%zx\r\n", bytes.size());
+  return size + bytes + "\r\n";
+}
+std::string text_event(const std::string& text) {
+  return chunk("data: {\"choices\":[{\"index\":0,\"text\":\"" + text + "\"}],\"usage\":null}\n\n");
+}
+const std::string kUsage = chunk("data: {\"choices\":[],\"usage\":{\"completion_tokens\":7}}\n\n");
+const std::string kDone = chunk("data: [DONE]\n\n") + "0\r\n\r\n";
+
+/// Hands each connection, with the request it brought, to `serve` on a thread of its own, and hangs up behind
+/// it.
+class LocalServer {
+ public:
+  using Serve = std::function<void(int fd, const std::string& request)>;
+
+  explicit LocalServer(Serve serve) : serve_(std::move(serve)) {
+    fd_ = test::listen_on_loopback(&port);
+    acceptor_ = std::thread([this] {
+      for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0;) {
+        const std::lock_guard lock(mutex_);
+        threads_.emplace_back([this, peer] { turn(peer); });
+      }
+    });
+  }
+  ~LocalServer() {
+    ::shutdown(fd_, SHUT_RDWR);
+    acceptor_.join();
+    for (std::thread& thread : threads_) thread.join();
+    ::close(fd_);
+  }
+
+  std::vector<std::string> requests() {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+
+  int port = 0;
+  std::atomic<int> inside{0}, most_inside{0};
+
+ private:
+  void turn(int peer) {
+    std::string request;
+    char bytes[65536];
+    std::size_t whole = std::string::npos;
+    while (request.size() < whole) {
+      const ssize_t got = ::recv(peer, bytes, sizeof bytes, 0);
+      if (got <= 0) break;
+      request.append(bytes, static_cast<std::size_t>(got));
+      const std::size_t head = request.find("\r\n\r\n"), length = request.find("Content-Length: ");
+      if (head != std::string::npos) whole = head + 4 + std::stoul(request.substr(length + 16));
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(request);
+      most_inside = std::max(most_inside.load(), ++inside);
+    }
+    serve_(peer, request);
+    --inside;
+    ::close(peer);
+  }
+
+  Serve serve_;
+  int fd_ = -1;
+  std::mutex mutex_;
+  std::vector<std::string> requests_;
+  std::vector<std::thread> threads_;
+  std::thread acceptor_;
+};
+
+void say(int fd, const std::string& bytes) { ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+
+LoadRun load(const LocalServer& server, int requests, int concurrency = 0, double limit_s = 5) {
+  return run_load({.port = server.port, .concurrency = concurrency, .limit_s = limit_s},
+                  std::vector<LoadRequest>(static_cast<std::size_t>(requests), {"{}", 0}));
+}
+
+TEST(LoadClient, TimesTheEventsThatCarryText) {
+  LocalServer server([](int fd, const std::string&) {
+    say(fd, kHead + text_event(""));
+    std::this_thread::sleep_for(milliseconds(30));
+    say(fd, text_event("a"));
+    std::this_thread::sleep_for(milliseconds(20));
+    say(fd, text_event("b") + text_event("\\\"text\\\":\\\"\\\""));
+    say(fd, kUsage + kDone);
+  });
+  const LoadRun run = load(server, 1);
+  ASSERT_TRUE(run.all_ok());
+  const LoadAnswer& a = run.answers[0];
+  EXPECT_EQ(a.status, 200);
+  EXPECT_EQ(a.events, 3);
+  EXPECT_EQ(run.events, 3);
+  EXPECT_EQ(a.tokens, 7);
+  EXPECT_GE(a.first_ns - a.sent_ns, 30'000'000);
+  ASSERT_EQ(a.gaps_ms.size(), 2u);
+  EXPECT_GE(a.gaps_ms[0], 19.9f);
+  EXPECT_LE(a.first_ns, a.last_ns);
+  EXPECT_LE(a.last_ns, a.end_ns);
+  EXPECT_GE(run.seconds, 0.05);
+}
+
+TEST(LoadClient, SendsWhatItWasGiven) {
+  LocalServer server([](int fd, const std::string&) { say(fd, kHead + kDone); });
+  const std::string body(3'000'000, 'x');  // more than a socket takes at once
+  const LoadRun run =
+      run_load({.port = server.port, .path = "/v1/chat/completions", .api_key = "k"}, {{body, 0}});
+  EXPECT_TRUE(run.all_ok());
+  const std::string request = server.requests().at(0);
+  EXPECT_TRUE(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
+  EXPECT_NE(request.find("Authorization: Bearer k\r\n"), request.npos);
+  EXPECT_TRUE(request.ends_with(body));
+}
+
+TEST(LoadClient, ReadsBytesCutAnywhere) {
+  LocalServer server([](int fd, const std::string&) {
+    const int one = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    for (const char byte : kHead + text_event("a") + text_event("b") + kUsage + kDone) {
+      say(fd, std::string(1, byte));
+    }
+  });
+  const LoadRun run = load(server, 1);
+  EXPECT_TRUE(run.all_ok());
+  EXPECT_EQ(run.events, 2);
+  EXPECT_EQ(run.answers[0].tokens, 7);
+}
+
+TEST(LoadClient, ReadsChats) {
+  LocalServer server([](int fd, const std::string&) {
+    say(fd, kHead + chunk("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n") +
+                chunk("data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n") +
+                chunk("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n") + kDone);
+  });
+  const LoadRun run = load(server, 1);
+  EXPECT_TRUE(run.all_ok());
+  EXPECT_EQ(run.events, 1);
+}
+
+TEST(LoadClient, AClosedLoopHasSoManyInside) {
+  LocalServer server([](int fd, const std::string&) {
+    std::this_thread::sleep_for(milliseconds(20));
+    say(fd, kHead + text_event("a") + kDone);
+  });
+  const LoadRun run = load(server, 12, 3);
+  EXPECT_TRUE(run.all_ok());
+  EXPECT_EQ(server.requests().size(), 12u);
+  EXPECT_EQ(server.most_inside, 3);
+  EXPECT_GE(run.seconds, 4 * 0.02);
+}
+
+TEST(LoadClient, AnOpenLoopDoesNotWaitForAnswers) {
+  LocalServer server([](int fd, const std::string&) {
+    std::this_thread::sleep_for(milliseconds(400));
+    say(fd, kHead + text_event("a") + kDone);
+  });
+  std::vector<LoadRequest> requests;
+  for (int i = 0; i < 5; ++i) requests.push_back({"{}", 0.02 * i});
+  const LoadRun run = run_load({.port = server.port, .limit_s = 5}, requests);
+  EXPECT_TRUE(run.all_ok());
+  EXPECT_EQ(server.most_inside, 5);
+  for (std::size_t i = 1; i < 5; ++i) {
+    EXPECT_GE(run.answers[i].sent_ns - run.answers[0].sent_ns, static_cast<std::int64_t>(i) * 19'000'000);
+  }
+}
+
+TEST(LoadClient, AnErrorIsAnAnswerWithItsStatus) {
+  LocalServer server([](int fd, const std::string&) {
+    say(fd, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+  });
+  const LoadRun run = load(server, 2);
+  EXPECT_FALSE(run.all_ok());
+  for (const LoadAnswer& answer : run.answers) {
+    EXPECT_FALSE(answer.ok);
+    EXPECT_EQ(answer.status, 429);
+    EXPECT_EQ(answer.events, 0);
+  }
+}
+
+TEST(LoadClient, AnErrorWithinAStreamIsOne) {
+  LocalServer server([](int fd, const std::string&) {
+    say(fd,
+        kHead + text_event("a") + chunk("data: {\"error\":{\"message\":\"the worker died\"}}\n\n") + kDone);
+  });
+  EXPECT_FALSE(load(server, 1).all_ok());
+}
+
+TEST(LoadClient, AServerThatHangsUp) {
+  std::atomic<int> turn{0};
+  LocalServer server([&](int fd, const std::string&) {
+    switch (turn++) {
+      case 0: break;  // without a word
+      case 1: say(fd, kHead + text_event("a")); break;
+      default: say(fd, kHead + text_event("a") + kDone);
+    }
+  });
+  const LoadRun run = load(server, 3, 1);
+  EXPECT_FALSE(run.answers[0].ok);
+  EXPECT_EQ(run.answers[0].status, 0);
+  EXPECT_FALSE(run.answers[1].ok);
+  EXPECT_EQ(run.answers[1].events, 1);
+  EXPECT_TRUE(run.answers[2].ok);
+}
+
+TEST(LoadClient, NobodyListens) {
+  int port = 0;
+  ::close(test::listen_on_loopback(&port));
+  const LoadRun run = run_at_once(port, "/", {"{}", "{}"}, 5);
+  EXPECT_FALSE(run.all_ok());
+  EXPECT_EQ(run.answers.size(), 2u);
+  EXPECT_EQ(run.seconds, 0);
+}
+
+TEST(LoadClient, GivesUpAtTheLimit) {
+  std::atomic<bool> over{false};
+  LocalServer server([&](int fd, const std::string& request) {
+    say(fd, kHead + text_event("a"));
+    if (request.find("quick") != request.npos) return say(fd, kDone);
+    while (!over) std::this_thread::sleep_for(milliseconds(2));
+  });
+  const auto start = std::chrono::steady_clock::now();
+  const LoadRun run =
+      run_load({.port = server.port, .limit_s = 0.5}, {{"quick", 0}, {"slow", 0}, {"late", 9}});
+  over = true;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(3000));
+  EXPECT_TRUE(run.answers[0].ok);
+  EXPECT_FALSE(run.answers[1].ok);
+  EXPECT_EQ(run.answers[1].events, 1);
+  EXPECT_FALSE(run.answers[2].ok);
+  EXPECT_EQ(run.answers[2].sent_ns, 0);
+}
+
+TEST(LoadClient, AnEventWithoutAnEndIsNotKept) {
+  LocalServer server([](int fd, const std::string&) {
+    say(fd, kHead);
+    const std::string block(1 << 20, 'x');
+    for (int i = 0; i < 64; ++i) {
+      if (::send(fd, block.data(), block.size(), MSG_NOSIGNAL) <= 0) return;
+    }
+    std::this_thread::sleep_for(milliseconds(3000));
+  });
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_FALSE(load(server, 1).all_ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(2500));
+}
+
+TEST(LoadClient, KnowsAnAddress) {
+  EXPECT_TRUE(is_ipv4("127.0.0.1"));
+  for (const char* host : {"localhost", "", "::1", "1.2.3", "1.2.3.4.5"}) EXPECT_FALSE(is_ipv4(host)) << host;
+}
+
+TEST(Percentile, TakesTheNearestRank) {
+  EXPECT_EQ(percentile({}, 50), 0);
+  EXPECT_EQ(percentile({3, 1, 2}, 50), 2);
+  EXPECT_EQ(percentile({3, 1, 2}, 0), 1);
+  EXPECT_EQ(percentile({3, 1, 2}, 100), 3);
+  std::vector<double> hundred;
+  for (int i = 100; i > 0; --i) hundred.push_back(i);
+  EXPECT_EQ(percentile(hundred, 99), 99);
+}
+
+}  // namespace
+}  // namespace troupe::http
