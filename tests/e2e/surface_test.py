@@ -135,7 +135,7 @@ class CommandLine(unittest.TestCase):
     def test_every_subcommand_has_help_with_examples(self):
         code, out, _ = self.run_troupe("--help")
         self.assertEqual(code, 0)
-        for name in ("serve", "chat", "status", "logs", "tokenize", "collect-env", "version", "engine", "worker"):
+        for name in ("serve", "chat", "status", "logs", "tokenize", "collect-env", "version", "engine", "worker", "bench"):
             code, text, err = self.run_troupe(name, "--help")
             self.assertEqual(code, 0, (name, err))
             self.assertRegex(text, r"(?i)example", name)
