@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "gpu/architectures.h"
 #include "gpu/cuda_check.h"
 #include "gpu/thread_pool.h"
 
@@ -78,6 +79,12 @@ Status cuda_usable(int ordinal) {
     return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " has compute capability " +
                                           std::to_string(major) + "." + std::to_string(minor) +
                                           "; 8.0 or higher is needed.");
+  }
+  if (!code_runs_on(TROUPE_CUDA_ARCHITECTURES, major * 10 + minor)) {
+    return failure(Code::unsupported,
+                   "GPU " + std::to_string(ordinal) + " has compute capability " + std::to_string(major) +
+                       "." + std::to_string(minor) + ", for which this build has no code: it was made for " +
+                       TROUPE_CUDA_ARCHITECTURES + " (TROUPE_CUDA_ARCHITECTURES of cmake).");
   }
   return {};
 }

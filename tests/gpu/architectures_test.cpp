@@ -1,0 +1,44 @@
+#include "gpu/architectures.h"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+TEST(Architectures, AnAcceleratedOneRunsOnItselfAlone) {
+  EXPECT_TRUE(code_runs_on("90a", 90));
+  for (const int other : {80, 86, 89, 100, 120}) EXPECT_FALSE(code_runs_on("90a", other)) << other;
+  EXPECT_TRUE(code_runs_on("90a-real", 90));
+}
+
+TEST(Architectures, MachineCodeRunsOnLaterOnesOfItsMajorNumber) {
+  EXPECT_TRUE(code_runs_on("80-real", 80));
+  EXPECT_TRUE(code_runs_on("80-real", 86));
+  EXPECT_FALSE(code_runs_on("86-real", 80));
+  EXPECT_FALSE(code_runs_on("80-real", 90));
+  EXPECT_TRUE(code_runs_on("100-real", 103));
+  EXPECT_FALSE(code_runs_on("100-real", 120));
+}
+
+TEST(Architectures, PtxRunsOnAllLaterOnes) {
+  EXPECT_TRUE(code_runs_on("80", 90));
+  EXPECT_TRUE(code_runs_on("80-virtual", 120));
+  EXPECT_FALSE(code_runs_on("86-virtual", 80));
+}
+
+TEST(Architectures, AWordIsTakenOnTrust) {
+  for (const char* word : {"native", "all", "all-major"}) EXPECT_TRUE(code_runs_on(word, 90)) << word;
+}
+
+TEST(Architectures, AnyOfSeveral) {
+  constexpr const char* kAll = "80-real,86-real,89-real,90a-real";
+  for (const int one : {80, 86, 89, 90}) EXPECT_TRUE(code_runs_on(kAll, one)) << one;
+  EXPECT_TRUE(code_runs_on(kAll, 87));
+  EXPECT_FALSE(code_runs_on(kAll, 75));
+  EXPECT_FALSE(code_runs_on(kAll, 100));
+  EXPECT_FALSE(code_runs_on("", 90));
+  EXPECT_FALSE(code_runs_on("80-real,", 90));
+}
+
+}  // namespace
+}  // namespace troupe
