@@ -61,6 +61,18 @@ __device__ __forceinline__ bool try_wait(Barrier* barrier, std::uint32_t parity)
       : "memory");
   return done != 0;
 }
+/// Whether the phase is complete by now; try_wait() may sleep a while to find out.
+__device__ __forceinline__ bool test(Barrier* barrier, std::uint32_t parity) {
+  std::uint32_t done;
+  asm volatile(
+      "{\n.reg .pred p;\n"
+      "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done != 0;
+}
 __device__ __forceinline__ void wait(Barrier* barrier, std::uint32_t parity) {
   while (!try_wait(barrier, parity)) {
   }
@@ -143,6 +155,7 @@ __device__ __forceinline__ void arrive(Barrier*) {}
 __device__ __forceinline__ void arrive_expect(Barrier*, std::uint32_t) {}
 __device__ __forceinline__ void arrive_after_copies(Barrier*) {}
 __device__ __forceinline__ bool try_wait(Barrier*, std::uint32_t) { return true; }
+__device__ __forceinline__ bool test(Barrier*, std::uint32_t) { return true; }
 __device__ __forceinline__ void wait(Barrier*, std::uint32_t) {}
 __device__ __forceinline__ void fence_proxy_async() {}
 __device__ __forceinline__ void prefetch_map(const CUtensorMap*) {}

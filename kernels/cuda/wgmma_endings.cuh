@@ -147,53 +147,61 @@ __device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& s
   const KvSlot nowhere{kPaddingBlock, 0};
   const KvSlot slots[2] = {sums.has(0) ? f.slots[sums.at(0)] : nowhere,
                            sums.has(1) ? f.slots[sums.at(1)] : nowhere};
-  const std::size_t rows[2] = {sums.has(0) ? sums.at(0) : 0, sums.has(1) ? sums.at(1) : 0};
-  // The angles of the next 32 columns are on their way while these are turned.
-  float2 turns[2][2][4];
+  // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles: they follow each other,
+  // and the angles of the next ones are on their way.
+  constexpr int kShare = kN == 256 ? 2 : 1, kPieces = kN / 32 / kShare;
+  constexpr int kAhead = 3 - kShare;
+  const bool shared = 128 % head_dim == 0;
+  float2 turns[kAhead + 1][2][4];
   const auto fetch = [&](float2(&to)[2][4], int o) {
-    const bool rotated = o < values_at;
     const int dim = o % head_dim;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float* rope = f.rope + rows[half] * static_cast<std::size_t>(head_dim) + dim + 2 * quad;
+      const int row = sums.has(half) ? sums.row + 8 * half : 0;
+      const float* rope = f.rope + row * head_dim + dim + 2 * quad;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        to[half][i] =
-            rotated ? __ldg(reinterpret_cast<const float2*>(rope + 8 * i)) : make_float2(1.0f, 0.0f);
-      }
+      for (int i = 0; i < 4; ++i) to[half][i] = __ldg(reinterpret_cast<const float2*>(rope + 8 * i));
     }
   };
-  fetch(turns[0], sums.column);
 #pragma unroll
-  for (int j = 0; j < kN / 8; j += 4) {
-    const int o = sums.column + 8 * j;
-    if (j + 4 < kN / 8) fetch(turns[(j / 4 + 1) % 2], o + 32);
-    if (o >= f.outputs) continue;
-    const int head = o / head_dim, dim = o - head * head_dim;
-    const bool rotated = o < values_at;
+  for (int piece = 0; piece < kAhead && piece < kPieces; ++piece)
+    fetch(turns[piece], sums.column + 32 * piece);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      std::uint32_t v[4];
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const int next = piece + kAhead;
+    if (next < kPieces) fetch(turns[next % (kAhead + 1)], sums.column + 32 * next);
+    auto& turn = turns[piece % (kAhead + 1)];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = 4 * (j + i) + 2 * half;
-        const float2 turn = turns[j / 4 % 2][half][i];
-        v[i] = pack_two<T>(d[at] * turn.x - d[at + 1] * turn.y, d[at + 1] * turn.x + d[at] * turn.y);
+    for (int share = 0; share < kShare; ++share) {
+      const int j = 4 * (share * kPieces + piece), o = sums.column + 8 * j;
+      if (share > 0 && !shared) fetch(turn, o);
+      if (o >= f.outputs) continue;
+      const int head = o / head_dim, dim = o - head * head_dim;
+      const bool rotated = o < values_at;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        std::uint32_t v[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = 4 * (j + i) + 2 * half;
+          const float c = rotated ? turn[half][i].x : 1.0f, s = rotated ? turn[half][i].y : 0.0f;
+          v[i] = pack_two<T>(d[at] * c - d[at + 1] * s, d[at + 1] * c + d[at] * s);
+        }
+        const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
+        if (!sums.has(half)) continue;
+        T* to = nullptr;
+        if (o < keys_at) {
+          to = static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8;
+        } else if (slots[half].block != kPaddingBlock) {
+          const int kv_head = head - f.heads;
+          const std::size_t at = rotated
+                                     ? f.kv.key_offset(slots[half].block, f.layer, kv_head)
+                                     : f.kv.value_offset(slots[half].block, f.layer, kv_head - f.kv.kv_heads);
+          to = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + at) +
+               kv_index(true, head_dim, slots[half].offset, dim + quad * 8);
+        }
+        if (to != nullptr) *reinterpret_cast<uint4*>(to) = line;
       }
-      const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
-      if (!sums.has(half)) continue;
-      T* to = nullptr;
-      if (o < keys_at) {
-        to = static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8;
-      } else if (slots[half].block != kPaddingBlock) {
-        const int kv_head = head - f.heads;
-        const std::size_t piece =
-            rotated ? f.kv.key_offset(slots[half].block, f.layer, kv_head)
-                    : f.kv.value_offset(slots[half].block, f.layer, kv_head - f.kv.kv_heads);
-        to = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + piece) +
-             kv_index(true, head_dim, slots[half].offset, dim + quad * 8);
-      }
-      if (to != nullptr) *reinterpret_cast<uint4*>(to) = line;
     }
   }
 }
