@@ -12,26 +12,47 @@ namespace {
 struct Distribution {
   std::vector<double> values;  // milliseconds
 
-  nlohmann::json json() const {
+  double mean() const {
     double sum = 0;
     for (const double v : values) sum += v;
-    return {{"mean", values.empty() ? 0 : sum / static_cast<double>(values.size())},
-            {"p50", http::percentile(values, 50)},
-            {"p90", http::percentile(values, 90)},
-            {"p99", http::percentile(values, 99)}};
+    return values.empty() ? 0 : sum / static_cast<double>(values.size());
+  }
+  double at(double p) const { return http::percentile(values, p); }
+
+  nlohmann::json json() const {
+    return {{"mean", mean()}, {"p50", at(50)}, {"p90", at(90)}, {"p99", at(99)}};
+  }
+  std::string line(const char* name) const {
+    char text[160];
+    std::snprintf(text, sizeof text, "%-22s mean %10.2f   p50 %10.2f   p90 %10.2f   p99 %10.2f\n", name,
+                  mean(), at(50), at(90), at(99));
+    return text;
   }
 };
 
-std::string line(const char* name, const Distribution& d) {
-  const auto j = d.json();
-  char text[160];
-  std::snprintf(text, sizeof text, "%-22s mean %10.2f   p50 %10.2f   p90 %10.2f   p99 %10.2f\n", name,
-                j["mean"].get<double>(), j["p50"].get<double>(), j["p90"].get<double>(),
-                j["p99"].get<double>());
-  return text;
-}
-
 double ms(std::int64_t from_ns, std::int64_t to_ns) { return static_cast<double>(to_ns - from_ns) * 1e-6; }
+
+/// What the answers that are ok say.
+struct Totals {
+  int ok = 0;
+  std::int64_t tokens = 0;
+  Distribution first, gap, per_token, whole;
+};
+
+Totals totals_of(const http::LoadRun& run) {
+  Totals t;
+  for (const http::LoadAnswer& a : run.answers) {
+    if (!a.ok) continue;
+    ++t.ok;
+    t.tokens += a.tokens;
+    t.whole.values.push_back(ms(a.sent_ns, a.end_ns));
+    if (a.events == 0) continue;
+    t.first.values.push_back(ms(a.sent_ns, a.first_ns));
+    t.gap.values.insert(t.gap.values.end(), a.gaps_ms.begin(), a.gaps_ms.end());
+    if (a.tokens > 1) t.per_token.values.push_back(ms(a.first_ns, a.last_ns) / (a.tokens - 1));
+  }
+  return t;
+}
 
 }  // namespace
 
@@ -75,41 +96,32 @@ std::vector<http::LoadRequest> make_requests(const LoadPlan& plan) {
 }
 
 std::string load_summary(const LoadPlan& plan, const http::LoadRun& run, bool json) {
-  Distribution first, gap, per_token, whole;
-  std::int64_t tokens = 0;
-  int ok = 0;
-  for (const http::LoadAnswer& a : run.answers) {
-    if (!a.ok) continue;
-    ++ok;
-    tokens += a.tokens;
-    whole.values.push_back(ms(a.sent_ns, a.end_ns));
-    if (a.events == 0) continue;
-    first.values.push_back(ms(a.sent_ns, a.first_ns));
-    gap.values.insert(gap.values.end(), a.gaps_ms.begin(), a.gaps_ms.end());
-    if (a.tokens > 1) per_token.values.push_back(ms(a.first_ns, a.last_ns) / (a.tokens - 1));
-  }
-  const double rate = run.seconds > 0 ? static_cast<double>(tokens) / run.seconds : 0;
+  const Totals t = totals_of(run);
+  const int failed = plan.requests - t.ok;
+  const auto a_second = [&](auto count) {
+    return run.seconds > 0 ? static_cast<double>(count) / run.seconds : 0;
+  };
   if (json) {
     const nlohmann::json out = {{"bench", "load"},
                                 {"requests", plan.requests},
-                                {"failed", plan.requests - ok},
+                                {"failed", failed},
                                 {"seconds", run.seconds},
-                                {"output_tokens", tokens},
-                                {"output_tok_s", rate},
-                                {"requests_s", run.seconds > 0 ? ok / run.seconds : 0},
-                                {"ttft_ms", first.json()},
-                                {"itl_ms", gap.json()},
-                                {"tpot_ms", per_token.json()},
-                                {"e2e_ms", whole.json()}};
+                                {"output_tokens", t.tokens},
+                                {"output_tok_s", a_second(t.tokens)},
+                                {"requests_s", a_second(t.ok)},
+                                {"ttft_ms", t.first.json()},
+                                {"itl_ms", t.gap.json()},
+                                {"tpot_ms", t.per_token.json()},
+                                {"e2e_ms", t.whole.json()}};
     return out.dump() + "\n";
   }
   char head[200];
   std::snprintf(head, sizeof head,
                 "%d requests, %d failed, %.2f s; %lld output tokens, %.1f tok/s, %.2f requests/s\n",
-                plan.requests, plan.requests - ok, run.seconds, static_cast<long long>(tokens), rate,
-                run.seconds > 0 ? ok / run.seconds : 0);
-  return head + line("TTFT, ms", first) + line("ITL, ms", gap) + line("TPOT, ms", per_token) +
-         line("end to end, ms", whole);
+                plan.requests, failed, run.seconds, static_cast<long long>(t.tokens), a_second(t.tokens),
+                a_second(t.ok));
+  return head + t.first.line("TTFT, ms") + t.gap.line("ITL, ms") + t.per_token.line("TPOT, ms") +
+         t.whole.line("end to end, ms");
 }
 
 }  // namespace troupe::bench
