@@ -36,14 +36,12 @@ struct Delta {
 };
 
 inline constexpr std::uint32_t kWordsOfDelta = 512;
+inline constexpr int kMostDeltaBlocks = 264;  ///< thread blocks, each of which looks at a delta of its own
 
-/// The beginning of a piece. A picked row's number counts within the batch. Deltas may not overlap what rows
-/// take as sampled.
+/// The beginning of a piece, for the host's own use: kernels find everything by its place.
 struct StepPiece {
-  std::int32_t rows = 0;
-  std::int32_t sequences = 0;
-  std::int32_t samples = 0;
   std::int32_t deltas = 0;
+  std::int32_t padding = 0;
 };
 
 /// Where the arrays of a piece begin: bytes from its first, multiples of 8. The same for all pieces of a
@@ -55,9 +53,9 @@ struct PieceLayout {
   std::uint32_t sequences = 0;  ///< Sequence
   std::uint32_t samples = 0;    ///< SampleRow
   std::uint32_t picks = 0;      ///< std::int32_t, beside the samples
-  std::uint32_t deltas = 0;     ///< Delta
-  std::uint32_t words = 0;      ///< what the deltas carry
-  std::uint32_t bytes = 0;      ///< of a piece
+  std::uint32_t deltas = 0;  ///< Delta; the first without words ends them. Room for kMostDeltaBlocks at least
+  std::uint32_t words = 0;   ///< what the deltas carry
+  std::uint32_t bytes = 0;   ///< of a piece
 };
 
 /// What the step's kernels read; device memory.
@@ -76,8 +74,9 @@ struct StepClock {
   std::uint64_t started_ns = 0;  ///< of the step that runs, on the GPU's clock
 };
 
-/// Reads piece `clock->collected % pieces`. Rows, sequences and samples beyond the piece's own, up to the
-/// numbers given here, become padding: token 0 in kPaddingBlock, 0 tokens, logits_row -1.
+/// Reads piece `clock->collected % pieces`: so many rows, sequences and samples, padding among them, which
+/// the host has written (token 0 in kPaddingBlock, 0 tokens, logits_row -1), and all deltas. Deltas may not
+/// overlap what rows take as sampled.
 struct StepInputs {
   const std::byte* ring = nullptr;  ///< pinned
   PieceLayout layout{};

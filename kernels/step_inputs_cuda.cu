@@ -1,6 +1,7 @@
-// Reads of the piece cross the bus to the host, about two microseconds each way. All arrays are taken as flat
-// words, one per thread, without looking at the piece's counts first, so that one round trip carries a whole
-// decode step; only deltas longer than a word need a second.
+// Reads of the piece cross the bus to the host, which takes about two microseconds, and one word that all
+// blocks read is fetched once for each of them, one after the other. So there is no such word: all arrays are
+// taken as flat words, one per thread, and each block looks at a delta of its own. One round trip carries a
+// whole decode step; only deltas longer than a word need a second.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -10,7 +11,7 @@ namespace troupe::kernels {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kMostBlocks = 264;
+constexpr int kMostBlocks = kMostDeltaBlocks;
 constexpr int kCollectThreads = 512;
 
 using Word = std::uint64_t;
@@ -21,7 +22,7 @@ constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
 static_assert(sizeof(InputRow) == sizeof(Word) && sizeof(KvSlot) == sizeof(Word));
 static_assert(sizeof(Sequence) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
 static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == sizeof(Word));
-static_assert(sizeof(StepPiece) == 2 * sizeof(Word) && sizeof(Delta) == 2 * sizeof(Word));
+static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);
 
 // Pinned memory changes between two launches of a graph: nothing of it may stay in a multiprocessor's cache.
@@ -50,59 +51,28 @@ __device__ Word global_ns() {
   return now;
 }
 
-constexpr __device__ Word pair(std::int32_t low, std::int32_t high) {
-  return static_cast<std::uint32_t>(low) | static_cast<Word>(static_cast<std::uint32_t>(high)) << 32;
-}
-
-// One word of the arrays: where it comes from, where it goes, and what it is when it belongs to padding.
+// One word of the arrays: where it comes from, and where it goes unless it is a row's token and position.
 struct Item {
   std::uint32_t from = 0;
   Word* to = nullptr;
-  int row = -1;  // of a row's token and position
-  int index = 0;
-  enum { of_rows, of_sequences, of_samples } kind = of_rows;
-  Word padding = 0;
+  int row = -1;
 };
 
 __device__ Item item_of(const StepInputs& op, int i) {
-  Item item;
-  if (i < op.rows) {
-    item.from = op.layout.rows + i * sizeof(Word);
-    item.row = item.index = i;
-    return item;
-  }
+  const auto at = [&i](std::uint32_t array) { return array + i * static_cast<std::uint32_t>(sizeof(Word)); };
+  if (i < op.rows) return {at(op.layout.rows), nullptr, i};
   i -= op.rows;
-  if (i < op.rows) {
-    item.from = op.layout.slots + i * sizeof(Word);
-    item.to = reinterpret_cast<Word*>(op.into.slots) + i;
-    item.index = i;
-    item.padding = pair(kPaddingBlock, 0);
-    return item;
-  }
+  if (i < op.rows) return {at(op.layout.slots), reinterpret_cast<Word*>(op.into.slots) + i};
   i -= op.rows;
   if (i < op.sequences * kSequenceWords) {
-    item.from = op.layout.sequences + i * sizeof(Word);
-    item.to = reinterpret_cast<Word*>(op.into.sequences) + i;
-    item.index = i / kSequenceWords;
-    item.kind = Item::of_sequences;
-    // Decode steps are the ones with padding: sequence s has row s.
-    if (i % kSequenceWords == offsetof(Sequence, row) / sizeof(Word)) item.padding = pair(item.index, 0);
-    return item;
+    return {at(op.layout.sequences), reinterpret_cast<Word*>(op.into.sequences) + i};
   }
   i -= op.sequences * kSequenceWords;
-  item.kind = Item::of_samples;
   if (i < op.samples * kSampleWords) {
-    item.from = op.layout.samples + i * sizeof(Word);
-    item.to = reinterpret_cast<Word*>(op.into.samples) + i;
-    item.index = i / kSampleWords;
-    if (i % kSampleWords == offsetof(SampleRow, logits_row) / sizeof(Word)) item.padding = pair(-1, 0);
-    return item;
+    return {at(op.layout.samples), reinterpret_cast<Word*>(op.into.samples) + i};
   }
   i -= op.samples * kSampleWords;
-  item.from = op.layout.picks + i * sizeof(Word);  // two picks
-  item.to = reinterpret_cast<Word*>(op.into.picks) + i;
-  item.index = 2 * i;
-  return item;
+  return {at(op.layout.picks), reinterpret_cast<Word*>(op.into.picks) + i};  // two picks
 }
 
 __host__ __device__ int items(const StepInputs& op) {
@@ -123,19 +93,15 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
   cuda::let_next_start();
   const int thread = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   const int threads = static_cast<int>(gridDim.x) * kThreads;
-  const std::byte* piece = op.ring + op.clock->collected % static_cast<unsigned>(op.pieces) * op.layout.bytes;
-  const auto head = fresh<ulonglong2>(piece);
-  const auto* deltas = reinterpret_cast<const Delta*>(piece + op.layout.deltas);
-  auto delta = fresh<ulonglong2>(deltas + blockIdx.x);  // read whether it is there or not
   if (thread == 0) op.clock->started_ns = global_ns();
+  const std::byte* piece = op.ring + op.clock->collected % static_cast<unsigned>(op.pieces) * op.layout.bytes;
+  const auto* deltas = reinterpret_cast<const Delta*>(piece + op.layout.deltas);
+  auto delta = fresh<ulonglong2>(deltas + blockIdx.x);
 
   const int all = items(op);
   for (int i = thread; i < all; i += threads) {
     const Item item = item_of(op, i);
-    Word word = fresh<Word>(piece + item.from);
-    const Word counted = item.kind == Item::of_samples ? head.y : head.x;
-    const int count = static_cast<int>(item.kind == Item::of_sequences ? counted >> 32 : counted);
-    if (item.index >= count) word = item.padding;
+    const Word word = fresh<Word>(piece + item.from);
     if (item.row >= 0) {
       take_row(op, item.row, word);
     } else {
@@ -143,19 +109,20 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
     }
   }
 
-  const int count = static_cast<int>(head.y >> 32);
-  for (int d = static_cast<int>(blockIdx.x); d < count; d += static_cast<int>(gridDim.x)) {
-    if (d != static_cast<int>(blockIdx.x)) delta = fresh<ulonglong2>(deltas + d);
+  for (auto d = blockIdx.x;;) {
     auto* to = reinterpret_cast<std::uint32_t*>(delta.x);
     const auto from = static_cast<std::uint32_t>(delta.y);
     const auto words = static_cast<unsigned>(delta.y >> 32);
+    if (words == 0) return;
     if (words == 1) {
       if (threadIdx.x == 0) *to = from;
-      continue;
+    } else {
+      for (unsigned w = threadIdx.x; w < words; w += kThreads) {
+        to[w] = fresh<std::uint32_t>(piece + from + w * sizeof(std::uint32_t));
+      }
     }
-    for (unsigned w = threadIdx.x; w < words; w += kThreads) {
-      to[w] = fresh<std::uint32_t>(piece + from + w * sizeof(std::uint32_t));
-    }
+    d += gridDim.x;
+    delta = fresh<ulonglong2>(deltas + d);
   }
 }
 

@@ -34,7 +34,11 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
 }
 
 void CudaSteps::warm_up() {
-  // The pieces are zero: no row of these steps is real.
+  // No row of these steps is real.
+  for (int i = 0; i < pieces(); ++i) {
+    StepPacker::pad(layout_, piece(static_cast<std::uint64_t>(i)), 0, capacity_.max_tokens_per_step,
+                    capacity_.max_slots);
+  }
   for (int rows = capacity_.max_tokens_per_step; rows > 0; rows /= 2) {
     for (const int sequences : {1, std::min(rows, capacity_.max_slots)}) {
       run({.rows = rows, .sequences = sequences, .samples = sequences}, true);
@@ -112,13 +116,15 @@ void CudaSteps::run_scores(int count) {
   }
 }
 
-std::span<std::byte> CudaSteps::next_piece() const {
-  return {inputs_.data() + launched_ % size(pieces()) * layout_.bytes, layout_.bytes};
+std::span<std::byte> CudaSteps::piece(std::uint64_t launched) const {
+  return {inputs_.data() + launched % size(pieces()) * layout_.bytes, layout_.bytes};
 }
 
 std::uint64_t CudaSteps::launch(const PackedStep& step) {
   if (step.decode && !graphs_.empty()) {
-    graphs_[bucket_of(buckets_, step.rows)].launch(*device_);
+    const std::size_t bucket = bucket_of(buckets_, step.rows);
+    StepPacker::pad(layout_, next_piece(), step.rows, buckets_[bucket], buckets_[bucket]);
+    graphs_[bucket].launch(*device_);
     ++launched_;
   } else {
     run(step, true);

@@ -39,7 +39,7 @@ class CudaSteps {
 
   const kernels::PieceLayout& layout() const { return layout_; }
   /// Where the next step is to be packed. At most capacity.max_steps_in_flight steps may be out.
-  std::span<std::byte> next_piece() const;
+  std::span<std::byte> next_piece() const { return piece(launched_); }
   /// Starts the step that was packed there. Gives its number, which finished() and the like take until as
   /// many more steps were launched as may be out.
   std::uint64_t launch(const PackedStep& step);
@@ -60,6 +60,8 @@ class CudaSteps {
  private:
   CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity, Buffer<Cuda> buffer);
 
+  // That a step is packed in when so many were launched before.
+  std::span<std::byte> piece(std::uint64_t launched) const;
   int pieces() const { return capacity_.max_steps_in_flight + 1; }
   // The kernels of a step of this size; `step` says how much of it is real.
   void run(const PackedStep& step, bool picks);

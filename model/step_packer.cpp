@@ -9,10 +9,15 @@
 namespace troupe::model {
 namespace {
 
-constexpr std::size_t kAlignment = 8;
+constexpr std::size_t kAlignment = 16;
 
 constexpr std::size_t rounded(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+template <class T>
+T* array_at(std::span<std::byte> piece, std::uint32_t offset) {
+  return reinterpret_cast<T*>(piece.data() + offset);
 }
 
 }  // namespace
@@ -24,7 +29,8 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
       wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
   // The shortest run of a record is its head and one rounded array.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
-                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2;
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2 +
+                             kernels::kMostDeltaBlocks;  // of which the last ones are never written
   std::size_t end = rounded(sizeof(kernels::StepPiece));
   const auto take = [&end](std::size_t bytes) {
     const std::size_t at = end;
@@ -43,11 +49,23 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   return made;
 }
 
+void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
+                     int sequences) {
+  for (int i = from; i < rows; ++i) {
+    array_at<kernels::InputRow>(piece, layout.rows)[i] = {0, 0};
+    array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
+  }
+  for (int i = from; i < sequences; ++i) {
+    array_at<kernels::Sequence>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
+    array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
+  }
+}
+
 // `bytes`, a multiple of 4, will stand at `to` before the step's rows run.
 void StepPacker::send(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   auto* target = static_cast<std::uint32_t*>(to);
-  auto* deltas = array<kernels::Delta>(layout_.deltas);
+  auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
   std::size_t words = bytes / sizeof(std::uint32_t);
   if (words == 1) {
     std::uint32_t word = 0;
@@ -61,7 +79,7 @@ void StepPacker::send(void* to, const void* from, std::size_t bytes) {
   TROUPE_CHECK(layout_.deltas + (static_cast<std::size_t>(deltas_) + words / kernels::kWordsOfDelta + 2) *
                                     sizeof(kernels::Delta) <=
                layout_.words);
-  std::memcpy(array<std::byte>(at), from, bytes);
+  std::memcpy(array_at<std::byte>(piece_, at), from, bytes);
   while (words > 0) {
     // A single word at the end would be taken for the word itself.
     const std::size_t most = words == kernels::kWordsOfDelta + 1 ? words - 2 : kernels::kWordsOfDelta;
@@ -90,7 +108,11 @@ PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan
                     .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
                     .deltas = deltas_};
-  *array<kernels::StepPiece>(0) = {packed.rows, packed.sequences, packed.samples, packed.deltas};
+  // What the piece's last step has left behind these deltas would be taken for more of them.
+  auto& head = *array_at<kernels::StepPiece>(piece_, 0);
+  auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
+  if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});
+  head.deltas = deltas_;
   packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
                   packed.scores == 0;
   return packed;
@@ -116,9 +138,9 @@ void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan,
 }
 
 void StepPacker::pack_rows(const StepBatch& batch) {
-  auto* rows = array<kernels::InputRow>(layout_.rows);
-  auto* places = array<kernels::KvSlot>(layout_.slots);
-  auto* sequences = array<kernels::Sequence>(layout_.sequences);
+  auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
+  auto* places = array_at<kernels::KvSlot>(piece_, layout_.slots);
+  auto* sequences = array_at<kernels::Sequence>(piece_, layout_.sequences);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const kernels::Sequence& sequence = batch.sequences[s];
     const std::uint32_t slot = batch.slots[s];
@@ -134,7 +156,7 @@ void StepPacker::pack_rows(const StepBatch& batch) {
 }
 
 void StepPacker::pack_samples(const StepBatch& batch) {
-  auto* samples = array<kernels::SampleRow>(layout_.samples);
+  auto* samples = array_at<kernels::SampleRow>(piece_, layout_.samples);
   for (const SamplingOutcome& outcome : batch.outcomes) {
     if (outcome.sample < 0) continue;
     const std::uint32_t slot = outcome.slot.slot;
@@ -146,7 +168,8 @@ void StepPacker::pack_samples(const StepBatch& batch) {
     row.next = ids(slot) + row.known_tokens;
     samples[outcome.sample] = row;
   }
-  std::copy(batch.sample_rows.begin(), batch.sample_rows.end(), array<std::int32_t>(layout_.picks));
+  std::copy(batch.sample_rows.begin(), batch.sample_rows.end(),
+            array_at<std::int32_t>(piece_, layout_.picks));
 }
 
 void StepPacker::pack_scores(const StepBatch& batch) {

@@ -35,15 +35,16 @@ class StepPacker {
   /// Of pieces that any admitted plan fits.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
 
+  /// Makes rows [from, rows) and sequences and samples [from, sequences) of a piece padding. A decode step is
+  /// padded to the size that it runs in.
+  static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
+                  int sequences);
+
   /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
   PackedStep pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
                   const StepBatch& batch, std::span<std::byte> piece);
 
  private:
-  template <class T>
-  T* array(std::uint32_t at) const {
-    return reinterpret_cast<T*>(piece_.data() + at);
-  }
   void send(void* to, const void* from, std::size_t bytes);
   void pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table);
   void pack_rows(const StepBatch& batch);

@@ -24,10 +24,10 @@ constexpr std::size_t kIdsPerSlot = 1000;
 
 PieceLayout make_layout() {
   PieceLayout made;
-  std::uint32_t end = 16;
+  std::uint32_t end = 16;  // room for a StepPiece
   const auto take = [&end](std::size_t bytes) {
     const std::uint32_t at = end;
-    end += static_cast<std::uint32_t>((bytes + 7) / 8 * 8);
+    end += static_cast<std::uint32_t>((bytes + 15) / 16 * 16);
     return at;
   };
   made.rows = take(kRows * sizeof(InputRow));
@@ -35,7 +35,7 @@ PieceLayout make_layout() {
   made.sequences = take(kSequences * sizeof(Sequence));
   made.samples = take(kSequences * sizeof(SampleRow));
   made.picks = take(kSequences * sizeof(std::int32_t));
-  made.deltas = take(kDeltas * sizeof(Delta));
+  made.deltas = take((kDeltas + kMostDeltaBlocks) * sizeof(Delta));
   made.words = take(std::size_t{64} << 10);
   made.bytes = end;
   return made;
@@ -110,9 +110,14 @@ class StepInputsTest : public ::testing::Test {
     return outcomes.data() + of % kPieces * outcome_bytes(kSequences);
   }
 
-  // A batch of `count` decode rows, row r being slot r's, at position 10 + step.
+  // A batch of `count` decode rows, row r being slot r's, at position 10 + step; padding behind it.
   void write_decode(int count) {
-    *in_piece<StepPiece>(0) = {count, count, count, 0};
+    for (int r = count; r < kSequences; ++r) {
+      in_piece<InputRow>(layout.rows)[r] = {0, 0};
+      in_piece<KvSlot>(layout.slots)[r] = {kPaddingBlock, 0};
+      in_piece<Sequence>(layout.sequences)[r] = {nullptr, 0, 0, r};
+      in_piece<SampleRow>(layout.samples)[r] = {.logits_row = -1};
+    }
     for (int r = 0; r < count; ++r) {
       const int position = 10 + static_cast<int>(step);
       in_piece<InputRow>(layout.rows)[r] = {sampled_by(static_cast<std::uint32_t>(r)), position};
@@ -134,7 +139,7 @@ class StepInputsTest : public ::testing::Test {
   std::uint64_t step = 0;
 };
 
-TEST_F(StepInputsTest, RowsBeyondTheBatchArePadding) {
+TEST_F(StepInputsTest, AGraphServesEveryBatchUpToItsSize) {
   std::vector<TokenId> known(kSequences * kIdsPerSlot);
   std::iota(known.begin(), known.end(), 0);
   write(ids, known);
@@ -170,7 +175,6 @@ TEST_F(StepInputsTest, RowsBeyondTheBatchArePadding) {
 
 TEST_F(StepInputsTest, PromptRowsAndTheirPicks) {
   for (const int rows : {1, 63, 128, 700}) {
-    *in_piece<StepPiece>(0) = {rows, 1, 1, 0};
     for (int r = 0; r < rows; ++r) {
       in_piece<InputRow>(layout.rows)[r] = {5000 + r, r};
       in_piece<KvSlot>(layout.slots)[r] = {r / 64, r % 64};
@@ -210,7 +214,6 @@ TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
       }
       to += length + 1;
     }
-    *in_piece<StepPiece>(0) = {0, 0, 0, count};
     run_inputs(8, 8, 8);  // few blocks for many deltas
     EXPECT_EQ(read(ids, expected.size()), expected) << stride;
     collect(0);

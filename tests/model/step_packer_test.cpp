@@ -51,12 +51,12 @@ class StepPackerTest : public ::testing::Test {
     table.apply(view, plan, batch);
     StepPacker packer(memory.sequences, layout, 3);
     const PackedStep packed = packer.pack(view, plan, table, batch, bytes());
-    const auto& head = *in_piece<kernels::StepPiece>(0);
-    EXPECT_EQ(head.rows, packed.rows);
-    EXPECT_EQ(head.sequences, packed.sequences);
-    EXPECT_EQ(head.samples, packed.samples);
-    EXPECT_EQ(head.deltas, packed.deltas);
-    for (int d = 0; d < head.deltas; ++d) deliver(in_piece<kernels::Delta>(layout.deltas)[d]);
+    const auto* deltas = in_piece<kernels::Delta>(layout.deltas);
+    for (int d = 0; d < packed.deltas; ++d) deliver(deltas[d]);
+    for (const auto* end = in_piece<kernels::Delta>(layout.words); deltas + packed.deltas < end; --end) {
+      EXPECT_EQ(end[-1].words, 0u) << "left of an earlier step";
+      if (end[-1].words != 0) break;
+    }
     return packed;
   }
 
@@ -140,6 +140,17 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_EQ(samples[0].tokens, ids(kB));
   EXPECT_EQ(samples[0].known_tokens, 71);
   EXPECT_EQ(samples[1].logits_row, 1);
+}
+
+TEST_F(StepPackerTest, PaddingIsWhatKernelsPassOver) {
+  StepPacker::pad(layout, bytes(), 2, 9, 3);
+  for (int r = 2; r < 9; ++r) {
+    EXPECT_EQ(in_piece<kernels::InputRow>(layout.rows)[r].token, 0);
+    EXPECT_EQ(in_piece<kernels::KvSlot>(layout.slots)[r].block, kernels::kPaddingBlock);
+  }
+  EXPECT_EQ(in_piece<kernels::Sequence>(layout.sequences)[2].tokens, 0);
+  EXPECT_EQ(in_piece<kernels::Sequence>(layout.sequences)[2].row, 2);
+  EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[2].logits_row, -1);
 }
 
 TEST_F(StepPackerTest, BiasesAndBannedStopIdsLieBehindOneAnother) {
