@@ -10,11 +10,11 @@ namespace troupe::kernels::cuda {
 namespace {
 
 template <class T>
-void launch_for(Cuda& device, const FlashArguments& arguments, int head_dim, int rows) {
+void launch_for(Cuda& device, const FlashArguments& arguments, int head_dim) {
   if (head_dim == 128) {
-    launch_flash<FlashShape<T, 128, 2, 2, 2>>(device, arguments, rows);
+    launch_flash<FlashShape<T, 128, 2, 2, 2>>(device, arguments);
   } else {
-    launch_flash<FlashShape<T, 64, 2, 2, 4>>(device, arguments, rows);
+    launch_flash<FlashShape<T, 64, 2, 2, 4>>(device, arguments);
   }
 }
 
@@ -42,9 +42,9 @@ void run_prefill_attention(Cuda& device, const Attention& op) {
     arguments.sequences = op.batch.sequences + first;
     arguments.count = std::min(kFlashSequences, op.batch.count - first);
     if (op.kv.dtype == DType::bf16) {
-      launch_for<__nv_bfloat16>(device, arguments, op.kv.head_dim, op.batch.rows);
+      launch_for<__nv_bfloat16>(device, arguments, op.kv.head_dim);
     } else {
-      launch_for<__half>(device, arguments, op.kv.head_dim, op.batch.rows);
+      launch_for<__half>(device, arguments, op.kv.head_dim);
     }
   }
 }

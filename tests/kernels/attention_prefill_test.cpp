@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -96,7 +97,7 @@ class Prompts {
       }
       for (const int t : chosen) {
         for (int h = 0; h < shape_.heads; ++h) {
-          const auto expected = reference(c, t, h);
+          const auto expected = reference(s, t, h);
           for (int d = 0; d < shape_.head_dim; ++d) {
             const double got = out_->at(sequences_[s].row + t, h * shape_.head_dim + d);
             if (std::isnan(got)) return std::numeric_limits<double>::infinity();
@@ -141,23 +142,40 @@ class Prompts {
     }
   }
 
-  std::vector<double> reference(const Chunk& c, int t, int head) const {
-    const int kv_head = head / (shape_.heads / shape_.kv_heads), keys = c.position + t + 1;
-    std::vector<double> scores(static_cast<std::size_t>(keys)), out(std::size_t(shape_.head_dim));
-    std::vector<float> q(std::size_t(shape_.head_dim));
-    for (int d = 0; d < shape_.head_dim; ++d) q[std::size_t(d)] = query(c, t, head, d);
+  /// Keys and values of a chunk's KV head, [token][dimension].
+  struct Past {
+    std::vector<float> keys, values;
+  };
+  const Past& past(std::size_t chunk, int kv_head) const {
+    Past& made = pasts_[{chunk, kv_head}];
+    if (!made.keys.empty()) return made;
+    const Chunk& c = chunks_[chunk];
+    for (int t = 0; t < c.position + c.tokens; ++t) {
+      for (int d = 0; d < shape_.head_dim; ++d) {
+        made.keys.push_back(key(c, t, kv_head, d));
+        made.values.push_back(value(c, t, kv_head, d));
+      }
+    }
+    return made;
+  }
+
+  std::vector<double> reference(std::size_t chunk, int t, int head) const {
+    const Chunk& c = chunks_[chunk];
+    const Past& seen = past(chunk, head / (shape_.heads / shape_.kv_heads));
+    const auto dims = std::size_t(shape_.head_dim), keys = std::size_t(c.position + t + 1);
+    std::vector<double> scores(keys), out(dims);
+    std::vector<float> q(dims);
+    for (std::size_t d = 0; d < dims; ++d) q[d] = query(c, t, head, int(d));
     double most = -1e300, sum = 0;
-    for (int u = 0; u < keys; ++u) {
+    for (std::size_t u = 0; u < keys; ++u) {
       double dot = 0;
-      for (int d = 0; d < shape_.head_dim; ++d) dot += double(q[std::size_t(d)]) * key(c, u, kv_head, d);
-      scores[std::size_t(u)] = dot / std::sqrt(shape_.head_dim);
-      most = std::max(most, scores[std::size_t(u)]);
+      for (std::size_t d = 0; d < dims; ++d) dot += double(q[d]) * double(seen.keys[u * dims + d]);
+      scores[u] = dot / std::sqrt(shape_.head_dim);
+      most = std::max(most, scores[u]);
     }
     for (double& score : scores) sum += score = std::exp(score - most);
-    for (int u = 0; u < keys; ++u) {
-      for (int d = 0; d < shape_.head_dim; ++d) {
-        out[std::size_t(d)] += scores[std::size_t(u)] / sum * value(c, u, kv_head, d);
-      }
+    for (std::size_t u = 0; u < keys; ++u) {
+      for (std::size_t d = 0; d < dims; ++d) out[d] += scores[u] / sum * double(seen.values[u * dims + d]);
     }
     return out;
   }
@@ -169,6 +187,7 @@ class Prompts {
   float key_growth_;
   KvCache kv_;
   std::vector<Sequence> sequences_;
+  mutable std::map<std::pair<std::size_t, int>, Past> pasts_;
   int rows_ = 0;
   std::unique_ptr<Memory> memory_;
   std::unique_ptr<Rows> q_, out_;
