@@ -17,14 +17,16 @@ struct Tile {
 template <int kTileRows, int kTileColumns>
 class TileWalk {
  public:
-  /// `offsets` null: one group of `rows` rows. Visits tiles first, first + step, … of all groups.
+  /// `offsets` null: one group of `rows` rows. They are read past the L1 cache: another kernel wrote them
+  /// after this block may have started, and what __ldg() finds in L1 may be older. Visits tiles first, first
+  /// + step, … of all groups.
   __device__ TileWalk(const std::int32_t* offsets, int groups, int rows, int columns, int first, int step)
       : offsets_(offsets),
         groups_(groups),
         column_tiles_((columns + kTileColumns - 1) / kTileColumns),
         step_(step),
         tile_(first - step) {
-    enter(0, offsets == nullptr ? 0 : __ldg(offsets), offsets == nullptr ? rows : __ldg(offsets + 1));
+    enter(0, offsets == nullptr ? 0 : __ldcg(offsets), offsets == nullptr ? rows : __ldcg(offsets + 1));
   }
 
   /// False when there are no more.
@@ -33,7 +35,7 @@ class TileWalk {
     while (tile_ >= tiles_) {
       tile_ -= tiles_;
       if (group_ + 1 >= groups_) return false;
-      enter(group_ + 1, end_, __ldg(offsets_ + group_ + 2));
+      enter(group_ + 1, end_, __ldcg(offsets_ + group_ + 2));
     }
     const int band = tile_ / (kBand * column_tiles_);
     const int in_band = tile_ - band * kBand * column_tiles_;

@@ -101,7 +101,7 @@ __device__ __forceinline__ void finish_scaled(const Finish& f, const Sums<T, kN>
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     T* out = static_cast<T*>(f.out) + sums.at(half) * f.stride + sums.column + threadIdx.x % 4 * 8;
-    const float scale = sums.has(half) ? __ldg(f.scale + sums.at(half)) : 0.0f;
+    const float scale = sums.has(half) ? __ldcg(f.scale + sums.at(half)) : 0.0f;
 #pragma unroll
     for (int j = 0; j < kN / 8; j += 4) {
       std::uint32_t v[4];
@@ -137,70 +137,96 @@ __device__ __forceinline__ void finish_swiglu(const Finish& f, const Sums<T, kN>
   }
 }
 
-/// head_dim is a multiple of 64: 32 columns lie in one head of q, of k or of v.
+/// head_dim is a multiple of 64: 32 columns lie in one head of q, of k or of v, and a block's value heads
+/// follow its key heads as if they were more of them.
 template <class T, int kN>
 __device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
-  const int head_dim = f.kv.head_dim;
-  const int keys_at = f.heads * head_dim, values_at = keys_at + f.kv.kv_heads * head_dim;
+  const int head_dim = f.kv.head_dim, rotated_heads = f.heads + f.kv.kv_heads;
   const int quad = threadIdx.x % 4;
-  const KvSlot nowhere{kPaddingBlock, 0};
-  const KvSlot slots[2] = {sums.has(0) ? f.slots[sums.at(0)] : nowhere,
-                           sums.has(1) ? f.slots[sums.at(1)] : nowhere};
+  const float* rope[2];
+  T* q_rows[2];
+  T* kv_rows[2];  // null: nowhere
+  int token[2];   // of its eight in a swizzled group
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int row = sums.has(half) ? sums.row + 8 * half : 0;
+    const KvSlot slot = f.slots[row];
+    rope[half] = f.rope + static_cast<std::size_t>(row) * static_cast<std::size_t>(head_dim) + 2 * quad;
+    q_rows[half] = static_cast<T*>(f.q) + static_cast<std::size_t>(row) * f.stride + 8 * quad;
+    kv_rows[half] = nullptr;
+    if (slot.block != kPaddingBlock) {
+      kv_rows[half] =
+          reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + f.kv.key_offset(slot.block, f.layer, 0)) +
+          kv_index(true, head_dim, slot.offset, 0) / 64 * 64;
+    }
+    token[half] = slot.offset % 8;
+  }
+
   // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles: they follow each other,
   // and the angles of the next ones are on their way.
   constexpr int kShare = kN == 256 ? 2 : 1, kPieces = kN / 32 / kShare;
   constexpr int kAhead = 3 - kShare;
   const bool shared = 128 % head_dim == 0;
   float2 turns[kAhead + 1][2][4];
-  const auto fetch = [&](float2(&to)[2][4], int o) {
-    const int dim = o % head_dim;
+  const auto fetch = [&](float2(&to)[2][4], int dim) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = sums.has(half) ? sums.row + 8 * half : 0;
-      const float* rope = f.rope + row * head_dim + dim + 2 * quad;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[half][i] = __ldg(reinterpret_cast<const float2*>(rope + 8 * i));
+      for (int i = 0; i < 4; ++i)
+        to[half][i] = __ldcg(reinterpret_cast<const float2*>(rope[half] + dim + 8 * i));
     }
   };
+  int head[kShare], dim[kShare];  // of the piece at hand
 #pragma unroll
-  for (int piece = 0; piece < kAhead && piece < kPieces; ++piece)
-    fetch(turns[piece], sums.column + 32 * piece);
+  for (int share = 0; share < kShare; ++share) {
+    const int o = sums.column + 128 * share;
+    head[share] = o / head_dim;
+    dim[share] = o - head[share] * head_dim;
+  }
+  int next_dim = dim[0];
+  const auto fetch_next = [&](float2(&to)[2][4]) {
+    fetch(to, next_dim);
+    next_dim = next_dim + 32 == head_dim ? 0 : next_dim + 32;
+  };
+#pragma unroll
+  for (int piece = 0; piece < kAhead && piece < kPieces; ++piece) fetch_next(turns[piece]);
 #pragma unroll
   for (int piece = 0; piece < kPieces; ++piece) {
-    const int next = piece + kAhead;
-    if (next < kPieces) fetch(turns[next % (kAhead + 1)], sums.column + 32 * next);
+    if (piece + kAhead < kPieces) fetch_next(turns[(piece + kAhead) % (kAhead + 1)]);
     auto& turn = turns[piece % (kAhead + 1)];
 #pragma unroll
     for (int share = 0; share < kShare; ++share) {
       const int j = 4 * (share * kPieces + piece), o = sums.column + 8 * j;
-      if (share > 0 && !shared) fetch(turn, o);
+      const int h = head[share], in_head = dim[share];
+      dim[share] = in_head + 32 == head_dim ? 0 : in_head + 32;
+      head[share] = h + (in_head + 32 == head_dim);
       if (o >= f.outputs) continue;
-      const int head = o / head_dim, dim = o - head * head_dim;
-      const bool rotated = o < values_at;
+      if (share > 0 && !shared) fetch(turn, in_head);
+      const int kv_at = (h - f.heads) * (kBlockTokens * head_dim) + in_head / 64 * (kBlockTokens * 64);
+      const int chunk = in_head % 64 / 8 + quad;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         std::uint32_t v[4];
+        if (h < rotated_heads) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = 4 * (j + i) + 2 * half;
-          const float c = rotated ? turn[half][i].x : 1.0f, s = rotated ? turn[half][i].y : 0.0f;
-          v[i] = pack_two<T>(d[at] * c - d[at + 1] * s, d[at + 1] * c + d[at] * s);
+          for (int i = 0; i < 4; ++i) {
+            const int at = 4 * (j + i) + 2 * half;
+            const float c = turn[half][i].x, s = turn[half][i].y;
+            v[i] = pack_two<T>(d[at] * c - d[at + 1] * s, d[at + 1] * c + d[at] * s);
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            v[i] = pack_two<T>(d[4 * (j + i) + 2 * half], d[4 * (j + i) + 2 * half + 1]);
         }
         const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
         if (!sums.has(half)) continue;
-        T* to = nullptr;
-        if (o < keys_at) {
-          to = static_cast<T*>(f.q) + sums.at(half) * f.stride + o + quad * 8;
-        } else if (slots[half].block != kPaddingBlock) {
-          const int kv_head = head - f.heads;
-          const std::size_t at = rotated
-                                     ? f.kv.key_offset(slots[half].block, f.layer, kv_head)
-                                     : f.kv.value_offset(slots[half].block, f.layer, kv_head - f.kv.kv_heads);
-          to = reinterpret_cast<T*>(static_cast<std::byte*>(f.kv.data) + at) +
-               kv_index(true, head_dim, slots[half].offset, dim + quad * 8);
+        if (h < f.heads) {
+          *reinterpret_cast<uint4*>(q_rows[half] + o) = line;
+        } else if (kv_rows[half] != nullptr) {
+          *reinterpret_cast<uint4*>(kv_rows[half] + kv_at + (chunk ^ token[half]) * 8) = line;
         }
-        if (to != nullptr) *reinterpret_cast<uint4*>(to) = line;
       }
     }
   }

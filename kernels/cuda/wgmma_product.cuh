@@ -177,7 +177,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Sha
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
       const int p = min(tile.row + row + i * kRowsAtOnce, tile.end - 1);
-      from[i] = static_cast<std::uint32_t>(__ldg(product.gather + p)) *
+      from[i] = static_cast<std::uint32_t>(__ldcg(product.gather + p)) *
                     static_cast<std::uint32_t>(product.row_chunks) +
                 static_cast<std::uint32_t>(chunk);
     }
@@ -250,6 +250,7 @@ __device__ __forceinline__ void multiply(const Product& product, const Shared<Sh
   const std::uint32_t x = shared_address(shared.x(0)) + first_row * kRowBytes;
   const std::uint32_t weight = shared_address(shared.weight(0)) + column * kRowBytes;
   wait_for_previous();
+  let_next_start();  // of a grouped product not earlier: Groups::settled
   auto walk = walk_of<Shape>(product);
   const Steps steps = steps_of<Shape>(product);
   Ring<Shape::kSlots> ring;
@@ -319,7 +320,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     fence_barrier_init();
   }
   __syncthreads();
-  let_next_start();
+  if (product.offsets == nullptr) let_next_start();
   if (threadIdx.x < 128) {
     lower_registers<40>();
     if (gathered) {
