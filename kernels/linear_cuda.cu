@@ -13,7 +13,7 @@ constexpr int kThreads = 256;  // 16 × 16, each 4 outputs × 4 rows
 constexpr int kPitch = kTile + 4;
 
 /// Rows from which wgmma beats streaming; a grouped product's rows are those of an average group.
-constexpr int kManyRows = 64;
+constexpr int kManyRows = 32;
 constexpr int kManyRowsOfGroup = 8;
 
 struct Args {
@@ -31,8 +31,8 @@ template <class T>
 __global__ void __launch_bounds__(kThreads) generic(const Args a) {
   __shared__ float w_tile[kDepth][kPitch], x_tile[kDepth][kPitch];
   __shared__ float sums_at[kTile][kPitch];
-  troupe::cuda::let_next_start();
   troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();  // not earlier: Groups::settled
   const int tile = static_cast<int>(blockIdx.x);
   const int first_output = tile / a.row_tiles * kTile;
   const RowTile rows = find_rows(a.groups.offsets, a.groups.count, a.rows, kTile, tile % a.row_tiles);
@@ -88,7 +88,14 @@ __global__ void __launch_bounds__(kThreads) generic(const Args a) {
     const int o = pairs ? f / 2 * 16 + f % 2 * 4 : f * 4;
     const float4 y = *reinterpret_cast<const float4*>(&sums_at[r][o]);
     const float4 up = pairs ? *reinterpret_cast<const float4*>(&sums_at[r][o + 8]) : y;
-    end_four<T>(a.ending, rows.first + r, first_output + o, y, up);
+    if (a.ending.ending == Ending::qkv && a.ending.kv.head_dim % 4 != 0) {
+      end_pair<T>(a.ending, rows.first + r, first_output + o, y.x, y.y);
+      end_pair<T>(a.ending, rows.first + r, first_output + o + 2, y.z, y.w);
+    } else {
+      Four<T> four(a.ending, rows.first + r, first_output + o);
+      four.read();
+      four.finish(y, up);
+    }
   }
 }
 

@@ -34,10 +34,15 @@ namespace st = troupe::cuda::stream;
 constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
 constexpr int kBox = 64;    ///< inputs of a box
 constexpr int kRowBytes = kBox * 2;
+constexpr int kOutputs = 64;  ///< of a block
 constexpr int kMostStages = 8;
 constexpr int kMostSplit = 8;
-constexpr int kMostWholeInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
-constexpr int kHeaderBytes = 1024;      ///< barriers, before the ring; boxes lie at multiples of 1024
+constexpr int kLeastInputs = 128;          ///< of a block of a cluster
+constexpr int kLongInputs = 2048;          ///< of a block, where more could share them
+constexpr int kMostBoxes = 8;              ///< of a stage
+constexpr int kMostBoxesOfProcessor = 13;  ///< of weights, in rings: 104 KiB
+constexpr int kMostWholeInputs = 4096;     ///< of 8 rows of x in shared memory: 64 KiB
+constexpr int kHeaderBytes = 1024;         ///< barriers, before the ring; boxes lie at multiples of 1024
 
 struct Args {
   const char* weight = nullptr;
@@ -45,8 +50,8 @@ struct Args {
   std::size_t row_bytes = 0;  ///< of weight and of x
   int chunks = 0;             ///< of a row
   int rows = 0;
-  int row_tiles = 0;  ///< of all groups, at most
-  int boxes = 0;      ///< of a stage
+  int boxes = 0;        ///< of a stage
+  int block_boxes = 0;  ///< of a block's inputs, at most
   int stages = 0;
   int split = 1;
   Groups groups{};
@@ -61,8 +66,12 @@ __host__ __device__ constexpr int stage_bytes_of(int m, int ring_n, int boxes) {
   return boxes * (m + ring_n) * kRowBytes;
 }
 
-/// The outputs that a block finishes, of kM: all, or a slice in a cluster.
-__host__ __device__ constexpr int slice_of(int m, int split) { return m / (split < m / 16 ? split : m / 16); }
+/// The outputs that a block finishes, of kM: all, or a slice of at least 16 in a cluster; 2 to this power.
+__host__ __device__ constexpr int log_slice_of(int m, int split) {
+  int log = m == 128 ? 7 : 6;
+  for (int s = 1; s < split && log > 4; s *= 2) --log;
+  return log;
+}
 
 template <class Element, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
 struct Tile {
@@ -75,7 +84,7 @@ struct Tile {
   static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
   static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
   /// Independent sums of a tile: an instruction takes 30 cycles.
-  static constexpr int kChains = kTilesM * kTilesN < 8 ? 2 : 1;
+  static constexpr int kChains = kTilesM * kTilesN <= 2 ? 4 : 1;
 };
 
 /// The next stage of a ring, for one who fills or empties it.
@@ -103,32 +112,34 @@ struct Block {
   const st::Address full = st::address_of(shared), empty = full + 8 * kMostStages;
   const st::Address got = empty + 8 * kMostStages;  ///< sums of the cluster's blocks
   const st::Address ring = full + kHeaderBytes;
-  const int rank = static_cast<int>(blockIdx.x) % a.split;
-  const int tile = static_cast<int>(blockIdx.x) / a.split;
-  const int first_output = tile / a.row_tiles * kM;  ///< row tiles of the same weights are neighbours in time
+  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So row tiles of the same weights are
+  // neighbours in time.
+  const int rank = static_cast<int>(blockIdx.x);
+  const int first_output = static_cast<int>(blockIdx.z) * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
   RowTile rows{};
-  // The block's inputs, in chunks and pieces of a stage each.
-  const int first_chunk = (a.chunks + 1) / 2 * rank / a.split * 2;
-  const int end_chunk = min(a.chunks, (a.chunks + 1) / 2 * (rank + 1) / a.split * 2);
+  // The block's inputs, in chunks, and in pieces of a stage each.
+  const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
+  const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
   const int piece_chunks = a.boxes * 2;
-  const int pieces = (end_chunk - first_chunk + piece_chunks - 1) / piece_chunks;
   const int stage_bytes = stage_bytes_of(kM, Tile::kRingN, a.boxes);
   /// Boxes of x: the first of the ring, or all.
   const st::Address x_at =
       ring + static_cast<st::Address>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
   const st::Address inbox =
-      ring + static_cast<st::Address>(a.stages * stage_bytes +
-                                      (Tile::kWholeX ? most_boxes(a.chunks, a.split) * kN * kRowBytes : 0));
+      ring +
+      static_cast<st::Address>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
   // What it finishes: outputs by fours, from m_first; of a gate|up matrix the fours that are gates.
-  const int slice = slice_of(kM, a.split);
+  const int log_slice = log_slice_of(kM, a.split);
+  const int slice = 1 << log_slice;
   const int slice_pitch = slice + 4;
   const int m_first = rank * slice;
   const bool pairs = a.ending.ending == Ending::swiglu;
-  const int fours = max(0, min(slice, outputs - m_first)) / (pairs ? 8 : 4);
+  const int log_fours = log_slice - (pairs ? 3 : 2);
+  const int fours = max(0, min(slice, outputs - m_first)) >> (pairs ? 3 : 2);
 
   __device__ __forceinline__ int chunks_of(int piece) const {
-    return min(piece_chunks, end_chunk - first_chunk - piece * piece_chunks);
+    return min(piece_chunks, chunks - piece * piece_chunks);
   }
   __device__ __forceinline__ st::Address at_stage(int stage) const {
     return static_cast<st::Address>(stage * stage_bytes);
@@ -142,29 +153,35 @@ struct Block {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
   }
 
-  /// By the warp that brings weights.
-  __device__ __forceinline__ void bring_weights(const CUtensorMap* map) const {
-    Turn turn{a.stages, 1};  // its first wait for each stage finds it empty
-    for (int i = 0; i < pieces; ++i, turn.next()) {
-      const int chunks = chunks_of(i), boxes = (chunks + 1) / 2;
-      const st::Address barrier = full + 8 * turn.stage;
+  /// One piece into its stage, by the warp that brings weights.
+  __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
+    const int here = chunks_of(piece), boxes = (here + 1) / 2;
+    const st::Address barrier = full + 8 * stage;
+    st::boxes_begin(barrier, boxes * kM * kRowBytes, lane);
+    for (int b = 0; b < boxes; ++b) {
+      const int chunk = first_chunk + piece * piece_chunks + b * 2;
+      st::copy_box(ring + at_stage(stage) + static_cast<st::Address>(b * kM * kRowBytes), barrier,
+                   {.map = map,
+                    .column = chunk * kChunk,
+                    .row = first_output,
+                    .group = rows.group,
+                    .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
+                             static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
+                    .row_bytes = a.row_bytes,
+                    .rows = outputs,
+                    .columns = (here - b * 2) * kChunk},
+                   lane);
+    }
+    st::boxes_end(barrier);
+  }
+  __device__ __forceinline__ void fill_ring(const CUtensorMap* map) const {
+    for (int i = 0; i < a.stages && i * piece_chunks < chunks; ++i) bring_piece(map, i, i);
+  }
+  __device__ __forceinline__ void refill_ring(const CUtensorMap* map) const {
+    Turn turn{a.stages, 0};
+    for (int i = a.stages; i * piece_chunks < chunks; ++i, turn.next()) {
       st::barrier_wait(empty + 8 * turn.stage, turn.parity);
-      st::boxes_begin(barrier, boxes * kM * kRowBytes, lane);
-      for (int b = 0; b < boxes; ++b) {
-        const int chunk = first_chunk + i * piece_chunks + b * 2;
-        st::copy_box(ring + at_stage(turn.stage) + static_cast<st::Address>(b * kM * kRowBytes), barrier,
-                     {.map = map,
-                      .column = chunk * kChunk,
-                      .row = first_output,
-                      .group = rows.group,
-                      .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
-                               static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
-                      .row_bytes = a.row_bytes,
-                      .rows = outputs,
-                      .columns = (chunks - b * 2) * kChunk},
-                     lane);
-      }
-      st::boxes_end(barrier);
+      bring_piece(map, i, turn.stage);
     }
   }
 
@@ -180,8 +197,8 @@ struct Block {
       from[q] = gathered && r < rows.count ? x_row(r) + chunk16 * 16 : nullptr;
     }
     Turn turn{a.stages, 1};
-    for (int i = 0; i < pieces; ++i, turn.next()) {
-      const int chunks = chunks_of(i), boxes = (chunks + 1) / 2;
+    for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
+      const int here = chunks_of(i), boxes = (here + 1) / 2;
       const st::Address barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
       st::barrier_wait(empty + 8 * turn.stage, turn.parity);
       if (!gathered) {
@@ -196,14 +213,14 @@ struct Block {
                                  (first_chunk + chunk) * (kChunk * 2),
                         .row_bytes = a.row_bytes,
                         .rows = rows.count,
-                        .columns = (chunks - b * 2) * kChunk},
+                        .columns = (here - b * 2) * kChunk},
                        lane);
         }
         st::boxes_end(barrier);
         continue;
       }
       for (int b = 0; b < boxes; ++b) {
-        if (b * 8 + chunk16 >= chunks * 4) break;
+        if (b * 8 + chunk16 >= here * 4) break;
 #pragma unroll
         for (int q = 0; q < kOfLane; ++q) {
           const int r = first_row + 4 * q;
@@ -218,16 +235,36 @@ struct Block {
     }
   }
 
-  /// By the warps that multiply, where x lies whole: eight threads a row of a box, all rows at a time.
-  __device__ __forceinline__ void bring_whole_x() const {
-    const int sixteens = (end_chunk - first_chunk) * 4, chunk16 = static_cast<int>(threadIdx.x) % 8;
+  /// By the warps that multiply, where x lies whole: eight threads a row of a box, all rows at a time. Made
+  /// before the wait.
+  struct WholeX {
+    const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
+    st::Address to = 0;
+    int row = 0, sixteen = 0, boxes_a_turn = 0;
+  };
+  __device__ __forceinline__ WholeX place_whole_x() const {
+    const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
-    for (int i = static_cast<int>(threadIdx.x) / 8;; i += kWarps * 4) {
-      const int r = i & ((1 << log_rows) - 1), b = i >> log_rows;
-      if (b * 8 + chunk16 >= sixteens) break;
-      if (r < rows.count) {
-        st::copy_sixteen(x_at + static_cast<st::Address>((b * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
-                         x_row(r) + (b * 8 + chunk16) * 16);
+    const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
+    WholeX whole{.from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
+                 .to = x_at + static_cast<st::Address>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
+                 .row = r,
+                 .sixteen = box * 8 + chunk16,
+                 .boxes_a_turn = kWarps * 4 >> log_rows};
+    if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.row_bytes;
+    now(whole.from);
+    now(whole.to);
+    return whole;
+  }
+  __device__ __forceinline__ void bring_whole_x(WholeX whole) const {
+    if (whole.row < rows.count) {
+      if (a.groups.gather != nullptr) {
+        whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.row_bytes;
+      }
+      for (; whole.sixteen < chunks * 4; whole.sixteen += whole.boxes_a_turn * 8) {
+        st::copy_sixteen(whole.to, whole.from);
+        whole.from += whole.boxes_a_turn * kRowBytes;
+        whole.to += static_cast<st::Address>(whole.boxes_a_turn * kN * kRowBytes);
       }
     }
     st::copies_wait();
@@ -248,7 +285,7 @@ struct Block {
   __device__ __forceinline__ uint4 load(st::Address at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, st::Address w, st::Address x) const {
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, st::Address w, st::Address x) const {
     uint4 b[kTilesN];
 #pragma unroll
     for (int j = 0; j < kTilesN; ++j) b[j] = load(x + j * 8 * kRowBytes);
@@ -257,95 +294,145 @@ struct Block {
       const uint4 low = load(w + i * 16 * kRowBytes), high = load(w + (i * 16 + 8) * kRowBytes);
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
-        st::mma<typename Tile::T>(sums.of[0][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
+        st::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
       }
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
-        st::mma<typename Tile::T>(sums.of[kChains - 1][i][j], low.z, high.z, low.w, high.w, b[j].z, b[j].w);
+        st::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
+                                  b[j].z, b[j].w);
       }
     }
   }
-  __device__ __forceinline__ void multiply(Sums& sums) const {
-    // Where a row's chunk t of 16 bytes lies in a box; chunk t + 4 is 64 bytes to the other side.
-    const st::Address place = row() * kRowBytes + (t() ^ row()) * 16;
+  /// Where a lane's operands lie in the first boxes: chunk t of a row; chunk t + 4 is 64 bytes to the other
+  /// side.
+  struct Operands {
+    st::Address w, x;
+  };
+  __device__ __forceinline__ Operands place_operands() const {
+    const st::Address chunk = row() * kRowBytes + (t() ^ row()) * 16;
+    Operands operands{ring + m0() * kRowBytes + chunk, x_at + n0() * kRowBytes + chunk};
+    now(operands.w);
+    now(operands.x);
+    return operands;
+  }
+  __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands) const {
     Turn turn{a.stages, 0};
-    for (int i = 0; i < pieces; ++i, turn.next()) {
+    for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
       st::barrier_wait(full + 8 * turn.stage, turn.parity);
-      const st::Address w = ring + at_stage(turn.stage) + m0() * kRowBytes + place;
+      const st::Address w = operands.w + at_stage(turn.stage);
       const st::Address x =
-          x_at + n0() * kRowBytes + place +
+          operands.x +
           (Tile::kWholeX ? static_cast<st::Address>(i * a.boxes * kN * kRowBytes) : at_stage(turn.stage));
-      const int chunks = chunks_of(i);
+      const int here = chunks_of(i);
 #pragma unroll 2
-      for (int b = 0; b < chunks / 2; ++b) {
+      for (int b = 0; b < here / 2; ++b) {
         const st::Address w_box = w + b * (kM * kRowBytes), x_box = x + b * (kN * kRowBytes);
-        multiply_chunk(sums, w_box, x_box);
-        multiply_chunk(sums, w_box ^ 64, x_box ^ 64);
+        multiply_chunk(sums, 0, w_box, x_box);
+        multiply_chunk(sums, kChains / 2, w_box ^ 64, x_box ^ 64);
       }
-      if (chunks % 2 != 0) {
-        multiply_chunk(sums, w + chunks / 2 * (kM * kRowBytes), x + chunks / 2 * (kN * kRowBytes));
+      if (here % 2 != 0) {
+        multiply_chunk(sums, 0, w + here / 2 * (kM * kRowBytes), x + here / 2 * (kN * kRowBytes));
       }
       __syncwarp();
       if (lane == 0) st::barrier_arrive(empty + 8 * turn.stage);
     }
   }
 
-  /// Sums to the inbox of the block that finishes them, by sender, row of x and output; or, alone, to the
-  /// place of the ring.
-  __device__ __forceinline__ void hand_over(const Sums& sums) const {
+  /// Where a lane's sums go, the first of each tile of outputs: to the inbox of the block that finishes them,
+  /// by sender, row of x and output; or, alone, to the place of the ring.
+  struct Destination {
+    st::Address sums[kTilesM];
+    st::Address barrier[kTilesM];
+  };
+  __device__ __forceinline__ Destination place_sums() const {
+    Destination to;
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+      const int m = m0() + i * 16, owner = m >> log_slice;
+      const int at = ((rank * kN + n0() + t()) * slice_pitch + (m & (slice - 1)) + row()) * 4;
+      to.sums[i] = (a.split > 1 ? st::address_at(inbox, owner) : ring) + static_cast<st::Address>(at);
+      to.barrier[i] = st::address_at(got, owner);
+      now(to.sums[i]);
+      now(to.barrier[i]);
+    }
+    return to;
+  }
+  __device__ __forceinline__ void hand_over(const Sums& sums, const Destination& to) const {
     if (a.split > 1) {
       st::cluster_wait();  // all blocks have begun
     } else {
       st::meet(1, kWarps * 32);
     }
-    auto* const alone = reinterpret_cast<float*>(shared + kHeaderBytes);
+    const auto four_rows = static_cast<st::Address>(slice_pitch * 16);
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
-      const int m = m0() + i * 16, owner = m / slice;
-      const st::Address there = st::address_at(inbox, owner), barrier = st::address_at(got, owner);
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const int n = n0() + j * 8 + t() + c % 2 * 4, at = m - owner * slice + row() + c / 2 * 8;
+          const st::Address at = to.sums[i] + (j * 2 + c % 2) * four_rows + c / 2 * 32;
           float sum = sums.of[0][i][j][c];
-          if constexpr (kChains == 2) sum += sums.of[1][i][j][c];
+          if constexpr (kChains == 4) {
+            sum = (sum + sums.of[1][i][j][c]) + (sums.of[2][i][j][c] + sums.of[3][i][j][c]);
+          }
           if (a.split == 1) {
-            alone[n * slice_pitch + at] = sum;
-          } else if (n < rows.count) {
-            st::send(there + static_cast<st::Address>(((rank * kN + n) * slice_pitch + at) * 4), sum,
-                     barrier);
+            *reinterpret_cast<float*>(shared + (at - full)) = sum;
+          } else if (n0() + j * 8 + t() + c % 2 * 4 < rows.count) {
+            st::send(at, sum, to.barrier[i]);
           }
         }
       }
     }
   }
 
-  __device__ __forceinline__ float4 total(const float* parts, int n, int m) const {
+  __device__ __forceinline__ float4 total(st::Address at) const {
+    const auto one = [&](st::Address from) {
+      return *reinterpret_cast<const float4*>(shared + (from - full));
+    };
+    float4 y = one(at);
+    if (a.split == 1) return y;
+    const auto from_next = static_cast<st::Address>(kN * slice_pitch * 4);
     float4 part[kMostSplit];
 #pragma unroll
-    for (int r = 0; r < kMostSplit; ++r) {
-      if (r < a.split) part[r] = *reinterpret_cast<const float4*>(parts + (r * kN + n) * slice_pitch + m);
+    for (int r = 1; r < kMostSplit; ++r) {
+      if (r < a.split) part[r] = one(at + r * from_next);
     }
-    float4 y = part[0];
 #pragma unroll
     for (int r = 1; r < kMostSplit; ++r) {
       if (r < a.split) y = make_float4(y.x + part[r].x, y.y + part[r].y, y.z + part[r].z, y.w + part[r].w);
     }
     return y;
   }
-  __device__ __forceinline__ void finish() const {
+  /// Four of the outputs that this block finishes: the index-th, row after row.
+  struct Mine {
+    bool there;
+    int p, o;
+    st::Address at;  ///< of its first sums
+  };
+  __device__ __forceinline__ Mine mine(int index) const {
+    const int n = index >> log_fours, four = index & ((1 << log_fours) - 1), m = output_of(four);
+    Mine it{n < rows.count && four < fours, rows.first + n, first_output + m_first + m,
+            (a.split > 1 ? inbox : ring) + static_cast<st::Address>((n * slice_pitch + m) * 4)};
+    now(it.at);
+    return it;
+  }
+  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four) const {
     if (a.split > 1) {
       st::barrier_wait(got, 0);
     } else {
       st::meet(1, kWarps * 32);
     }
-    const auto* parts = reinterpret_cast<const float*>(shared + ((a.split > 1 ? inbox : ring) - full));
-    for (int i = static_cast<int>(threadIdx.x); i < fours * rows.count; i += kWarps * 32) {
-      const int n = i / fours, m = output_of(i % fours);
-      const float4 y = total(parts, n, m);
-      const float4 up = pairs ? total(parts, n, m + 8) : y;
-      end_four<typename Tile::T>(a.ending, rows.first + n, first_output + m_first + m, y, up);
+    const auto end = [&](const Mine& it, Four<typename Tile::T>& four) {
+      const float4 y = total(it.at);
+      four.finish(y, pairs ? total(it.at + 8 * 4) : y);
+    };
+    if (first.there) end(first, first_four);
+    for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
+      const Mine it = mine(i);
+      if (!it.there) continue;
+      Four<typename Tile::T> four(a.ending, it.p, it.o);
+      four.read();
+      end(it, four);
     }
   }
 };
@@ -355,44 +442,59 @@ __global__ void __launch_bounds__(Tile::kThreads)
     stream(const Args a, const __grid_constant__ CUtensorMap weight_map,
            const __grid_constant__ CUtensorMap x_map) {
   extern __shared__ __align__(1024) char shared[];
-  troupe::cuda::let_next_start();
   Block<Tile> block{.a = a, .shared = shared};
-  if (threadIdx.x == 0) {
-    const int of_x = Tile::kWholeX ? 0 : a.groups.gather != nullptr ? 32 : st::kBoxArrivals;
-    for (int s = 0; s < a.stages; ++s) {
-      st::barrier_init(block.full + 8 * s, st::kBoxArrivals + of_x);
-      st::barrier_init(block.empty + 8 * s, Tile::kWarps);
+  const bool dense = a.groups.offsets == nullptr;
+  if (dense) troupe::cuda::let_next_start();
+  const bool brings_weights = block.warp == Tile::kWarps;
+  if (brings_weights) {
+    if (block.lane == 0) {
+      const int of_x = Tile::kWholeX ? 0 : a.groups.gather != nullptr ? 32 : st::kBoxArrivals;
+#pragma unroll 1
+      for (int s = 0; s < a.stages; ++s) {
+        st::barrier_init(block.full + 8 * s, st::kBoxArrivals + of_x);
+        st::barrier_init(block.empty + 8 * s, Tile::kWarps);
+      }
+      st::barrier_init(block.got, 1);
+      st::barrier_publish();
     }
-    st::barrier_init(block.got, 1);
-    st::barrier_publish();
+    __syncwarp();
+    if (dense) block.fill_ring(&weight_map);
   }
-  if (block.warp == Tile::kWarps) st::prefetch_map(&weight_map);
   __syncthreads();
-  if (a.groups.offsets != nullptr) troupe::cuda::wait_for_previous();
-  block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, block.tile % a.row_tiles);
-  if (block.rows.count <= 0) return;
+  if (!dense) {
+    if (!a.groups.settled) troupe::cuda::wait_for_previous();
+    troupe::cuda::let_next_start();  // not earlier: Groups::settled
+  }
+  block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
+  if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.split > 1) {
     if (threadIdx.x == 0) st::barrier_expect(block.got, a.split * block.slice * block.rows.count * 4);
     st::cluster_arrive();
   }
 
   if (block.warp >= Tile::kWarps) {
-    if (block.warp == Tile::kWarps) block.bring_weights(&weight_map);
+    if (brings_weights) {
+      if (!dense) block.fill_ring(&weight_map);
+      block.refill_ring(&weight_map);
+    }
     troupe::cuda::wait_for_previous();
-    if (!Tile::kWholeX && block.warp > Tile::kWarps) block.bring_x(&x_map);
+    if (!Tile::kWholeX && !brings_weights) block.bring_x(&x_map);
     if (a.split > 1) st::cluster_wait();
     return;
   }
+  typename Block<Tile>::WholeX whole;
+  if constexpr (Tile::kWholeX) whole = block.place_whole_x();
+  const auto operands = block.place_operands();
+  const auto destination = block.place_sums();
+  const auto first = block.mine(static_cast<int>(threadIdx.x));
+  Four<typename Tile::T> four(a.ending, first.p, first.o);
   troupe::cuda::wait_for_previous();
-  if (const int i = static_cast<int>(threadIdx.x); i < block.fours * block.rows.count) {
-    touch_four(a.ending, block.rows.first + i / block.fours,
-               block.first_output + block.m_first + block.output_of(i % block.fours));
-  }
-  if constexpr (Tile::kWholeX) block.bring_whole_x();
+  if constexpr (Tile::kWholeX) block.bring_whole_x(whole);
+  if (first.there) four.read();
   typename Block<Tile>::Sums sums;
-  block.multiply(sums);
-  block.hand_over(sums);
-  if (block.m_first < Tile::kM) block.finish();
+  block.multiply(sums, operands);
+  block.hand_over(sums, destination);
+  if (block.m_first < Tile::kM) block.finish(first, four);
 }
 
 /// Bytes of shared memory that a block may have.
@@ -410,13 +512,13 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
          .row_bytes = static_cast<std::size_t>(inputs) * 2,
          .chunks = inputs / kChunk,
          .rows = linear.rows,
-         .row_tiles = most_row_tiles(linear, kN),
          .split = plan.split,
          .groups = linear.groups,
          .ending = ending_of(linear)};
   const int boxes = most_boxes(a.chunks, plan.split);
+  a.block_boxes = boxes;
   const int whole = Tile::kWholeX ? boxes * kN * kRowBytes : 0;
-  const int inbox = plan.split > 1 ? plan.split * kN * (slice_of(kM, plan.split) + 4) * 4 : 0;
+  const int inbox = plan.split > 1 ? plan.split * kN * ((1 << log_slice_of(kM, plan.split)) + 4) * 4 : 0;
   const int alone = kN * (kM + 4) * 4;
   const auto bytes = [&] {
     const int ring = a.stages * stage_bytes_of(kM, Tile::kRingN, a.boxes);
@@ -443,7 +545,8 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   }
   const auto kernel = stream<Tile>;
   const troupe::cuda::Shape shape{
-      .grid = dim3(static_cast<unsigned>((a.ending.outputs + kM - 1) / kM * a.row_tiles * plan.split)),
+      .grid = dim3(static_cast<unsigned>(plan.split), static_cast<unsigned>(most_row_tiles(linear, kN)),
+                   static_cast<unsigned>((a.ending.outputs + kM - 1) / kM)),
       .block = dim3(Tile::kThreads),
       .shared_bytes = static_cast<std::size_t>(bytes()),
       .cluster = plan.split};
@@ -454,14 +557,10 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 template <class T>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   switch (plan.tile_rows) {
-    case 8: return launch_tiles<Tile<T, 64, 8, 4, 1>>(device, linear, plan);
-    case 9: return launch_tiles<Tile<T, 128, 8, 8, 1>>(device, linear, plan);
-    case 16: return launch_tiles<Tile<T, 64, 16, 4, 1>>(device, linear, plan);
-    case 17: return launch_tiles<Tile<T, 128, 16, 8, 1>>(device, linear, plan);
-    case 32: return launch_tiles<Tile<T, 64, 32, 4, 1>>(device, linear, plan);
-    case 33: return launch_tiles<Tile<T, 128, 32, 4, 2>>(device, linear, plan);
-    case 65: return launch_tiles<Tile<T, 64, 64, 4, 2>>(device, linear, plan);
-    default: return launch_tiles<Tile<T, 128, 64, 4, 2>>(device, linear, plan);
+    case 8: return launch_tiles<Tile<T, kOutputs, 8, 4, 1>>(device, linear, plan);
+    case 16: return launch_tiles<Tile<T, kOutputs, 16, 4, 1>>(device, linear, plan);
+    case 32: return launch_tiles<Tile<T, kOutputs, 32, 4, 1>>(device, linear, plan);
+    default: return launch_tiles<Tile<T, kOutputs, 64, 4, 2>>(device, linear, plan);
   }
 }
 
@@ -471,20 +570,44 @@ bool stream_takes(const Cuda&, const Linear& linear) {
   return size_of(linear.weight.dtype) == 2 && (linear.ending != Ending::qkv || linear.kv.head_dim % 4 == 0);
 }
 
+// Found by trying, on an H200. Rings of 32 KiB keep the memory busy and leave room for many blocks; a matrix
+// that lies whole in the rings of all multiprocessors has come before the kernel's turn.
 StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
-  int rows = linear.rows;
-  if (linear.groups.offsets != nullptr) rows = (rows + linear.groups.count - 1) / linear.groups.count * 3 / 2;
+  const bool grouped = linear.groups.offsets != nullptr;
+  const int inputs = row_stride(linear.weight.inputs);
+  const int tiles = (padded(linear.weight.outputs) + kOutputs - 1) / kOutputs;
+  const int most = device.multiprocessors();
   StreamPlan plan;
-  plan.tile_rows = device.batch_invariant() ? 32 : rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
-  const int outputs = plan.tile_rows == 64 ? 128 : 64;
-  const int tiles = (padded(linear.weight.outputs) + outputs - 1) / outputs;
-  if (plan.tile_rows == 64) plan.boxes = 2;
-  const bool may_split = device.hopper() && linear.groups.offsets == nullptr;
-  while (may_split && plan.split < 8 && tiles * plan.split < device.multiprocessors() &&
-         linear.weight.inputs / (2 * plan.split) >= 128) {
-    plan.split *= 2;
+  if (device.batch_invariant()) {
+    plan.tile_rows = 32;
+  } else if (grouped) {  // some groups have several times the average
+    const int average = linear.rows / linear.groups.count;
+    plan.tile_rows = average <= 1 ? 8 : average <= 16 ? 16 : 32;
+  } else {
+    plan.tile_rows = linear.rows <= 8 ? 8 : linear.rows <= 16 ? 16 : linear.rows <= 32 ? 32 : 64;
   }
-  if (plan.tile_rows == 8 && linear.weight.inputs / plan.split > kMostWholeInputs) plan.tile_rows = 16;
+  if (device.hopper() && !grouped) {
+    // More rows make a cluster's sums more to send, and x more to read.
+    const int wanted = plan.tile_rows == 8    ? 2 * most
+                       : plan.tile_rows == 16 ? most * 3 / 2
+                       : plan.tile_rows == 32 ? most
+                                              : most * 9 / 20;
+    const auto too_few = [&] {
+      const int blocks = tiles * plan.split;
+      return blocks < wanted || (blocks < 2 * most && inputs / plan.split > kLongInputs) ||
+             (plan.tile_rows == 8 && inputs / plan.split > kMostWholeInputs);
+    };
+    while (plan.split < kMostSplit && inputs / (2 * plan.split) >= kLeastInputs && too_few()) plan.split *= 2;
+  }
+  if (plan.tile_rows == 8 && inputs / plan.split > kMostWholeInputs) plan.tile_rows = 16;
+  plan.boxes = plan.tile_rows == 8 ? 1 : 2;
+  plan.stages = plan.tile_rows == 8 ? 4 : 3;
+  const int boxes = most_boxes(inputs / kChunk, plan.split);
+  if (!grouped && plan.tile_rows == 8 && boxes <= kMostBoxes &&
+      tiles * plan.split * boxes <= most * kMostBoxesOfProcessor) {
+    plan.boxes = boxes;
+    plan.stages = 1;
+  }
   return plan;
 }
 

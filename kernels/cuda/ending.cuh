@@ -55,36 +55,124 @@ __device__ __forceinline__ float silu(float x) {
   return x / (1.0f + (sizeof(T) == 4 ? expf(-x) : __expf(-x)));
 }
 
-template <class T>
-__device__ __forceinline__ void store_two(T* to, float a, float b) {
-  const T two[2] = {from_float<T>(a), from_float<T>(b)};
-  if constexpr (sizeof(T) == 2) {
-    *reinterpret_cast<std::uint32_t*>(to) = *reinterpret_cast<const std::uint32_t*>(two);
-  } else {
-    *reinterpret_cast<float2*>(to) = *reinterpret_cast<const float2*>(two);
-  }
+/// Has the value worked out here: what stands before wait_for_previous() costs nothing, and the compiler
+/// would leave it for where it is needed.
+template <class Pointer>
+__device__ __forceinline__ void now(Pointer*& p) {
+  asm volatile("" : "+l"(p));
 }
+__device__ __forceinline__ void now(std::uint32_t& v) { asm volatile("" : "+r"(v)); }
 
-/// Outputs o and o + 1 (o even) of q, k and v, of row p.
+/// Outputs o … o + 3 of row p on their way out (o a multiple of 4 below e.outputs; of a gate|up matrix o is a
+/// gate's; head_dim is a multiple of 4). Made before wait_for_previous(), read() after it, finished with the
+/// sums: each step as early as it can be.
 template <class T>
-__device__ __forceinline__ void end_qkv(const EndingArgs& e, int p, int o, float a, float b) {
+class Four {
+ public:
+  __device__ __forceinline__ Four(const EndingArgs& e, int p, int o) : e_(e), o_(o) {
+    const auto row = static_cast<std::size_t>(p);
+    if (e.ending == Ending::qkv) {
+      place(row);
+    } else {
+      const int column = e.ending == Ending::swiglu ? o / 16 * 8 + o % 8 : o;
+      const bool wide = e.ending == Ending::add || e.ending == Ending::store_f32;
+      to_ = static_cast<char*>(e.out) +
+            (row * static_cast<std::size_t>(e.out_stride) + static_cast<std::size_t>(column)) *
+                (wide ? 4 : sizeof(T));
+      from_ = e.ending == Ending::add ? reinterpret_cast<const float*>(to_) : e.scale + row;
+    }
+    now(to_);
+    now(from_);
+  }
+
+  __device__ __forceinline__ void read() {
+    if (e_.ending == Ending::add) read_ = *reinterpret_cast<const float4*>(from_);
+    if (e_.ending == Ending::store_scaled) read_.x = *from_;
+    if (e_.ending == Ending::qkv) {
+      if (o_ < e_.values_at) read_ = *reinterpret_cast<const float4*>(from_);
+      if (o_ >= e_.keys_at) slot_ = *slot_at_;
+    }
+  }
+
+  // No switch: its table would be read from cold memory.
+  __device__ __forceinline__ void finish(float4 y, float4 up) {
+    if (e_.ending == Ending::add) {
+      *reinterpret_cast<float4*>(to_) =
+          make_float4(read_.x + y.x, read_.y + y.y, read_.z + y.z, read_.w + y.w);
+    } else if (e_.ending == Ending::swiglu) {
+      store_four(reinterpret_cast<T*>(to_), silu<T>(y.x) * up.x, silu<T>(y.y) * up.y, silu<T>(y.z) * up.z,
+                 silu<T>(y.w) * up.w);
+    } else if (e_.ending == Ending::store_f32) {
+      *reinterpret_cast<float4*>(to_) = y;
+    } else if (e_.ending == Ending::store_scaled) {
+      store_four(reinterpret_cast<T*>(to_), read_.x * y.x, read_.x * y.y, read_.x * y.z, read_.x * y.w);
+    } else if (o_ < e_.end) {
+      finish_head(y);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void place(std::size_t row) {
+    const int head_dim = e_.kv.head_dim, keys_at = e_.keys_at;
+    const bool value = o_ >= e_.values_at, key = !value && o_ >= keys_at;
+    const int at = value ? o_ - e_.values_at : key ? o_ - keys_at : o_;
+    const int head = at / head_dim;
+    dimension_ = at - head * head_dim;
+    from_ = e_.rope + row * static_cast<std::size_t>(head_dim) + dimension_;
+    slot_at_ = e_.slots + row;
+    to_ = value ? static_cast<char*>(e_.kv.data) + e_.kv.value_offset(0, e_.layer, head)
+          : key ? static_cast<char*>(e_.kv.data) + e_.kv.key_offset(0, e_.layer, head)
+                : static_cast<char*>(e_.q) +
+                      (row * static_cast<std::size_t>(padded(keys_at)) + static_cast<std::size_t>(o_)) *
+                          sizeof(T);
+    now(slot_at_);
+  }
+
+  __device__ __forceinline__ void finish_head(float4 y) {
+    if (o_ < e_.values_at) {
+      y = make_float4(y.x * read_.x - y.y * read_.y, y.y * read_.x + y.x * read_.y,
+                      y.z * read_.z - y.w * read_.w, y.w * read_.z + y.z * read_.w);
+    }
+    T* to = reinterpret_cast<T*>(to_);
+    if (o_ >= e_.keys_at) {
+      if (slot_.block == kPaddingBlock) return;
+      to = reinterpret_cast<T*>(to_ + static_cast<std::size_t>(slot_.block) * e_.kv.block_bytes()) +
+           kv_index(e_.kv_swizzled, e_.kv.head_dim, slot_.offset, dimension_);
+    } else if (o_ + 4 == e_.keys_at) {
+      for (int i = e_.keys_at; i < padded(e_.keys_at); ++i) to[i - o_] = from_float<T>(0.0f);
+    }
+    store_four(to, y.x, y.y, y.z, y.w);
+  }
+
+  const EndingArgs& e_;
+  int o_;
+  int dimension_ = 0;            // of the head
+  char* to_ = nullptr;           // of K and V: the head's piece in block 0
+  const float* from_ = nullptr;  // what read() reads
+  const KvSlot* slot_at_ = nullptr;
+  float4 read_{};  // of out, the angles, or the scale
+  KvSlot slot_{};
+};
+
+/// Outputs o and o + 1 (o even) of q, k and v of row p, with any even head_dim.
+template <class T>
+__device__ __forceinline__ void end_pair(const EndingArgs& e, int p, int o, float a, float b) {
   if (o >= e.end) return;
   const int head_dim = e.kv.head_dim;
-  const bool value = o >= e.values_at;
-  const int at = value ? o - e.values_at : o >= e.keys_at ? o - e.keys_at : o;
-  const int head = at / head_dim;
-  const int d = at - head * head_dim;
+  const bool value = o >= e.values_at, key = !value && o >= e.keys_at;
+  const int at = value ? o - e.values_at : key ? o - e.keys_at : o;
+  const int head = at / head_dim, d = at % head_dim;
   if (!value) {
-    const float2 angle = *reinterpret_cast<const float2*>(
-        e.rope + static_cast<std::size_t>(p) * static_cast<std::size_t>(head_dim) + d);
-    const float even = a * angle.x - b * angle.y;
-    b = b * angle.x + a * angle.y;
+    const float* angle = e.rope + static_cast<std::size_t>(p) * static_cast<std::size_t>(head_dim) + d;
+    const float even = a * angle[0] - b * angle[1];
+    b = b * angle[0] + a * angle[1];
     a = even;
   }
-  if (o < e.keys_at) {
+  if (!value && !key) {
     const int width = padded(e.keys_at);
     T* row = static_cast<T*>(e.q) + static_cast<std::size_t>(p) * static_cast<std::size_t>(width);
-    store_two(row + o, a, b);
+    row[o] = from_float<T>(a);
+    row[o + 1] = from_float<T>(b);
     if (o + 2 == e.keys_at) {
       for (int i = e.keys_at; i < width; ++i) row[i] = from_float<T>(0.0f);
     }
@@ -95,61 +183,8 @@ __device__ __forceinline__ void end_qkv(const EndingArgs& e, int p, int o, float
   const std::size_t offset =
       value ? e.kv.value_offset(slot.block, e.layer, head) : e.kv.key_offset(slot.block, e.layer, head);
   T* piece = reinterpret_cast<T*>(static_cast<char*>(e.kv.data) + offset);
-  store_two(piece + kv_index(e.kv_swizzled, head_dim, slot.offset, d), a, b);
-}
-
-/// Outputs o … o + 3 (o a multiple of 4, < e.outputs) of row p. For swiglu these are gates, and `up` the
-/// outputs 8 further.
-template <class T>
-__device__ __forceinline__ void end_four(const EndingArgs& e, int p, int o, float4 y, float4 up) {
-  const std::size_t row = static_cast<std::size_t>(p) * static_cast<std::size_t>(e.out_stride);
-  switch (e.ending) {
-    case Ending::store_f32: *reinterpret_cast<float4*>(static_cast<float*>(e.out) + row + o) = y; break;
-    case Ending::add: {
-      auto* to = reinterpret_cast<float4*>(static_cast<float*>(e.out) + row + o);
-      float4 sum = *to;
-      sum.x += y.x;
-      sum.y += y.y;
-      sum.z += y.z;
-      sum.w += y.w;
-      *to = sum;
-      break;
-    }
-    case Ending::store_scaled: {
-      const float s = e.scale[p];
-      store_four(static_cast<T*>(e.out) + row + o, s * y.x, s * y.y, s * y.z, s * y.w);
-      break;
-    }
-    case Ending::swiglu:
-      store_four(static_cast<T*>(e.out) + row + (o / 16 * 8 + o % 8), silu<T>(y.x) * up.x,
-                 silu<T>(y.y) * up.y, silu<T>(y.z) * up.z, silu<T>(y.w) * up.w);
-      break;
-    case Ending::qkv:
-      end_qkv<T>(e, p, o, y.x, y.y);
-      end_qkv<T>(e, p, o + 2, y.z, y.w);
-      break;
-  }
-}
-
-/// Brings near what end_four() of these outputs will read; after wait_for_previous().
-__device__ __forceinline__ void touch_four(const EndingArgs& e, int p, int o) {
-  const auto touch = [](const void* at) {
-    asm volatile("{\n.reg .b32 unused;\nld.global.ca.b32 unused, [%0];\n}" ::"l"(at));
-  };
-  switch (e.ending) {
-    case Ending::add:
-      touch(static_cast<const float*>(e.out) +
-            static_cast<std::size_t>(p) * static_cast<std::size_t>(e.out_stride) + o);
-      break;
-    case Ending::store_scaled: touch(e.scale + p); break;
-    case Ending::qkv:
-      if (o < e.values_at)
-        touch(e.rope + static_cast<std::size_t>(p) * static_cast<std::size_t>(e.kv.head_dim) +
-              o % e.kv.head_dim);
-      if (o >= e.keys_at) touch(e.slots + p);
-      break;
-    default: break;
-  }
+  piece[kv_index(e.kv_swizzled, head_dim, slot.offset, d)] = from_float<T>(a);
+  piece[kv_index(e.kv_swizzled, head_dim, slot.offset, d + 1)] = from_float<T>(b);
 }
 
 /// Rows of one tile: those of group `group` from `first`, `count` of them (0: nothing to do).
@@ -169,7 +204,7 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
     const int g = base + lane * kOfLane;
     int at[kOfLane + 1], tiles[kOfLane], sum = 0;
 #pragma unroll
-    for (int i = 0; i <= kOfLane; ++i) at[i] = offsets[min(g + i, groups)];
+    for (int i = 0; i <= kOfLane; ++i) at[i] = __ldcg(offsets + min(g + i, groups));
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       tiles[i] = (at[i + 1] - at[i] + size - 1) / size;

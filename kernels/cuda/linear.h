@@ -34,6 +34,10 @@ struct Groups {
   const std::int32_t* gather = nullptr;   ///< (rows) x row of row p; null: row p itself
   int count = 1;
   std::size_t weight_stride = 0;  ///< bytes from one group's weight to the next
+  /// The kernel before this one is a grouped product too, of the same offsets: they were complete before it
+  /// let this one start. A grouped product that streams does so only after its wait_for_previous(), so the
+  /// next one may look for its weights while it runs.
+  bool settled = false;
 };
 
 struct Linear {

@@ -136,11 +136,12 @@ __device__ __forceinline__ void meet(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// All threads of all blocks of a cluster arrive, and wait for each other. By whole warps.
+// All threads of all blocks of a cluster arrive, and wait for each other. By whole warps. Says that the blocks
+// have begun, and what barrier_publish() made known; orders no other memory (that would flush it all).
 __device__ __forceinline__ void cluster_arrive() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void cluster_wait() {
