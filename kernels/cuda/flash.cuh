@@ -4,8 +4,9 @@
 // The unit of work is a tile of 64 kWarpgroups query rows against all keys up to the last one any of them
 // sees. The q heads that share a KV head look at the same keys, so a row is (token, head of the group),
 // packed token-major: a chunk of 8 tokens and 8 heads fills 64 rows instead of 8, and what is fetched of K
-// and V serves all heads. A block is one warp that copies pages of K and V into a ring of stages, three that
-// fetch the next unit's queries, and kWarpgroups warpgroups of 64 rows each that compute
+// and V serves all heads. A block is four warps that fetch (one takes units of work, one copies
+// pages of K and V into a ring of stages, two copy the next unit's queries) and kWarpgroups warpgroups of 64
+// rows each that compute
 //   S = Q · K^T (wgmma), p = exp2(scale * S - m), O = O + p · V (wgmma, p from registers),
 // S of the next stage running on the tensor cores while O's product of this one does and while the
 // exponentials of the other warpgroups are computed; the warpgroups take turns in issuing, so that one's

