@@ -5,11 +5,12 @@
 // divided, others multiplied) · frequency and presence penalties (output) · temperature · min_p ·
 // top_k · top_p · draw.
 //
-// The draw is exact and the same whatever sums in which order: with w[v] = exp((z[v] - max z) / temperature)
-// rounded to multiples of 2^-30, all filters and cumulative sums are integer arithmetic. The token is the
-// first, in id order, whose cumulative kept weight exceeds u * (sum of kept weights), u being 32 Philox
-// bits / 2^32. Equal weights at a filter's border: the lowest ids stay. Temperature 0 or top_k 1:
-// the largest logit, the lowest id among equals.
+// The draw is exact and the same on every device and instruction set, whatever sums in which order: with
+// w[v] = exp((z[v] - max z) / temperature) rounded to multiples of 2^-30 (sampling_weight.h says how, to the
+// bit), all filters and cumulative sums are integer arithmetic. The token is the first, in id order, whose
+// cumulative kept weight exceeds u * (sum of kept weights), u being 32 Philox bits / 2^32. Equal weights at a
+// filter's border: the lowest ids stay. Temperature 0 or top_k 1: the largest logit, the lowest id among
+// equals.
 #include <cstdint>
 
 #include "base/ids.h"
@@ -71,7 +72,7 @@ struct SampleResult {
 struct Sample {
   SampleResult* results = nullptr;  ///< (rows)
   const SampleRow* rows = nullptr;  ///< (rows)
-  float* logits = nullptr;  ///< (…, stride); rows that sample are overwritten. One row may be named once
+  float* logits = nullptr;  ///< (…, stride); rows that sample may be overwritten. One row may be named once
   int count = 0;            ///< rows
   int vocab = 0;
   int stride = 0;  ///< elements between logits rows: padded(vocab)

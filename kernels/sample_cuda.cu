@@ -61,8 +61,8 @@ struct SampleArgs {
 template <bool Resident, int Threads>
 __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const SampleArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
-  __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory)];
-  TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
+  __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory<Resident>)];
+  auto& team = *reinterpret_cast<TeamMemory<Resident>*>(team_bytes);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const unsigned index = blockIdx.y;
@@ -133,8 +133,8 @@ struct ScoreArgs {
 template <bool Resident, int Threads>
 __global__ void __launch_bounds__(Threads, 1024 / Threads) score_kernel(const ScoreArgs args) {
   extern __shared__ __align__(16) std::byte shared[];
-  __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory)];
-  TeamMemory& team = *reinterpret_cast<TeamMemory*>(team_bytes);
+  __shared__ __align__(16) std::byte team_bytes[sizeof(TeamMemory<Resident>)];
+  auto& team = *reinterpret_cast<TeamMemory<Resident>*>(team_bytes);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   Mail mail(team.box);

@@ -24,12 +24,12 @@ inline constexpr int kBins = 512;
 inline constexpr int kBinBits = 9;
 inline constexpr int kMantissa = 23;
 
-/// Elements of a slice for which the sums of 32-bit tables cannot overflow: each adds less than 2^18, save
-/// weights of 2^30 that add nothing.
-inline constexpr int kMaxResident = 1 << 14;
+/// Elements of a slice for which the sums of 32-bit tables cannot overflow (each adds less than 2^18) and a
+/// row's tallies fit a Parcel.
+inline constexpr int kMaxResident = (1 << 14) - 4;
 
 template <bool Resident>
-struct Bin {
+struct alignas(Resident ? 8 : 16) Bin {
   using Word = std::conditional_t<Resident, std::uint32_t, unsigned long long>;
   Word count;
   Word rest;
@@ -143,89 +143,79 @@ struct BinContent {
   unsigned long long rest = 0;
 };
 
-/// Group g of the tables has 16 bins; lanes 2i and 2i + 1 get its i-th from the top.
+/// A table has 16 groups of 32 bins; lane i gets a group's i-th from the top.
 inline constexpr int kGroupBins = kBins / kGroups;
-static_assert(kGroupBins == 16);
+static_assert(kGroupBins == 32);
 
-__device__ __forceinline__ int bin_of(int group) { return kGroupBins * group + kGroupBins - 1 - lane() / 2; }
+__device__ __forceinline__ int bin_of(int group) { return kGroupBins * group + kGroupBins - 1 - lane(); }
 
 template <bool Resident>
 __device__ __forceinline__ BinContent content_of(const Bin<Resident>* table, int group) {
-  const Bin<Resident>* bin = table + bin_of(group);
-  Bin<Resident> of[kTeamBlocks / 2];
+  Bin<Resident> of[team_size()];
 #pragma unroll
-  for (int j = 0; j < kTeamBlocks / 2; ++j) {
-    const unsigned rank = static_cast<unsigned>(2 * j + lane() % 2);
-    of[j] = *of_block(bin, rank < team_size() ? rank : 0);
-    if (rank >= team_size()) of[j] = {0, 0};
-  }
+  for (unsigned r = 0; r < team_size(); ++r) of[r] = fetch(table + bin_of(group), r);
   BinContent content;
 #pragma unroll
-  for (int j = 0; j < kTeamBlocks / 2; ++j) {
-    content.number += static_cast<std::uint32_t>(of[j].count);
-    content.rest += of[j].rest;
+  for (unsigned r = 0; r < team_size(); ++r) {
+    content.number += static_cast<std::uint32_t>(of[r].count);
+    content.rest += of[r].rest;
   }
-  content.number += __shfl_xor_sync(kAll, content.number, 1);
-  content.rest += __shfl_xor_sync(kAll, content.rest, 1);
   return content;
 }
 
-/// Tells the team that this block is so far; the waiting is the caller's. From threads 0 … 7.
-__device__ __forceinline__ void signal(TeamMemory& team, const Mail& mail) {
-  mail.expect(static_cast<unsigned>(sizeof(Tally)) * team_size());
-  if (threadIdx.x < team_size()) mail.send(team.drawn + team_rank(), threadIdx.x, Tally{});  // not yet used
-}
-
 /// Where the tally from the top down reaches `wanted` (a number or a sum), given the tally `above` the table.
-/// bin -1, above: all of the table, when it does not. The tables of all the team are there. Each block adds
-/// up some groups of bins and tells everyone; only the group that matters is looked into. One turn, and a
-/// signal: it must be awaited before anything is written to a table.
-template <bool Resident>
-__device__ Crossing cross(const Bin<Resident>* table, TeamMemory& team, Mail& mail, Span span, Tally above,
+/// bin -1, above: all of the table, when it does not. This block's table is complete and its threads know.
+/// Each block tells everyone what is in its groups of bins; only the group that matters is looked into, in
+/// everyone's table. One turn, and the beginning of another: when that has been awaited, a table may be
+/// written to again.
+template <class S>
+__device__ Crossing cross(const BinOf<S>* table, TeamOf<S>& team, Mail& mail, Span span, Tally above,
                           bool by_sum, unsigned long long wanted) {
-  mail.expect(static_cast<unsigned>(sizeof(Tally)) * kGroups);
-  const int share = kGroups / static_cast<int>(team_size());
-  for (int i = warp(); i < share; i += warps()) {
-    const int group = static_cast<int>(team_rank()) * share + i;
-    const BinContent content = content_of(table, group);
-    const Tally bin{span.sum(bin_of(group), content.number, content.rest), content.number};
-    const Tally all = warp_sum(lane() % 2 == 0 ? bin : Tally{});
+  using Tallies = Parcel<S::kResident>;
+  mail.expect(static_cast<unsigned>(sizeof(team.groups[0])) * team_size());
+  for (int group = warp(); group < kGroups; group += S::kThreads / 32) {
+    const BinOf<S> bin = table[bin_of(group)];
+    const auto all = warp_sum(
+        Tallies::pack({span.sum(bin_of(group), bin.count, bin.rest), static_cast<std::uint32_t>(bin.count)}));
     if (lane() < static_cast<int>(team_size())) {
-      mail.send(team.groups + group, static_cast<unsigned>(lane()), all);
+      mail.send(&team.groups[team_rank()][group], static_cast<unsigned>(lane()), all);
     }
   }
   mail.await();
   const auto reached = [&](Tally t) { return (by_sum ? t.sum : t.number) >= wanted; };
-  const Tally own = team.groups[kGroups - 1 - lane()];
-  Tally to = above + warp_scan(own);
-  const unsigned there = __ballot_sync(kAll, reached(to));
-  if (there == 0) {
-    signal(team, mail);
-    return {.bin = -1, .above = {__shfl_sync(kAll, to.sum, 31), __shfl_sync(kAll, to.number, 31)}};
+  typename Tallies::Type own{};
+  if (lane() < kGroups) {
+    for (unsigned r = 0; r < team_size(); ++r) own = own + team.groups[r][kGroups - 1 - lane()];
   }
-  if (warp() == 0) {
+  Tally to = above + Tallies::open(warp_scan(own));
+  const unsigned there = __ballot_sync(kAll, reached(to));
+  if (there != 0 && warp() == 0) {
     const int at = __ffs(static_cast<int>(there)) - 1;
     const int group = kGroups - 1 - at;
-    const Tally before{__shfl_sync(kAll, to.sum - own.sum, at),
-                       __shfl_sync(kAll, to.number - own.number, at)};
+    const Tally in_group = Tallies::open(own);
+    const Tally before{__shfl_sync(kAll, to.sum - in_group.sum, at),
+                       __shfl_sync(kAll, to.number - in_group.number, at)};
     const BinContent content = content_of(table, group);
     const Tally bin{span.sum(bin_of(group), content.number, content.rest), content.number};
-    to = before + warp_scan(lane() % 2 == 0 ? bin : Tally{});
+    to = before + Tallies::open(warp_scan(Tallies::pack(bin)));
     const unsigned reach = __ballot_sync(kAll, reached(to));
     if (lane() == __ffs(static_cast<int>(reach)) - 1) {
-      team.crossing = {
+      team.of_block.crossing = {
           bin_of(group), content.number, content.rest, {to.sum - bin.sum, to.number - bin.number}};
     }
   }
-  signal(team, mail);
-  __syncthreads();
-  return team.crossing;
+  __syncthreads();  // all have read the groups, the first warp the tables
+  mail.expect(static_cast<unsigned>(sizeof(team.signal)) * team_size());
+  if (threadIdx.x < team_size()) mail.send(&team.signal, threadIdx.x, 0ull);
+  if (there == 0)
+    return {.bin = -1, .above = {__shfl_sync(kAll, to.sum, 31), __shfl_sync(kAll, to.number, 31)}};
+  return team.of_block.crossing;
 }
 
 /// The largest weight from which up there are `wanted` weights, or weights that sum up to it. From `floor`
 /// up there are.
 template <class S>
-__device__ Border descend(const S& slice, BinOf<S>* table, TeamMemory& team, Mail& mail, std::uint32_t floor,
+__device__ Border descend(const S& slice, BinOf<S>* table, TeamOf<S>& team, Mail& mail, std::uint32_t floor,
                           bool by_sum, unsigned long long wanted) {
   constexpr int kTop = kMantissa - 5;  // 32 bins an octave
   constexpr std::uint32_t kUpper = 15;
@@ -236,9 +226,7 @@ __device__ Border descend(const S& slice, BinOf<S>* table, TeamMemory& team, Mai
     const std::uint32_t last = span.last(1u << kUpper);
     fill(slice, table, span, min(first, last), last);
     __syncthreads();
-    signal(team, mail);
-    mail.await();
-    crossing = cross(table, team, mail, span, crossing.above, by_sum, wanted);
+    crossing = cross<S>(table, team, mail, span, crossing.above, by_sum, wanted);
     mail.await();
     if (crossing.bin < 0) {
       span.low = 0;
@@ -256,7 +244,7 @@ __device__ Border descend(const S& slice, BinOf<S>* table, TeamMemory& team, Mai
 
 /// Makes weights of the slice's logits and finds which stay.
 template <class S>
-__device__ KeptWeights filter(const S& slice, BinOf<S>* table, TeamMemory& team, Mail& mail, float largest,
+__device__ KeptWeights filter(const S& slice, BinOf<S>* table, TeamOf<S>& team, Mail& mail, float largest,
                               int vocab) {
   const SampleRow& row = team.row;
   const double least = ceil(__dmul_rn(static_cast<double>(row.min_p), static_cast<double>(kFullWeight)));
@@ -268,10 +256,10 @@ __device__ KeptWeights filter(const S& slice, BinOf<S>* table, TeamMemory& team,
     if (weight >= floor) all = all + Tally{weight, 1};
     return weight;
   });
-  all = block_sum(all, team.warps.tallies);
-  mail.exchange(team.kept, all);
+  using Tallies = Parcel<S::kResident>;
+  mail.exchange(team.kept, block_sum(Tallies::pack(all), team.of_block.tallies));
   all = {};
-  for (unsigned r = 0; r < team_size(); ++r) all = all + team.kept[r];
+  for (unsigned r = 0; r < team_size(); ++r) all = all + Tallies::open(team.kept[r]);
 
   KeptWeights kept{.border = floor, .sum = all.sum};
   Border border;  // none yet
@@ -306,8 +294,8 @@ __device__ KeptWeights filter(const S& slice, BinOf<S>* table, TeamMemory& team,
 /// The first kept token whose cumulative weight exceeds bits / 2^32 of the kept sum, told to one thread of
 /// the team: f(token) is called there. One turn.
 template <class S, class F>
-__device__ void draw(const S& slice, TeamMemory& team, Mail& mail, const KeptWeights& kept,
-                     std::uint32_t bits, F&& f) {
+__device__ void draw(const S& slice, TeamOf<S>& team, Mail& mail, const KeptWeights& kept, std::uint32_t bits,
+                     F&& f) {
   const unsigned long long target = bits * (kept.sum >> 32) + (bits * (kept.sum & 0xffffffffull) >> 32);
   // In id order each thread has one piece; an odd number of words keeps threads off each other's banks.
   const int piece = (slice.count + S::kThreads - 1) / S::kThreads | 1;
@@ -321,14 +309,16 @@ __device__ void draw(const S& slice, TeamMemory& team, Mail& mail, const KeptWei
     own.sum += weight > kept.border ? weight : 0;
     own.number += weight == kept.border;
   }
-  const Tally to = block_scan(own, team.warps.tallies);
-  mail.expect(static_cast<unsigned>(sizeof(Tally)) * team_size());
+  using Tallies = Parcel<S::kResident>;
+  const auto up_to_here = block_scan(Tallies::pack(own), team.of_block.tallies);
+  mail.expect(static_cast<unsigned>(sizeof(up_to_here)) * team_size());
   if (threadIdx.x == S::kThreads - 1) {
-    for (unsigned r = 0; r < team_size(); ++r) mail.send(team.drawn + team_rank(), r, to);
+    for (unsigned r = 0; r < team_size(); ++r) mail.send(team.drawn + team_rank(), r, up_to_here);
   }
   mail.await();
+  const Tally to = Tallies::open(up_to_here);
   Tally before;
-  for (unsigned r = 0; r < team_rank(); ++r) before = before + team.drawn[r];
+  for (unsigned r = 0; r < team_rank(); ++r) before = before + Tallies::open(team.drawn[r]);
   const auto cumulative = [&](Tally t) {
     return t.sum + kept.border * min(kept.at_border, static_cast<unsigned long long>(t.number));
   };
@@ -345,7 +335,7 @@ __device__ void draw(const S& slice, TeamMemory& team, Mail& mail, const KeptWei
     const int i = at + lane();
     const std::uint32_t weight = i < last ? weights[i] : 0;
     const Tally step{weight > kept.border ? weight : 0ull, weight == kept.border ? 1u : 0u};
-    const Tally up_to = from + warp_scan(step);
+    const Tally up_to = from + Tallies::open(warp_scan(Tallies::pack(step)));
     const unsigned past = __ballot_sync(kAll, cumulative(up_to) > target);
     if (past != 0) {
       if (lane() == __ffs(static_cast<int>(past)) - 1) f(slice.begin + i);

@@ -101,6 +101,9 @@ struct Slice {
   }
 };
 
+template <class S>
+using TeamOf = TeamMemory<S::kResident>;
+
 // A logit and its id as one number that orders as the sampler does: the larger logit first, of equals the
 // lower id. Zeros of both signs are equal. 0 is nothing, kNotFinite is above all.
 
@@ -123,7 +126,7 @@ __device__ __forceinline__ float logit_of(unsigned long long ordered) {
 
 /// The row's largest logit and its id, or kNotFinite. One turn.
 template <class S>
-__device__ unsigned long long peak(const S& slice, TeamMemory& team, Mail& mail, int which) {
+__device__ unsigned long long peak(const S& slice, TeamOf<S>& team, Mail& mail, int which) {
   float best = -INFINITY;
   float poison = 0;  // stays 0 while all are finite
   int at = -1;       // of the first four that have it among them
@@ -150,7 +153,7 @@ __device__ unsigned long long peak(const S& slice, TeamMemory& team, Mail& mail,
     own = ordered(best, slice.begin + at);
   }
   if (!(poison == 0)) own = kNotFinite;
-  own = block_max(own, team.warps.words);
+  own = block_max(own, team.of_block.words);
   if (which == 0) mail.opened();
   mail.exchange(team.peak[which], own);
   return warp_max(lane() < static_cast<int>(team_size()) ? team.peak[which][lane()] : 0);
@@ -159,10 +162,10 @@ __device__ unsigned long long peak(const S& slice, TeamMemory& team, Mail& mail,
 /// log of the sum of e^z into team.normaliser, there for other threads after a barrier. Terms are added in
 /// units of 2^-40: exact, in any order. One turn.
 template <class S>
-__device__ void normalise(const S& slice, TeamMemory& team, Mail& mail, float largest) {
+__device__ void normalise(const S& slice, TeamOf<S>& team, Mail& mail, float largest) {
   unsigned long long sum = 0;
   slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
-  sum = block_sum(sum, team.warps.words);
+  sum = block_sum(sum, team.of_block.words);
   mail.exchange(team.exp_sum, sum);
   if (threadIdx.x == 0) {
     unsigned long long all = 0;
@@ -187,17 +190,29 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
 
 /// The row's `wanted` largest logits as log-probabilities to `top`. Every warp takes its largest one after
 /// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
-/// next, helped by all. Then the best of the warps are ranked, then the best of the blocks. Needs
-/// team.normaliser; one turn.
+/// next, helped by all. When the warps together have `wanted`, the least of these bounds what more a warp has
+/// to take. Then the best of the warps are ranked, then the best of the blocks. Needs team.normaliser; one
+/// turn.
 template <class S>
-__device__ void top_logits(const S& slice, TeamMemory& team, Mail& mail, TopMemory& memory, int wanted,
+__device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemory& memory, int wanted,
                            TokenLogprob* top) {
   unsigned long long best = 0;  // of this lane
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
   __syncthreads();  // all of the slice is there for all
-  for (int taken = 0; taken < wanted; ++taken) {
+  const int round = (wanted + warps() - 1) / warps();
+  unsigned long long bound = 0;
+  unsigned long long last = 0;
+  int taken = 0;
+  for (; taken < wanted; ++taken) {
+    if (taken == round) {
+      if (lane() == 0) team.of_block.words[warp()] = last;
+      __syncthreads();
+      bound = ~warp_max(lane() < warps() ? ~team.of_block.words[lane()] : 0);
+    }
     const unsigned long long next = warp_max(best);
+    if (taken >= round && (next < bound || next == 0)) break;
     if (lane() == 0) memory.of_warp[warp() * wanted + taken] = next;
+    last = next;
     if (next == 0) continue;
     const int giver = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
     unsigned long long found = 0;
@@ -210,6 +225,7 @@ __device__ void top_logits(const S& slice, TeamMemory& team, Mail& mail, TopMemo
     found = warp_max(found);
     if (lane() == giver) best = found;
   }
+  for (int i = taken + lane(); i < wanted; i += 32) memory.of_warp[warp() * wanted + i] = 0;
   __syncthreads();
   // Everyone sends `wanted` to the first block alone.
   mail.expect(team_rank() == 0 ? 8 * static_cast<unsigned>(wanted) * team_size() : 0);

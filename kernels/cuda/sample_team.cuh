@@ -27,25 +27,34 @@ __device__ __forceinline__ unsigned team_rank() {
 #endif
 }
 
-__device__ __forceinline__ unsigned team_size() {
+/// kTeamBlocks where teams are clusters, else 1: as the host launches.
+__device__ constexpr unsigned team_size() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  unsigned size;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
+  return kTeamBlocks;
 #else
   return 1;
 #endif
 }
 
-/// The same variable in the shared memory of another block of the team.
+/// The value of the same variable, of 8 or 16 bytes, in the shared memory of another block of the team.
 template <class T>
-__device__ __forceinline__ const T* of_block(const T* own, unsigned rank) {
+__device__ __forceinline__ T fetch(const T* own, unsigned rank) {
+  static_assert((sizeof(T) == 8 || sizeof(T) == 16) && alignof(T) == sizeof(T));
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  std::uint64_t address;
-  asm("mapa.u64 %0, %1, %2;" : "=l"(address) : "l"(reinterpret_cast<std::uint64_t>(own)), "r"(rank));
-  return reinterpret_cast<const T*>(address);
+  unsigned address;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(address)
+      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(own))), "r"(rank));
+  T value;
+  auto* words = reinterpret_cast<unsigned long long*>(&value);
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(words[0]) : "r"(address));
+  } else {
+    asm volatile("ld.shared::cluster.v2.u64 {%0, %1}, [%2];" : "=l"(words[0]), "=l"(words[1]) : "r"(address));
+  }
+  return value;
 #else
-  return own;
+  return *own;
 #endif
 }
 
@@ -161,6 +170,26 @@ struct alignas(16) Tally {
 
 __device__ __forceinline__ Tally operator+(Tally a, Tally b) { return {a.sum + b.sum, a.number + b.number}; }
 
+/// A tally on its way. Where a row has fewer than 2^17 ids, weights of at most 2^30 and numbers fit one word,
+/// and words add up as tallies do.
+template <bool Resident>
+struct Parcel {
+  using Type = unsigned long long;
+  static constexpr int kSumBits = 47;
+  __device__ static __forceinline__ Type pack(Tally t) {
+    return t.sum | static_cast<unsigned long long>(t.number) << kSumBits;
+  }
+  __device__ static __forceinline__ Tally open(Type p) {
+    return {p & ((1ull << kSumBits) - 1), static_cast<std::uint32_t>(p >> kSumBits)};
+  }
+};
+template <>
+struct Parcel<false> {
+  using Type = Tally;
+  __device__ static __forceinline__ Type pack(Tally t) { return t; }
+  __device__ static __forceinline__ Tally open(Type p) { return p; }
+};
+
 /// Where a threshold was found: the bin, what lies above it, and what is in it.
 struct Crossing {
   int bin = 0;
@@ -169,21 +198,31 @@ struct Crossing {
   Tally above{};
 };
 
-inline constexpr int kGroups = 32;  // of bins of a table
+inline constexpr int kGroups = 16;  // of bins of a table
 
 /// A block's shared memory beside its slice and its tables. Arrays over the team hold what each block sent.
+/// Four blocks of 256 threads and the longest vocabulary fit a multiprocessor to the last bytes, hence the
+/// unions: who sends groups knows that everyone has read the peaks and exp_sum, and who sends `drawn` that
+/// everyone has read the groups.
+template <bool Resident>
 struct TeamMemory {
+  using Tallies = typename Parcel<Resident>::Type;
   SampleRow row;
-  unsigned long long peak[2][kTeamBlocks];  // of the raw and of the processed logits
-  unsigned long long exp_sum[kTeamBlocks];
-  Tally kept[kTeamBlocks];
-  Tally drawn[kTeamBlocks];
-  Tally groups[kGroups];
+  Tallies kept[kTeamBlocks];
+  union {
+    struct {
+      unsigned long long peak[2][kTeamBlocks];  // of the raw and of the processed logits
+      unsigned long long exp_sum[kTeamBlocks];
+      Tallies drawn[kTeamBlocks];
+    };
+    Tallies groups[kTeamBlocks][kGroups];
+  };
   union {
     unsigned long long words[kMaxWarps];
-    Tally tallies[kMaxWarps];
-  } warps;
-  Crossing crossing;
+    Tallies tallies[kMaxWarps];
+    Crossing crossing;
+  } of_block;
+  unsigned long long signal;
   Mail::Box box;
   float normaliser;
 };
@@ -239,26 +278,21 @@ __device__ __forceinline__ unsigned long long block_max(unsigned long long v, un
   return warp_max(lane() < warps() ? places[lane()] : 0);
 }
 
-__device__ __forceinline__ unsigned long long block_sum(unsigned long long v, unsigned long long* places) {
+template <class T>
+__device__ __forceinline__ T block_sum(T v, T* places) {
   v = warp_sum(v);
   if (lane() == 0) places[warp()] = v;
   __syncthreads();
-  return warp_sum(lane() < warps() ? places[lane()] : 0);
-}
-
-__device__ __forceinline__ Tally block_sum(Tally t, Tally* places) {
-  t = warp_sum(t);
-  if (lane() == 0) places[warp()] = t;
-  __syncthreads();
-  return warp_sum(lane() < warps() ? places[lane()] : Tally{});
+  return warp_sum(lane() < warps() ? places[lane()] : T{});
 }
 
 /// Sum of those of lower threads and its own.
-__device__ __forceinline__ Tally block_scan(Tally t, Tally* places) {
-  t = warp_scan(t);
-  if (lane() == 31) places[warp()] = t;
+template <class T>
+__device__ __forceinline__ T block_scan(T v, T* places) {
+  v = warp_scan(v);
+  if (lane() == 31) places[warp()] = v;
   __syncthreads();
-  return t + warp_sum(lane() < warp() ? places[lane()] : Tally{});
+  return v + warp_sum(lane() < warp() ? places[lane()] : T{});
 }
 
 }  // namespace troupe::kernels::cuda

@@ -332,19 +332,29 @@ TEST_P(Sampler, NotFiniteIsThatRowsErrorAlone) {
   }
 }
 
-TEST_P(Sampler, ADrawDependsOnItsRowAlone) {
-  const auto logits = random_floats(777, 31, 2);
-  const SampleRow row{.temperature = 0.8f, .top_p = 0.95f, .seed = 99, .choice = 2, .position = 41};
-  const TokenId alone = one(logits, row).token;
-  std::vector<float> copies;
-  std::vector<SampleRow> rows;
-  for (int i = 0; i < 9; ++i) {
-    copies.insert(copies.end(), logits.begin(), logits.end());
-    rows.push_back(row);
-    rows.back().logits_row = i;
-    rows.back().seed = i == 6 ? 99 : std::uint64_t(i);
+TEST_P(Sampler, ARowsResultDependsOnItAlone) {
+  constexpr int kVocab = 20777;
+  const auto logits = random_floats(kVocab, 31, 2);
+  const SampleRow row{
+      .temperature = 0.8f, .top_p = 0.95f, .seed = 99, .choice = 2, .position = 41, .logprobs = 7};
+  const SampleResult alone = one(logits, row);
+  for (const int count : {2, 9, 40}) {
+    std::vector<float> copies;
+    std::vector<SampleRow> rows;
+    for (int i = 0; i < count; ++i) {
+      copies.insert(copies.end(), logits.begin(), logits.end());
+      rows.push_back(row);
+      rows.back().logits_row = i;
+      rows.back().seed = i == count - 1 ? 99 : std::uint64_t(i);
+    }
+    const SampleResult among = sampled(device(), rows, copies, kVocab, kVocab).back();
+    EXPECT_EQ(among.token, alone.token) << count;
+    EXPECT_EQ(among.logprob, alone.logprob) << count;
+    for (int i = 0; i < 7; ++i) {
+      EXPECT_EQ(among.top[i].token, alone.top[i].token);
+      EXPECT_EQ(among.top[i].logprob, alone.top[i].logprob);
+    }
   }
-  EXPECT_EQ(sampled(device(), rows, copies, 777, 777)[6].token, alone);
 }
 
 TEST_P(Sampler, SeedChoiceAndPositionEachMatter) {
@@ -489,6 +499,42 @@ TEST_P(Sampler, TheSameTokensOnEveryDevice) {
       for (int j = 0; j < a.top_count; ++j) {
         ASSERT_EQ(a.top[j].token, b.top[j].token) << vocab << " " << i << " " << j;
         ASSERT_TRUE(near(a.top[j].logprob, b.top[j].logprob)) << a.top[j].logprob << " " << b.top[j].logprob;
+      }
+    }
+  }
+}
+
+TEST_P(Sampler, TheSameScoresOnEveryDevice) {
+  const auto reference = device_at({.isa = Isa::baseline}, 8);
+  for (const int vocab : {1, 7, 1003, 103424, 140001}) {
+    constexpr int kRows = 20;
+    const RandomRows random(vocab, kRows, std::uint32_t(vocab));
+    std::vector<ScoreRow> rows;
+    for (int i = 0; i < kRows; ++i) {
+      rows.push_back({.logits_row = kRows - 1 - i, .token = i * 977 % vocab, .logprobs = i % 21});
+    }
+    const auto score = [&](DeviceUnderTest& device) {
+      const Memory results(device, kRows * sizeof(SampleResult));
+      run(device, Score{.results = results.as<SampleResult>(),
+                        .rows = device.put(rows),
+                        .logits = device.put(random.logits),
+                        .count = kRows,
+                        .vocab = vocab,
+                        .stride = random.stride()});
+      return std::vector<SampleResult>(results.host<SampleResult>(), results.host<SampleResult>() + kRows);
+    };
+    const auto got = score(device()), expected = score(*reference);
+    for (std::size_t i = 0; i < kRows; ++i) {
+      const SampleResult &a = got[i], &b = expected[i];
+      EXPECT_EQ(a.token, b.token);
+      ASSERT_EQ(a.error, b.error) << vocab << " " << i;
+      ASSERT_EQ(a.top_count, b.top_count);
+      if (b.error != SampleError::none) continue;
+      const auto near = [](float x, float y) { return std::abs(x - y) <= 1e-5f + 2e-7f * std::abs(y); };
+      EXPECT_TRUE(near(a.logprob, b.logprob)) << a.logprob << " " << b.logprob;
+      for (int j = 0; j < a.top_count; ++j) {
+        EXPECT_EQ(a.top[j].token, b.top[j].token) << vocab << " " << i << " " << j;
+        EXPECT_TRUE(near(a.top[j].logprob, b.top[j].logprob)) << a.top[j].logprob << " " << b.top[j].logprob;
       }
     }
   }
