@@ -4,13 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "base/check.h"
 #include "gpu/cuda.h"
 #include "model/cpu_executor.h"
+#include "model/cuda_queue.h"
 #include "model/model_files.h"
 #include "model/support/files.h"
 #include "model/support/plans.h"
+#include "model/weights.h"
 
 namespace troupe::model {
 namespace {
@@ -204,6 +209,49 @@ TEST_F(CudaExecutorTest, TooManyBlocksAreRefusedInOneSentence) {
   EXPECT_EQ(made.status().code, Code::unavailable);
   EXPECT_NE(made.status().message.find("lower --num-gpu-blocks-override"), std::string::npos)
       << made.status().message;
+}
+
+// A device whose KV memory lies nowhere: the first step that writes a key is a fault of the GPU.
+[[noreturn]] void run_into_a_fault() {
+  const config::ModelOptions options{.directory = golden_directory("gqa8_tied").string(),
+                                     .load_choices = config::LoadChoice::dummy};
+  const auto files = open_model(options);
+  TROUPE_CHECK(files.ok());
+  wire::Capacity capacity;
+  capacity.kv_blocks = 4;
+  capacity.max_slots = 2;
+  capacity.max_tokens_per_step = 64;
+  capacity.max_model_len = 128;
+  capacity.vocab_size = files->spec.vocab;
+  CudaModel model;
+  model.device = std::make_unique<Cuda>();
+  auto weights = Weights<Cuda>::dummy(*model.device, files->spec, files->dtype, 0);
+  auto decoder = Decoder<Cuda>::make(*model.device, files->spec, files->dtype, std::move(*weights),
+                                     {.rows = 64, .sequences = 2, .positions = 128, .staged = false},
+                                     reinterpret_cast<void*>(std::uintptr_t{1} << 45));
+  model.decoder = std::move(*decoder);
+  model.steps =
+      std::make_unique<CudaSteps>(std::move(*CudaSteps::make(*model.device, *model.decoder, capacity)));
+  CudaQueue queue(capacity, std::move(model), std::chrono::seconds(20));
+
+  Plans plans;
+  plans.start({0, 1}, 3, 3).ids({0, 1}, 0, {1, 2, 3}).blocks({0, 1}, 0, {0}).row({0, 1}, 0, 3, true);
+  Status status = queue.submit(plans.plan());
+  std::vector<std::byte> out;
+  const TimePoint begin = Clock::now();
+  while (status.ok() && Clock::now() - begin < std::chrono::seconds(10)) {
+    status = queue.poll(out, Clock::now() + std::chrono::microseconds(2)).status();
+  }
+  std::fprintf(stderr, "%s\n", status.message.c_str());
+  std::fprintf(stderr, "then %s\n", queue.submit(plans.row({0, 1}, 3, 1, true).plan()).message.c_str());
+  std::_Exit(status.code == Code::internal ? 7 : 8);
+}
+
+TEST(CudaExecutorDeathTest, AFaultOfTheGpuIsAnErrorThatNamesItsStep) {
+  // In a process of its own: no later test could use the GPU.
+  if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(run_into_a_fault(), ::testing::ExitedWithCode(7), "on GPU 0.*step 1.*illegal.*then .*illegal");
 }
 
 }  // namespace
