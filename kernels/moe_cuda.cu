@@ -12,7 +12,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kMostThreads = 384;
 constexpr int kColumns = 8;  // of a thread: one load of 16 bytes for the 16-bit types
 constexpr int kMostAtOnce = 8;
 
@@ -32,11 +32,11 @@ struct alignas(16) Columns {
 
 /// Adds the outputs of a row's experts, rising, then those of the shared slices.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) combine_kernel(Arguments a) {
+__global__ void __launch_bounds__(kMostThreads) combine_kernel(Arguments a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const auto row = static_cast<std::size_t>(blockIdx.x);
-  const int column = static_cast<int>(blockIdx.y * kThreads + threadIdx.x) * kColumns;
+  const int column = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * kColumns;
   if (column >= a.stride || (a.slots != nullptr && a.slots[row].block == kPaddingBlock)) return;
   float4* at = reinterpret_cast<float4*>(a.residual + row * a.stride + column);
   const float4 low = at[0], high = at[1];
@@ -88,29 +88,34 @@ void run(Cuda& device, const Moe& op) {
   std::byte* outputs = activations + activation_bytes;
 
   cuda::route(device, op, routing);
-  const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather) {
-    return cuda::Groups{
-        .offsets = routing.offsets, .gather = gather, .count = stack.count, .weight_stride = stack.stride()};
+  const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather, bool settled) {
+    return cuda::Groups{.offsets = routing.offsets,
+                        .gather = gather,
+                        .count = stack.count,
+                        .weight_stride = stack.stride(),
+                        .settled = settled};
   };
   cuda::run(device, cuda::Linear{.weight = op.gate_up.first,
                                  .x = op.x,
                                  .rows = places,
-                                 .groups = groups(op.gate_up, routing.gather),
+                                 .groups = groups(op.gate_up, routing.gather, false),
                                  .ending = cuda::Ending::swiglu,
                                  .out = activations});
   cuda::run(device, cuda::Linear{.weight = op.down.first,
                                  .x = activations,
                                  .rows = places,
-                                 .groups = groups(op.down, nullptr),
+                                 .groups = groups(op.down, nullptr, true),
                                  .ending = cuda::Ending::store_scaled,
                                  .out = outputs,
                                  .scale = routing.scale});
   const Arguments arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
                             op.experts,  op.shared, op.top_k,       hidden};
-  const int column_blocks = (hidden / kColumns + kThreads - 1) / kThreads;
+  const int threads = hidden / kColumns;  // of a row, in equal blocks
+  const int blocks = (threads + kMostThreads - 1) / kMostThreads;
+  const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;
   cuda::with_element(dtype, [&](auto element) {
     troupe::cuda::launch(device, combine_kernel<decltype(element)>,
-                         {.grid = dim3(unsigned(op.rows), unsigned(column_blocks)), .block = kThreads},
+                         {.grid = dim3(unsigned(op.rows), unsigned(blocks)), .block = unsigned(block)},
                          arguments);
   });
 }
