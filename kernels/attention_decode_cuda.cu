@@ -30,7 +30,9 @@ constexpr int kConsumers = 4;
 constexpr int kConsumerThreads = 32 * kConsumers;
 constexpr int kThreads = kConsumerThreads + 32;
 constexpr int kBlocksPerMultiprocessor = 2;
-constexpr int kLeastPages = 1;
+/// Up to so many sequences one block a multiprocessor is faster: fewer partial results, and the next kernel's
+/// blocks find room before these are done.
+constexpr int kFewSequences = 8;
 
 struct Parameters {
   void* out;
@@ -365,7 +367,7 @@ class Consumer {
                           &memory[(w * kGroup + h) * L::kOStride + lane_ * Vector::kSize]));
       }
       if (note.slot < 0) {
-        store(note, h, o, 1 / sum);
+        store(note, h, lane_, o, 1 / sum);
       } else {
         float* partial = slot(note.slot);
         reinterpret_cast<Vector*>(partial + h * kHeadDim)[lane_] = o;
@@ -387,11 +389,13 @@ class Consumer {
     }
     meet_consumers();
     if (shared_.arrived != note.parts) return;
-    // Sixteen parts at a time: lane l has the maximum and sum of part l % 16 of the warp's head l / 16.
-    constexpr int kBatch = 32 / kHeadsPerWarp;
-    const int mine = warp_ + lane_ / kBatch * kConsumers;
+    // Eight parts at a time: lane l has the maximum and sum of part l % 8 of the warp's head l / 8 % 2. This
+    // runs once and is fetched as it runs: short code counts for more than loads in flight.
+    constexpr int kBatch = 8;
+    const int mine = warp_ + lane_ / kBatch % kHeadsPerWarp * kConsumers;
     Vector o[kHeadsPerWarp] = {};
     float maximum = -INFINITY, sum = 0;
+#pragma unroll 1
     for (int base = 0; base < note.parts; base += kBatch) {
       // Part 0 lies where parts that begin an item do, part i in slot first_block + i.
       const float* begun = slot(note.first_block + int(gridDim.x));
@@ -433,17 +437,18 @@ class Consumer {
     for (int i = 0; i < kHeadsPerWarp; ++i) {
       const int h = warp_ + i * kConsumers;
       const float all = __shfl_sync(~0u, sum, i * kBatch);
-      if (h < p_.group) store(note, h, o[i], 1 / all);
+      if (h < p_.group) store(note, h, lane_, o[i], 1 / all);
     }
   }
 
   __device__ float* slot(int i) const { return p_.partials + std::size_t(i) * partial_floats(kHeadDim); }
 
-  __device__ void store(const PageNote& note, int head, const Vector& o, float factor) {
+  template <int kSize>
+  __device__ void store(const PageNote& note, int head, int column, const Floats<kSize>& o, float factor) {
     auto* out = static_cast<Element*>(p_.out) + std::size_t(note.row) * p_.row_elements +
-                (note.kv_head * p_.group + head) * kHeadDim + lane_ * Vector::kSize;
+                (note.kv_head * p_.group + head) * kHeadDim + column * kSize;
 #pragma unroll
-    for (int i = 0; i < Vector::kSize; i += 2) {
+    for (int i = 0; i < kSize; i += 2) {
       *reinterpret_cast<std::uint32_t*>(out + i) = pack_two<Element>(o.v[i] * factor, o.v[i + 1] * factor);
     }
   }
@@ -483,8 +488,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const int lane = thread % 32;
     Producer<kHeadDim> produce(shared, p, lane);
     if (p.mode == DecodeRows::single) {
-      for_each_share_part(p.sequences, p.count, p.kv_heads, kLeastPages, blockIdx.x, gridDim.x, lane,
-                          produce);
+      for_each_share_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     } else {
       for_each_whole_row(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     }
@@ -512,7 +516,8 @@ bool decode_takes(const Cuda& device, const Attention& op) {
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
-  const int blocks = kBlocksPerMultiprocessor * device.multiprocessors();
+  const bool few = rows == DecodeRows::single && op.batch.count <= kFewSequences;
+  const int blocks = (few ? 1 : kBlocksPerMultiprocessor) * device.multiprocessors();
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const Parameters parameters{.out = op.out,
                               .q = op.q,

@@ -92,42 +92,61 @@ __device__ __forceinline__ unsigned sum_upto(unsigned value, int lane) {
   return value;
 }
 
-/// Calls take(part, shares) for each part of block `block`'s share, in order. Shares are no smaller than
-/// `least_pages`, so that few pages do not end up as many partial results.
+/// Items of more parts than this, on average, are not worth a block for each of their pages.
+constexpr unsigned kManyParts = 16;
+
+/// Calls take(part, shares) for each part of block `block`'s share, in order.
 template <class Take>
-__device__ void for_each_share_part(const Sequence* sequences, int count, int kv_heads, int least_pages,
-                                    unsigned block, unsigned grid, int lane, Take&& take) {
-  // Pages of all KV heads of a run of sequences a lane, then of one sequence a lane of the run at hand.
-  const int run = (count + 31) / 32;
+__device__ void for_each_share_part(const Sequence* sequences, int count, int kv_heads, unsigned block,
+                                    unsigned grid, int lane, Take&& take) {
+  // First each lane has the pages of a run of windows of 32 sequences; then of one sequence of a window.
+  SequenceWindow window(sequences, count, lane);
+  const int windows = (count + 31) / 32, run = (windows + 31) / 32;
   unsigned mine = 0;
-#pragma unroll 8
-  for (int s = lane * run; s < min(count, (lane + 1) * run); ++s) {
-    mine += unsigned(decode_pages(sequences[s].position, sequences[s].tokens) * kv_heads);
+  if (windows == 1) {
+    window.move_to(0);
+    mine = unsigned(window.pages(kv_heads));
+  } else {
+    constexpr int kAhead = 8;
+    for (int w = 0; w < windows; w += kAhead) {
+      int pages[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const Sequence& s = sequences[min(32 * (w + i) + lane, count - 1)];
+        pages[i] = decode_pages(s.position, s.tokens) * kv_heads;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int s = 32 * (w + i) + lane;
+        const unsigned sum = __reduce_add_sync(~0u, unsigned(s < count ? pages[i] : 0));
+        mine += lane == (w + i) / run ? sum : 0;
+      }
+    }
   }
-  const unsigned upto = sum_upto(mine, lane);
-  const Shares shares(__shfl_sync(~0u, upto, 31), unsigned(least_pages), grid);
+  unsigned upto = sum_upto(mine, lane);
+  const unsigned total = __shfl_sync(~0u, upto, 31);
+  const Shares shares(total, total > unsigned(count * kv_heads) * kManyParts ? 2 : 1, grid);
   if (block >= shares.count) return;
   const unsigned begin = shares.begin(block), end = shares.begin(block + 1);
 
   // The sequence in which the share begins, and the pages before it.
   int found = __ffs(int(__ballot_sync(~0u, begin < upto))) - 1;
   unsigned before = __shfl_sync(~0u, upto - mine, found);
-  SequenceWindow window(sequences, count, lane);
-  int s = found * run;
-  for (int last = s + run;;) {
-    window.move_to(s);
-    const int at = s / 32 * 32 + lane;
-    const unsigned here = at >= s && at < last ? unsigned(window.pages(kv_heads)) : 0;
-    const unsigned here_upto = sum_upto(here, lane);
-    const unsigned holds = __ballot_sync(~0u, begin < before + here_upto);
-    if (holds != 0) {
-      found = __ffs(int(holds)) - 1;
-      before += __shfl_sync(~0u, here_upto - here, found);
-      s = s / 32 * 32 + found;
-      break;
+  int s = found;
+  if (windows > 1) {
+    for (s = found * run * 32;; s += 32) {
+      window.move_to(s);
+      mine = unsigned(window.pages(kv_heads));
+      upto = sum_upto(mine, lane);
+      const unsigned holds = __ballot_sync(~0u, begin < before + upto);
+      if (holds != 0) {
+        found = __ffs(int(holds)) - 1;
+        before += __shfl_sync(~0u, upto - mine, found);
+        s += found;
+        break;
+      }
+      before += __shfl_sync(~0u, upto, 31);
     }
-    before += __shfl_sync(~0u, here_upto, 31);
-    s = s / 32 * 32 + 32;
   }
 
   Sequence sequence = window.get(s);
