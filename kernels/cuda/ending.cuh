@@ -204,7 +204,7 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
     const int g = base + lane * kOfLane;
     int at[kOfLane + 1], tiles[kOfLane], sum = 0;
 #pragma unroll
-    for (int i = 0; i <= kOfLane; ++i) at[i] = __ldcg(offsets + min(g + i, groups));
+    for (int i = 0; i <= kOfLane; ++i) at[i] = offsets[min(g + i, groups)];
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       tiles[i] = (at[i + 1] - at[i] + size - 1) / size;

@@ -77,7 +77,7 @@ struct Tile {
   static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
   static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
   /// Independent sums of a tile: an instruction takes 30 cycles.
-  static constexpr int kChains = kTilesM * kTilesN <= 2 ? 4 : 1;
+  static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
 };
 
 /// The next stage of a ring, for one who fills or empties it.
