@@ -29,10 +29,9 @@ constexpr int kGroup = 8;  // columns of the product: the most q heads of a KV h
 constexpr int kConsumers = 4;
 constexpr int kConsumerThreads = 32 * kConsumers;
 constexpr int kThreads = kConsumerThreads + 32;
+/// Most there is room for. Shared work takes one: that keeps enough bytes in flight, leaves fewer partial
+/// results, and the next kernel's blocks find room before these are done.
 constexpr int kBlocksPerMultiprocessor = 2;
-/// Up to so many sequences one block a multiprocessor is faster: fewer partial results, and the next kernel's
-/// blocks find room before these are done.
-constexpr int kFewSequences = 8;
 
 struct Parameters {
   void* out;
@@ -516,8 +515,8 @@ bool decode_takes(const Cuda& device, const Attention& op) {
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
-  const bool few = rows == DecodeRows::single && op.batch.count <= kFewSequences;
-  const int blocks = (few ? 1 : kBlocksPerMultiprocessor) * device.multiprocessors();
+  const int per_multiprocessor = rows == DecodeRows::single ? 1 : kBlocksPerMultiprocessor;
+  const int blocks = per_multiprocessor * device.multiprocessors();
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const Parameters parameters{.out = op.out,
                               .q = op.q,
