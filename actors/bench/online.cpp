@@ -9,6 +9,8 @@
 namespace troupe::bench {
 namespace {
 
+constexpr int kUsualConnections = 256;  // the default of --max-connections-per-address
+
 std::vector<config::Field> plan_fields(LoadPlan& plan, bool& json) {
   return {
       {.name = "requests", .slot = &plan.requests, .help = "how many in all", .min = 1, .max = 1'000'000},
@@ -135,6 +137,9 @@ int serve_main(int argc, char** argv) {
   fields.push_back(limit_field(options));
   std::vector<std::string> of_serve;
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
+  // All load comes from one address; what the user says of that comes later and counts.
+  of_serve.insert(of_serve.begin(), {"--max-connections-per-address",
+                                     std::to_string(kUsualConnections + 2 * plan.concurrency)});
   const auto server = ServerProcess::start(of_serve, ready_within);
   if (!server.ok()) return cli::fail(synopsis, server.status());
   if (!json) std::printf("exec to ready: %.2f s\n", (*server)->start_s());

@@ -169,8 +169,9 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
         worst = std::max(worst, std::abs(out.at(t, i) - expected[std::size_t(t * layer.width() + i)]));
       }
     }
-    // A query or key that fell on the other side of a rounding border moves a score a little.
-    EXPECT_LE(worst, 2e-5 + 6 * rounding_unit(dtype()))
+    // A query or key that fell on the other side of a rounding border moves a score a little; on the GPU a
+    // probability is rounded before the row's largest score is known, too.
+    EXPECT_LE(worst, 2e-5 + (where().cuda ? 8 : 6) * rounding_unit(dtype()))
         << shape.heads << "/" << shape.kv_heads << "/" << shape.head_dim;
   }
 }

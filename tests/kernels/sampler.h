@@ -1,0 +1,96 @@
+#pragma once
+// What the tests of sampling share: rows and logits in the device's memory, and a fixture for every device.
+#include "kernels/sample.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/device_under_test.h"
+
+namespace troupe::kernels {
+
+/// `op`, on copies of everything in the device's memory; its arrays are the host's before and after.
+inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<SampleRow> rows,
+                                         const std::vector<float>& logits, int vocab, int stride,
+                                         std::vector<TokenId>* next = nullptr) {
+  const auto count = rows.size();
+  // One block for what the rows point to: thousands of small ones take long on a GPU.
+  std::vector<TokenId> ids;
+  std::vector<TokenBias> bias;
+  for (const SampleRow& row : rows) {
+    ids.insert(ids.end(), row.tokens, row.tokens + row.known_tokens);
+    ids.insert(ids.end(), row.banned, row.banned + row.banned_count);
+    bias.insert(bias.end(), row.bias, row.bias + row.bias_count);
+  }
+  const Memory ids_there(device, sizeof(TokenId) * (ids.size() + 1));
+  const Memory bias_there(device, sizeof(TokenBias) * (bias.size() + 1));
+  const Memory rows_there(device, sizeof(SampleRow) * count), results(device, sizeof(SampleResult) * count);
+  const Memory logits_there(device, sizeof(float) * logits.size()),
+      next_there(device, sizeof(TokenId) * count);
+  device.upload(ids_there.as(), ids.data(), sizeof(TokenId) * ids.size());
+  device.upload(bias_there.as(), bias.data(), sizeof(TokenBias) * bias.size());
+  device.upload(logits_there.as(), logits.data(), sizeof(float) * logits.size());
+  const std::vector<TokenId> untouched(count, -7);
+  device.upload(next_there.as(), untouched.data(), sizeof(TokenId) * count);
+  const auto* id_at = ids_there.as<TokenId>();
+  const auto* bias_at = bias_there.as<TokenBias>();
+  for (std::size_t i = 0; i < count; ++i) {
+    SampleRow& row = rows[i];
+    row.tokens = id_at;
+    row.banned = id_at += row.known_tokens;
+    id_at += row.banned_count;
+    row.bias = bias_at;
+    bias_at += row.bias_count;
+    if (next != nullptr) row.next = next_there.as<TokenId>() + i;
+  }
+  device.upload(rows_there.as(), rows.data(), sizeof(SampleRow) * count);
+  const std::vector<SampleResult> blank(count, SampleResult{.token = -7});
+  device.upload(results.as(), blank.data(), sizeof(SampleResult) * count);
+  run(device, Sample{.results = results.as<SampleResult>(),
+                     .rows = rows_there.as<SampleRow>(),
+                     .logits = logits_there.as<float>(),
+                     .count = int(count),
+                     .vocab = vocab,
+                     .stride = stride});
+  if (next != nullptr) next->assign(next_there.host<TokenId>(), next_there.host<TokenId>() + count);
+  return {results.host<SampleResult>(), results.host<SampleResult>() + count};
+}
+
+class Sampler : public testing::TestWithParam<Where> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().cuda) return;
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  }
+  DeviceUnderTest& device() {
+    if (!device_) device_ = device_at(GetParam(), 2);
+    return *device_;
+  }
+
+  SampleResult one(const std::vector<float>& logits, SampleRow row) {
+    return sampled(device(), {row}, logits, int(logits.size()), int(logits.size()))[0];
+  }
+
+  /// Counts of each token over draws at positions 0 … draws-1.
+  std::vector<int> histogram(const std::vector<float>& logits, SampleRow row, int draws) {
+    const int vocab = int(logits.size());
+    std::vector<int> counts(logits.size());
+    std::vector<float> copies(logits.size() * std::size_t(draws));
+    std::vector<SampleRow> rows(std::size_t(draws), row);
+    for (int i = 0; i < draws; ++i) {
+      std::copy(logits.begin(), logits.end(), copies.begin() + std::ptrdiff_t(i) * vocab);
+      rows[std::size_t(i)].logits_row = i;
+      rows[std::size_t(i)].position = std::uint32_t(i);
+    }
+    for (const SampleResult& r : sampled(device(), rows, copies, vocab, vocab)) {
+      EXPECT_EQ(r.error, SampleError::none);
+      ++counts[std::size_t(r.token)];
+    }
+    return counts;
+  }
+
+ private:
+  std::unique_ptr<DeviceUnderTest> device_;
+};
+
+}  // namespace troupe::kernels
