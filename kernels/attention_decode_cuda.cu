@@ -65,8 +65,8 @@ bool decode_takes(const Cuda& device, const Attention& op) {
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
-  const int per_multiprocessor = rows == DecodeRows::single ? 1 : kBlocksPerMultiprocessor;
-  const int blocks = per_multiprocessor * device.multiprocessors();
+  const bool few = rows == DecodeRows::single && op.batch.count <= kFewSequences;
+  const int blocks = (few ? 1 : kBlocksPerMultiprocessor) * device.multiprocessors();
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const Parameters parameters{.out = op.out,
                               .q = op.q,

@@ -29,9 +29,12 @@ constexpr int kGroup = 8;  // columns of the product: the most q heads of a KV h
 constexpr int kConsumers = 4;
 constexpr int kConsumerThreads = 32 * kConsumers;
 constexpr int kThreads = kConsumerThreads + 32;
-/// Most there is room for. Shared work takes one: that keeps enough bytes in flight, leaves fewer partial
-/// results, and the next kernel's blocks find room before these are done.
 constexpr int kBlocksPerMultiprocessor = 2;
+/// Up to so many sequences one block a multiprocessor is faster: fewer partial results, and the next kernel's
+/// blocks find room before these are done. With more work it is not, as a step shows and this kernel alone
+/// does not: while the kernel before ends, two blocks may be put on a multiprocessor that is free early and
+/// none on another.
+constexpr int kFewSequences = 8;
 
 struct Parameters {
   void* out;
