@@ -35,8 +35,8 @@ struct Groups {
   int count = 1;
   std::size_t weight_stride = 0;  ///< bytes from one group's weight to the next
   /// The kernel before this one is a grouped product too, of the same offsets: they were complete before it
-  /// let this one start. A grouped product that streams does so only after its wait_for_previous(), so the
-  /// next one may look for its weights while it runs.
+  /// let this one start, as every grouped product does so only after its wait_for_previous(). So the next
+  /// one may look for its weights while it runs.
   bool settled = false;
 };
 
