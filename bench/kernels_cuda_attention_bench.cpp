@@ -4,15 +4,14 @@
 // blocks of a sequence lie anywhere.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
-#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/attention.h"
 #include "kernels/fill_random.h"
@@ -95,17 +94,7 @@ class Setting {
     };
     all();
     const CudaGraph graph = CudaGraph::capture(device_, all);
-    std::vector<double> times;
-    CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-    for (int i = 0; i < kLaunches; ++i) {
-      begin.record(device_);
-      graph.launch(device_);
-      end.record(device_);
-      end.wait();
-      times.push_back(end.milliseconds_since(begin) * 1e-3);
-    }
-    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-    return times[kLaunches / 2] / ops;
+    return median_seconds(device_, graph, kLaunches) / ops;
   }
 
   void* random(std::size_t bytes) {
@@ -160,13 +149,9 @@ void measure_decode(Report& report, Setting& setting, double bandwidth, bool qui
 // --quick: a past of 2,048 tokens and few batch sizes.
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "kernels_cuda_attention: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("kernels_cuda_attention")) return 0;
   bench::Report report(argc, argv);
-  bool quick = false;
-  for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
+  const bool quick = bench::is_quick(argc, argv);
   Cuda device;
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});

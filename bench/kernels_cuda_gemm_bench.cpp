@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
-#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/fill_random.h"
@@ -143,17 +143,7 @@ double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
     for (int i = 0; i < turns; ++i) run_wgmma(device, arena.linear(shape, rows, i));
   });
   graph.launch(device);
-  std::vector<double> times;
-  CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-  for (int i = 0; i < kLaunches; ++i) {
-    begin.record(device);
-    graph.launch(device);
-    end.record(device);
-    end.wait();
-    times.push_back(end.milliseconds_since(begin) * 1e-3 / turns);
-  }
-  std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-  return times[kLaunches / 2];
+  return median_seconds(device, graph, kLaunches) / turns;
 }
 
 /// Bytes of weight, x and result, each once.

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
-#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/fill_random.h"
@@ -126,17 +126,7 @@ class Setting {
       }
     });
     constexpr int kLaunches = 7;
-    std::vector<double> times;
-    CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-    for (int i = 0; i < kLaunches; ++i) {
-      begin.record(device_);
-      graph.launch(device_);
-      end.record(device_);
-      end.wait();
-      times.push_back(end.milliseconds_since(begin) * 1e-3);
-    }
-    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-    return bytes / times[kLaunches / 2];
+    return bytes / median_seconds(device_, graph, kLaunches);
   }
 
   static constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
@@ -207,13 +197,9 @@ void measure(Report& report, bool quick) {
 // --quick: 1, 8 and 64 rows.
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "kernels_cuda_linear: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("kernels_cuda_linear")) return 0;
   bench::Report report(argc, argv);
-  bool quick = false;
-  for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
+  const bool quick = bench::is_quick(argc, argv);
   bench::measure(report, quick);
   return 0;
 }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
-#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/routing.h"
 #include "kernels/fill_random.h"
@@ -102,17 +102,7 @@ double seconds(Cuda& device, const auto& layer) {
   const CudaGraph graph = CudaGraph::capture(device, [&] {
     for (int i = 0; i < kTurns * kLayers; ++i) layer(i % kLayers);
   });
-  std::vector<double> times;
-  CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-  for (int i = 0; i < kLaunches; ++i) {
-    begin.record(device);
-    graph.launch(device);
-    end.record(device);
-    end.wait();
-    times.push_back(end.milliseconds_since(begin) * 1e-3 / (kTurns * kLayers));
-  }
-  std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-  return times[kLaunches / 2];
+  return median_seconds(device, graph, kLaunches) / (kTurns * kLayers);
 }
 
 void measure(Report& report, bool quick) {
@@ -160,13 +150,9 @@ void measure(Report& report, bool quick) {
 // --quick: without the router alone.
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "kernels_cuda_moe: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("kernels_cuda_moe")) return 0;
   bench::Report report(argc, argv);
-  bool quick = false;
-  for (int i = 1; i < argc; ++i) quick |= std::strcmp(argv[i], "--quick") == 0;
+  const bool quick = bench::is_quick(argc, argv);
   bench::measure(report, quick);
   return 0;
 }

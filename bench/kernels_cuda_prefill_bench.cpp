@@ -2,12 +2,12 @@
 // operations a second, those above the diagonal not counted, beside what the tensor cores did in this run.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/cuda_event.h"
 #include "kernels/attention.h"
@@ -113,10 +113,7 @@ double seconds_of(Cuda& device, const Model& model, const Chunks& c) {
 int main(int argc, char** argv) {
   using namespace troupe;
   using namespace troupe::bench;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "kernels_cuda_prefill: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("kernels_cuda_prefill")) return 0;
   Report report(argc, argv);
   Cuda device;
   const double peak = kernels::matrix_peak(device) * 1e-12;

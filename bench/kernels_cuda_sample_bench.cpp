@@ -3,14 +3,13 @@
 // this run, though those of few rows come from the cache.
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
-#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/matrix.h"
 #include "kernels/sample.h"
@@ -106,17 +105,7 @@ class Setting {
                                      .stride = padded(kVocab)});
       }
     });
-    std::vector<double> times;
-    CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
-    for (int i = 0; i < kLaunches; ++i) {
-      begin.record(device_);
-      graph.launch(device_);
-      end.record(device_);
-      end.wait();
-      times.push_back(end.milliseconds_since(begin) * 1e3 / kSteps);
-    }
-    std::nth_element(times.begin(), times.begin() + kLaunches / 2, times.end());
-    return times[kLaunches / 2];
+    return median_seconds(device_, graph, kLaunches) * 1e6 / kSteps;
   }
 
  private:
@@ -152,10 +141,7 @@ void measure(Report& report) {
 
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "kernels_cuda_sample: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("kernels_cuda_sample")) return 0;
   bench::Report report(argc, argv);
   bench::measure(report);
   return 0;
