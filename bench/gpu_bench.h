@@ -1,5 +1,6 @@
 #pragma once
-// What the GPU's bench programs share: how a recorded piece of work is timed, and what they say without a GPU.
+// What the GPU's bench programs share: how a recorded piece of work is timed, and what they say without a
+// GPU.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

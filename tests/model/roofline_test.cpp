@@ -3,20 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "model/support/shapes.h"
+
 namespace troupe::model {
 namespace {
 
-ModelSpec dense() {
-  ModelSpec spec;
-  spec.vocab = 103424;
-  spec.hidden = 1024;
-  spec.intermediate = 3072;
-  spec.layers = 18;
-  spec.heads = 16;
-  spec.kv_heads = 2;
-  spec.head_dim = 128;
-  return spec;
-}
+ModelSpec dense() { return test::small_ernie(); }
 
 ModelSpec mixture() {
   ModelSpec spec = dense();

@@ -4,26 +4,14 @@
 
 #include "model/host_memory.h"
 #include "model/support/files.h"
+#include "model/support/shapes.h"
 
 namespace troupe::model {
 namespace {
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
-// The 0.3B model: 18 layers of two KV heads of 128; 18,432 bytes a token in bf16, 1,179,648 a block.
-ModelSpec small_ernie() {
-  ModelSpec spec;
-  spec.vocab = 103424;
-  spec.hidden = 1024;
-  spec.intermediate = 3072;
-  spec.layers = 18;
-  spec.heads = 16;
-  spec.kv_heads = 2;
-  spec.head_dim = 128;
-  spec.max_positions = 131072;
-  spec.tied = true;
-  return spec;
-}
+using test::small_ernie;
 
 Result<wire::Capacity> size(const config::Options& options, std::uint64_t available) {
   return size_cpu(small_ernie(), DType::bf16, true, options, available);
