@@ -143,6 +143,7 @@ Result<PortLock> PortLock::acquire(const std::string& runtime_dir, PortKind kind
                                           std::to_string(owner) + "; stop it or choose another port");
   }
   lock.lock_ = std::move(*file);
+  lock.taken_over_ = read_pid(lock.lock_.get()) != 0;
   lock.owner_pid_ = getpid();
   const std::string pid = std::to_string(lock.owner_pid_) + "\n";
   if (ftruncate(lock.lock_.get(), 0) != 0 ||
@@ -163,6 +164,7 @@ PortLock& PortLock::operator=(PortLock&& other) noexcept {
   kind_ = other.kind_;
   port_ = other.port_;
   owner_pid_ = std::exchange(other.owner_pid_, 0);
+  taken_over_ = other.taken_over_;
   stem_ = std::move(other.stem_);
   lock_ = std::move(other.lock_);
   socket_ = std::move(other.socket_);

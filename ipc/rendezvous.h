@@ -38,6 +38,8 @@ class PortLock {
 
   PortKind kind() const { return kind_; }
   int port() const { return port_; }
+  /// Whether the owner before died without releasing it: what it started may still be about to end.
+  bool taken_over() const { return taken_over_; }
   int listen_fd() const { return socket_.get(); }
 
   /// Accepts one waiting client of the same user (non-blocking, close-on-exec). An invalid Fd when none
@@ -53,6 +55,7 @@ class PortLock {
   PortKind kind_ = PortKind::http;
   int port_ = 0;
   int owner_pid_ = 0;
+  bool taken_over_ = false;
   std::string stem_;  // path without .lock and .sock
   Fd lock_;
   Fd socket_;

@@ -9,12 +9,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <thread>
 
 namespace troupe::supervisor {
 
 namespace {
 
 constexpr int kBacklog = 1024;
+// The kernel ends the children of a supervisor that was killed; a large process takes a while to be torn
+// down.
+constexpr Duration kLastOfAnEngine = std::chrono::seconds(5);
 
 struct Listener {
   ipc::Fd socket;
@@ -49,6 +53,17 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag) 
   // The port is at the same place in both address families.
   listener.port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound)->sin_port);
   return listener;
+}
+
+// At the port of a lock. The engine of a supervisor that was killed a moment ago may still hold it.
+Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host) {
+  const TimePoint end = Clock::now() + kLastOfAnEngine;
+  for (;;) {
+    auto made = listen_on(host, lock.port(), ipc::flag_of(lock.kind()));
+    const bool in_use = !made.ok() && made.status().code == Code::unavailable;
+    if (!in_use || !lock.taken_over() || Clock::now() > end) return made;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 // A port that carries no TCP: the first free one above `after`.
@@ -104,7 +119,7 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   auto http_lock = ipc::PortLock::acquire(dir, PortKind::http, http.port);
   if (!http_lock.ok()) return http_lock.status();
   if (!listener.socket) {
-    auto made = listen_on(http.host, http.port, "--port");
+    auto made = listen_at(*http_lock, http.host);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }
@@ -114,7 +129,7 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   if (http.metrics_port && *http.metrics_port != http.port) {
     auto lock = ipc::PortLock::acquire(dir, PortKind::metrics, *http.metrics_port);
     if (!lock.ok()) return lock.status();
-    auto metrics = listen_on(http.host, *http.metrics_port, "--metrics-port");
+    auto metrics = listen_at(*lock, http.host);
     if (!metrics.ok()) return metrics.status();
     ports.metrics.push_back(std::move(*lock));
     ports.metrics_listen = std::move(metrics->socket);

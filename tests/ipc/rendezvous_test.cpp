@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "ipc/link.h"
+#include "support/patience.h"
 
 namespace troupe::ipc {
 namespace {
@@ -79,6 +80,7 @@ TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {
     int pid = 0;
     text >> pid;
     EXPECT_EQ(pid, getpid());
+    EXPECT_FALSE(lock->taken_over());
     PortLock moved = std::move(*lock);
     EXPECT_EQ(files(), 2);
     lock->release();
@@ -109,6 +111,7 @@ TEST_F(RendezvousTest, ADeadOwnersLockIsTakenOver) {
   EXPECT_TRUE(live_owners(dir_, PortKind::http).empty());
   auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_TRUE(lock.ok()) << lock.status().message;
+  EXPECT_TRUE(lock->taken_over());
   const auto owners = live_owners(dir_, PortKind::http);
   ASSERT_EQ(owners.size(), 1u);
   EXPECT_EQ(owners[0].port, 8180);
@@ -187,11 +190,11 @@ TEST_F(RendezvousTest, DescriptorsOfALinkTravel) {
   if (other == 0) {
     auto socket = connect_port(dir_, PortKind::engine_worker_queue, 8002);
     if (!socket.ok()) _exit(1);
-    auto fds = receive_fds(socket->get(), 2, Clock::now() + 5s);
+    auto fds = receive_fds(socket->get(), 2, Clock::now() + test::kPatience);
     if (!fds.ok()) _exit(2);
     auto worker = WorkerEnd::attach((*fds)[0].get(), (*fds)[1].get());
     if (!worker.ok()) _exit(3);
-    _exit(worker->receive(Clock::now() + 5s).kind == Received::Kind::record ? 0 : 4);
+    _exit(worker->receive(Clock::now() + test::kPatience).kind == Received::Kind::record ? 0 : 4);
   }
   auto link = create_link();
   ASSERT_TRUE(link.ok());

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "ipc/link.h"
 #include "ipc/rendezvous.h"
+#include "support/patience.h"
 
 namespace troupe::supervisor {
 namespace {
@@ -27,18 +29,29 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-constexpr Duration kPatience = 10s;
+using test::kPatience;
 
-// A free TCP port of this moment.
-int free_port() {
-  const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// Invalid while another has the port.
+ipc::Fd listen_at(int port) {
+  ipc::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size);
-  return ntohs(address.sin_port);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(socket.get(), 1) != 0) {
+    socket.reset();
+  }
+  return socket;
+}
+
+// Nobody's at this moment; below the range that outgoing connections take theirs from.
+int free_port() {
+  std::random_device random;
+  for (;;) {
+    const int port = std::uniform_int_distribution(20'000, 31'999)(random);
+    if (listen_at(port).valid()) return port;
+  }
 }
 
 class SuperviseTest : public ::testing::Test {
@@ -398,14 +411,31 @@ TEST_F(SuperviseTest, ATakenPortNamesThePid) {
   EXPECT_EQ(status()["state"], "ready");
 }
 
+TEST_F(SuperviseTest, AnEngineThatOutlivesItsKilledSupervisorForAMomentIsWaitedFor) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGKILL);
+  EXPECT_EQ(wait_for(server), -1);
+  ASSERT_TRUE(eventually([&] { return children_gone(); }));
+  const pid_t engine = fork();
+  if (engine == 0) {
+    ipc::Fd port;
+    if (!eventually([&] { return (port = listen_at(setup_.options.http.port)).valid(); })) _exit(1);
+    std::ofstream(base_ + "/holds") << "the port";
+    std::this_thread::sleep_for(500ms);
+    _exit(0);
+  }
+  ASSERT_TRUE(eventually([&] { return !read("holds").empty(); }));
+  const pid_t next = start();
+  ASSERT_TRUE(state_becomes("ready")) << read("stderr");
+  EXPECT_EQ(wait_for(engine), 0);
+  kill(next, SIGTERM);
+  EXPECT_EQ(wait_for(next), 0);
+}
+
 TEST_F(SuperviseTest, APortOfAnotherProgramIsInUse) {
-  const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<std::uint16_t>(setup_.options.http.port));
-  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(socket.get(), 1), 0);
+  const ipc::Fd socket = listen_at(setup_.options.http.port);
+  ASSERT_TRUE(socket.valid());
   EXPECT_EQ(wait_for(start()), 1);
   EXPECT_NE(read("stderr").find("in use by another process"), std::string::npos) << read("stderr");
   EXPECT_TRUE(nothing_left());
@@ -419,7 +449,7 @@ TEST_F(SuperviseTest, TheQueuePortsHandOutTheRings) {
   const auto fetch = [&](ipc::PortKind kind, const char* member) {
     const auto socket = ipc::connect_port(dir, kind, ports[member]);
     EXPECT_TRUE(socket.ok());
-    auto fds = ipc::receive_fds(socket->get(), 1, Clock::now() + 5s);
+    auto fds = ipc::receive_fds(socket->get(), 1, Clock::now() + kPatience);
     EXPECT_TRUE(fds.ok()) << fds.status().message;
     return std::move(fds->front());
   };
