@@ -5,6 +5,8 @@
 
 #include <deque>
 
+#include "support/patience.h"
+
 namespace troupe {
 namespace {
 
@@ -103,8 +105,7 @@ TEST_F(WorkerLoopTest, ATurnEndsEvenIfTheStepDoesNot) {
   send_plan(1);
   const TimePoint before = Clock::now();
   ASSERT_TRUE(loop->turn().ok());
-  EXPECT_LT(Clock::now() - before, std::chrono::milliseconds(200))
-      << "the end of the process is asked for less often";
+  EXPECT_LT(Clock::now() - before, test::kPatience) << "the end of the process is asked for less often";
 }
 
 TEST_F(WorkerLoopTest, ResultsComeInOrder) {

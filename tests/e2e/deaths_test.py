@@ -6,7 +6,7 @@ import unittest
 
 import openai
 
-from server import Server, has_ended, leftovers, wait_until
+from server import PATIENCE, Server, has_ended, leftovers, wait_until
 from streams import Stream
 
 
@@ -36,15 +36,15 @@ class Deaths(unittest.TestCase):
         stream = Stream(self.server)
         pid = self.server.process_pid("worker")
         os.kill(pid, signal.SIGKILL)
-        stream.join(30)
+        stream.join()
         error = stream.error
         self.assertIsNotNone(error, f"no error event; {stream.failure}; {stream.events[-3:]}")
         self.assertTrue(error["message"])
         self.assertEqual(stream.events[-1], "[DONE]")
-        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new worker")
         self.assertNotEqual(self.server.process_pid("worker"), pid)
         self.assertEqual(self.restarts("worker"), 1)
-        wait_until(lambda: self.server.free_blocks() == free, 5, "every cache block free again")
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_the_sdk_raises_on_the_error_event(self):
         with self.server.client() as client:
@@ -55,14 +55,14 @@ class Deaths(unittest.TestCase):
             with self.assertRaises(openai.APIError):
                 for _ in stream:
                     pass
-        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new worker")
 
     def test_engine(self):
         stream = Stream(self.server)
         pid = self.server.process_pid("engine")
         os.kill(pid, signal.SIGKILL)
-        stream.join(30)  # its connection went with the engine: any clear end will do, hanging will not
-        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new engine")
+        stream.join()  # its connection went with the engine: any clear end will do, hanging will not
+        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new engine")
         self.assertNotEqual(self.server.process_pid("engine"), pid)
         self.assertEqual(self.restarts("engine"), 1)
         self.assertEqual(self.server.process.poll(), None)
@@ -73,11 +73,11 @@ class Deaths(unittest.TestCase):
         pid = self.server.process_pid("worker")
         os.kill(pid, signal.SIGSTOP)
         try:
-            wait_until(lambda: has_ended(pid), 20, "a worker without a heartbeat is killed")
+            wait_until(lambda: has_ended(pid), "a worker without a heartbeat is killed")
         finally:
             if not has_ended(pid):
                 os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: self.try_text() == self.expected, 20, "the same answer from the new worker")
+        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new worker")
 
 
 class TooManyDeaths(unittest.TestCase):
@@ -86,10 +86,10 @@ class TooManyDeaths(unittest.TestCase):
         try:
             pids = set()
             for _ in range(2):
-                pid = wait_until(lambda: self.worker(server, pids), 20, "a new worker")
+                pid = wait_until(lambda: self.worker(server, pids), "a new worker")
                 pids.add(pid)
                 os.kill(pid, signal.SIGKILL)
-            self.assertNotEqual(server.process.wait(30), 0)
+            self.assertNotEqual(server.process.wait(PATIENCE), 0)
             self.assertRegex(server.output, r"(?i)giving up.*worker-0")
             self.assertEqual(leftovers(server), [])
         finally:

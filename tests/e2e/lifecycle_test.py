@@ -7,7 +7,7 @@ import socket
 import tempfile
 import unittest
 
-from server import Server, children_of, free_port, has_ended, leftovers, wait_until
+from server import PATIENCE, Server, children_of, free_port, has_ended, leftovers, wait_until
 from streams import BODY, Stream
 
 
@@ -22,15 +22,16 @@ class Stopping(unittest.TestCase):
         try:
             pids = children_of(server.pid)
             self.assertEqual(len(pids), 2)
-            stream = Stream(server, BODY | {"max_tokens": 300})
+            stream = Stream(server, BODY | {"max_tokens": 600})
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: not server.is_ready(), 2, "/health/ready not 200 while draining")
+            wait_until(lambda: not server.is_ready(), "/health/ready not 200")
+            self.assertTrue(stream.thread.is_alive(), "not ready while draining, not only at its end")
             stream.join()
             self.assertIsNone(stream.failure)
             self.assertIsNone(stream.error)
             self.assertEqual(stream.events[-1], "[DONE]")
             self.assertEqual(json.loads(stream.events[-2])["choices"][0]["finish_reason"], "length")
-            self.assertEqual(server.process.wait(20), 0)
+            self.assertEqual(server.process.wait(PATIENCE), 0)
             self.assertTrue(all(has_ended(pid) for pid in pids))
             self.assertNotIn("killed by", (server.log_dir / "supervisor" / "supervisor.log").read_text("utf-8"))
             self.assertEqual(leftovers(server), [])
@@ -41,9 +42,9 @@ class Stopping(unittest.TestCase):
     def test_new_requests_are_refused_while_draining(self):
         server = Server()
         try:
-            stream = Stream(server, BODY | {"max_tokens": 300})
+            stream = Stream(server, BODY | {"max_tokens": 600})
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: not server.is_ready(), 2, "/health/ready not 200 while draining")
+            wait_until(lambda: not server.is_ready(), "/health/ready not 200")
             try:
                 self.assertEqual(server.post("/v1/completions", BODY).status, 503)
             except OSError:
@@ -57,7 +58,7 @@ class Stopping(unittest.TestCase):
         server = Server()
         try:
             server.process.send_signal(signal.SIGINT)
-            self.assertEqual(server.process.wait(20), 0)
+            self.assertEqual(server.process.wait(PATIENCE), 0)
         finally:
             server.stop(kill=True)
 
@@ -70,7 +71,7 @@ class Stopping(unittest.TestCase):
             self.assertEqual(len(pids), 2)
             server.process.kill()
             server.process.wait()
-            wait_until(lambda: all(has_ended(pid) for pid in pids), 5, "children gone after their supervisor")
+            wait_until(lambda: all(has_ended(pid) for pid in pids), "children gone after their supervisor")
             self.assertEqual(shared_memory() - before, set())
             with Server(home=home, port=server.port) as again:
                 self.assertEqual(again.post("/v1/completions", BODY | {"max_tokens": 2}).status, 200)
@@ -86,7 +87,7 @@ class Ports(unittest.TestCase):
         second = Server(*flags, home=home, port=port, wait=False)
         already = len(second.output)
         try:
-            self.assertNotEqual(second.process.wait(20), 0)
+            self.assertNotEqual(second.process.wait(PATIENCE), 0)
             return second.output[already:] or second.output
         finally:
             second.stop(kill=True)

@@ -8,11 +8,12 @@ import time
 import unittest
 
 from cases import ServerCase
-from server import Server, wait_until
+from server import PATIENCE, Server, wait_until
 
 QUESTIONS = ["What is the capital of France?", "Name three colours.", "Why is the sky blue?",
              "Write one sentence about a river."]
 LONG = "The mill stands by the river and the river runs to the sea. " * 30  # several chunks of 64 tokens
+LONG_BEFORE_ITS_END = 15  # seconds; 7,000 tokens of one stream take three times as long on the fastest machine
 
 
 def greedy_texts(server):
@@ -59,32 +60,32 @@ class Load(ServerCase):
         for index, (text, finish, tokens) in enumerate(answers):
             self.assertEqual((finish, tokens), ("length", 16), index)
             self.assertEqual(text, answers[index % len(QUESTIONS)][0], "equal questions, equal greedy answers")
-        wait_until(lambda: self.server.free_blocks() == free, 5, "every cache block free again")
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_a_client_that_goes_away_frees_its_blocks(self):
         free = self.server.free_blocks()
-        body = {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4000, "ignore_eos": True}
+        body = {"messages": [{"role": "user", "content": LONG}], "max_tokens": 7000, "ignore_eos": True}
         for leave_after in (0, 1, 5):
             with self.subTest(leave_after=leave_after):
                 events = self.server.events("/v1/chat/completions", body)
                 next(events)
                 if leave_after:
-                    wait_until(lambda: self.server.free_blocks() < free, 10, "blocks in use while it runs")
+                    wait_until(lambda: self.server.free_blocks() < free, "blocks in use while it runs")
                 for _ in range(leave_after):
                     next(events)
                 events.close()
-                wait_until(lambda: self.server.free_blocks() == free, 10, "every cache block free again")
+                wait_until(lambda: self.server.free_blocks() == free, "every cache block free again", LONG_BEFORE_ITS_END)
 
     def test_leaving_without_a_byte_read(self):
         """Not streamed, and the connection is reset instead of closed."""
         free = self.server.free_blocks()
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         connection.request("POST", "/v1/completions", json.dumps(
-            {"prompt": LONG, "max_tokens": 4000, "ignore_eos": True}), {"Content-Type": "application/json"})
-        wait_until(lambda: self.server.free_blocks() < free, 10, "blocks in use while it runs")
+            {"prompt": LONG, "max_tokens": 7000, "ignore_eos": True}), {"Content-Type": "application/json"})
+        wait_until(lambda: self.server.free_blocks() < free, "blocks in use while it runs")
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         connection.close()
-        wait_until(lambda: self.server.free_blocks() == free, 10, "every cache block free again")
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again", LONG_BEFORE_ITS_END)
 
     def test_greedy_and_seeded_text_do_not_depend_on_the_load(self):
         alone = greedy_texts(self.server)
@@ -121,7 +122,7 @@ class FullQueue(ServerCase):
 
     def test_429_with_retry_after(self):
         answers = []
-        body = {"prompt": "The sea", "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+        body = {"prompt": "The sea", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
 
         def one():
             began = time.monotonic()
@@ -133,17 +134,17 @@ class FullQueue(ServerCase):
             thread.start()
         for thread in threads:
             thread.join()
-        taken = [a for a, _ in answers if a.status == 200]
+        taken = [(a, s) for a, s in answers if a.status == 200]
         refused = [(a, s) for a, s in answers if a.status == 429]
         self.assertEqual(len(taken) + len(refused), 16, [a.status for a, _ in answers])
         self.assertGreaterEqual(len(taken), 2)
         self.assertGreaterEqual(len(refused), 10)
-        self.assertEqual(len({a.json["choices"][0]["text"] for a in taken}), 1)
+        self.assertEqual(len({a.json["choices"][0]["text"] for a, _ in taken}), 1)
         for answer, seconds in refused:
             self.assertEqual((answer.error["type"], answer.error["code"]), ("rate_limit_error", "queue_full"))
             self.assertGreaterEqual(int(answer.headers["Retry-After"]), 1)
             self.assertGreater(int(answer.headers["retry-after-ms"]), 0)
-            self.assertLess(seconds, 2)
+            self.assertLess(seconds, min(s for _, s in taken), "a refusal waits for nobody")
         self.assertTrue(self.chat("Hi", max_tokens=1).choices)
 
     def test_the_sdk_retries_into_an_answer(self):

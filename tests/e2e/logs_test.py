@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server import BINARY, Server, embedded_default, free_port, wait_until
+from server import BINARY, PATIENCE, Server, embedded_default, free_port, wait_until
 from streams import BODY
 
 
@@ -25,7 +25,7 @@ class Logs(unittest.TestCase):
                             found.add("scheduler" if elsewhere in str(path) else path.parent.name)
                     return {"gateway", "tokenizer", "scheduler"} <= found
 
-                wait_until(all_wrote_it, 20, "the request id in the logs of gateway, tokenizer and scheduler")
+                wait_until(all_wrote_it, "the request id in the logs of gateway, tokenizer and scheduler")
                 folders = {p.name for p in server.log_dir.iterdir() if p.is_dir()}
                 self.assertLessEqual({"supervisor", "gateway", "tokenizer", "cache", "worker-0", "metrics"}, folders)
                 self.assertTrue(any(pathlib.Path(elsewhere).rglob("*.log")))
@@ -61,13 +61,13 @@ class Logs(unittest.TestCase):
                 try:
                     probe = Server.__new__(Server)
                     probe.port, probe.api_key = port, None
-                    wait_until(probe.is_ready, 60, "ready although standard output blocks")
+                    wait_until(probe.is_ready, "ready although standard output blocks")
                     for _ in range(20):
                         self.assertEqual(probe.post("/v1/completions", BODY | {"max_tokens": 1}).status, 200)
                 finally:
                     process.send_signal(signal.SIGTERM)
                     try:
-                        self.assertEqual(process.wait(20), 0)
+                        self.assertEqual(process.wait(PATIENCE), 0)
                     finally:
                         if process.poll() is None:
                             process.kill()

@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "troupe"))
 DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "models" / "SmolLM2-135M-Instruct"))
 START_SECONDS = 90  # a loaded machine with cold files
+PATIENCE = 60  # with what ought to happen at once: only a failure takes so long, or a machine that was stopped
 
 
 def free_port():
@@ -62,7 +63,7 @@ def children_of(pid):
     return found
 
 
-def wait_until(condition, seconds, what):
+def wait_until(condition, what, seconds=PATIENCE):
     """The first true value of condition(); AssertionError when there is none in time."""
     end = time.monotonic() + seconds
     while True:
@@ -227,7 +228,7 @@ class Server:
             time.sleep(0.02)
         self.ready_after = time.monotonic() - self.started
 
-    def command(self, *arguments, timeout=20):
+    def command(self, *arguments, timeout=PATIENCE):
         """Runs another subcommand in the same environment: (exit status, stdout, stderr)."""
         done = subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, timeout=timeout, check=False,
                               stdin=subprocess.DEVNULL, env=self.environment, cwd=self.home)
@@ -249,7 +250,7 @@ class Server:
     def free_blocks(self):
         return self.status()["kv_blocks"]["free"]
 
-    def terminate(self, seconds=45):
+    def terminate(self, seconds=PATIENCE):
         """SIGTERM and the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -304,7 +305,7 @@ def run_serve(*flags, seconds=60, port=None):
                 if process.poll() is None:
                     process.terminate()
                     try:
-                        process.wait(10)
+                        process.wait(PATIENCE)
                     except subprocess.TimeoutExpired:
                         process.kill()
                         process.wait()

@@ -3,6 +3,8 @@ import http.client
 import json
 import threading
 
+from server import PATIENCE
+
 BODY = {"prompt": "The sea", "max_tokens": 3000, "temperature": 0, "ignore_eos": True}
 
 
@@ -13,8 +15,8 @@ class Stream:
         self.events, self.failure, self.first = [], None, threading.Event()
         self.thread = threading.Thread(target=self.read, args=(server, body or BODY))
         self.thread.start()
-        if not self.first.wait(30):
-            raise AssertionError("no event of a stream within 30 s")
+        if not self.first.wait(PATIENCE):
+            raise AssertionError(f"no event of a stream within {PATIENCE} s")
 
     def read(self, server, body):
         try:
@@ -25,7 +27,7 @@ class Stream:
             self.failure = e
         self.first.set()
 
-    def join(self, seconds=60):
+    def join(self, seconds=PATIENCE):
         self.thread.join(seconds)
         if self.thread.is_alive():
             raise AssertionError(f"a stream still open after {seconds} s, neither ended nor failed")

@@ -31,7 +31,7 @@ TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
   client.send("POST /ping HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200);
   client.get("/health", {}, "HEAD");
-  const Response head = client.receive(milliseconds(3000), true);
+  const Response head = client.receive(true);
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.header("Content-Length"), "18");
   client.get("/health/live");  // no body of the HEAD may be in the way
@@ -184,7 +184,7 @@ TEST_F(ServerTest, AnswersExpectContinue) {
   client.send(
       "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
       "Expect: 100-continue\r\nContent-Length: 45\r\n\r\n");
-  ASSERT_TRUE(client.fill_for(milliseconds(2000)));
+  ASSERT_TRUE(client.fill_some());
   EXPECT_EQ(client.rest(), "HTTP/1.1 100 Continue\r\n\r\n");
   client.send(kChat);
   EXPECT_EQ(client.receive().status, 200);
@@ -197,16 +197,16 @@ TEST_F(ServerTest, CancelsWhenTheClientLeavesBeforeOrDuringItsAnswer) {
     client.post("/v1/chat/completions", kChat);
     ASSERT_TRUE(backend.wait_calls(1));
     client.close();
-    ASSERT_TRUE(backend.wait_cancelled(1, milliseconds(500)));
+    ASSERT_TRUE(backend.wait_cancelled(1));
   }
   {
     Client client(port);
     client.post("/v1/completions", R"({"prompt":"x","stream":true})");
     ASSERT_TRUE(backend.wait_calls(2));
     deliver(backend.call(1).exchange, {.body = "data: 1\n\n"});
-    ASSERT_TRUE(client.fill_for(milliseconds(2000)));
+    ASSERT_TRUE(client.fill_some());
     client.close();
-    ASSERT_TRUE(backend.wait_cancelled(2, milliseconds(500)));
+    ASSERT_TRUE(backend.wait_cancelled(2));
   }
   EXPECT_EQ(backend.cancelled()[0], backend.call(0).exchange);
   EXPECT_EQ(backend.cancelled()[1], backend.call(1).exchange);
@@ -224,17 +224,18 @@ TEST_F(ServerTest, CutsOffAReaderThatStops) {
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 40; ++i) deliver(backend.call(0).exchange, {.body = std::string(100 << 10, 'x')});
-  EXPECT_TRUE(backend.wait_cancelled(1, milliseconds(4000)));
+  EXPECT_TRUE(backend.wait_cancelled(1));
 }
 
 TEST_F(ServerTest, BoundsWhatIsKeptForASlowReader) {
   setup.limits.max_stream_buffer_bytes = 256 << 10;
+  setup.limits.write_timeout_s = 600;  // is not what ends it
   start();
   Client client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 40; ++i) deliver(backend.call(0).exchange, {.body = std::string(100 << 10, 'x')});
-  EXPECT_TRUE(backend.wait_cancelled(1, milliseconds(1000)));  // long before the write time-out
+  EXPECT_TRUE(backend.wait_cancelled(1));
 }
 
 TEST_F(ServerTest, AReaderThatIsOnlySlowGetsEverything) {
@@ -323,7 +324,7 @@ TEST_F(ServerTest, BoundsConnectionsPerAddressAndForgetsClosedOnes) {
   Client extra(port);
   EXPECT_TRUE(extra.closed());
   clients.pop_back();
-  for (int i = 0; i < 100 && server->connections() > 2; ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 3000 && server->connections() > 2; ++i) std::this_thread::sleep_for(milliseconds(10));
   expect_alive();
 }
 

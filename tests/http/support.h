@@ -21,11 +21,13 @@
 
 #include "http/openai.h"
 #include "http/server.h"
+#include "support/patience.h"
 
 namespace troupe::http::test {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
+using troupe::test::kPatience;
 
 /// Keeps what it was given; answers through `script` when one is set.
 class FakeBackend : public Backend {
@@ -55,8 +57,8 @@ class FakeBackend : public Backend {
   bool wait_calls(std::size_t count) {
     return wait([&] { return calls_.size() >= count; });
   }
-  bool wait_cancelled(std::size_t count, milliseconds limit = milliseconds(3000)) {
-    return wait([&] { return cancelled_.size() >= count; }, limit);
+  bool wait_cancelled(std::size_t count) {
+    return wait([&] { return cancelled_.size() >= count; });
   }
   bool wait_status(std::uint16_t status) {
     return wait([&] { return std::find(statuses_.begin(), statuses_.end(), status) != statuses_.end(); });
@@ -79,9 +81,9 @@ class FakeBackend : public Backend {
 
  private:
   template <class Done>
-  bool wait(Done done, milliseconds limit = milliseconds(3000)) {
+  bool wait(Done done) {
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, limit, done);
+    return changed_.wait_for(lock, kPatience, done);
   }
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -156,8 +158,8 @@ class Client {
   }
 
   /// One response; `complete` is false when the connection ended or the time ran out before.
-  Response receive(milliseconds limit = milliseconds(5000), bool no_body = false) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+  Response receive(bool no_body = false) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     Response response;
     while (data_.find("\r\n\r\n") == data_.npos) {
       if (!fill(deadline)) return response;
@@ -166,7 +168,7 @@ class Client {
     response.head = data_.substr(0, end);
     data_.erase(0, end);
     response.status = std::stoi(response.head.substr(9, 3));
-    if (response.status == 100) return receive(limit);
+    if (response.status == 100) return receive();
     if (no_body) {
       response.complete = true;
     } else if (const auto length = response.header("Content-Length")) {
@@ -184,14 +186,14 @@ class Client {
   }
 
   /// True when the server has closed its side, after reading whatever was still under way.
-  bool closed(milliseconds limit = milliseconds(3000)) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+  bool closed() {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     while (fill(deadline)) {
     }
     return ended_;
   }
   const std::string& rest() const { return data_; }
-  bool fill_for(milliseconds limit) { return fill(std::chrono::steady_clock::now() + limit); }
+  bool fill_some() { return fill(std::chrono::steady_clock::now() + kPatience); }
 
  private:
   bool fill(std::chrono::steady_clock::time_point deadline) {

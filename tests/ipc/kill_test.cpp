@@ -11,6 +11,7 @@
 #include <random>
 
 #include "ipc/link.h"
+#include "support/patience.h"
 
 namespace troupe::ipc {
 namespace {
@@ -72,7 +73,8 @@ TEST(TwoProcesses, MillionsOfRecordsArriveInOrder) {
       std::uint64_t words[8] = {i, ~i, i * 3, 0, 0, 0, 0, i ^ 0x5555};
       const auto record = std::as_bytes(std::span(words, 2 + i % 7));
       bool sent = false;
-      if (!bells[0].wait(Clock::now() + 20s, 1us, [&] { return sent = sent || producer.try_push(record); })) {
+      if (!bells[0].wait(Clock::now() + test::kPatience, 1us,
+                         [&] { return sent = sent || producer.try_push(record); })) {
         return false;
       }
       bells[1].ring();
@@ -81,7 +83,7 @@ TEST(TwoProcesses, MillionsOfRecordsArriveInOrder) {
   });
   RingConsumer consumer(ring_of(*segment));
   for (std::uint64_t i = 0; i < kRecords; ++i) {
-    ASSERT_TRUE(bells[1].wait(Clock::now() + 20s, 1us, [&] { return consumer.ready(); })) << i;
+    ASSERT_TRUE(bells[1].wait(Clock::now() + test::kPatience, 1us, [&] { return consumer.ready(); })) << i;
     std::span<const std::byte> seen;
     ASSERT_EQ(consumer.peek(seen), RingConsumer::Peek::record);
     std::uint64_t words[2];
@@ -226,7 +228,7 @@ TEST(LinkKills, TheEngineGoesOnWithEverySuccessor) {
       if (!end.ok()) return false;
       wire::Writer<wire::StepResult> result;
       for (;;) {
-        const Received got = end->receive(Clock::now() + 10s);
+        const Received got = end->receive(Clock::now() + test::kPatience);
         if (got.kind != Received::Kind::record) return false;
         result.begin(got.view.header().epoch);
         result.record().step = got.view.as<wire::StepPlan>()->step;
@@ -241,7 +243,7 @@ TEST(LinkKills, TheEngineGoesOnWithEverySuccessor) {
         writer.record().step = ++step;
         ASSERT_TRUE(engine.try_send(Channel::step, writer.finish()));
       }
-      const Received got = engine.receive(Clock::now() + 10s);
+      const Received got = engine.receive(Clock::now() + test::kPatience);
       ASSERT_EQ(got.kind, Received::Kind::record) << "round " << round;
       ASSERT_EQ(got.view.as<wire::StepResult>()->step, ++answered);
     }
@@ -249,7 +251,7 @@ TEST(LinkKills, TheEngineGoesOnWithEverySuccessor) {
     kill(worker, SIGKILL);
     wait_for(worker);
     monitor->reaped(Side::worker);
-    ASSERT_EQ(engine.receive(Clock::now() + 10s).kind, Received::Kind::epoch_changed);
+    ASSERT_EQ(engine.receive(Clock::now() + test::kPatience).kind, Received::Kind::epoch_changed);
   }
   EXPECT_EQ(engine.epoch(), 41u);
   EXPECT_GE(answers, 40u);

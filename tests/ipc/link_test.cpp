@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <thread>
+
+#include "support/patience.h"
 
 namespace troupe::ipc {
 namespace {
@@ -57,7 +61,7 @@ TEST_F(LinkTest, RecordsGoBothWaysOnBothChannels) {
   auto w = worker();
   EXPECT_EQ(poll(*w).kind, Kind::timeout);
   ASSERT_TRUE(send_plan(*e, 7, e->epoch()));
-  Received got = w->receive(Clock::now() + 1s);
+  Received got = w->receive(Clock::now() + test::kPatience);
   ASSERT_EQ(got.kind, Kind::record);
   EXPECT_EQ(got.channel, Channel::step);
   ASSERT_NE(got.view.as<wire::StepPlan>(), nullptr);
@@ -67,7 +71,7 @@ TEST_F(LinkTest, RecordsGoBothWaysOnBothChannels) {
   done.begin(w->epoch());
   done.record().id = 3;
   ASSERT_TRUE(w->try_send(Channel::cache, done.finish()));
-  got = e->receive(Clock::now() + 1s);
+  got = e->receive(Clock::now() + test::kPatience);
   ASSERT_EQ(got.kind, Kind::record);
   EXPECT_EQ(got.channel, Channel::cache);
   EXPECT_EQ(got.view.as<wire::CacheDone>()->id, 3u);
@@ -90,15 +94,19 @@ TEST_F(LinkTest, CacheCommandsComeBeforeThePlansSentAfterThem) {
 TEST_F(LinkTest, ASleepingReceiverIsWokenByEitherChannel) {
   auto e = engine();
   auto w = worker();
+  Duration shortest[] = {Duration::max(), Duration::max()};
   for (int round = 0; round < 20; ++round) {
     std::jthread sender([&] {
       std::this_thread::sleep_for(2ms);
       EXPECT_TRUE(round % 2 == 0 ? send_plan(*e, 1, e->epoch()) : send_command(*e, 1));
     });
     const TimePoint start = Clock::now();
-    EXPECT_EQ(w->receive(start + 10s).kind, Kind::record);
-    EXPECT_LT(Clock::now() - start, 5s);
+    EXPECT_EQ(w->receive(start + test::kPatience).kind, Kind::record);
+    shortest[round % 2] = std::min(shortest[round % 2], Clock::now() - start);
   }
+  // The doorbell, not the slice of the beat.
+  EXPECT_LT(shortest[0], 300ms);
+  EXPECT_LT(shortest[1], 300ms);
 }
 
 TEST_F(LinkTest, DoneGivesTheRoomBackAtOnce) {
@@ -208,13 +216,17 @@ TEST_F(LinkTest, TheChangeIsToldBeforeTheFirstNewRecord) {
 
 TEST_F(LinkTest, ADeathWakesTheSleepingSurvivor) {
   auto e = engine();
-  std::jthread supervisor([&] {
-    std::this_thread::sleep_for(20ms);
-    monitor_->reaped(Side::worker);
-  });
-  const TimePoint start = Clock::now();
-  EXPECT_EQ(e->receive(start + 10s).kind, Kind::epoch_changed);
-  EXPECT_LT(Clock::now() - start, 300ms);  // the doorbell, not the slice of the beat
+  Duration shortest = Duration::max();
+  for (int round = 0; round < 10; ++round) {
+    std::jthread supervisor([&] {
+      std::this_thread::sleep_for(20ms);
+      monitor_->reaped(Side::worker);
+    });
+    const TimePoint start = Clock::now();
+    EXPECT_EQ(e->receive(start + test::kPatience).kind, Kind::epoch_changed);
+    shortest = std::min(shortest, Clock::now() - start);
+  }
+  EXPECT_LT(shortest, 300ms);  // the doorbell, not the slice of the beat
 }
 
 TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
@@ -248,9 +260,15 @@ TEST_F(LinkTest, HeartbeatsAndPidsComeAndGo) {
   auto e = engine();
   EXPECT_EQ(e->peer_heartbeat_ns(), first);
   // An idle receive beats while it sleeps.
-  std::jthread idle([&] { EXPECT_EQ(w->receive(Clock::now() + 1s).kind, Kind::timeout); });
-  std::this_thread::sleep_for(700ms);
-  EXPECT_GT(monitor_->heartbeat_ns(Side::worker), first + 300'000'000);
+  std::atomic<std::int64_t> slept{0};
+  std::jthread idle([&] {
+    slept = now_ns();
+    EXPECT_EQ(w->receive(Clock::now() + 2s).kind, Kind::timeout);
+  });
+  const TimePoint end = Clock::now() + test::kPatience;
+  const auto beats = [&] { return slept != 0 && monitor_->heartbeat_ns(Side::worker) > slept + 100'000'000; };
+  while (!beats() && Clock::now() < end) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(beats());
   idle.join();
   w.reset();
   EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);

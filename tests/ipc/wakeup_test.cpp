@@ -9,6 +9,8 @@
 #include <new>
 #include <thread>
 
+#include "support/patience.h"
+
 namespace troupe::ipc {
 namespace {
 
@@ -49,7 +51,7 @@ TEST(Doorbell, ShoutWakesWithoutTheFlag) {
     ready = true;
     bell.shout();
   });
-  EXPECT_TRUE(bell.wait(Clock::now() + 10s, 0us, [&] { return ready.load(); }));
+  EXPECT_TRUE(bell.wait(Clock::now() + test::kPatience, 0us, [&] { return ready.load(); }));
 }
 
 // Ping-pong between two processes, parked every time and with random spins: each wait has a far
@@ -69,8 +71,9 @@ TEST_P(PingPong, LosesNoWakeup) {
   const auto play = [&](std::uint32_t me) {
     for (std::uint32_t i = 0; i < kRounds; ++i) {
       const std::uint32_t mine = 2 * i + me;
-      const bool came = shared->bells[me].wait(
-          Clock::now() + 20s, spin, [&] { return shared->turn.load(std::memory_order_acquire) == mine; });
+      const bool came = shared->bells[me].wait(Clock::now() + test::kPatience, spin, [&] {
+        return shared->turn.load(std::memory_order_acquire) == mine;
+      });
       if (!came) return false;
       shared->turn.store(mine + 1, std::memory_order_release);
       shared->bells[1 - me].ring();

@@ -16,6 +16,7 @@
 #include "model/support/files.h"
 #include "model/support/plans.h"
 #include "model/weights.h"
+#include "support/patience.h"
 
 namespace troupe::model {
 namespace {
@@ -56,7 +57,7 @@ class CudaExecutorTest : public ::testing::Test {
   // Result of the oldest step: its tokens in the order of its rows.
   static std::vector<TokenId> take(Executor& from) {
     std::vector<std::byte> out;
-    const auto got = from.poll(out, Clock::now() + std::chrono::seconds(10));
+    const auto got = from.poll(out, Clock::now() + troupe::test::kPatience);
     EXPECT_TRUE(got.ok()) << got.status().message;
     if (!got.ok() || !*got) return {};
     const wire::View view = test::open_view(out);

@@ -16,6 +16,7 @@
 #include "model/model_files.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
+#include "support/patience.h"
 
 namespace troupe::model {
 namespace {
@@ -238,7 +239,7 @@ TEST_P(ExecutorTest, AForkedBlockIsACopy) {
   test::Commands commands;
   std::vector<std::byte> out;
   const auto poll = [&] {
-    const auto got = executor->poll(out, Clock::now() + std::chrono::seconds(10));
+    const auto got = executor->poll(out, Clock::now() + troupe::test::kPatience);
     ASSERT_TRUE(got.ok() && *got);
   };
   const int length = static_cast<int>(prompt.size());

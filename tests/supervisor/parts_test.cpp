@@ -12,6 +12,7 @@
 #include "actors/supervisor/control.h"
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
+#include "support/patience.h"
 
 namespace troupe::supervisor {
 namespace {
@@ -58,14 +59,14 @@ TEST(Control, CarriesObjectsBothWays) {
   Control theirs(std::move(pair->theirs));
   EXPECT_EQ(pair->ours.receive(Clock::now() + 5ms).kind, Packet::Kind::timeout);
   ASSERT_TRUE(theirs.send({{"event", "fatal"}, {"message", "no memory"}, {"id", 7}}).ok());
-  const Packet packet = pair->ours.receive(Clock::now() + 1s);
+  const Packet packet = pair->ours.receive(Clock::now() + test::kPatience);
   ASSERT_EQ(packet.kind, Packet::Kind::message);
   EXPECT_EQ(packet.text("message"), "no memory");
   EXPECT_EQ(packet.number("id"), 7);
   EXPECT_EQ(packet.text("id"), "");  // another type
   EXPECT_EQ(packet.number("absent", 5), 5);
   theirs.close();
-  EXPECT_EQ(pair->ours.receive(Clock::now() + 1s).kind, Packet::Kind::closed);
+  EXPECT_EQ(pair->ours.receive(Clock::now() + test::kPatience).kind, Packet::Kind::closed);
   EXPECT_FALSE(pair->ours.send({{"do", "stop"}}).ok());
 }
 
@@ -75,7 +76,7 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
   ASSERT_EQ(write(pair->theirs.get(), "{\"do\":", 6), 6);
   ASSERT_EQ(write(pair->theirs.get(), "[1]", 3), 3);
   ASSERT_EQ(write(pair->theirs.get(), "{\"do\":1}", 8), 8);
-  EXPECT_EQ(pair->ours.receive(Clock::now() + 1s).number("do"), 1);
+  EXPECT_EQ(pair->ours.receive(Clock::now() + test::kPatience).number("do"), 1);
   Status status;
   for (int i = 0; i < 100'000 && status.ok(); ++i) status = pair->ours.send({{"do", "status"}});
   EXPECT_EQ(status.code, Code::overloaded);

@@ -11,6 +11,7 @@
 
 #include "model/executor.h"
 #include "model/support/plans.h"
+#include "support/patience.h"
 
 namespace troupe::model::test {
 
@@ -134,7 +135,7 @@ class Engine {
   }
 
   void poll() {
-    const Result<bool> got = executor_.poll(bytes_, Clock::now() + std::chrono::seconds(20));
+    const Result<bool> got = executor_.poll(bytes_, Clock::now() + troupe::test::kPatience);
     ASSERT_TRUE(got.ok()) << got.status().message;
     ASSERT_TRUE(*got);
     const wire::View view = open_view(bytes_);
