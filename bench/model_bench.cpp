@@ -14,6 +14,7 @@
 #include "gpu/ceilings.h"
 #include "ipc/wire.h"
 #include "model/make_executor.h"
+#include "model/roofline.h"
 #include "model/spec.h"
 
 namespace {
@@ -21,6 +22,7 @@ namespace {
 using namespace troupe;
 
 constexpr int kPrompt = 512;
+constexpr int kDecodeFrom = 16;  // tokens of context
 // Figures and bounds are taken in turns and the best of each is kept: a neighbour on the same cores then
 // spoils a turn of either, not the comparison.
 constexpr int kTurns = 4;
@@ -100,21 +102,7 @@ class Feed {
 
 double seconds_since(std::int64_t from_ns) { return static_cast<double>(now_ns() - from_ns) * 1e-9; }
 
-// Multiplications and additions of a prompt: the layers' matrices for every token, the head for the last,
-// and causal attention's two products.
-double prefill_flops(const model::ModelSpec& spec, double tokens) {
-  const double head = 2.0 * spec.hidden * spec.vocab;
-  const double per_token = 2.0 * static_cast<double>(spec.parameters()) - head;
-  const double attention = 2.0 * 2.0 * spec.layers * spec.q_width() * tokens * (tokens + 1) / 2;
-  return per_token * tokens + attention + head;
-}
-
-struct Bounds {
-  double bytes_per_s = 0;
-  double flops_per_s = 0;
-};
-
-void measure(Cpu& device, Bounds& best) {
+void measure(Cpu& device, model::Ceilings& best) {
   best.bytes_per_s = std::max(best.bytes_per_s, read_bandwidth(device));
   best.flops_per_s = std::max(best.flops_per_s, dot_peak(device));
 }
@@ -145,17 +133,17 @@ int main(int argc, char** argv) {
               .better = bench::Better::lower});
 
   Feed feed(**executor);
-  Bounds bounds;
+  model::Ceilings ceilings;
   double prefill_s = 1e9, decode_s = 1e9;
   for (int turn = 0; turn < kTurns; ++turn) {
-    measure(device, bounds);
+    measure(device, ceilings);
     for (int i = 0; i < kPrefills; ++i) {
       const std::int64_t from = now_ns();
       feed.prefill(kPrompt);
       feed.poll();
       prefill_s = std::min(prefill_s, seconds_since(from));
     }
-    feed.prefill(16);
+    feed.prefill(kDecodeFrom);
     feed.decode();
     feed.poll();
     for (int window = 0; window < kWindows; ++window) {
@@ -169,9 +157,10 @@ int main(int argc, char** argv) {
     feed.poll();
   }
 
-  const double bytes = static_cast<double>((*executor)->capacity().weight_bytes);
-  const double decode_bound = bounds.bytes_per_s / bytes;
-  const double prefill_bound = bounds.flops_per_s / prefill_flops(*spec, kPrompt) * kPrompt;
+  const double decode_bound =
+      1 / model::bound_s(model::decode_work(*spec, DType::bf16, 1, kDecodeFrom), ceilings);
+  const double prefill_bound =
+      kPrompt / model::bound_s(model::prefill_work(*spec, DType::bf16, kPrompt), ceilings);
   report.row({.name = "model.0.3b.decode.batch1",
               .value = 1 / decode_s,
               .unit = "tok/s",

@@ -122,6 +122,7 @@ struct DeviceOptions {
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
   int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
+  int found_model_len = 0;         ///< where that is 0: what fitted when the server started
   int max_num_seqs = 0;            ///< sequences in one step, 1…256; 0: 256 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block

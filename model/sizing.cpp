@@ -54,7 +54,8 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   capacity.block_tokens = kernels::kBlockTokens;
   capacity.max_slots = or_default(asked.max_num_seqs, sequences);
   capacity.max_tokens_per_step = or_default(asked.max_num_batched_tokens, tokens);
-  capacity.max_model_len = or_default(asked.max_model_len, max_positions);
+  capacity.max_model_len = or_default(
+      asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
   capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
   return capacity;

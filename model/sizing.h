@@ -13,7 +13,8 @@ namespace troupe::model {
 /// Sizes a CPU worker: weights and activations come first, the rest is for KV blocks. `available` is what the
 /// process may take, in bytes. Unset limits are chosen (32 sequences, 512 tokens a step, a quarter of
 /// what is left but at most 4 GiB for KV, never more than all sequences at full length use); set ones
-/// that do not fit are an error that says what is needed, what is there, and which flag to change.
+/// that do not fit are an error that says what is needed, what is there, and which flag to change. A
+/// found_model_len is an upper bound only.
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, const config::Options& options,
                                 std::uint64_t available);
 

@@ -70,9 +70,12 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
   files.generation = *std::move(generation);
+  const config::SchedulerOptions& limits = options.scheduler;
   files.sessions = std::make_shared<SessionContext>(
       SessionContext{*tokenizer, end_ids(files.generation, files.spec, **tokenizer),
-                     options.scheduler.max_model_len > 0 ? options.scheduler.max_model_len : files.spec.max_positions,
+                     limits.max_model_len > 0     ? limits.max_model_len
+                     : limits.found_model_len > 0 ? limits.found_model_len
+                                                  : files.spec.max_positions,
                      files.spec.vocab});
   files.encoder = std::make_shared<Encoder>(*tokenizer, chat);
   return files;
@@ -145,12 +148,14 @@ Status Engine::Impl::build(const EngineFds& fds) {
   ports.deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
   };
-  const std::int64_t created = std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::int64_t created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
   const std::vector<http::ModelCard> cards{
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
   http_side = std::make_unique<HttpSide>(
-      ports, RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed)}),
+      ports,
+      RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed)}),
       cards, health, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

@@ -51,9 +51,10 @@ Result<std::string> prepare(config::Options& options) {
   if (!found.ok()) return found.status();
   if (Status status = check_text_files(options.model); !status.ok()) return status;
   options.device.device = found->device;
-  // Engine and worker both get the limits that were found here, so that they agree on them.
+  // Engine and worker both get the limits that were found here, so that they agree on them. A length that
+  // nobody asked for binds no worker: it takes less when it finds less memory free.
   const wire::Capacity& capacity = found->capacity;
-  options.scheduler.max_model_len = capacity.max_model_len;
+  if (options.scheduler.max_model_len == 0) options.scheduler.found_model_len = capacity.max_model_len;
   options.scheduler.max_num_seqs = capacity.max_slots;
   options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
   return "model " + options.model.directory + "\n" + model::summary(*found);

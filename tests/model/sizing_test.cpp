@@ -29,6 +29,19 @@ TEST(Sizing, DefaultsTakeAQuarterOfWhatIsLeft) {
   EXPECT_EQ(capacity->max_model_len, capacity->kv_blocks * 64) << "what memory fits";
 }
 
+TEST(Sizing, ALengthThatWasFoundMayShrinkAndOneThatWasAskedForMayNot) {
+  config::Options options;
+  options.scheduler.found_model_len = size({}, 4 * kGiB)->max_model_len;
+  const auto less = size(options, 4 * kGiB - (std::uint64_t{64} << 20));
+  ASSERT_TRUE(less.ok()) << less.status().message;
+  EXPECT_EQ(less->max_model_len, less->kv_blocks * 64);
+  EXPECT_LT(less->max_model_len, options.scheduler.found_model_len);
+  const auto more = size(options, 8 * kGiB);
+  EXPECT_EQ(more->max_model_len, options.scheduler.found_model_len) << "what the engine tells its clients";
+  options.scheduler.max_model_len = options.scheduler.found_model_len;
+  EXPECT_FALSE(size(options, 4 * kGiB - (std::uint64_t{64} << 20)).ok());
+}
+
 TEST(Sizing, KvTakesAtMostFourGiB) {
   const auto capacity = size({}, 1000 * kGiB);
   EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), 4 * kGiB / 1'179'648);
@@ -179,6 +192,17 @@ TEST(CudaSizing, NoMoreThanAllSequencesUse) {
   options.scheduler.max_model_len = 130;  // three blocks
   options.scheduler.max_num_seqs = 5;
   EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->kv_blocks, 15);
+}
+
+TEST(CudaSizing, ALengthThatWasFoundMayShrink) {
+  config::Options options;
+  options.scheduler.found_model_len = size_gpu({}, {4 * kGiB, 4 * kGiB})->max_model_len;
+  ASSERT_LT(options.scheduler.found_model_len, 131072);
+  const auto less = size_gpu(options, {4 * kGiB - (kGiB >> 3), 4 * kGiB});
+  ASSERT_TRUE(less.ok()) << less.status().message;
+  EXPECT_EQ(less->max_model_len, less->kv_blocks * 64);
+  options.scheduler.max_model_len = options.scheduler.found_model_len;
+  EXPECT_FALSE(size_gpu(options, {4 * kGiB - (kGiB >> 3), 4 * kGiB}).ok());
 }
 
 void refused_with(const config::Options& options, const GpuMemory& memory, const std::string& part) {
