@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import unittest
 
-from server import BINARY, PATIENCE, Server, embedded_default, free_port, wait_until
+from server import BINARY, DEVICE, PATIENCE, Server, embedded_default, free_port, wait_until
 from streams import BODY
 
 
@@ -55,7 +55,7 @@ class Logs(unittest.TestCase):
             port = free_port()
             with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
                 process = subprocess.Popen(
-                    [BINARY, "serve", "--port", str(port), "--log-dir", f"{home}/log", *embedded_default()],
+                    [BINARY, "serve", "--port", str(port), "--log-dir", f"{home}/log", "--device", DEVICE, *embedded_default()],
                     stdin=subprocess.DEVNULL, stdout=writing, stderr=writing, cwd=home,
                     env=os.environ | {"XDG_RUNTIME_DIR": home})
                 try:

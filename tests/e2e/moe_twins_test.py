@@ -25,6 +25,12 @@ def load_tool():
     return module
 
 
+def make_twins():
+    """Directories of the demo model's twins, by kind."""
+    tool = load_tool()
+    return {kind: tool.make_twin(DEMO_MODEL.resolve(), DEMO_MODEL.resolve().parent, kind) for kind in tool.TWINS}
+
+
 def text_ids(server):
     return server.post("/tokenize", {"prompt": TEXT.read_text(encoding="utf-8")}).json["tokens"]
 
@@ -62,9 +68,7 @@ class MoeTwins(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        tool = load_tool()
-        cls.twins = {kind: tool.make_twin(DEMO_MODEL.resolve(), DEMO_MODEL.resolve().parent, kind)
-                     for kind in tool.TWINS}
+        cls.twins = make_twins()
 
     def test_fp32_answers_are_the_dense_models(self):
         texts, expected = exact_answers(DEMO_MODEL)

@@ -20,6 +20,7 @@ import openai
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "troupe"))
 DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "models" / "SmolLM2-135M-Instruct"))
+DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")  # of a server whose flags name none
 START_SECONDS = 90  # a loaded machine with cold files
 PATIENCE = 60  # with what ought to happen at once: only a failure takes so long, or a machine that was stopped
 
@@ -80,6 +81,10 @@ def embedded_default():
     return [] if (BINARY.parent / "models" / "SmolLM2-135M-Instruct").is_dir() else ["--model", str(DEMO_MODEL)]
 
 
+def device_flags(flags):
+    return [] if "--device" in flags else ["--device", DEVICE]
+
+
 class Answer:
     """A whole HTTP answer."""
 
@@ -126,7 +131,7 @@ class Server:
         command += ["--model", str(model)] if model is not None else embedded_default()
         if not any(str(f).startswith("--log-dir") for f in flags):
             command += ["--log-dir", str(self.log_dir)]
-        command += [str(f) for f in flags]
+        command += [*device_flags(flags), *(str(f) for f in flags)]
         if api_key:
             command += ["--api-key", api_key]
         self.started = time.monotonic()
@@ -281,13 +286,14 @@ class Server:
         return self.exit_status
 
 
-def run_serve(*flags, seconds=60, port=None):
+def run_serve(*flags, seconds=60, port=None, env=None):
     """For starts that are to fail: (exit status, output, whether the port was ever open)."""
     port = port or free_port()
     with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_"))}
-        environment["XDG_RUNTIME_DIR"] = home
-        command = [str(BINARY), "serve", "--port", str(port), "--log-dir", f"{home}/log", *map(str, flags)]
+        environment |= {"XDG_RUNTIME_DIR": home, **(env or {})}
+        command = [str(BINARY), "serve", "--port", str(port), "--log-dir", f"{home}/log"]
+        command += [*device_flags(flags), *map(str, flags)]
         if "--model" not in flags:
             command += embedded_default()
         with open(f"{home}/output.txt", "w+b") as output:
