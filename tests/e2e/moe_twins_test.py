@@ -13,7 +13,7 @@ from server import DEMO_MODEL, ROOT, Server
 TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")  # 7,639 tokens
 EXACT_TOKENS = 512
 GREEDY_TOKENS = 64
-SECONDS = 250  # for an answer; a quiet machine with two cores takes 10
+SECONDS = 600  # for an answer; a quiet machine with two cores takes 10
 PROMPTS = ["Once upon a time, in a small town by the sea,", "The capital of France is", "1, 2, 3, 4, 5, 6, 7, 8,",
            "def fibonacci(n):\n", "Le café était fermé, mais", "The main difference between a virus and a bacterium is"]
 
