@@ -6,13 +6,13 @@ import sys
 import unittest
 
 from cases import ServerCase
-from server import BINARY, DEMO_MODEL, ROOT
+from server import BINARY, DEMO_MODEL, PATIENCE, ROOT
 
 TOOLS = ROOT / "tools"
 LENGTHS = ["--requests", "6", "--input", "20", "--output", "5"]
 
 
-def bench(*arguments, seconds=60):
+def bench(*arguments, seconds=2 * PATIENCE):
     """(exit status, stdout, stderr) of `troupe bench`."""
     done = subprocess.run([BINARY, "bench", *map(str, arguments)], capture_output=True, text=True, timeout=seconds,
                           check=False, stdin=subprocess.DEVNULL)

@@ -9,6 +9,7 @@ import time
 import unittest
 
 from cases import ServerCase
+from server import PATIENCE
 
 BODY = b'{"prompt":"a"}'
 HOST = b"Host: 127.0.0.1\r\n"
@@ -64,7 +65,7 @@ CLOSING = {
 
 
 class RawHttp(ServerCase):
-    def exchange(self, data, seconds=10):
+    def exchange(self, data, seconds=PATIENCE):
         """Everything the server says until it closes; (bytes, whether it closed)."""
         said = b""
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=seconds) as s:
@@ -127,7 +128,7 @@ class RawHttp(ServerCase):
             self.assertEqual(counts, expected[:len(counts)])
 
     def test_expect_continue(self):
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as s:
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE) as s:
             s.sendall(post(length() + b"Expect: 100-continue\r\n"))
             self.assertTrue(s.recv(4096).startswith(b"HTTP/1.1 100 "))
             s.sendall(BODY)
@@ -146,7 +147,7 @@ class RawHttp(ServerCase):
         held = []
         try:
             for _ in range(200):
-                held.append(socket.create_connection(("127.0.0.1", self.server.port), timeout=5))
+                held.append(socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE))
                 held[-1].sendall(b"POST /v1/comp")
             self.assertEqual(self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status, 200)
         finally:

@@ -1,10 +1,12 @@
 """The smaller routes and the other subcommands."""
+import http.client
 import json
 import re
+import subprocess
 import unittest
 
 from cases import ServerCase
-from server import BINARY, Server, embedded_default, free_port, run_serve
+from server import BINARY, PATIENCE, Server, embedded_default, free_port, run_serve
 
 
 class Surface(ServerCase):
@@ -65,8 +67,7 @@ class Surface(ServerCase):
 
     def test_keep_alive(self):
         """Several requests over one connection, an error among them."""
-        import http.client
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         local = None
         for body, status in (({"prompt": "a"}, 200), ({"prompt": 5}, 400), ({"prompt": "b"}, 200)):
             connection.request("POST", "/tokenize", json.dumps(body), {"Content-Type": "application/json"})
@@ -127,8 +128,7 @@ class Ports(unittest.TestCase):
 
 class CommandLine(unittest.TestCase):
     def run_troupe(self, *arguments):
-        import subprocess
-        done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=20, check=False,
+        done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False,
                               stdin=subprocess.DEVNULL)
         return done.returncode, done.stdout, done.stderr
 
