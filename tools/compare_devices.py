@@ -17,9 +17,9 @@ import http.client
 import json
 import math
 import os
+import pathlib
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -49,19 +49,12 @@ PROMPTS = [
 ]
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 class Server:
-    """One `troupe serve`, stopped at the end of the with block."""
+    """One `troupe serve` on a port that the system chooses, stopped at the end of the with block."""
 
     def __init__(self, binary, model, flags):
-        self.port = free_port()
         self.folder = tempfile.TemporaryDirectory(prefix="troupe-compare-")
-        self.command = [binary, "serve", "--model", model, "--port", str(self.port), "--log-dir", self.folder.name + "/log"]
+        self.command = [binary, "serve", "--model", model, "--port", "0", "--log-dir", self.folder.name + "/log"]
         self.command += shlex.split(flags)
 
     def __enter__(self):
@@ -81,7 +74,15 @@ class Server:
         self.output.close()
         self.folder.cleanup()
 
+    @property
+    def port(self):
+        """None while it has none: its lock file tells."""
+        return next((int(lock.stem.removeprefix("http-"))
+                     for lock in pathlib.Path(self.folder.name, "troupe").glob("http-*.lock")), None)
+
     def status(self):
+        if self.port is None:
+            return 0
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
             connection.request("GET", "/health/ready")

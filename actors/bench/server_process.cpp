@@ -1,9 +1,7 @@
 #include "actors/bench/server_process.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,21 +15,10 @@
 
 #include "base/clock.h"
 #include "http/client.h"
+#include "ipc/rendezvous.h"
 
 namespace troupe::bench {
 namespace {
-
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  socklen_t size = sizeof address;
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  ::close(fd);
-  return ntohs(address.sin_port);
-}
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
@@ -48,11 +35,11 @@ double pss_mb(pid_t pid) {
   return 0;
 }
 
-/// `troupe serve` with its output in a file and its runtime folder in `directory`. -1 when it cannot fork.
-pid_t spawn(int port, const std::string& directory, const std::string& output,
-            const std::vector<std::string>& flags) {
-  std::vector<std::string> arguments{binary_directory() + "/troupe", "serve",     "--port",
-                                     std::to_string(port),           "--log-dir", directory + "/log"};
+/// `troupe serve` on a port that the system chooses, with its output in a file and its runtime folder in
+/// `directory`. -1 when it cannot fork.
+pid_t spawn(const std::string& directory, const std::string& output, const std::vector<std::string>& flags) {
+  std::vector<std::string> arguments{
+      binary_directory() + "/troupe", "serve", "--port", "0", "--log-dir", directory + "/log"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -68,7 +55,14 @@ pid_t spawn(int port, const std::string& directory, const std::string& output,
   ::_exit(127);
 }
 
+/// The port of the only server in its runtime folder; 0 while it has none.
+int port_of(const std::string& directory) {
+  const auto owners = ipc::live_owners(directory + "/troupe", ipc::PortKind::http);
+  return owners.empty() ? 0 : owners.front().port;
+}
+
 bool is_ready(int port) {
+  if (port == 0) return false;
   const auto answer = http::Client({.port = port}).request("GET", "/health/ready");
   return answer.ok() && answer->status == 200;
 }
@@ -85,10 +79,9 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::start(const std::vector<st
   if (::mkdtemp(pattern) == nullptr) return failure(Code::unavailable, "no folder can be made in /tmp");
   std::unique_ptr<ServerProcess> server(new ServerProcess);
   server->directory_ = pattern;
-  server->port_ = free_port();
   const std::string output = server->directory_ + "/output";
   const std::int64_t begin = now_ns();
-  server->pid_ = spawn(server->port_, server->directory_, output, flags);
+  server->pid_ = spawn(server->directory_, output, flags);
   if (server->pid_ < 0) return failure(Code::unavailable, "no process can be started");
   while (!is_ready(server->port_)) {
     const bool over = ::waitpid(server->pid_, nullptr, WNOHANG) == server->pid_;
@@ -96,6 +89,7 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::start(const std::vector<st
     if (over || static_cast<double>(now_ns() - begin) * 1e-9 > limit_s) {
       return failure(Code::unavailable, "the server did not become ready:\n" + read_file(output));
     }
+    if (server->port_ == 0) server->port_ = port_of(server->directory_);
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   server->start_s_ = static_cast<double>(now_ns() - begin) * 1e-9;
