@@ -59,7 +59,11 @@ Fields model_fields(ModelOptions& o) {
 Fields http_fields(HttpOptions& o) {
   return {
       {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
-      {.name = "port", .slot = &o.port, .help = "HTTP port; also names the instance", .min = 1, .max = 65535},
+      {.name = "port",
+       .slot = &o.port,
+       .help = "HTTP port; also names the instance; 0: one that is free",
+       .min = 0,
+       .max = 65535},
       {.name = "metrics-port",
        .slot = &o.metrics_port,
        .help = "separate, open port for /metrics and /config-info",

@@ -65,8 +65,8 @@ Result<std::string> prepare(config::Options& options) {
 int serve_main(const std::vector<std::string>& arguments) {
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
-  if (parsed->help) {
-    std::fputs(config::help_text().c_str(), stdout);
+  if (parsed->help || parsed->help_markdown) {
+    std::fputs((parsed->help ? config::help_text() : config::options_markdown()).c_str(), stdout);
     return 0;
   }
   for (const std::string& warning : parsed->warnings) {

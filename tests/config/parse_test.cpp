@@ -98,9 +98,9 @@ TEST(Parse, UnitsOfBytesAndRates) {
 }
 
 TEST(Parse, WrongValuesNameFlagValueAndWhatIsAllowed) {
-  EXPECT_EQ(error({"--port", "http"}), "--port: got \"http\", expected a whole number from 1 to 65535");
-  EXPECT_EQ(error({"--port", "70000"}), "--port: got \"70000\", expected a whole number from 1 to 65535");
-  EXPECT_EQ(error({"--port", "80x"}), "--port: got \"80x\", expected a whole number from 1 to 65535");
+  EXPECT_EQ(error({"--port", "http"}), "--port: got \"http\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(error({"--port", "70000"}), "--port: got \"70000\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(error({"--port", "80x"}), "--port: got \"80x\", expected a whole number from 0 to 65535");
   EXPECT_EQ(error({"--dtype", "int8"}), "--dtype: got \"int8\", expected auto, bfloat16, float16 or float32");
   EXPECT_NE(error({"--gpu-memory-utilization", "1.5"}).find("from 0.01 to 1"), std::string::npos);
   EXPECT_NE(error({"--gpu-memory-utilization", "nan"}).find("got \"nan\""), std::string::npos);
@@ -147,7 +147,7 @@ TEST(Parse, TheDeviceIsNotJudgedBeforeTheMachineIsSeen) {
   EXPECT_FALSE(parsed({}).device.batch_invariant);
 }
 
-TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "0"}, {}, 2); }
+TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "-1"}, {}, 2); }
 
 TEST(Parse, WhatDoesNoHarmIsWarnedAboutOnce) {
   const auto lines = warnings({"--enable-prefix-caching", "--enable-chunked-prefill", "--enable-logprob",

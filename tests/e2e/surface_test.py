@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 from cases import ServerCase
-from server import BINARY, PATIENCE, Server, embedded_default, free_port, run_serve
+from server import BINARY, PATIENCE, ROOT, Server, embedded_default, free_port, run_serve
 
 
 class Surface(ServerCase):
@@ -141,6 +141,10 @@ class CommandLine(unittest.TestCase):
             self.assertRegex(text, r"(?i)example", name)
             if name not in ("engine", "worker"):
                 self.assertIn(name, out)
+
+    def test_the_page_of_options_is_what_the_binary_prints(self):
+        code, text, err = self.run_troupe("serve", "--help=markdown")
+        self.assertEqual((code, text), (0, (ROOT / "docs" / "options.md").read_text(encoding="utf-8")), err)
 
     def test_version_and_collect_env(self):
         code, out, _ = self.run_troupe("version")
