@@ -31,20 +31,17 @@ const Field* find_field(const std::vector<Field>& fields, std::string_view name)
 namespace {
 
 Status unknown_flag(std::string_view written, std::string_view name, const std::vector<Field>& fields) {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names = {"help"};
+  std::vector<std::string_view> switches;
   for (const Field& field : fields) {
-    if (!field.hidden) names.push_back(field.name);
+    if (field.hidden) continue;
+    names.push_back(field.name);
+    if (is_switch(field)) switches.push_back(field.name);
   }
-  names.emplace_back("help");
-  std::string guess;
   const std::string wanted = canonical(name);
-  const auto nearest_name = [&](std::string_view text, std::string_view prefix) {
-    const std::string_view best = nearest(text, names);
-    if (!best.empty() && guess.empty())
-      guess = "; did you mean " + std::string(prefix) + std::string(best) + "?";
-  };
-  if (wanted.starts_with("no-")) nearest_name(std::string_view(wanted).substr(3), "--no-");
-  nearest_name(wanted, "--");
+  std::string guess;
+  if (wanted.starts_with("no-")) guess = did_you_mean(std::string_view(wanted).substr(3), switches, "--no-");
+  if (guess.empty()) guess = did_you_mean(wanted, names, "--");
   return invalid("unknown flag " + std::string(written) + guess + " (--help lists them)",
                  std::string(written), "unknown_flag");
 }

@@ -67,7 +67,8 @@ Result<std::vector<FileEntry>> read_root(const YAML::Node& root, const std::stri
     int nodes = 0;
     nlohmann::json value;
     if (!to_json(item.second, 0, nodes, value)) {
-      return invalid(place(path, item.first.Mark()) + ": " + entry.name + " is nested too deeply");
+      return invalid(place(path, item.first.Mark()) + ": " + entry.name +
+                     " is nested too deeply or holds too many values");
     }
     if (item.second.IsScalar()) {
       entry.values.push_back(item.second.Scalar());

@@ -70,6 +70,18 @@ std::string dump(const Options& options, bool secrets) {
 
 std::string to_json(const Options& options) { return dump(options, true); }
 
+Status check_utf8(const std::vector<Field>& fields) {
+  for (const Field& field : fields) {
+    try {
+      value_of(field).dump();
+    } catch (const Value::exception&) {
+      return invalid("--" + std::string(field.name) + ": got a text that is not UTF-8, expected one that is",
+                     std::string(field.name), "invalid_value");
+    }
+  }
+  return {};
+}
+
 std::string to_public_json(const Options& options) { return dump(options, false); }
 
 Result<Options> from_json(std::string_view text) {

@@ -2,8 +2,10 @@
 // Options as text: exact JSON for child processes, and the three ways to show the list of flags.
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
+#include "config/field.h"
 #include "config/options.h"
 
 namespace troupe::config {
@@ -14,7 +16,10 @@ std::string to_json(const Options& options);
 /// Reads what to_json wrote. Unknown keys and values of the wrong type are errors.
 Result<Options> from_json(std::string_view text);
 
-/// The same without secrets (keys and passwords are "***"), for logs and /config-info.
+/// Refuses a text that is not UTF-8, which JSON cannot carry as it is; names the flag.
+Status check_utf8(const std::vector<Field>& fields);
+
+/// to_json() without secrets (keys and passwords are "***"), for logs and /config-info.
 std::string to_public_json(const Options& options);
 
 /// `troupe serve --help`: grouped, each flag with default, unit and environment variable.

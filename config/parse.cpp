@@ -7,6 +7,7 @@
 
 #include "config/arguments.h"
 #include "config/config_file.h"
+#include "config/dump.h"
 #include "config/environment.h"
 #include "config/fields.h"
 #include "config/nearest.h"
@@ -94,7 +95,7 @@ void judge_fields(const std::vector<Field>& given, std::vector<std::string>& war
     const bool asks = value != show_value(untouched[i]) && !contains(field.also_fine, value);
     const std::string line = as_written(field) + ": " + std::string(field.reason);
     if (asks && field.standing == Standing::refused) {
-      refusals.push_back(line);
+      refusals.push_back(line + "; leave it out");
     } else if (asks && field.standing == Standing::harmless) {
       warnings.push_back("no effect: " + line);
     }
@@ -106,12 +107,14 @@ void judge_variables(const Environment& environment, std::vector<std::string>& w
   for (const auto& [name, value] : environment) {
     if (value.empty()) continue;
     for (const KnownVariable& known : known_variables()) {
-      const bool same = known.name.ends_with('*')
-                            ? name.starts_with(known.name.substr(0, known.name.size() - 1))
-                            : name == known.name;
+      const bool family = known.name.ends_with('*');
+      const bool same =
+          family ? name.starts_with(known.name.substr(0, known.name.size() - 1)) : name == known.name;
       if (!same || value == known.default_value) continue;
-      const std::string line = name + "=" + value.substr(0, 80) + ": " + std::string(known.reason);
-      if (known.effect == Effect::refused) refusals.push_back(line);
+      // What a family's members hold is not known: one may be a key.
+      const std::string line =
+          name + (family ? "" : "=" + value.substr(0, 80)) + ": " + std::string(known.reason);
+      if (known.effect == Effect::refused) refusals.push_back(line + "; unset it");
       if (known.effect == Effect::ignored) warnings.push_back("no effect: " + line);
       break;
     }
@@ -121,13 +124,16 @@ void judge_variables(const Environment& environment, std::vector<std::string>& w
 /// A misspelt TROUPE_ variable would go unnoticed, unlike a misspelt flag.
 void judge_names(const Environment& environment, const std::vector<Field>& fields,
                  std::vector<std::string>& warnings) {
+  constexpr std::string_view kPrefix = "TROUPE_";
   std::vector<std::string> names;
-  for (const Field& field : fields) names.push_back(variable_name(field));
+  for (const Field& field : fields) names.push_back(variable_name(field).substr(kPrefix.size()));
   const std::vector<std::string_view> views(names.begin(), names.end());
-  for (const auto& [name, value] : environment) {
-    if (!name.starts_with("TROUPE_") || contains(views, name)) continue;
-    const std::string guess = did_you_mean(name, views);
-    if (!guess.empty()) warnings.push_back("unknown variable " + name + guess);
+  for (const auto& [variable, value] : environment) {
+    if (!variable.starts_with(kPrefix)) continue;
+    const std::string_view name = std::string_view(variable).substr(kPrefix.size());
+    if (contains(views, name)) continue;
+    const std::string guess = did_you_mean(name, views, kPrefix);
+    if (!guess.empty()) warnings.push_back("unknown variable " + variable + guess);
   }
 }
 
@@ -174,7 +180,8 @@ Status read_environment(const Environment& environment, const std::vector<Field>
       if (field.hidden || found == environment.end() || found->second.empty()) continue;
       clear_list(field);
       const Status status = set_value(field, found->second);
-      if (!status.ok()) return invalid(name + ": " + status.message, std::string(field.name), "invalid_value");
+      if (!status.ok())
+        return invalid(name + ": " + status.message, std::string(field.name), "invalid_value");
     }
   }
   return {};
@@ -201,6 +208,7 @@ Result<Parsed> parse(const std::vector<std::string>& arguments, const Environmen
   if (!path.empty()) status = layers.read_file(path);
   if (status.ok()) status = read_environment(environment, all);
   if (status.ok()) status = layers.read_arguments(*split);
+  if (status.ok()) status = check_utf8(all);
   if (status.ok()) status = validate(options);
   if (!status.ok()) return status;
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "config/dump.h"
 #include "support/temp_directory.h"
@@ -118,6 +119,7 @@ TEST(Parse, UnknownFlagsAreGuessedAt) {
   EXPECT_NE(error({"--prot", "1"}).find("did you mean --port?"), std::string::npos);
   EXPECT_EQ(error({"--zzzzzzzzzz"}).find("did you mean"), std::string::npos);
   EXPECT_NE(error({"--no-port"}).find("unknown flag --no-port"), std::string::npos);
+  EXPECT_EQ(error({"--no-port"}).find("mean --no-port"), std::string::npos) << "only a switch has a --no-";
   EXPECT_NE(error({"--model-directory", "/x"}).find("unknown flag"), std::string::npos)
       << "what the server works out itself is no flag";
 }
@@ -134,6 +136,8 @@ TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
   EXPECT_NE(message.find("not available yet: --quantization wint4: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
+  std::istringstream lines(message);
+  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(line.ends_with("; leave it out")) << line;
   error({"--splitwise-role", "decode"}, {}, 3);
   error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
   error({"--dynamic-load-weight"}, {}, 3);
@@ -205,12 +209,28 @@ TEST(Parse, OtherDocumentedVariablesAreKnown) {
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[0].find("no effect: FD_ATTENTION_BACKEND=FLASH_ATTN: "), 0u);
   EXPECT_EQ(lines[1].find("no effect: FD_SAMPLING_CLASS=rejection: "), 0u);
-  EXPECT_EQ(lines[2].find("no effect: FD_USE_PHI_RMSNORM=1: "), 0u);
+  EXPECT_EQ(lines[2].find("no effect: FD_USE_PHI_RMSNORM: "), 0u);
   EXPECT_EQ(lines[3].find("no effect: INFERENCE_MSG_QUEUE_ID=1315: "), 0u);
   EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("ROPE_THETA=1000"), std::string::npos);
   const auto guess = warnings({}, {{"TROUPE_MAX_NUM_SEQ", "1"}});
   ASSERT_EQ(guess.size(), 1u);
   EXPECT_NE(guess[0].find("did you mean TROUPE_MAX_NUM_SEQS?"), std::string::npos);
+  EXPECT_TRUE(warnings({}, {{"TROUPE_FOO", "1"}}).empty()) << "the prefix is no likeness";
+  EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("; unset it"), std::string::npos);
+}
+
+TEST(Parse, ValuesOfVariablesThatAreNotListedInFullAreNotShown) {
+  const auto lines = warnings({}, {{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer sekret"}});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], "no effect: OTEL_EXPORTER_OTLP_HEADERS: no traces are sent");
+}
+
+TEST(Parse, ATextIsUtf8) {
+  EXPECT_EQ(error({"--log-dir", "/x\xff"}).find("--log-dir: "), 0u);
+  EXPECT_NE(error({}, {{"TROUPE_TOKENIZER", "\xc3"}}).find("--tokenizer: "), std::string::npos);
+  EXPECT_NE(error({"--actor-log-dir", "a=/\xc0\x80"}).find("UTF-8"), std::string::npos);
+  EXPECT_EQ(error({"--api-key", "sekret\xff"}).find("sekret"), std::string::npos);
+  EXPECT_EQ(parsed({"--log-dir", "/прага"}).log.dir, "/прага");
 }
 
 TEST(Parse, RulesBetweenFields) {
