@@ -1,15 +1,22 @@
 #pragma once
-// Which GPUs the GPU code of a build runs on.
+// Which of a build's GPU code a GPU runs.
 #include <cstddef>
 #include <string_view>
 
 namespace troupe {
 
+/// The code that a GPU takes of a build.
+struct GpuCode {
+  int capability = 0;        ///< that it was compiled for, 90 for 9.0; 0: there is none for this GPU
+  bool accelerated = false;  ///< of an "a": with what this capability alone has (wgmma, bulk copies)
+};
+
 /// `architectures` as in CMAKE_CUDA_ARCHITECTURES, separated by commas: "90a", "80-real,86-virtual". Machine
 /// code (anything but -virtual) runs on its own capability and later ones of the same major number, that of
 /// an "a" on its own alone. PTX (anything but -real) is translated for every later one, unless it is of an
-/// "a".
-constexpr bool code_runs_on(std::string_view architectures, int capability) {
+/// "a". Of several the GPU takes that of the highest capability, accelerated if there is such.
+constexpr GpuCode code_for(std::string_view architectures, int capability) {
+  GpuCode best;
   while (!architectures.empty()) {
     const std::size_t comma = architectures.find(',');
     std::string_view one = architectures.substr(0, comma);
@@ -19,14 +26,15 @@ constexpr bool code_runs_on(std::string_view architectures, int capability) {
       built = built * 10 + (one.front() - '0');
       one.remove_prefix(1);
     }
-    if (built == 0 && !one.empty()) return true;  // "native", "all"
-    const bool alone = one.starts_with('a');
+    if (built == 0 && !one.empty()) built = capability;  // "native", "all": taken on trust, never of an "a"
+    const bool alone = one.starts_with('a') && !one.starts_with("all");
     const bool machine_code = !one.ends_with("-virtual"), ptx = !one.ends_with("-real") && !alone;
-    if (capability == built) return true;
-    if (alone || capability < built) continue;
-    if (ptx || (machine_code && capability / 10 == built / 10)) return true;
+    const bool runs = capability == built || (!alone && capability > built &&
+                                              (ptx || (machine_code && capability / 10 == built / 10)));
+    if (!runs || built < best.capability) continue;
+    best = {built, alone || (built == best.capability && best.accelerated)};
   }
-  return false;
+  return best;
 }
 
 }  // namespace troupe

@@ -80,7 +80,7 @@ Status cuda_usable(int ordinal) {
                                           std::to_string(major) + "." + std::to_string(minor) +
                                           "; 8.0 or higher is needed.");
   }
-  if (!code_runs_on(TROUPE_CUDA_ARCHITECTURES, major * 10 + minor)) {
+  if (code_for(TROUPE_CUDA_ARCHITECTURES, major * 10 + minor).capability == 0) {
     return failure(Code::unsupported,
                    "GPU " + std::to_string(ordinal) + " has compute capability " + std::to_string(major) +
                        "." + std::to_string(minor) + ", for which this build has no code: it was made for " +
@@ -135,6 +135,9 @@ Cuda::Cuda(const CudaOptions& options)
   cudaDeviceProp properties{};
   TROUPE_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
   capability_ = properties.major * 10 + properties.minor;
+  const GpuCode code = code_for(TROUPE_CUDA_ARCHITECTURES, capability_);
+  hopper_ = capability_ == 90 && code.accelerated;
+  programmatic_ = code.capability >= 90;
   multiprocessors_ = properties.multiProcessorCount;
   model_ = properties.name;
   total_bytes_ = properties.totalGlobalMem;

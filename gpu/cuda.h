@@ -75,8 +75,12 @@ class Cuda {
   int ordinal() const { return ordinal_; }
   /// 90 for compute capability 9.0.
   int capability() const { return capability_; }
-  /// Whether the kernels for sm_90a (wgmma, bulk copies) run here.
-  bool hopper() const { return capability_ == 90; }
+  /// Whether the kernels for sm_90a (wgmma, bulk copies) run here: on such a GPU, and the build has their
+  /// code.
+  bool hopper() const { return hopper_; }
+  /// Whether a kernel may start while the one before it still runs: the code that runs here knows how to wait
+  /// for it (kernels/cuda/launch.cuh). Code for capabilities below 9.0 does not, on whatever GPU.
+  bool programmatic() const { return programmatic_; }
   int multiprocessors() const { return multiprocessors_; }
   bool batch_invariant() const { return batch_invariant_; }
   CudaMemory memory() const;
@@ -102,6 +106,8 @@ class Cuda {
   int ordinal_ = 0;
   int capability_ = 0;
   int multiprocessors_ = 0;
+  bool hopper_ = false;
+  bool programmatic_ = false;
   bool batch_invariant_ = false;
   std::string model_;
   std::size_t total_bytes_ = 0;

@@ -9,7 +9,7 @@
 //     their writes visible, so each kernel must call it, or the chain breaks for those after it;
 //   - let_next_start() says that the next kernel's blocks may be scheduled; call it early (right after
 //     wait_for_previous() at the latest), it changes no ordering of memory.
-// Below sm_90 both are nothing and launches are plain.
+// In code for capabilities below 9.0 both are nothing, and launches are plain wherever that code runs.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -45,7 +45,7 @@ void launch(Cuda& device, void (*kernel)(Parameters...), const Shape& shape, Arg
   if (shape.grid.x == 0 || shape.grid.y == 0 || shape.grid.z == 0) return;
   cudaLaunchAttribute attributes[2];
   unsigned count = 0;
-  if (device.capability() >= 90) {
+  if (device.programmatic()) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
     if (shape.cluster > 1) {

@@ -5,6 +5,10 @@
 namespace troupe {
 namespace {
 
+bool code_runs_on(std::string_view architectures, int capability) {
+  return code_for(architectures, capability).capability != 0;
+}
+
 TEST(Architectures, AnAcceleratedOneRunsOnItselfAlone) {
   EXPECT_TRUE(code_runs_on("90a", 90));
   for (const int other : {80, 86, 89, 100, 120}) EXPECT_FALSE(code_runs_on("90a", other)) << other;
@@ -38,6 +42,26 @@ TEST(Architectures, AnyOfSeveral) {
   EXPECT_FALSE(code_runs_on(kAll, 100));
   EXPECT_FALSE(code_runs_on("", 90));
   EXPECT_FALSE(code_runs_on("80-real,", 90));
+}
+
+TEST(Architectures, WhatOneCapabilityAloneHasIsOnlyInItsOwnCode) {
+  EXPECT_TRUE(code_for("90a", 90).accelerated);
+  EXPECT_TRUE(code_for("90a-real", 90).accelerated);
+  EXPECT_TRUE(code_for("80-real,86-real,89-real,90a-real", 90).accelerated);
+  EXPECT_TRUE(code_for("90,90a", 90).accelerated);
+  EXPECT_TRUE(code_for("90a,90", 90).accelerated);
+  for (const char* plain : {"90", "90-real", "80", "80-virtual", "native", "all", "all-major"}) {
+    EXPECT_FALSE(code_for(plain, 90).accelerated) << plain;
+  }
+  EXPECT_FALSE(code_for("80,90a", 100).accelerated);
+}
+
+TEST(Architectures, TheHighestCapabilityThatTheGpuHasIsTaken) {
+  EXPECT_EQ(code_for("80", 90).capability, 80);
+  EXPECT_EQ(code_for("90", 90).capability, 90);
+  EXPECT_EQ(code_for("80-real,86-real,89-real,90a-real", 90).capability, 90);
+  EXPECT_EQ(code_for("80-virtual,90a", 100).capability, 80);
+  EXPECT_EQ(code_for("native", 90).capability, 90);
 }
 
 }  // namespace
