@@ -39,7 +39,16 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
       samples_(static_cast<std::size_t>(capacity.max_slots)) {}
 
-CudaQueue::~CudaQueue() { reset(); }
+CudaQueue::~CudaQueue() {
+  reset();
+  if (broken_.ok()) return;
+  // To give memory back is to wait for the GPU, and a step that never ends would keep the process from saying
+  // so. What the GPU has goes with the process.
+  (void)model_.steps.release();
+  (void)model_.decoder.release();
+  (void)model_.kv.release();
+  (void)model_.device.release();
+}
 
 Status CudaQueue::submit(const wire::View& record) {
   return guarded(broken_, [&] { return take(record); });

@@ -29,7 +29,8 @@ struct CudaModel {
 };
 
 /// A step that takes longer than `patience` counts as never ending: poll() gives internal then. After any
-/// internal error the device is of no further use.
+/// internal error the device is of no further use: its memory is left to the end of the process, so that the
+/// destructor waits for nothing.
 class CudaQueue final : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
