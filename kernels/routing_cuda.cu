@@ -1,3 +1,5 @@
+#include <string>
+
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -297,6 +299,12 @@ void launch_tensor_route(Cuda& device, Arguments a) {
   const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster>;
   a.tile_rows = 16 * kMs;
   a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
+  constexpr int kMostTiles = static_cast<int>(Cuda::kCounters) - 1;  // a counter each, and one for all
+  if (a.tiles > kMostTiles) {
+    throw CudaError("a step of " + std::to_string(a.rows) + " tokens; at most " +
+                    std::to_string(kMostTiles * a.tile_rows) +
+                    " go to experts at once here (--max-num-batched-tokens)");
+  }
   troupe::cuda::allow_shared(kernel, kBytes);
   const int blocks = (a.experts + 8 * kNs - 1) / (8 * kNs);
   troupe::cuda::launch(device, kernel,
