@@ -6,11 +6,12 @@
 #include <utility>
 
 #include "model/jinja/template.h"
+#include "model/json_file.h"
 
 namespace troupe {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;  // what is rendered; of files the order does not matter
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
@@ -31,45 +32,44 @@ Result<std::string> read_file(const std::filesystem::path& path) {
 }
 
 /// null when there is no such file.
-Result<Json> read_json(const std::filesystem::path& path) {
+Result<nlohmann::json> read_json(const std::filesystem::path& path) {
   Result<std::string> text = read_file(path);
-  if (!text.ok()) return text.status().code == Code::not_found ? Result<Json>(Json()) : text.status();
-  Json json = Json::parse(*text, nullptr, false);
-  if (!json.is_object()) return invalid(path.string() + " is not a JSON object");
-  return json;
+  if (!text.ok())
+    return text.status().code == Code::not_found ? Result<nlohmann::json>(nlohmann::json()) : text.status();
+  return model::parse_json_object(*text, path.string());
 }
 
 /// Adds the "..._token" entries (a string, or an object with "content") and lists of them that are not there
 /// yet.
-void collect_special_tokens(const Json& config, Json& special_tokens) {
-  auto content = [](const Json& entry) -> Json {
+void collect_special_tokens(const nlohmann::json& config, Json& special_tokens) {
+  auto content = [](const nlohmann::json& entry) -> nlohmann::json {
     if (entry.is_string()) return entry;
     return entry.is_object() && entry.contains("content") && entry["content"].is_string() ? entry["content"]
-                                                                                          : Json();
+                                                                                          : nlohmann::json();
   };
   if (!config.is_object()) return;
   for (const auto& [name, entry] : config.items()) {
     const std::string_view key = name;
     if (special_tokens.contains(name)) continue;
     if (key.ends_with("_token")) {
-      Json text = content(entry);
-      if (!text.is_null()) special_tokens[name] = std::move(text);
+      const nlohmann::json text = content(entry);
+      if (!text.is_null()) special_tokens[name] = text;
     } else if (key == "additional_special_tokens" && entry.is_array()) {
       Json list = Json::array();
-      for (const Json& token : entry) list.push_back(content(token));
+      for (const nlohmann::json& token : entry) list.push_back(Json(content(token)));
       special_tokens[name] = std::move(list);
     }
   }
 }
 
-Result<std::string> template_of_config(const Json& config, const std::string& model_dir) {
-  const Json entry =
-      config.is_object() && config.contains("chat_template") ? config["chat_template"] : Json();
+Result<std::string> template_of_config(const nlohmann::json& config, const std::string& model_dir) {
+  const nlohmann::json entry =
+      config.is_object() && config.contains("chat_template") ? config["chat_template"] : nlohmann::json();
   if (entry.is_string()) return entry.get<std::string>();
   if (entry.is_array()) {
-    for (const Json& named : entry) {
-      if (named.is_object() && named.value("name", Json()) == "default" &&
-          named.value("template", Json()).is_string()) {
+    for (const nlohmann::json& named : entry) {
+      if (named.is_object() && named.value("name", nlohmann::json()) == "default" &&
+          named.value("template", nlohmann::json()).is_string()) {
         return named["template"].get<std::string>();
       }
     }
@@ -84,7 +84,7 @@ Result<std::string> template_of_config(const Json& config, const std::string& mo
 }
 
 Result<std::string> find_source(const std::string& model_dir, const std::string& override_template,
-                                const Json& config) {
+                                const nlohmann::json& config) {
   if (!override_template.empty()) {
     const bool inline_text = override_template.find("{{") != std::string::npos ||
                              override_template.find("{%") != std::string::npos;
@@ -106,9 +106,9 @@ ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const jinja::Temp
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string& model_dir,
                                                                const std::string& override_template) {
   const std::filesystem::path dir(model_dir);
-  Result<Json> config = read_json(dir / "tokenizer_config.json");
+  const auto config = read_json(dir / "tokenizer_config.json");
   if (!config.ok()) return config.status();
-  Result<Json> map = read_json(dir / "special_tokens_map.json");
+  const auto map = read_json(dir / "special_tokens_map.json");
   if (!map.ok()) return map.status();
   Json special_tokens = Json::object();
   collect_special_tokens(*config, special_tokens);

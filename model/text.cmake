@@ -15,6 +15,6 @@ troupe_module(model_text
     jinja/functions.cpp jinja/lexer.cpp jinja/methods.cpp jinja/operators.cpp jinja/parse_expression.cpp
     jinja/parser.cpp jinja/print.cpp jinja/rendering.cpp jinja/sequence_filters.cpp jinja/template.cpp
     jinja/tests.cpp jinja/text.cpp jinja/text_operations.cpp jinja/unicode.cpp jinja/value.cpp
-  DEPS troupe::base nlohmann_json::nlohmann_json ${PCRE2} ${SENTENCEPIECE})
+  DEPS troupe::model_json ${PCRE2} ${SENTENCEPIECE})
 # GCC 12 reports "literal" + std::string as an overlapping copy (its bug 105651).
 target_compile_options(troupe_model_text PRIVATE -Wno-restrict)

@@ -1,11 +1,13 @@
 #include "model/tokenizer_files.h"
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
+#include <unordered_set>
+
+#include "model/json_file.h"
 
 namespace troupe {
 namespace {
@@ -20,9 +22,7 @@ Result<json> read_object(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, error)) return json();
   Result<std::string> text = read_text_file(path.string(), kMaxSmallFile);
   if (!text.ok()) return text.status();
-  json j = json::parse(*text, nullptr, false);
-  if (!j.is_object()) return invalid(path.string() + " is not a JSON object");
-  return j;
+  return model::parse_json_object(*text, path.string());
 }
 
 /// A token is written as a string or as an object with "content".
@@ -56,7 +56,7 @@ Status read_added(const json& decoder, const std::string& path, TokenizerFiles& 
     const std::string& key = entry.key();
     const auto parsed = std::from_chars(key.data(), key.data() + key.size(), token.id);
     token.text = content(*entry);
-    if (parsed.ptr != key.data() + key.size() || key.empty() || !entry->is_object()) {
+    if (parsed.ec != std::errc() || parsed.ptr != key.data() + key.size() || !entry->is_object()) {
       return invalid("added_tokens_decoder of " + path + " has an entry \"" + key.substr(0, 40) +
                      "\" that is not an id with its token");
     }
@@ -99,12 +99,15 @@ Result<TokenizerFiles> TokenizerFiles::read(const std::string& dir) {
     if (Status status = read_added((*config)["added_tokens_decoder"], path, files); !status.ok())
       return status;
   }
+  std::unordered_set<std::string> known;
+  for (const AddedToken& token : files.added) known.insert(token.text);
   for (auto entry = added->begin(); added->is_object() && entry != added->end(); ++entry) {
-    const bool known = std::any_of(files.added.begin(), files.added.end(),
-                                   [&](const AddedToken& token) { return token.text == entry.key(); });
-    if (!entry->is_number_integer())
-      return invalid("added_tokens.json of " + dir + " has an id that is no integer");
-    if (known || entry.key().empty()) continue;
+    const bool fits = entry->is_number_integer() && *entry >= 0 && *entry <= kMaxTokenId;
+    if (!fits) {
+      return invalid("added_tokens.json of " + dir + " gives \"" + entry.key().substr(0, 80) + "\" the id " +
+                     entry->dump().substr(0, 40) + ", allowed are 0 to " + std::to_string(kMaxTokenId));
+    }
+    if (known.contains(entry.key()) || entry.key().empty()) continue;
     AddedToken token;
     token.id = entry->get<TokenId>();
     token.text = entry.key();

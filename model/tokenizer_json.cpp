@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "model/json_file.h"
 #include "model/tokenizer_bpe.h"
 #include "model/tokenizer_split.h"
 #include "model/utf8.h"
@@ -118,24 +119,24 @@ class Loader {
   Result<std::shared_ptr<const Tokenizer>> load() {
     Result<std::string> text = read_text_file(path_, kMaxFile);
     if (!text.ok()) return text.status();
-    const json root = json::parse(*text, nullptr, false);
-    if (!root.is_object()) return fail("is not a JSON object (damaged or cut off)");
-    const json& model = member(root, "model");
+    const Result<json> root = model::parse_json_object(*text, path_);
+    if (!root.ok()) return root.status();
+    const json& model = member(*root, "model");
     if (!model.is_object() || !model.contains("vocab") || !model["vocab"].is_object()) {
       return fail("has no model with a vocab");
     }
     if (const json type = model.value("type", json("BPE")); type != "BPE") {
       return fail("has a model of the type " + type.dump() + ", offered is \"BPE\"");
     }
-    Result<PreTokenizer> pre_tokenizer = PreTokenizer::from_json(member(root, "pre_tokenizer"));
+    Result<PreTokenizer> pre_tokenizer = PreTokenizer::from_json(member(*root, "pre_tokenizer"));
     if (!pre_tokenizer.ok()) return fail(pre_tokenizer.status().message);
-    Result<Normalizer> normalizer = Normalizer::from_json(member(root, "normalizer"));
+    Result<Normalizer> normalizer = Normalizer::from_json(member(*root, "normalizer"));
     if (!normalizer.ok()) return fail(normalizer.status().message);
     byte_level_ = pre_tokenizer->byte_level();
-    if (Status status = check_decoder(member(root, "decoder")); !status.ok()) return status;
+    if (Status status = check_decoder(member(*root, "decoder")); !status.ok()) return status;
     if (Status status = check_model(model); !status.ok()) return status;
     if (Status status = read_vocabulary(model["vocab"]); !status.ok()) return status;
-    if (Status status = read_added(member(root, "added_tokens")); !status.ok()) return status;
+    if (Status status = read_added(member(*root, "added_tokens")); !status.ok()) return status;
     if (Status status = apply_files(files_, vocabulary_); !status.ok()) return fail(status.message);
     Result<BytePairEncoder> encoder = read_encoder(model);
     if (!encoder.ok()) return encoder.status();
@@ -245,7 +246,7 @@ class Loader {
     // Ids that only trusted text may name never come out of a word, whatever its letters.
     std::vector<bool> reserved(vocabulary_.bytes.size(), false);
     for (const AddedToken& token : vocabulary_.added) {
-      if (token.special) reserved[static_cast<std::size_t>(token.id)] = true;
+      if (token.special || token.guarded) reserved[static_cast<std::size_t>(token.id)] = true;
     }
     auto ordinary = [&](TokenId id) { return id >= 0 && !reserved[static_cast<std::size_t>(id)]; };
     for (int byte = 0; byte < 256; ++byte) {

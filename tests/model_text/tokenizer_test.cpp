@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "model/chat_template.h"
 #include "model/detokenizer.h"
 #include "model_text/fixtures.h"
 #include "support/temp_directory.h"
@@ -240,7 +241,7 @@ class BadFiles : public testing::Test {
 
 TEST_F(BadFiles, AreErrorsThatNameTheFault) {
   EXPECT_EQ(Tokenizer::load(dir_.string()).status().code, Code::not_found);
-  EXPECT_NE(load_json("").message.find("damaged"), std::string::npos);
+  EXPECT_NE(load_json("").message.find("not valid JSON"), std::string::npos);
   EXPECT_FALSE(load_json("[]").ok());
   EXPECT_FALSE(load_json("{\"model\": 5}").ok());
   const Json good = test::read_json("byte_level/tokenizer.json");
@@ -260,6 +261,53 @@ TEST_F(BadFiles, AreErrorsThatNameTheFault) {
       {"type", "Split"}, {"pattern", {{"Regex", "((("}}}, {"behavior", "Isolated"}, {"invert", false}};
   EXPECT_NE(with("/pre_tokenizer", regex).find("((("), std::string::npos);
   EXPECT_TRUE(load_json(good.dump()).ok());
+}
+
+TEST_F(BadFiles, NestingWithoutEndIsAnErrorToo) {
+  const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
+  const Status type = load_json("{\"model\": {\"vocab\": {}, \"type\": " + deep + "}}");
+  EXPECT_NE(type.message.find("tokenizer.json is nested deeper than"), std::string::npos) << type.message;
+  ASSERT_TRUE(load_json(test::read_data("byte_level/tokenizer.json")).ok());
+  std::ofstream(dir_ / "tokenizer_config.json") << "{\"chat_template\": " + deep + "}";
+  const Status config = Tokenizer::load(dir_.string()).status();
+  EXPECT_NE(config.message.find("tokenizer_config.json is nested"), std::string::npos) << config.message;
+  const Status chat = ChatTemplate::load(dir_.string()).status();
+  EXPECT_NE(chat.message.find("tokenizer_config.json is nested"), std::string::npos) << chat.message;
+}
+
+TEST_F(BadFiles, IdsThatAreNoneAreNotTakenForOthers) {
+  ASSERT_TRUE(load_json(test::read_data("byte_level/tokenizer.json")).ok());
+  const auto with = [&](const char* file, const std::string& text) {
+    std::ofstream(dir_ / file) << text;
+    const std::string message = Tokenizer::load(dir_.string()).status().message;
+    std::filesystem::remove(dir_ / file);
+    return message;
+  };
+  for (const char* id : {"4294967298", "99999999999999999999", "-1", "1.5"}) {
+    const std::string decoder =
+        with("tokenizer_config.json",
+             "{\"added_tokens_decoder\": {\"" + std::string(id) + "\": {\"content\": \"<new>\"}}}");
+    EXPECT_NE(decoder.find(id), std::string::npos) << decoder;
+    EXPECT_FALSE(with("added_tokens.json", "{\"<new>\": " + std::string(id) + "}").empty()) << id;
+  }
+  EXPECT_NE(with("added_tokens.json", "{\"<new>\": 4294967298}").find("4294967298"), std::string::npos);
+  EXPECT_EQ(with("added_tokens.json", "{\"<new>\": 3000}"), "");
+}
+
+TEST_F(BadFiles, MarkupBesideTheTokenizerIsGuardedInItsVocabularyToo) {
+  Json json = test::read_json("byte_level/tokenizer.json");
+  const auto id = 3000;
+  json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  json["model"]["ignore_merges"] = true;  // a whole word is looked up in the vocabulary
+  json["model"]["vocab"]["<gadget>"] = id;
+  ASSERT_TRUE(load_json(json.dump()).ok());
+  std::ofstream(dir_ / "added_tokens.json") << Json{{"<gadget>", id}}.dump();
+  const auto tokenizer = Tokenizer::load(dir_.string());
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message;
+  EXPECT_EQ((*tokenizer)->encode("<gadget>", SpecialTokens::parse), Ids{id});
+  const Ids plain = (*tokenizer)->encode("<gadget>", SpecialTokens::plain);
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), id), 0);
+  EXPECT_EQ(bytes_of(**tokenizer, plain), "<gadget>");
 }
 
 TEST_F(BadFiles, TruncatedModelsAreErrors) {
