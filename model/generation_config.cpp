@@ -10,17 +10,22 @@ namespace {
 using nlohmann::json;
 
 Status wrong(const std::string& where, const char* key, const json& value, const std::string& allowed) {
-  return invalid(where + ": " + key + " is " + value.dump().substr(0, 64) + ", allowed is " + allowed, key);
+  return invalid(
+      where + ": " + key + " is " + value.dump(-1, ' ', true).substr(0, 64) + ", allowed is " + allowed, key);
 }
 
-bool is_token(const json& value) { return value.is_number_integer() && value >= 0 && value < (std::int64_t{1} << 31); }
+bool is_token(const json& value) {
+  return value.is_number_integer() && value >= 0 && value < (std::int64_t{1} << 31);
+}
 
 Status read_eos(const std::string& where, const json& file, std::vector<TokenId>& out) {
   const auto it = file.find("eos_token_id");
   if (it == file.end() || it->is_null()) return {};
   const json list = it->is_array() ? *it : json::array({*it});
   for (const json& id : list) {
-    if (!is_token(id)) return wrong(where, "eos_token_id", *it, "a token id or a list of them");
+    if (!is_token(id) || out.size() == 64) {
+      return wrong(where, "eos_token_id", *it, "a token id or a list of up to 64");
+    }
     out.push_back(id.get<TokenId>());
   }
   return {};

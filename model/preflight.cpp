@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gpu/cuda_probe.h"
+#include "model/generation_config.h"
 #include "model/host_memory.h"
 #include "model/model_files.h"
 #include "model/sizing.h"
@@ -20,10 +21,24 @@ const char* name(config::Device device) {
   return "?";
 }
 
+// What the engine will read again: its defaults of sampling, and ids that every sequence stops at.
+Status check_generation(const std::string& directory, const ModelSpec& spec) {
+  const Result<GenerationConfig> config = read_generation_config(directory);
+  if (!config) return config.status();
+  for (const TokenId id : config->eos_ids) {
+    if (id < spec.vocab) continue;
+    return invalid(directory + "/generation_config.json: eos_token_id names " + std::to_string(id) +
+                       ", allowed are ids below vocab_size, " + std::to_string(spec.vocab) + ".",
+                   "eos_token_id");
+  }
+  return {};
+}
+
 Result<Preflight> preflight_echo(const config::Options& options, Preflight made) {
   if (!options.model.directory.empty()) {
     Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
     if (!spec) return spec.status();
+    if (Status s = check_generation(options.model.directory, *spec); !s.ok()) return s;
     made.spec_hash = spec_hash(*spec);
     made.spec = std::move(*spec);
   }
@@ -70,6 +85,7 @@ Result<Preflight> preflight(const config::Options& options) {
   }
   Result<ModelFiles> files = open_model(options.model);
   if (!files) return files.status();
+  if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   Result<wire::Capacity> capacity =
       on_gpu ? size_cuda(*files, options, {gpu->free, gpu->total})

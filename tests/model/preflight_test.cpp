@@ -112,6 +112,23 @@ TEST_F(PreflightTest, SpoiledConfigs) {
   refused(Code::invalid_argument, "empty");
 }
 
+TEST_F(PreflightTest, SpoiledGenerationConfigs) {
+  const auto with = [&](const std::string& text, const std::string& part) {
+    write_text(path("generation_config.json"), text);
+    refused(Code::invalid_argument, "generation_config.json");
+    refused(Code::invalid_argument, part);
+  };
+  const int vocab = read_spec(directory.path())->vocab;
+  with("{\"temperature\": \"hot\"}", "temperature is \"hot\"");
+  with("{\"eos_token_id\": [1, " + std::to_string(vocab) + "]}",
+       "eos_token_id names " + std::to_string(vocab));
+  with(nlohmann::json{{"eos_token_id", std::vector<int>(65, 1)}}.dump(), "up to 64");
+  write_text(path("generation_config.json"), "{\"eos_token_id\": " + std::to_string(vocab - 1) + "}");
+  EXPECT_TRUE(preflight(options).ok());
+  options.device.device = config::Device::echo;
+  with("{\"eos_token_id\": " + std::to_string(vocab) + "}", "allowed are ids below");
+}
+
 TEST_F(PreflightTest, SpoiledCheckpoints) {
   const std::string good = read_text(path("model.safetensors"));
   write_text(path("model.safetensors"), good.substr(0, good.size() - 1000));
