@@ -197,8 +197,10 @@ Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
     return wrong(row.slot,
                  "more than " + std::to_string(capacity_.max_tokens_per_step) + " tokens in one step");
   }
+  const bool samples = (row.flags & wire::kSamples) != 0;
+  if (samples) size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);  // of a late row too
   Slot* slot = find(row.slot);
-  if (slot == nullptr) return {};
+  if (slot == nullptr) return check_fits(row, size);
   if (slot->has_row) return wrong(row.slot, "two rows in one step");
   slot->has_row = true;
   if (end > slot->ids || end > std::int64_t{slot->blocks} * capacity_.block_tokens) {
@@ -206,7 +208,6 @@ Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
                                "); it has " + std::to_string(slot->ids) + " ids and " +
                                std::to_string(slot->blocks) + " blocks");
   }
-  const bool samples = (row.flags & wire::kSamples) != 0;
   if (samples && (end != slot->ids || end < slot->known_tokens)) {
     return wrong(row.slot, "a row that ends at " + std::to_string(end) + " samples, but " +
                                std::to_string(std::max(slot->ids, slot->known_tokens)) + " tokens are known");
@@ -221,13 +222,14 @@ Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
   }
   if (samples) {
     slot->ids = static_cast<std::int32_t>(end) + 1;
-    size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);
     if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);
   }
-  if (size.result_bytes > static_cast<std::int64_t>(wire::kMaxRecordBytes - kRounding)) {
-    return wrong(row.slot, "the logprobs asked for do not fit one result");
-  }
-  return {};
+  return check_fits(row, size);
+}
+
+Status PlanCheck::check_fits(const wire::Row& row, const StepSize& size) {
+  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxRecordBytes - kRounding)) return {};
+  return wrong(row.slot, "the logprobs asked for do not fit one result");
 }
 
 Status PlanCheck::admit(const wire::View& record, const wire::CacheCommand& command) {

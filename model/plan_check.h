@@ -63,6 +63,7 @@ class PlanCheck {
   Status take_ids(const wire::View& record, const wire::TokenRun& run);
   Status take_blocks(const wire::View& record, const wire::BlockRun& run);
   Status take_row(const wire::Row& row, StepSize& size);
+  static Status check_fits(const wire::Row& row, const StepSize& size);
   // The slot, or null when it is out of range (an error) or holds another generation (late).
   Slot* find(SlotRef ref);
   bool in_range(SlotRef ref) const { return ref.slot < slots_.size(); }

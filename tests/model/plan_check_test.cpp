@@ -288,6 +288,19 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   }
 }
 
+TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
+  wire::Capacity wide = small();
+  wide.max_tokens_per_step = 100'000;
+  PlanCheck checked(wide);
+  constexpr std::size_t kRow = sizeof(wire::ResultRow) + sizeof(TokenId);
+  const auto most = static_cast<int>((wire::kMaxRecordBytes - sizeof(wire::StepResult)) / kRow);
+  for (const auto& [rows, fits] : {std::pair{most, false}, std::pair{most - 100, true}}) {
+    for (int i = 0; i < rows; ++i) plans.row(kSlot, 0, 1, true);
+    const wire::View view = plans.plan(1);
+    EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << rows;
+  }
+}
+
 TEST_F(PlanCheckTest, CommandsCopyBetweenBlocksThatExist) {
   const auto admit = [&](const std::vector<wire::BlockCopy>& copies, std::uint64_t id) {
     const wire::View view = commands.copy(copies, id);
