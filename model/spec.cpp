@@ -37,7 +37,10 @@ class Reader {
   std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) {
     if (!has(key)) return fallback;
     const Json& value = object_[key];
-    const bool fits = value.is_number_integer() && value >= low && value <= high;
+    // The library compares an unsigned number as if it were signed, so that a huge one would pass for -1.
+    const bool huge =
+        value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+    const bool fits = value.is_number_integer() && !huge && value >= low && value <= high;
     if (fits) return value.get<std::int64_t>();
     fail(key, "is " + shown(value) + "; allowed is a whole number from " + std::to_string(low) + " to " +
                   std::to_string(high));
@@ -180,7 +183,8 @@ Status read_experts(Reader& config, const std::string& where, ModelSpec& spec) {
   spec.experts = static_cast<int>(config.integer("moe_num_experts", 1, kernels::kMostExperts));
   spec.top_k = static_cast<int>(config.integer("moe_k", 1, std::min(spec.experts, kernels::kMostChosen)));
   spec.expert_intermediate = static_cast<int>(config.integer("moe_intermediate_size", 1, kMaxWidth));
-  spec.shared_experts = static_cast<int>(config.integer_or("moe_num_shared_experts", 2, 0, kernels::kMostExperts));
+  spec.shared_experts =
+      static_cast<int>(config.integer_or("moe_num_shared_experts", 2, 0, kernels::kMostExperts));
   spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", 1, 0, kMaxLayers));
   spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", 1, 1, kMaxLayers));
   const std::int64_t end = config.integer_or("moe_layer_end_index", -1, -1, kMaxLayers);
@@ -305,7 +309,8 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
     spec.head_dim = spec.hidden / spec.heads;
   } else {
     config.fail("head_dim", "is missing, and hidden_size " + std::to_string(spec.hidden) +
-                                " does not divide into " + std::to_string(spec.heads) + " heads");
+                                " does not divide into " + std::to_string(spec.heads) + " heads of at most " +
+                                std::to_string(kMaxHeadDim));
   }
   if (spec.head_dim % 2 != 0) {
     config.fail("head_dim", "is " + std::to_string(spec.head_dim) + "; rotation needs an even one");

@@ -240,6 +240,11 @@ TEST(Spec, RefusesSizesThatCannotBe) {
   }
   EXPECT_FALSE(with("num_key_value_heads", 3).ok());
   EXPECT_FALSE(with("head_dim", 127).ok());
+  Json wide = demo();
+  wide.erase("head_dim");
+  wide.update({{"hidden_size", 4096}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}});
+  EXPECT_NE(parse(wide).status().message.find("2 heads of at most 1024"), std::string::npos);
+  EXPECT_FALSE(mixture_with("moe_layer_end_index", 18446744073709551615u).ok());  // not -1
   EXPECT_FALSE(with("rms_norm_eps", 0).ok());
   EXPECT_FALSE(with("rms_norm_eps", "small").ok());
   EXPECT_FALSE(with("rope_theta", -1).ok());
