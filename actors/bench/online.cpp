@@ -96,14 +96,7 @@ int load_main(int argc, char** argv) {
   http::LoadOptions options;
   bool json = false;
   std::vector<config::Field> fields = {
-      {.name = "host",
-       .slot = &options.host,
-       .help = "IPv4 address of the server",
-       .check =
-           [](std::string_view host) {
-             return http::is_ipv4(host) ? Status{}
-                                        : invalid("\"" + std::string(host) + "\" is no IPv4 address");
-           }},
+      {.name = "host", .slot = &options.host, .help = "IPv4 address of the server"},
       {.name = "port", .slot = &options.port, .help = "its HTTP port", .min = 1, .max = 65535},
       {.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true},
       limit_field(options),
@@ -111,6 +104,10 @@ int load_main(int argc, char** argv) {
   for (config::Field& field : plan_fields(plan, json)) fields.push_back(std::move(field));
   std::vector<std::string> of_serve;
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
+  if (!http::is_ipv4(options.host)) {
+    return cli::fail(synopsis, invalid("--host: got \"" + options.host +
+                                       "\", expected an IPv4 address such as 127.0.0.1"));
+  }
   if (!of_serve.empty()) {
     return cli::fail(synopsis, invalid("unexpected \"" + of_serve.front() + "\": the server runs already"));
   }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -35,29 +36,33 @@ double pss_mb(pid_t pid) {
   return 0;
 }
 
+std::string runtime_directory(const std::string& directory) { return directory + "/troupe"; }
+
 /// `troupe serve` on a port that the system chooses, with its output in a file and its runtime folder in
-/// `directory`. -1 when it cannot fork.
+/// `directory`. It is told to end when the caller dies. -1 when it cannot fork.
 pid_t spawn(const std::string& directory, const std::string& output, const std::vector<std::string>& flags) {
   std::vector<std::string> arguments{
       binary_directory() + "/troupe", "serve", "--port", "0", "--log-dir", directory + "/log"};
   arguments.insert(arguments.end(), flags.begin(), flags.end());
+  arguments.insert(arguments.end(), {"--runtime-dir", runtime_directory(directory)});
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  std::string runtime = "XDG_RUNTIME_DIR=" + directory;
+  const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid != 0) return pid;
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(127);
   const int log = ::open(output.c_str(), O_CREAT | O_WRONLY, 0600);
   ::dup2(log, 1);
   ::dup2(log, 2);
-  ::putenv(runtime.data());
   ::execv(argv[0], argv.data());
   ::_exit(127);
 }
 
 /// The port of the only server in its runtime folder; 0 while it has none.
 int port_of(const std::string& directory) {
-  const auto owners = ipc::live_owners(directory + "/troupe", ipc::PortKind::http);
+  const auto owners = ipc::live_owners(runtime_directory(directory), ipc::PortKind::http);
   return owners.empty() ? 0 : owners.front().port;
 }
 

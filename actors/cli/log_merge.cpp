@@ -69,6 +69,12 @@ std::size_t closing_quote(std::string_view line, std::size_t from) {
   return line.size();
 }
 
+bool is_part_of(std::string_view id, std::string_view request) {
+  if (!id.starts_with(request)) return false;
+  return id.size() == request.size() ||
+         std::string_view("-/:.#").find(id[request.size()]) != std::string_view::npos;
+}
+
 }  // namespace
 
 std::optional<std::string> logfmt_value(std::string_view line, std::string_view key) {
@@ -95,9 +101,14 @@ std::optional<std::string> logfmt_value(std::string_view line, std::string_view 
 
 bool is_about_request(std::string_view line, std::string_view request) {
   const auto id = logfmt_value(line, "req");
-  if (!id || !id->starts_with(request)) return false;
-  return id->size() == request.size() ||
-         std::string_view("-/:.#").find((*id)[request.size()]) != std::string::npos;
+  if (!id || id->empty()) return false;
+  if (is_part_of(*id, request)) return true;
+  for (std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
+    if (!request.starts_with(prefix)) continue;
+    const std::string_view rest = request.substr(prefix.size());
+    return is_part_of(*id, rest) || rest.ends_with("-" + *id);
+  }
+  return false;
 }
 
 std::vector<std::string> list_actors(const LogOptions& options) {

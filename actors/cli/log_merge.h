@@ -15,6 +15,7 @@ namespace troupe::cli {
 std::optional<std::string> logfmt_value(std::string_view line, std::string_view key);
 
 /// True when the line is about `request`: its req is that id, or a part of it ("ID-1", "ID/1", "ID:1").
+/// An answer's id serves too, which the server makes of it: "chatcmpl-ID", "cmpl-ID", "cmpl-USER-ID".
 bool is_about_request(std::string_view line, std::string_view request);
 
 /// Actors with a log under options.dir or in options.actor_dirs, sorted.

@@ -97,7 +97,9 @@ int logs_main(int argc, char** argv) {
   std::string request;
   const std::vector<config::Field> fields = {
       {.name = "follow", .slot = &follow, .help = "go on with what is written from now on", .aliases = {"f"}},
-      {.name = "request", .slot = &request, .help = "only lines about the request with this id"},
+      {.name = "request",
+       .slot = &request,
+       .help = "only lines about the request with this x-request-id, or whose answer has this id"},
       {.name = "log-dir", .slot = &options.dir, .help = "the server's --log-dir", .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir"},
   };

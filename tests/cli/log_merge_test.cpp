@@ -54,6 +54,16 @@ TEST(Logfmt, ARequestAndItsParts) {
   EXPECT_FALSE(is_about_request("t other=chatcmpl-7", "chatcmpl-7"));
 }
 
+TEST(Logfmt, AnAnswersIdNamesItsRequest) {
+  EXPECT_TRUE(is_about_request("t req=7e", "chatcmpl-7e"));
+  EXPECT_TRUE(is_about_request("t req=7e", "cmpl-7e"));
+  EXPECT_TRUE(is_about_request("t req=7e-1", "cmpl-7e"));
+  EXPECT_TRUE(is_about_request("t req=7e", "chatcmpl-someone-7e")) << "with the user that the request named";
+  EXPECT_FALSE(is_about_request("t req=7e", "chatcmpl-17e"));
+  EXPECT_FALSE(is_about_request("t req=7e", "x-7e"));
+  EXPECT_FALSE(is_about_request("t req=\"\"", "chatcmpl-"));
+}
+
 TEST_F(LogMerge, LinesOfAllActorsInTimeOrder) {
   write(options_.dir + "/gateway/gateway.log", "2026-01-01T00:00:01.5Z g1\n2026-01-01T00:00:03.0Z g2\n");
   write(options_.dir + "/scheduler/scheduler.log", "2026-01-01T00:00:02.0Z s2\n2026-01-01T00:00:04.0Z s3\n");

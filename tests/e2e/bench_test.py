@@ -1,12 +1,15 @@
 """`troupe bench` and the tool that compares two servers, briefly: that they run, count and refuse; not how fast."""
 import json
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 from cases import ServerCase
-from server import BINARY, DEMO_MODEL, PATIENCE, ROOT
+from server import BINARY, DEMO_MODEL, PATIENCE, ROOT, children_of, has_ended, wait_until
 
 TOOLS = ROOT / "tools"
 LENGTHS = ["--requests", "6", "--input", "20", "--output", "5"]
@@ -112,7 +115,7 @@ class Online(ServerCase):
         code, _, err = bench("load", "--port", 1, "--requests", "2")
         self.assertEqual(code, 1)
         self.assertIn("no answer", err)
-        for arguments in (("--host", "localhost"), ("--", "--device", "cpu"), ("--requests", "0")):
+        for arguments in (("--host", "localhost"), ("--host", ""), ("--", "--device", "cpu"), ("--requests", "0")):
             code, _, err = self.load(*arguments)
             self.assertEqual(code, 2, arguments)
             self.assertIn(arguments[1], err)
@@ -126,6 +129,24 @@ class OwnServer(unittest.TestCase):
         self.assertIn("exec to ready", out)
         self.assertRegex(out, r"6 requests, 0 failed, .* 30 output tokens")
         self.assertEqual(set(pathlib.Path("/tmp").glob("troupe-bench-*")), before)
+
+    def test_the_runtime_folder_is_its_own(self):
+        with unittest.mock.patch.dict(os.environ, TROUPE_RUNTIME_DIR="/nowhere"):
+            code, _, err = bench("serve", *LENGTHS, "--", "--device", "echo")
+        self.assertEqual(code, 0, err)
+
+    def test_the_server_ends_with_its_bench(self):
+        own = subprocess.Popen([BINARY, "bench", "serve", "--requests", "2", "--rate", "0.001", "--", "--device", "echo"],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            server = wait_until(lambda: len(found := children_of(own.pid)) >= 3 and found, "a server with its children")
+            words = pathlib.Path(f"/proc/{server[0]}/cmdline").read_text(encoding="utf-8").split("\0")
+            folder = pathlib.Path(words[words.index("--runtime-dir") + 1]).parent
+            self.addCleanup(shutil.rmtree, folder)
+        finally:
+            own.kill()
+            own.wait()
+        wait_until(lambda: all(map(has_ended, server)), "the end of the server")
 
     def test_a_server_that_cannot_start(self):
         code, _, err = bench("serve", "--", "--model", "/nowhere")
