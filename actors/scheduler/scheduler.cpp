@@ -2,6 +2,7 @@
 #include "actors/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "actors/scheduler/sampling_check.h"
@@ -142,19 +143,17 @@ Status Scheduler::submit(Submit& request) {
   // Whose prompt each one runs: its own, or that of an earlier one without a parent.
   std::vector<std::size_t> origin(specs.size());
   std::int64_t tokens = 0;
+  std::unordered_map<RequestKey, std::size_t> places;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     origin[i] = i;
     if (specs[i].parent != RequestKey{}) {
-      const auto is_parent = [&](const SequenceSpec& s) {
-        return s.key == specs[i].parent && s.parent == RequestKey{};
-      };
-      const auto found =
-          std::find_if(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(i), is_parent);
-      origin[i] = static_cast<std::size_t>(found - specs.begin());
-      if (origin[i] == i) return invalid("A choice names a parent that does not stand before it.", "parent");
+      const auto parent = places.find(specs[i].parent);
+      if (parent == places.end() || origin[parent->second] != parent->second) {
+        return invalid("A choice names a parent that does not stand before it.", "parent");
+      }
+      origin[i] = parent->second;
     }
-    const auto same = [&](const SequenceSpec& s) { return s.key == specs[i].key; };
-    if (std::any_of(specs.begin(), specs.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+    if (!places.emplace(specs[i].key, i).second) {
       return invalid("Two sequences of one request have the same key.", "key");
     }
     Status status = check(specs[i], specs[origin[i]]);

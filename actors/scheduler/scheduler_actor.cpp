@@ -15,6 +15,24 @@ Bytes to_bytes(std::span<const std::byte> record) {
   return {first, first + record.size()};
 }
 
+void tell_metrics(Self self, StepStats stats) {
+  const SchedulerState& state = self->state;
+  stats.kv_total = state.kv_total;
+  stats.kv_free = state.kv_free;
+  stats.kv_leased = state.kv_total - state.kv_free;
+  self->send(state.parts.metrics, stats);
+}
+
+/// What no step will tell: METRICS shows the last that it heard of, however long ago.
+void tell_idle_metrics(Self self) {
+  const Scheduler& scheduler = *self->state.scheduler;
+  if (scheduler.plans_in_flight() > 0) return;
+  StepStats stats;
+  stats.running = scheduler.running();
+  stats.waiting = scheduler.waiting();
+  tell_metrics(self, stats);
+}
+
 /// Plans leave first, for the worker waits for them; then the asks for the steps after.
 void advance(Self self) {
   SchedulerState& state = self->state;
@@ -29,6 +47,7 @@ void advance(Self self) {
             self->state.kv_free = grants.free_blocks;
             self->state.scheduler->granted(grants);
             advance(self);
+            tell_idle_metrics(self);
           },
           [self](const caf::error& error) {
             self->quit(caf::make_error(caf::sec::runtime_error,
@@ -72,11 +91,7 @@ void step_done(Self self, const StepDone& done) {
   if (verdict == Committed::stale) return;
   advance(self);
   tell_hosts(self);
-  StepStats& stats = state.output.stats;
-  stats.kv_total = state.kv_total;
-  stats.kv_free = state.kv_free;
-  stats.kv_leased = state.kv_total - state.kv_free;
-  self->send(state.parts.metrics, stats);
+  tell_metrics(self, state.output.stats);
 }
 
 void link_up(Self self, const LinkUp& up) {
@@ -90,6 +105,7 @@ void link_up(Self self, const LinkUp& up) {
                        {kv("epoch", up.epoch), kv("device", up.device), kv("blocks", up.capacity.kv_blocks),
                         kv("max_model_len", up.capacity.max_model_len)});
   advance(self);
+  tell_idle_metrics(self);
 }
 
 void link_down(Self self, const LinkDown& down) {
@@ -98,6 +114,8 @@ void link_down(Self self, const LinkDown& down) {
                                         kv("waiting", state.scheduler->waiting())});
   state.scheduler->detach(Orphans::fail, "The model's worker was lost; try again.", state.output);
   tell_hosts(self);
+  state.kv_free = state.kv_total;
+  tell_idle_metrics(self);
 }
 
 }  // namespace

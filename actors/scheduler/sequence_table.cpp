@@ -15,12 +15,8 @@ std::uint32_t SequenceTable::create(const RequestKey& key) {
     unused_.pop_back();
   }
   TROUPE_CHECK(index_.emplace(key, at).second);
-  Sequence fresh;
-  fresh.unsent_blocks = std::move(places_[at].unsent_blocks);
-  fresh.unsent_blocks.clear();
-  fresh.live = true;
-  fresh.key = key;
-  places_[at] = std::move(fresh);
+  places_[at].live = true;
+  places_[at].key = key;
   return at;
 }
 
@@ -28,8 +24,10 @@ void SequenceTable::erase(std::uint32_t sequence) {
   Sequence& place = places_[sequence];
   TROUPE_CHECK(place.live);
   index_.erase(place.key);
-  place.live = false;
-  place.tokens = {};  // a prompt may be large: its memory goes back
+  Sequence empty;  // what it held may be large: that memory goes back
+  empty.unsent_blocks = std::move(place.unsent_blocks);
+  empty.unsent_blocks.clear();
+  place = std::move(empty);
   unused_.push_back(sequence);
 }
 

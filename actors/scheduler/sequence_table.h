@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Sequences by index and by key. A place is reused with its vectors' memory; create() may move all
+/// Sequences by index and by key. A place that is free holds no memory worth naming; create() may move all
 /// sequences, nothing else does.
 class SequenceTable {
  public:

@@ -11,7 +11,8 @@ struct Heard {
   std::vector<Bytes> plans;
   std::vector<Bytes> commands;
   std::vector<StepTokens> tokens;
-  std::vector<StepStats> stats;
+  std::vector<StepStats> stats;  ///< of steps
+  StepStats gauges;              ///< what METRICS was told last, by a step or without one
 };
 
 worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* heard) {
@@ -26,7 +27,11 @@ worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* he
 }
 
 metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {
-  return {[heard](const StepStats& stats) { heard->stats.push_back(stats); }, [](const RequestStats&) {},
+  return {[heard](const StepStats& stats) {
+            if (stats.generated_tokens > 0) heard->stats.push_back(stats);
+            heard->gauges = stats;
+          },
+          [](const RequestStats&) {},
           [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
 }
 
@@ -184,6 +189,31 @@ TEST_F(SchedulerActorTest, ALostWorkerEndsItsSequencesAndTheNextOneServesNewOnes
   EXPECT_TRUE(hear().empty());
   ASSERT_TRUE(submit({spec(3, 5)}).ok());
   EXPECT_EQ(heard_.plans.size(), 4u);
+}
+
+TEST_F(SchedulerActorTest, MetricsShowTheRestAfterTheLastStep) {
+  link_up(1);
+  EXPECT_EQ(heard_.gauges.kv_total, 50);
+  EXPECT_EQ(heard_.gauges.kv_free, 50);
+  ASSERT_TRUE(submit({spec(1, 2)}).ok());
+  step_done(0);
+  EXPECT_EQ(heard_.gauges.kv_leased, 2);
+  EXPECT_EQ(heard_.gauges.running, 1);
+  step_done(1);
+  EXPECT_EQ(heard_.gauges.kv_free, 50);
+  EXPECT_EQ(heard_.gauges.kv_leased, 0);
+  EXPECT_EQ(heard_.gauges.running, 0);
+}
+
+TEST_F(SchedulerActorTest, MetricsShowNobodyAfterTheWorkersDeath) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  step_done(0);
+  EXPECT_EQ(heard_.gauges.running, 1);
+  self_->send(scheduler_, LinkDown{"killed"});
+  run();
+  EXPECT_EQ(heard_.gauges.running, 0);
+  EXPECT_EQ(heard_.gauges.kv_leased, 0);
 }
 
 TEST_F(SchedulerActorTest, AResultThatContradictsItsPlanEndsTheActor) {

@@ -73,6 +73,37 @@ TEST(SchedulerLimits, ASubmitIsTakenWholeOrNotAtAll) {
   EXPECT_TRUE(rig.scheduler.idle());
 }
 
+TEST(SchedulerLimits, AParentStandsBeforeItsChoicesAndIsNone) {
+  Rig rig;
+  const auto refused = [&](std::vector<std::pair<std::uint64_t, std::uint64_t>> keys_and_parents) {
+    Submit request;
+    for (const auto& [key, parent] : keys_and_parents) {
+      SequenceSpec& spec = request.sequences.emplace_back();
+      spec.key = {1, key};
+      if (parent != 0) spec.parent = {1, parent};
+      if (parent == 0) spec.prompt = {1};
+      spec.prompt_tokens = spec.max_output_tokens = 1;
+    }
+    return rig.scheduler.submit(request).param;
+  };
+  EXPECT_EQ(refused({{2, 1}, {1, 0}}), "parent");
+  EXPECT_EQ(refused({{1, 1}}), "parent");
+  EXPECT_EQ(refused({{1, 0}, {2, 1}, {3, 2}}), "parent");
+  EXPECT_EQ(refused({{1, 0}, {2, 1}, {2, 1}}), "key");
+  EXPECT_TRUE(rig.scheduler.idle());
+  EXPECT_EQ(refused({{1, 0}, {2, 1}, {4, 0}, {3, 1}}), "");
+}
+
+TEST(SchedulerLimits, ASequenceThatIsGoneHoldsNoMemory) {
+  SequenceTable table;
+  const std::uint32_t at = table.create({1, 1});
+  table[at].tokens.assign(1000, 1);
+  table[at].stop_ids.assign(1000, 1);
+  table[at].logit_bias.assign(1000, {});
+  table.erase(at);
+  EXPECT_EQ(table[at].tokens.capacity() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(), 0u);
+}
+
 TEST(SchedulerLimits, PromptLogprobsNeverAskForMoreThanOneResultHolds) {
   constexpr std::int32_t kTokens = 30'000;
   Rig rig({.blocks = 4000,
