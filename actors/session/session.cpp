@@ -32,6 +32,7 @@ Submit Session::prepare(Encoded&& encoded, std::int64_t now_ns, Effects& effects
       if (!status.ok()) break;
     }
   }
+  if (status.ok() && ask_.api != Api::tokenize) status = check_number(encoded.prompts.size());
   if (status.ok() && ask_.api != Api::tokenize) status = ban_words();
   if (!status.ok()) {
     fail(status, now_ns, effects);
@@ -110,6 +111,16 @@ Status Session::check(const std::vector<TokenId>& prompt) const {
   return {};
 }
 
+/// Prompts and choices are bounded each; their product is what the queue has to hold.
+Status Session::check_number(std::size_t prompts) const {
+  const std::int64_t wanted = static_cast<std::int64_t>(prompts) * candidates();
+  if (wanted <= context_->max_sequences) return {};
+  const char* field = candidates() > ask_.generation.choices ? "best_of" : "n";
+  return invalid(std::string(field) + " is " + std::to_string(candidates()) + " for each of " + std::to_string(prompts) +
+                     " prompts, " + std::to_string(wanted) + " answers in all: allowed in one request are at most " +
+                     std::to_string(context_->max_sequences), field, "out_of_range");
+}
+
 /// bad_words become logit biases; a word that is not one token cannot be banned so, and is an error.
 Status Session::ban_words() {
   for (const std::string& word : ask_.generation.bad_words) {
@@ -141,6 +152,7 @@ Session::Prompt Session::describe(const std::vector<TokenId>& ids, std::size_t i
       for (const TokenId id : ids) prompt.text += text.append(id);
       prompt.text += text.flush();
     }
+    prompt.chars = count_chars(prompt.text);
   }
   return prompt;
 }
@@ -165,6 +177,7 @@ void Session::take(std::size_t choice, const SequenceTokens& tokens, const StepT
   if (closed_ || choice >= sequences_.size()) return;
   Sequence& sequence = sequences_[choice];
   if (tokens.finish != Finish::none) sequence.over = true;
+  if (sequence.choice.finished()) return;  // a stop string was its end: what it came to since is nobody's loss
   if (tokens.finish == Finish::error || tokens.finish == Finish::aborted) {
     const Code code = tokens.finish == Finish::error ? Code::internal : Code::unavailable;
     fail(failure(code, tokens.error), now_ns, effects);
@@ -191,7 +204,8 @@ void Session::flush(std::int64_t now_ns, Effects& effects) {
 
 void Session::stream(std::int64_t now_ns, Effects& effects) {
   std::string out;
-  for (Sequence& sequence : sequences_) stream_choice(sequence, out);
+  const http::Usage used = ask_.answer.continuous_usage ? usage() : http::Usage{};
+  for (Sequence& sequence : sequences_) stream_choice(sequence, used, out);
   const bool done = all_finished();
   if (done) {
     if (ask_.answer.include_usage) http::append_usage(out, frame_, usage());
@@ -207,23 +221,24 @@ void Session::stream(std::int64_t now_ns, Effects& effects) {
   }
 }
 
-void Session::stream_choice(Sequence& sequence, std::string& out) {
-  if (!sequence.choice.started() && !sequence.choice.finished()) return;
+void Session::stream_choice(Sequence& sequence, const http::Usage& used, std::string& out) {
+  if (!begun(sequence)) return;
+  // Its echo shows what the leader's run of the prompt yields.
+  if (ask_.answer.echo && ask_.generation.sampling.prompt_logprobs >= 0 && !begun(leader_of(sequence))) return;
   const std::int64_t offset = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
-  if (without_output()) news.text.clear();
+  if (without_output()) {
+    news.text.clear();
+    news.logprobs.clear();
+    news.token_ids.clear();
+  }
 
   const Prompt& prompt = prompts_[static_cast<std::size_t>(sequence.prompt)];
-  http::Usage used;
   http::Piece piece;
   piece.index = sequence.index;
   piece.with_logprobs = wants_logprobs();
-  if (ask_.answer.continuous_usage) {
-    used = usage();
-    piece.usage = &used;
-  }
+  if (ask_.answer.continuous_usage) piece.usage = &used;
 
-  const std::int64_t echoed = ask_.answer.echo ? count_chars(prompt.text) : 0;
   if (!sequence.opened) {
     sequence.opened = true;
     if (is_chat()) http::append_role(out, frame_, sequence.index, prompt.ids);
@@ -237,7 +252,7 @@ void Session::stream_choice(Sequence& sequence, std::string& out) {
   if (news.empty()) return;
   piece.text = news.text;
   piece.logprobs = news.logprobs;
-  piece.text_offset = echoed + offset;
+  piece.text_offset = prompt.chars + offset;
   piece.finish = without_output() ? http::FinishReason::length : news.finish;
   if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
   http::append_piece(out, frame_, piece);
@@ -293,6 +308,11 @@ http::Choice Session::whole_choice(Sequence& sequence) {
   return choice;
 }
 
+/// A forked choice did not run the prompt: the first one of its prompt did.
+const Session::Sequence& Session::leader_of(const Sequence& sequence) const {
+  return sequences_[static_cast<std::size_t>(sequence.prompt * candidates())];
+}
+
 /// Logprobs of the prompt's tokens. Nothing precedes the first one, so it has none.
 std::vector<http::TokenLogprob> Session::echoed_logprobs(const Sequence& sequence) const {
   if (ask_.generation.sampling.prompt_logprobs < 0) return {};
@@ -302,9 +322,7 @@ std::vector<http::TokenLogprob> Session::echoed_logprobs(const Sequence& sequenc
   unknown.token = {std::string(context_->tokenizer->token_bytes(first)), first, 0.0f};
   unknown.known = false;
   out.push_back(std::move(unknown));
-  // A forked choice did not run the prompt: its leader did.
-  const Sequence& leader = sequences_[static_cast<std::size_t>(sequence.prompt * candidates())];
-  const auto& scores = leader.choice.prompt_logprobs();
+  const auto& scores = leader_of(sequence).choice.prompt_logprobs();
   out.insert(out.end(), scores.begin(), scores.end());
   return out;
 }
@@ -348,6 +366,8 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
   effects.finished.push_back({ask_.request_id, stats});
 }
+
+bool Session::begun(const Sequence& sequence) { return sequence.choice.started() || sequence.choice.finished(); }
 
 bool Session::all_finished() const {
   return std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return s.choice.finished(); });

@@ -27,6 +27,7 @@ struct SessionContext {
   std::vector<TokenId> eos_ids;    ///< end the answer unless ignore_eos
   std::int32_t max_model_len = 0;  ///< prompt and answer together
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
+  std::int32_t max_sequences = 1024;  ///< of one request, over all its prompts
 };
 
 /// A session that has closed, for the log and the metrics.
@@ -85,6 +86,7 @@ class Session {
     std::int32_t tokens = 0;
     TokenId first = 0;
     std::string text;          ///< with echo
+    std::int64_t chars = 0;    ///< code points of it
     std::vector<TokenId> ids;  ///< with return_token_ids
   };
   struct Sequence {
@@ -98,17 +100,20 @@ class Session {
 
   Submit prepare(Encoded&& encoded, std::int64_t now_ns, Effects& effects);
   Status check(const std::vector<TokenId>& prompt) const;
+  Status check_number(std::size_t prompts) const;
   Status ban_words();
   Prompt describe(const std::vector<TokenId>& ids, std::size_t index) const;
   void adopt(const Submit& submit);
 
   void stream(std::int64_t now_ns, Effects& effects);
-  void stream_choice(Sequence& sequence, std::string& out);
+  void stream_choice(Sequence& sequence, const http::Usage& used, std::string& out);
   void answer_whole(std::int64_t now_ns, Effects& effects);
   std::vector<Sequence*> chosen();
   http::Choice whole_choice(Sequence& sequence);
   std::vector<http::TokenLogprob> echoed_logprobs(const Sequence& sequence) const;
 
+  const Sequence& leader_of(const Sequence& sequence) const;
+  static bool begun(const Sequence& sequence);
   bool all_finished() const;
   http::Usage usage() const;
   void close(bool ok, std::int64_t now_ns, Effects& effects);

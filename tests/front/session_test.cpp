@@ -172,6 +172,59 @@ TEST_F(SessionTest, AnEchoWithoutOutputAsksForOneTokenAndDropsIt) {
   EXPECT_EQ(answer["usage"]["completion_tokens"], 0);
 }
 
+TEST_F(SessionTest, AStreamedEchoWithoutOutputSaysNothingOfTheTokenThatItDrops) {
+  Ask request = ask(Api::completion);
+  request.answer.echo = request.answer.stream = request.answer.return_token_ids = true;
+  request.generation.max_tokens = 0;
+  request.generation.sampling.logprobs = 0;
+  request.source.texts = {"ab"};
+  open(request, {{'a', 'b'}});
+  StepTokens out;
+  out.tokens = {'c'};
+  out.scores = {{2, {'c', -1.0f}, 0, 0}};
+  SequenceTokens tokens;
+  tokens.key = sequences_[0].key;
+  tokens.tokens = tokens.scores = 1;
+  tokens.finish = Finish::length;
+  out.sequences.push_back(tokens);
+  book_.take(out, 20, effects_);
+  ASSERT_EQ(frames().size(), 2u);
+  const json last = frames()[1]["choices"][0];
+  EXPECT_EQ(last["finish_reason"], "length");
+  EXPECT_EQ(last["text"], "");
+  EXPECT_EQ(last.dump().find("\"c\""), std::string::npos) << last;
+  EXPECT_FALSE(last.contains("token_ids")) << last;
+}
+
+TEST_F(SessionTest, AnEchoWithLogprobsWaitsForTheRunOfThePrompt) {
+  Ask request = ask(Api::completion);
+  request.answer.echo = request.answer.stream = true;
+  request.generation.choices = request.generation.best_of = 2;
+  request.generation.sampling.logprobs = request.generation.sampling.prompt_logprobs = 0;
+  request.source.texts = {"ab"};
+  open(request, {{'a', 'b'}});
+  step(1, "x", Finish::length);  // the leader was put back: this one ran the prompt for itself
+  EXPECT_EQ(bytes(), "");
+  StepTokens out;
+  out.tokens = {'y'};
+  out.scores = {{1, {'b', -2.0f}, 0, 0}, {2, {'y', -1.0f}, 0, 0}};
+  SequenceTokens tokens;
+  tokens.key = sequences_[0].key;
+  tokens.tokens = 1;
+  tokens.scores = 2;
+  tokens.finish = Finish::length;
+  out.sequences.push_back(tokens);
+  book_.take(out, 20, effects_);
+  int echoes = 0;
+  for (const json& frame : frames()) {
+    const json& choice = frame["choices"][0];
+    if (choice["text"] != "ab") continue;
+    ++echoes;
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"].size(), 2u) << frame;
+  }
+  EXPECT_EQ(echoes, 2);
+}
+
 TEST_F(SessionTest, TooLongAPromptNamesTheNumbers) {
   open(ask(), {std::vector<TokenId>(64, 'a')});
   EXPECT_TRUE(sequences_.empty());
@@ -204,6 +257,40 @@ TEST_F(SessionTest, AnErrorAfterTheFirstByteIsAnEventAndDone) {
   EXPECT_TRUE(bytes().ends_with("data: [DONE]\n\n"));
   ASSERT_EQ(effects_.finished.size(), 1u);
   EXPECT_FALSE(effects_.finished[0].stats.ok);
+}
+
+TEST_F(SessionTest, AnErrorBehindAStopStringHarmsNobody) {
+  Ask request = ask();
+  request.generation.choices = request.generation.best_of = 2;
+  request.generation.stop = {"."};
+  open(request, {{'a'}});
+  step(0, "done.");
+  step(0, "x", Finish::error);  // of the step that was out when it stopped
+  EXPECT_TRUE(effects_.outputs.empty());
+  step(1, "too", Finish::length);
+  const json answer = json::parse(bytes());
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "done");
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], "too");
+}
+
+TEST_F(SessionTest, PromptsTimesChoicesAreBounded) {
+  Ask request = ask(Api::completion);
+  request.generation.choices = request.generation.best_of = 128;
+  request.source.texts = std::vector<std::string>(9, "a");
+  const std::vector<std::vector<TokenId>> prompts(9, {'a'});
+  open(request, prompts);
+  EXPECT_TRUE(sequences_.empty());
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 400);
+  const json error = json::parse(bytes())["error"];
+  EXPECT_EQ(error["param"], "n");
+  for (const char* number : {"128", "9 ", "1152", "1024"}) {
+    EXPECT_NE(error["message"].get<std::string>().find(number), std::string::npos) << number;
+  }
+  request.exchange = 6;
+  request.source.texts.pop_back();
+  open(request, {prompts.begin(), prompts.end() - 1});
+  EXPECT_EQ(sequences_.size(), 1024u);
 }
 
 TEST_F(SessionTest, AWithdrawnRequestCancelsAllItsSequences) {
