@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -49,14 +48,25 @@ int read_pid(int fd) {
   return pid;
 }
 
+// The whole file, exclusively, for the open file and not the process: it ends with the last descriptor.
+// Unlike flock() it can be asked for without being taken.
+struct flock whole_file() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
 // Opens the lock file and takes the lock. An unset Fd when a live process holds it; `owner` is its pid.
 Result<Fd> lock_file(const std::string& path, int& owner) {
   for (;;) {
     Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return system_failure("the lock file " + path + " cannot be opened");
-    if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    struct flock lock = whole_file();
+    if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
       if (errno == EINTR) continue;
-      if (errno != EWOULDBLOCK) return system_failure("the lock file " + path + " cannot be locked");
+      if (errno != EAGAIN && errno != EACCES)
+        return system_failure("the lock file " + path + " cannot be locked");
       owner = read_pid(fd.get());
       return Fd();
     }
@@ -202,7 +212,9 @@ std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind
     const char* digits_end = name.data() + name.size() - kSuffix.size();
     if (std::from_chars(digits, digits_end, owner.port).ptr != digits_end || digits == digits_end) continue;
     const Fd fd(open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (!fd || flock(fd.get(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK) continue;  // nobody holds it
+    struct flock lock = whole_file();
+    if (!fd || fcntl(fd.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
+      continue;  // nobody holds it
     owner.pid = read_pid(fd.get());
     owners.push_back(owner);
   }
@@ -211,13 +223,22 @@ std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind
   return owners;
 }
 
-Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port) {
+Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline) {
   const std::string path = stem_of(runtime_dir, kind, port) + ".sock";
   const auto address = address_of(path);
   if (!address) return address.status();
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return system_failure("no socket can be opened");
+  // The queue of an owner that is stopped fills up; connect() then waits for room.
+  const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now()).count();
+  const timeval patience{static_cast<time_t>(std::max<std::int64_t>(left, 1) / 1'000'000),
+                         static_cast<suseconds_t>(std::max<std::int64_t>(left, 1) % 1'000'000)};
+  setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+    if (errno == EAGAIN) {
+      return failure(Code::timeout, "the owner of port " + std::to_string(port) + " (" + flag_of(kind) +
+                                        ") did not accept a connection in time");
+    }
     return failure(Code::not_found, "no running instance answers for port " + std::to_string(port) + " (" +
                                         flag_of(kind) + ")");
   }

@@ -1,8 +1,8 @@
 #pragma once
 // How an instance is found by its port numbers. A port of ours that carries no TCP traffic is a pair of
-// files in the runtime directory: KIND-PORT.lock, held with flock by its owner and holding its pid, and
-// KIND-PORT.sock, a unix socket at which the owner answers. The directory is 0700 and its owner is checked,
-// so that nobody else gets in; the peer's uid is checked all the same.
+// files in the runtime directory: KIND-PORT.lock, which its owner has locked (fcntl, F_OFD_SETLK) and holds
+// its pid, and KIND-PORT.sock, a unix socket at which the owner answers. The directory is 0700 and its owner
+// is checked, so that nobody else gets in; the peer's uid is checked all the same.
 //
 // The lock, not the file, says who is alive: a file whose owner died is simply taken over. Both vanish when
 // the owner releases them, and are harmless when it could not.
@@ -68,8 +68,8 @@ struct PortOwner {
 /// Live owners of one kind of port, by port. A missing directory has none.
 std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind);
 
-/// Connects to a port's socket; not_found when nobody listens there.
-Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port);
+/// Connects to a port's socket; not_found when nobody listens there, timeout when its owner accepts nobody.
+Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline);
 
 /// Sends descriptors with SCM_RIGHTS, at most kMaxPassedFds; the receiver gets duplicates.
 inline constexpr std::size_t kMaxPassedFds = 16;

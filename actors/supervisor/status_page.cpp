@@ -66,9 +66,9 @@ Result<std::string> query_status(const std::string& runtime_dir, std::optional<i
     if (!found.ok()) return found.status();
     port = *found;
   }
-  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, *port);
-  if (!socket.ok()) return socket.status();
   const TimePoint deadline = Clock::now() + patience;
+  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, *port, deadline);
+  if (!socket.ok()) return socket.status();
   std::string text;
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();

@@ -11,8 +11,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "ipc/link.h"
 #include "support/patience.h"
@@ -116,7 +118,7 @@ TEST_F(RendezvousTest, ADeadOwnersLockIsTakenOver) {
   ASSERT_EQ(owners.size(), 1u);
   EXPECT_EQ(owners[0].port, 8180);
   EXPECT_EQ(owners[0].pid, getpid());
-  EXPECT_TRUE(connect_port(dir_, PortKind::http, 8180).ok());
+  EXPECT_TRUE(connect_port(dir_, PortKind::http, 8180, Clock::now() + test::kPatience).ok());
 }
 
 TEST_F(RendezvousTest, LiveOwnersAreListedByPort) {
@@ -133,6 +135,24 @@ TEST_F(RendezvousTest, LiveOwnersAreListedByPort) {
   end(second);
   end(other);
   EXPECT_TRUE(live_owners(base_ + "/absent", PortKind::http).empty());
+}
+
+// Who lists the owners must not seem to be one.
+TEST_F(RendezvousTest, LookingAtAFreePortDoesNotTakeIt) {
+  ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
+  std::atomic<bool> stop{false};
+  std::thread looker([&] {
+    while (!stop) (void)live_owners(dir_, PortKind::http);
+  });
+  for (int round = 0; round < 500; ++round) {
+    std::ofstream(dir_ + "/http-8180.lock") << "1\n";  // a dead owner's
+    std::this_thread::yield();
+    const auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+    EXPECT_TRUE(lock.ok()) << "round " << round << ": " << lock.status().message;
+    if (!lock.ok()) break;
+  }
+  stop = true;
+  looker.join();
 }
 
 TEST_F(RendezvousTest, AForkDoesNotTakeTheFilesAway) {
@@ -182,13 +202,33 @@ TEST_F(RendezvousTest, OneOwnerAtATime) {
   munmap(inside, 4096);
 }
 
+// A stopped owner accepts nobody, and those who gave up stay in its queue.
+TEST_F(RendezvousTest, AnOwnerThatAcceptsNobodyIsNotWaitedForWithoutEnd) {
+  auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
+  ASSERT_TRUE(lock.ok());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    int waiting = 0;
+    while (connect_port(dir_, PortKind::http, 8180, Clock::now() + 20ms).ok()) ++waiting;
+    const auto last = connect_port(dir_, PortKind::http, 8180, Clock::now() + 20ms);
+    _exit(waiting > 0 && last.status().code == Code::timeout ? 0 : 1);
+  }
+  int status = -1;
+  for (const TimePoint end = Clock::now() + test::kPatience;
+       waitpid(pid, &status, WNOHANG) != pid && Clock::now() < end;) {
+    usleep(1000);
+  }
+  if (status == -1) end(pid);
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(RendezvousTest, DescriptorsOfALinkTravel) {
   auto lock = PortLock::acquire(dir_, PortKind::engine_worker_queue, 8002);
   ASSERT_TRUE(lock.ok());
   EXPECT_FALSE(lock->accept_peer().valid());  // nobody waits
   const pid_t other = fork();
   if (other == 0) {
-    auto socket = connect_port(dir_, PortKind::engine_worker_queue, 8002);
+    auto socket = connect_port(dir_, PortKind::engine_worker_queue, 8002, Clock::now() + test::kPatience);
     if (!socket.ok()) _exit(1);
     auto fds = receive_fds(socket->get(), 2, Clock::now() + test::kPatience);
     if (!fds.ok()) _exit(2);
@@ -252,7 +292,8 @@ TEST_F(RendezvousTest, AnOpenOrForeignDirectoryIsRefused) {
 TEST_F(RendezvousTest, NonsenseIsAStatus) {
   EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 0).ok());
   EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 70000).ok());
-  EXPECT_EQ(connect_port(dir_, PortKind::http, 8180).status().code, Code::not_found);
+  EXPECT_EQ(connect_port(dir_, PortKind::http, 8180, Clock::now() + test::kPatience).status().code,
+            Code::not_found);
   const auto deep = PortLock::acquire(base_ + "/" + std::string(120, 'd'), PortKind::http, 8180);
   ASSERT_FALSE(deep.ok());
   EXPECT_NE(deep.status().message.find("shorter"), std::string::npos) << deep.status().message;

@@ -447,7 +447,7 @@ TEST_F(SuperviseTest, TheQueuePortsHandOutTheRings) {
   const Json ports = status()["ports"];
   const std::string& dir = setup_.options.process.runtime_dir;
   const auto fetch = [&](ipc::PortKind kind, const char* member) {
-    const auto socket = ipc::connect_port(dir, kind, ports[member]);
+    const auto socket = ipc::connect_port(dir, kind, ports[member], Clock::now() + kPatience);
     EXPECT_TRUE(socket.ok());
     auto fds = ipc::receive_fds(socket->get(), 1, Clock::now() + kPatience);
     EXPECT_TRUE(fds.ok()) << fds.status().message;
