@@ -1,6 +1,7 @@
 #include "actors/worker/worker_loop.h"
 
 #include <thread>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -31,7 +32,7 @@ Status WorkerLoop::greet() {
 
   wire::Writer<wire::Inventory> inventory;  // sequences were forgotten: nothing is held
   inventory.begin(link_.epoch());
-  inventory.record().old_epoch = old_epoch_;
+  inventory.record().old_epoch = std::exchange(old_epoch_, link_.epoch());
   log_.info("ready", {kv("epoch", link_.epoch()), kv("device", device)});
   return send(ipc::Channel::cache, inventory.finish());
 }
@@ -68,9 +69,7 @@ Status WorkerLoop::take(const ipc::Received& got) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
     executor_.reset();
     pending_ = 0;
-    Status status = greet();
-    old_epoch_ = link_.epoch();
-    return status;
+    return greet();
   }
   if (got.view.header().kind == wire::Kind::goodbye) {
     dismissed_ = true;

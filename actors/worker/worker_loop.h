@@ -45,7 +45,7 @@ class WorkerLoop {
   Executor& executor_;
   WorkerIdentity identity_;
   const Log& log_;
-  std::uint32_t old_epoch_ = 0;
+  std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   int pending_ = 0;  ///< submitted, not polled
   bool dismissed_ = false;
   std::vector<std::byte> result_;

@@ -118,6 +118,22 @@ TEST_F(WorkerLoopTest, ResultsComeInOrder) {
   EXPECT_EQ(executor.most_out, 3u);
 }
 
+TEST_F(WorkerLoopTest, AReplacedEngineIsTold) {
+  send_plan(1);
+  for (const std::uint32_t old_epoch : {1u, 2u}) {
+    worker->reaped(ipc::Side::engine);
+    ASSERT_TRUE(loop->turn().ok());
+    EXPECT_TRUE(executor.out.empty()) << "the sequences were forgotten";
+    EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);
+    const ipc::Received got = engine->receive(Clock::now());
+    ASSERT_EQ(got.kind, ipc::Received::Kind::record);
+    const auto* inventory = got.view.as<wire::Inventory>();
+    ASSERT_NE(inventory, nullptr);
+    EXPECT_EQ(inventory->old_epoch, old_epoch);
+    EXPECT_EQ(receive(), wire::Kind::hello);
+  }
+}
+
 TEST_F(WorkerLoopTest, ADeviceErrorEndsTheLoopWithItsOwnWords) {
   executor.error = failure(Code::internal, "cudaGraphLaunch: an illegal memory access");
   send_plan(1);
