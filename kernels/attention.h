@@ -5,6 +5,9 @@
 
 namespace troupe::kernels {
 
+inline constexpr int kMostHeadDim = 256;  ///< that every device takes
+inline constexpr int kMostGroup = 48;     ///< query heads of one KV head, likewise
+
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
 /// out[r][j] = sum over t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
 /// The batch's own keys and values are in KV memory already. Softmax in fp32; probabilities are rounded
@@ -15,7 +18,7 @@ struct Attention {
   const void* q = nullptr;  ///< (rows, padded(heads * head_dim)) of kv.dtype
   KvCache kv{};
   int layer = 0;
-  int heads = 0;    ///< a multiple of kv.kv_heads
+  int heads = 0;    ///< a multiple of kv.kv_heads, at most kMostGroup times as many
   float scale = 0;  ///< 1 / sqrt(head_dim)
   Batch batch{};
 };

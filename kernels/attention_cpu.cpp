@@ -10,7 +10,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kMostHeadDim = 256;
+static_assert(kMostGroup <= kAttendRows);
 
 /// One piece of work: some tokens of a sequence, one KV head, some spans of the past.
 struct Piece {
@@ -29,7 +29,7 @@ class Plan {
  public:
   Plan(Cpu& device, const Attention& op)
       : op_(op), group_(op.heads / op.kv.kv_heads), tokens_per_piece_(std::max(1, kAttendRows / group_)) {
-    TROUPE_CHECK(op.heads % op.kv.kv_heads == 0 && group_ <= kAttendRows);
+    TROUPE_CHECK(op.heads % op.kv.kv_heads == 0 && group_ <= kMostGroup);
     TROUPE_CHECK(op.kv.head_dim % 2 == 0 && op.kv.head_dim <= kMostHeadDim);
     // With few pieces the threads would idle: then a long past is split by spans.
     int whole = 0;

@@ -14,7 +14,6 @@ namespace cuda {
 namespace {
 
 constexpr int kThreads = 2 * kBlockTokens;  // two for each token's score, one for each dimension
-constexpr int kMostHeadDim = 256;
 constexpr int kPerThread = kMostHeadDim / kThreads;
 
 struct Parameters {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "kernels/attention.h"
 #include "kernels/moe.h"
 #include "model/json_file.h"
 
@@ -18,7 +19,7 @@ using Json = nlohmann::json;
 constexpr std::int64_t kMaxWidth = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::int64_t kMaxHeads = 1024;
-constexpr std::int64_t kMaxHeadDim = 1024;
+constexpr std::int64_t kMaxHeadDim = kernels::kMostHeadDim;
 constexpr std::int64_t kMaxVocab = 1 << 22;
 constexpr std::int64_t kMaxPositions = 1 << 24;
 
@@ -302,6 +303,11 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
     config.fail("num_attention_heads", "is " + std::to_string(spec.heads) +
                                            "; it has to be a multiple of num_key_value_heads, " +
                                            std::to_string(spec.kv_heads));
+  }
+  if (spec.heads / spec.kv_heads > kernels::kMostGroup) {
+    config.fail("num_attention_heads", "is " + std::to_string(spec.heads) + "; allowed are up to " +
+                                           std::to_string(kernels::kMostGroup) +
+                                           " times num_key_value_heads, " + std::to_string(spec.kv_heads));
   }
   if (config.has("head_dim")) {
     spec.head_dim = static_cast<int>(config.integer("head_dim", 2, kMaxHeadDim));

@@ -240,10 +240,16 @@ TEST(Spec, RefusesSizesThatCannotBe) {
   }
   EXPECT_FALSE(with("num_key_value_heads", 3).ok());
   EXPECT_FALSE(with("head_dim", 127).ok());
+  // What no attention kernel takes must not come as far as one.
+  EXPECT_TRUE(with("head_dim", 256).ok());
+  EXPECT_NE(with("head_dim", 258).status().message.find("to 256"), std::string::npos);
+  EXPECT_TRUE(with("num_attention_heads", 96).ok());
+  EXPECT_NE(with("num_attention_heads", 98).status().message.find("up to 48 times num_key_value_heads, 2"),
+            std::string::npos);
   Json wide = demo();
   wide.erase("head_dim");
-  wide.update({{"hidden_size", 4096}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}});
-  EXPECT_NE(parse(wide).status().message.find("2 heads of at most 1024"), std::string::npos);
+  wide.update({{"hidden_size", 1024}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}});
+  EXPECT_NE(parse(wide).status().message.find("2 heads of at most 256"), std::string::npos);
   EXPECT_FALSE(mixture_with("moe_layer_end_index", 18446744073709551615u).ok());  // not -1
   EXPECT_FALSE(with("rms_norm_eps", 0).ok());
   EXPECT_FALSE(with("rms_norm_eps", "small").ok());
