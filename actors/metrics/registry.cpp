@@ -35,6 +35,7 @@ void Registry::add(const RequestStats& request) {
   ++requests_;
   if (!request.ok) return;
   ++successes_;
+  if (request.ttft_s <= 0) return;  // tokenise or detokenise: the model was not asked, nothing to time or count
   last_ttft_s_ = request.ttft_s;
   last_e2e_s_ = request.e2e_s;
   ttft_.observe(request.ttft_s);

@@ -45,6 +45,20 @@ TEST(Registry, AddsStepsAndRequests) {
   EXPECT_EQ(value(text, "troupe:preemptions_total"), 1);
 }
 
+TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
+  Registry registry(Constants{});
+  RequestStats tokenised;
+  tokenised.ok = true;
+  tokenised.e2e_s = 0.001;
+  registry.add(tokenised);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "fastdeploy:request_success_total"), 1);
+  for (const char* name : {"time_to_first_token_seconds", "e2e_request_latency_seconds", "request_prompt_tokens"}) {
+    EXPECT_EQ(value(text, std::string("fastdeploy:") + name + "_count"), 0) << name;
+  }
+  EXPECT_EQ(value(text, "fastdeploy:infer_latency"), 0);
+}
+
 TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
   const std::string text = Registry(Constants{}).text();
   std::istringstream lines(text);
