@@ -57,16 +57,10 @@ std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t 
   if (value == nullptr) return {};
   const auto integer = as_integer(*value, low, high);
   if (!integer) {
-    const bool unbounded = high == std::numeric_limits<std::int64_t>::max();
-    std::string allowed = "must be an integer";
-    if (!unbounded) {
-      allowed += " from " + std::to_string(low) + " to " + std::to_string(high);
-    } else if (low == std::numeric_limits<std::int64_t>::min()) {
-      allowed += " of 64 bits";
-    } else {
-      allowed += " of at least " + std::to_string(low);
-    }
-    fail(name, allowed + ", got " + excerpt(*value), "out_of_range");
+    fail(name,
+         "must be an integer from " + std::to_string(low) + " to " + std::to_string(high) + ", got " +
+             excerpt(*value),
+         "out_of_range");
   }
   return integer;
 }

@@ -164,14 +164,15 @@ Status check_bounds(std::string_view text, const JsonBounds& bounds) {
 
 Result<Json> parse_json(std::string_view text, const JsonBounds& bounds) {
   if (Status status = check_bounds(text, bounds); !status.ok()) return status;
+  const auto broken = [](std::size_t position) {
+    return invalid("The body is not valid JSON (byte " + std::to_string(position) + ")", {}, "invalid_json");
+  };
+  if (text.empty()) return invalid("The body is empty; a JSON object is expected", {}, "invalid_json");
+  // The library takes a zero byte for the end of the text; JSON has none, not even within strings.
+  if (const std::size_t zero = text.find('\0'); zero != text.npos) return broken(zero + 1);
   Json root;
   TreeBuilder builder(root);
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return invalid(text.empty()
-                       ? "The body is empty; a JSON object is expected"
-                       : "The body is not valid JSON (byte " + std::to_string(builder.position()) + ")",
-                   {}, "invalid_json");
-  }
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) return broken(builder.position());
   return root;
 }
 

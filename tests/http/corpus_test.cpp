@@ -222,7 +222,8 @@ TEST_F(CorpusTest, Row21BodiesThatAreNotOneJsonText) {
   for (const std::string& body :
        {std::string(), std::string("{"), std::string("{} x"), std::string("\xEF\xBB\xBF"),
         std::string("{\"a\":}"), std::string("{'a':1}"), std::string("{\"a\":1,}"), std::string("// c\n{}"),
-        std::string("{\"a\"\0:1}", 8)}) {
+        std::string("{\"a\"\0:1}", 8), std::string("{}\0", 3), std::string("{}\0 x", 5),
+        std::string("{\"a\":\"\0\"}", 9)}) {
     refused(body, 400, "invalid_json");
   }
 }
