@@ -14,6 +14,7 @@ constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup walks them
 constexpr std::size_t kMaxIgnoredFields = 8;
 constexpr std::size_t kMaxIgnoredBytes = 64;
 constexpr std::size_t kMaxPromptIds = 16 << 20;
+constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
 constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 // Fields that are read somewhere, or that clients send and that have no effect on purpose. Sorted.
@@ -185,6 +186,22 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const Re
   return prompts;
 }
 
+// Each candidate of each prompt becomes a sequence with its own copy of biases and stop ids, all made before
+// any can be queued: a few thousand bytes must not ask for tens of thousands of them.
+void check_sequences(Fields& fields, const config::LimitOptions& limits, const CompletionRequest& request) {
+  const auto prompts = static_cast<std::int64_t>(request.prompts.size());
+  const std::int64_t candidates = std::max(request.best_of.value_or(1), request.sampling.n);
+  const std::int64_t most =
+      std::max({kMaxSequences, std::int64_t{limits.max_prompts}, std::int64_t{limits.max_n}});
+  if (prompts * candidates <= most) return;
+  const std::string_view field = candidates > request.sampling.n ? "best_of" : "n";
+  fields.fail(field,
+              "must be at most " + std::to_string(most / prompts) + " for " + std::to_string(prompts) +
+                  " prompts (" + std::to_string(most) + " candidates in all), got " +
+                  std::to_string(candidates),
+              "out_of_range");
+}
+
 }  // namespace
 
 Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
@@ -233,6 +250,7 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
         fields.fail("best_of", "above n cannot be streamed", "invalid_value");
       }
     }
+    check_sequences(fields, rules.limits, request);
   });
 }
 

@@ -302,6 +302,17 @@ TEST(Request, Row34And35ChoiceCounts) {
   EXPECT_EQ(good_completion(completion(R"("best_of":3,"n":2)")).best_of, 3);
 }
 
+TEST(Request, CandidatesOfAllPromptsTogetherAreBounded) {
+  const auto body = [](int prompts, const std::string& more) {
+    return R"({"prompt":)" + repeated("\"x\"", prompts) + "," + more + "}";
+  };
+  EXPECT_EQ(good_completion(body(256, R"("n":4)")).sampling.n, 4);
+  EXPECT_EQ(good_completion(body(8, R"("n":128)")).sampling.n, 128);
+  bad_completion(body(256, R"("n":5)"), "n", "out_of_range");
+  bad_completion(body(256, R"("n":128)"), "n", "out_of_range");
+  bad_completion(body(256, R"("best_of":20)"), "best_of", "out_of_range");
+}
+
 TEST(Request, Row36And43Lengths) {
   for (const char* value : {"-1", "9223372036854775808", "1.5", "\"x\""}) {
     bad_both("\"max_tokens\":" + std::string(value), "max_tokens", "out_of_range");
