@@ -73,6 +73,7 @@ struct AccessRecord {
   std::string_view method;
   std::string_view target;   ///< path only, cut to 256 bytes; no query, no prompt
   std::uint16_t status = 0;  ///< 0: nothing could be sent; 499: the client left first
+  bool failed = false;       ///< a stream, so 200, with an error among its events
   std::uint64_t bytes = 0;   ///< of the answer's body as handed to the kernel or buffered
   Duration duration{};       ///< from the first byte of the request to the end of the answer
 };

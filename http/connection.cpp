@@ -82,7 +82,8 @@ void Connection::start() {
 
 void Connection::await_input() {
   if (phase_ == Phase::closed || awaiting_input_) return;
-  if (phase_ != Phase::lingering && phase_ != Phase::body && buffer_.size() >= kPipelineBytes) {
+  const bool holds_back = phase_ == Phase::idle || answering();  // the others bound what they read themselves
+  if (holds_back && buffer_.size() >= kPipelineBytes) {
     // No room for more input; a client that is gone still shows as an error.
     if (awaiting_error_) return;
     awaiting_error_ = true;
@@ -184,6 +185,7 @@ bool Connection::begin_request() {
   unrecorded_ = true;
   body_received_ = 0;
   answer_bytes_ = 0;
+  stream_failed_ = false;
   method_ = as_view(message.method_string());
   target_ = path_of(as_view(message.target())).substr(0, 256);
   keep_alive_ = !facts_.http10 && message.keep_alive();
@@ -298,6 +300,7 @@ void Connection::take(Output&& output) {
 
 void Connection::append_stream(std::string_view bytes) {
   answer_bytes_ += bytes.size();
+  stream_failed_ |= begins_with_error_event(bytes);
   if (facts_.http10) {
     out_.append(bytes);
   } else {
@@ -339,7 +342,10 @@ void Connection::answer(Output&& output) {
 void Connection::answer_refusal(const Status& status) { answer(error_output(0, status)); }
 
 void Connection::end_answer(std::uint16_t status) {
-  if (exchange_.id != 0) io_.close_exchange(std::exchange(exchange_, {}));
+  if (exchange_.id != 0) {
+    io_.close_exchange(std::exchange(exchange_, {}));
+    ++unsettled_;
+  }
   record(status);
   enter(keep_alive_ ? Phase::idle : Phase::lingering);
 }
@@ -364,6 +370,7 @@ void Connection::record(std::uint16_t status) {
                                  .method = method_,
                                  .target = target_,
                                  .status = status,
+                                 .failed = stream_failed_,
                                  .bytes = answer_bytes_,
                                  .duration = Clock::now() - request_since_});
 }
@@ -401,12 +408,15 @@ void Connection::write() {
   if (unsent() > 0) return;
   out_sent_ = 0;
   out_.clear();
+  settle();
   if (phase_ == Phase::lingering) shut();
   if (phase_ == Phase::idle) {
     if (out_.capacity() > kKeptCapacity) std::string().swap(out_);
     if (buffer_.size() == 0 && buffer_.capacity() > kKeptCapacity) buffer_.shrink_to_fit();
   }
 }
+
+void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
 
 void Connection::enter(Phase phase) {
   phase_ = phase;
@@ -423,11 +433,13 @@ void Connection::shut() {
 
 void Connection::abort() {
   if (phase_ == Phase::closed) return;
-  if (exchange_.id != 0) {
-    const Exchange exchange = std::exchange(exchange_, {});
+  const Exchange exchange = std::exchange(exchange_, {});
+  if (exchange.id != 0) {
     io_.close_exchange(exchange);
-    io_.shared().backend.cancel(exchange);
+    ++unsettled_;
   }
+  settle();
+  if (exchange.id != 0) io_.shared().backend.cancel(exchange);
   record(499);
   close();
 }
@@ -435,6 +447,7 @@ void Connection::abort() {
 void Connection::close() {
   if (phase_ == Phase::closed) return;
   phase_ = Phase::closed;
+  settle();
   boost::system::error_code ignored;
   socket_.close(ignored);
   io_.remove(shared_from_this());

@@ -62,6 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void enter(Phase phase);
   void shut();
   void close();
+  void settle();
   void record(std::uint16_t status);
   template <class Action>
   void guarded(Action action);
@@ -94,9 +95,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t body_received_ = 0;
   bool keep_alive_ = true;
 
-  Exchange exchange_{};      // id 0: none
-  bool unrecorded_ = false;  // a request has begun that no AccessRecord tells of yet
+  Exchange exchange_{};        // id 0: none
+  std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
+  bool unrecorded_ = false;    // a request has begun that no AccessRecord tells of yet
   std::uint64_t answer_bytes_ = 0;
+  bool stream_failed_ = false;
 
   std::string out_;
   std::size_t out_sent_ = 0;

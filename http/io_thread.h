@@ -73,7 +73,10 @@ class IoThread {
   void adopt(Socket socket, std::string address, Pages pages, bool open);
   void remove(const std::shared_ptr<Connection>& connection);
   Exchange open_exchange(const std::shared_ptr<Connection>& connection);
-  void close_exchange(Exchange exchange);
+  /// No output reaches it any more. It stays active until settle().
+  void close_exchange(Exchange exchange) { exchanges_.erase(exchange.id); }
+  /// The answers of `count` closed exchanges are sent, or never will be.
+  void settle(std::size_t count) { shared_.active -= count; }
   std::string fresh_request_id();
   std::string_view date();
   Shared& shared() { return shared_; }

@@ -6,6 +6,8 @@
 namespace troupe::http {
 namespace {
 
+constexpr std::size_t kMaxLine = 60 << 10;  // whatever the limits: the parser throws near 64 KiB
+
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 // RFC 9110 token characters.
@@ -101,6 +103,10 @@ void HeadScanner::read_header(std::string_view line) {
   const std::string_view name = line.substr(0, colon == line.npos ? 0 : colon);
   if (name.empty() || !std::all_of(name.begin(), name.end(), is_token)) {
     refuse("A header line has no valid name", "bad_request");
+    return;
+  }
+  if (line.size() > kMaxLine) {
+    refuse("A header line has more than " + std::to_string(kMaxLine) + " bytes", "header_too_large");
     return;
   }
   read_framing(name, trimmed(line.substr(colon + 1)));

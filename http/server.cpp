@@ -141,8 +141,6 @@ Exchange IoThread::open_exchange(const std::shared_ptr<Connection>& connection) 
   return exchange;
 }
 
-void IoThread::close_exchange(Exchange exchange) { shared_.active -= exchanges_.erase(exchange.id); }
-
 std::string IoThread::fresh_request_id() {
   static constexpr char kHex[] = "0123456789abcdef";
   std::string id;

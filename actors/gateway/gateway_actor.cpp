@@ -21,18 +21,7 @@ void publish_health(GatewayState& state) {
 
 void refuse(GatewayState& state, const Ask& ask, const Status& status) {
   state.parts.log.info("refused", {kv("req", ask.request_id), kv("code", to_string(status.code)), kv("why", status.message)});
-  std::vector<http::Output> outputs;
-  outputs.push_back(http::error_output(ask.exchange, status));
-  state.parts.deliver(ask.io, std::move(outputs));
-}
-
-void answer_page(GatewayState& state, const Ask& ask, std::string body, http::Output::Content content) {
-  std::vector<http::Output> outputs(1);
-  outputs[0].exchange_id = ask.exchange;
-  outputs[0].kind = http::Output::Kind::whole;
-  outputs[0].content = content;
-  outputs[0].body = std::move(body);
-  state.parts.deliver(ask.io, std::move(outputs));
+  deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status));
 }
 
 Status admissible(const GatewayState& state) {
@@ -69,9 +58,8 @@ void admit(Self self, Ask& ask) {
   self->request(host, caf::infinite, std::move(ask))
       .then([self](const Closed&) { close_one(self->state); },
             [self, exchange, io](const caf::error&) {
-              std::vector<http::Output> outputs;
-              outputs.push_back(http::error_output(exchange, failure(Code::internal, "the request's session was lost")));
-              self->state.parts.deliver(io, std::move(outputs));
+              const Status lost = failure(Code::internal, "the request's session was lost");
+              deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost));
               close_one(self->state);
             });
 }
@@ -79,11 +67,17 @@ void admit(Self self, Ask& ask) {
 void dispatch(Self self, Ask& ask) {
   auto& state = self->state;
   if (ask.api == Api::config_info) {
-    answer_page(state, ask, state.parts.config_json, http::Output::Content::json);
+    deliver_one(state.parts.deliver, ask.io, page_output(ask.exchange, state.parts.config_json));
   } else if (ask.api == Api::metrics) {
     self->request(state.parts.metrics, caf::infinite, caf::get_atom::value)
-        .then([self, ask](std::string& text) { answer_page(self->state, ask, std::move(text), http::Output::Content::metrics); },
-              [self, ask](const caf::error&) { refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted")); });
+        .then(
+            [self, ask](std::string& text) {
+              deliver_one(self->state.parts.deliver, ask.io,
+                          page_output(ask.exchange, std::move(text), http::Output::Content::metrics));
+            },
+            [self, ask](const caf::error&) {
+              refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
+            });
   } else {
     admit(self, ask);
   }

@@ -40,7 +40,7 @@ void HttpSide::submit(http::Call&& call) {
   }
   auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
   if (!ask.ok()) {
-    refuse(call, ask.status());
+    answer(call, http::error_output(call.exchange.id, ask.status()));
     return;
   }
   ports_.ask(*std::move(ask));
@@ -52,13 +52,15 @@ void HttpSide::answered(const http::AccessRecord& record) {
   const double ms = std::chrono::duration<double, std::milli>(record.duration).count();
   log_.info("answered", {kv("req", record.request_id), kv("method", record.method), kv("path", record.target),
                          kv("status", record.status), kv("bytes", record.bytes), kv("ms", ms)});
-  if (record.status == 200 && record.method == "POST") served_.fetch_add(1, std::memory_order_relaxed);
+  if (record.status == 200 && !record.failed && metrics::is_generation(record.target)) {
+    served_.fetch_add(1, std::memory_order_relaxed);
+  }
   ports_.count({std::string(metrics::route_label(record.target)), record.status});
 }
 
 void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {
   if (page.kind == http::InfoRequest::Kind::models) {
-    answer(call, http::format_models(models_));
+    answer(call, page_output(call.exchange.id, http::format_models(models_)));
     return;
   }
   const auto card = std::find_if(models_.begin(), models_.end(), [&](const auto& m) { return m.id == page.name; });
@@ -66,24 +68,26 @@ void HttpSide::models(const http::Call& call, const http::InfoRequest& page) con
     Status status = failure(Code::not_found, "model \"" + page.name.substr(0, 64) + "\" is not served here");
     status.param = "model";
     status.reason = "model_not_found";
-    refuse(call, status);
+    answer(call, http::error_output(call.exchange.id, status));
     return;
   }
-  answer(call, http::format_model(*card));
+  answer(call, page_output(call.exchange.id, http::format_model(*card)));
 }
 
-void HttpSide::answer(const http::Call& call, const std::string& body) const {
-  std::vector<http::Output> outputs(1);
-  outputs[0].exchange_id = call.exchange.id;
-  outputs[0].kind = http::Output::Kind::whole;
-  outputs[0].body = body;
-  ports_.deliver(call.exchange.io, std::move(outputs));
+void HttpSide::answer(const http::Call& call, http::Output output) const {
+  deliver_one(ports_.deliver, call.exchange.io, std::move(output));
 }
 
-void HttpSide::refuse(const http::Call& call, const Status& status) const {
+http::Output page_output(std::uint64_t exchange, std::string body, http::Output::Content content) {
+  http::Output output{.exchange_id = exchange, .kind = http::Output::Kind::whole, .content = content};
+  output.body = std::move(body);
+  return output;
+}
+
+void deliver_one(const decltype(GatewayPorts::deliver)& deliver, std::uint32_t io, http::Output output) {
   std::vector<http::Output> outputs;
-  outputs.push_back(http::error_output(call.exchange.id, status));
-  ports_.deliver(call.exchange.io, std::move(outputs));
+  outputs.push_back(std::move(output));
+  deliver(io, std::move(outputs));
 }
 
 }  // namespace troupe

@@ -34,6 +34,13 @@ struct GatewayPorts {
   std::function<void(std::uint32_t io, std::vector<http::Output>&&)> deliver;
 };
 
+/// A whole answer that is no error.
+http::Output page_output(std::uint64_t exchange, std::string body,
+                         http::Output::Content content = http::Output::Content::json);
+
+/// One output to one I/O thread.
+void deliver_one(const decltype(GatewayPorts::deliver)& deliver, std::uint32_t io, http::Output output);
+
 class HttpSide final : public http::Backend {
  public:
   HttpSide(GatewayPorts ports, RequestResolver resolver, std::vector<http::ModelCard> models,
@@ -44,12 +51,11 @@ class HttpSide final : public http::Backend {
   http::Health health() const override { return {true, health_->get()}; }
   void answered(const http::AccessRecord& record) override;
 
-  /// Generation requests answered well so far.
+  /// Generation requests answered well so far: the supervisor forgives earlier deaths for them.
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
 
  private:
-  void answer(const http::Call& call, const std::string& body) const;
-  void refuse(const http::Call& call, const Status& status) const;
+  void answer(const http::Call& call, http::Output output) const;
   void models(const http::Call& call, const http::InfoRequest& page) const;
 
   const GatewayPorts ports_;

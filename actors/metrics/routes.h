@@ -16,4 +16,9 @@ constexpr std::string_view route_label(std::string_view path) {
   return path.starts_with("/v1/models/") ? "/v1/models" : "other";
 }
 
+/// The model answers there.
+constexpr bool is_generation(std::string_view path) {
+  return path == "/v1/chat/completions" || path == "/v1/completions";
+}
+
 }  // namespace troupe::metrics

@@ -62,7 +62,7 @@ TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
   EXPECT_EQ(response.header("X-A"), "b");
   EXPECT_TRUE(response.header("Date").has_value());
   ASSERT_TRUE(backend.wait_status(200));
-  EXPECT_EQ(server->active(), 0u);
+  EXPECT_TRUE(becomes_active(0));
 }
 
 TEST_F(ServerTest, MakesARequestIdWhereTheGivenOneIsNotSane) {
@@ -120,6 +120,41 @@ TEST_F(ServerTest, AWholeErrorAfterTheHeadBecomesAnEventAndDone) {
   EXPECT_TRUE(response.complete);
   EXPECT_TRUE(response.body.starts_with("data: 1\n\ndata: {\"error\":")) << response.body;
   EXPECT_TRUE(response.body.ends_with("\n\ndata: [DONE]\n\n"));
+  ASSERT_TRUE(backend.wait_status(200));
+  EXPECT_EQ(backend.failed(), 1);
+}
+
+TEST_F(ServerTest, TellsAStreamWithAnErrorFromOneThatWentWell) {
+  start();
+  std::string error = "data: {\"id\":\"an \\\"error\\\": told by the model\"}\n\n";
+  for (int failed = 0; failed < 2; ++failed) {
+    Client client(port);
+    client.post("/v1/completions", R"({"prompt":"x","stream":true})");
+    ASSERT_TRUE(backend.wait_calls(static_cast<std::size_t>(failed) + 1));
+    const Exchange exchange = backend.call(static_cast<std::size_t>(failed)).exchange;
+    deliver(exchange, {.body = error + "data: [DONE]\n\n"});
+    deliver(exchange, {.kind = Output::Kind::end});
+    ASSERT_TRUE(client.receive().complete);
+    EXPECT_EQ(backend.failed(), failed);
+    error.clear();
+    append_error_event(error, failure(Code::internal, "lost"));
+  }
+}
+
+TEST_F(ServerTest, AnAnswerIsActiveUntilItsLastByteIsSent) {
+  start();
+  Client client(port, 4096);
+  client.post("/v1/chat/completions", kChat);
+  ASSERT_TRUE(backend.wait_calls(1));
+  server->drain();
+  const std::string body(32 << 20, 'x');
+  deliver(backend.call(0).exchange, {.kind = Output::Kind::whole, .body = body});
+  ASSERT_TRUE(backend.wait_status(200));
+  EXPECT_EQ(server->active(), 1u);  // who waits for 0 before stopping would cut it off
+  const Response response = client.receive();
+  EXPECT_TRUE(response.complete);
+  EXPECT_EQ(response.body.size(), body.size());
+  EXPECT_TRUE(becomes_active(0));
 }
 
 TEST_F(ServerTest, Http10GetsAnUnchunkedStreamThatEndsWithTheConnection) {
@@ -175,6 +210,18 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
   }
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(std::get<ChatRequest>(backend.call(0).body).messages_json, R"([{"role":"user","content":"hi"}])");
+}
+
+TEST_F(ServerTest, HeadersAsLongAsTheirLimitPassWhateverItIs) {
+  setup.limits.max_header_bytes = 300 << 10;
+  start();
+  Client client(port);
+  std::string headers;
+  for (int i = 0; i < 5; ++i) headers += "X: " + std::string(58 << 10, 'x') + "\r\n";
+  client.get("/health", headers);
+  EXPECT_EQ(client.receive().status, 200);
+  client.get("/health", "X: " + std::string(70 << 10, 'x') + "\r\n");
+  EXPECT_EQ(client.receive().error().at("code"), "header_too_large");
 }
 
 TEST_F(ServerTest, AnswersExpectContinue) {

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "http/openai.h"
@@ -50,6 +51,7 @@ class FakeBackend : public Backend {
   void answered(const AccessRecord& record) override {
     const std::lock_guard lock(mutex_);
     statuses_.push_back(record.status);
+    failed_ += record.failed ? 1 : 0;
     changed_.notify_all();
   }
 
@@ -62,6 +64,11 @@ class FakeBackend : public Backend {
   }
   bool wait_status(std::uint16_t status) {
     return wait([&] { return std::find(statuses_.begin(), statuses_.end(), status) != statuses_.end(); });
+  }
+  /// Streams that told an error.
+  int failed() {
+    const std::lock_guard lock(mutex_);
+    return failed_;
   }
   Call call(std::size_t i) {
     const std::lock_guard lock(mutex_);
@@ -90,6 +97,7 @@ class FakeBackend : public Backend {
   std::vector<Call> calls_;
   std::vector<Exchange> cancelled_;
   std::vector<std::uint16_t> statuses_;
+  int failed_ = 0;
 };
 
 inline int listen_on_loopback(int* port) {
@@ -256,6 +264,14 @@ class ServerTest : public ::testing::Test {
     backend.script = [this](Exchange exchange) {
       deliver(exchange, {.kind = Output::Kind::whole, .body = "{}"});
     };
+  }
+  /// Waits until so many are active: an answer counts until its last byte is out.
+  bool becomes_active(std::size_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (server->active() != count && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    return server->active() == count;
   }
   /// The server still turns: another client is answered.
   void expect_alive() {
