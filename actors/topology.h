@@ -40,7 +40,7 @@ inline constexpr Role kRoles[] = {
      "Its block tables are the truth about the worker's memory."},
     {"scheduler", OnDown::escalate, "pool", "--max-num-queued requests and tokens", "429",
      "It alone knows which plan is in flight."},
-    {"tokenizer", OnDown::restart, "own", "GATEWAY's credits", "429",
+    {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones",
      "It holds nothing: its requests fail, the next ones find a new one."},
     {"session", OnDown::escalate, "pool", "GATEWAY's credits; output by the connection's buffer", "429; the client is cut off",
      "Its sessions hold the text that clients have already seen."},

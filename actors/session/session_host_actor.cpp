@@ -10,6 +10,10 @@ using Self = session_host_actor::stateful_pointer<SessionHostState>;
 /// A TOKENIZER that dies over a request answers nothing: the request is given up after this.
 constexpr auto kTokenizerPatience = std::chrono::seconds(60);
 
+/// One that it works on and one at hand. More would be work, and prompts held, for clients who may leave
+/// meanwhile: their credits are back, so nothing else bounds them.
+constexpr int kJobsPerTokenizer = 2;
+
 /// Every handler ends here: what the sessions want is sent, in one batch per receiver.
 void act(Self self, Effects& effects) {
   auto& state = self->state;
@@ -55,18 +59,54 @@ void encoded(Self self, std::uint64_t exchange, Encoded& result) {
   if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
 }
 
+/// The place of the TOKENIZER with the fewest jobs, each in its turn.
+std::size_t least_busy(SessionHostState& state) {
+  const std::size_t tokenizers = state.jobs.size();
+  std::size_t best = state.next_tokenizer++ % tokenizers;
+  for (std::size_t i = 0; i < tokenizers; ++i) {
+    if (state.jobs[i] < state.jobs[best]) best = i;
+  }
+  return best;
+}
+
+/// Gives out prompts that wait, in order, while a TOKENIZER has room.
+void feed_tokenizers(Self self) {
+  auto& state = self->state;
+  while (!state.unread.empty()) {
+    const std::size_t place = least_busy(state);
+    if (state.jobs[place] == kJobsPerTokenizer) return;
+    const std::uint64_t exchange = state.unread.front();
+    state.unread.pop_front();
+    const Session* session = state.book->find(exchange);
+    if (session == nullptr) continue;  // withdrawn
+    const auto done = [=] {
+      --self->state.jobs[place];
+      feed_tokenizers(self);
+    };
+    ++state.jobs[place];
+    const Ask& ask = session->ask();
+    self->request(state.parts.tokenizers[place], kTokenizerPatience, Encode{ask.request_id, ask.api, ask.source})
+        .then(
+            [=](Encoded& result) {
+              done();
+              encoded(self, exchange, result);
+            },
+            [=](const caf::error&) {
+              done();
+              fail(self, exchange, failure(Code::internal, "the tokenizer failed on this request"));
+            });
+  }
+}
+
 caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
   state.parts.log.debug("opened", {kv("req", ask.request_id)});
-  Encode job{ask.request_id, ask.api, ask.source};
   state.book->open(std::move(ask));
-  const auto& tokenizer = state.parts.tokenizers[state.next_tokenizer++ % state.parts.tokenizers.size()];
-  self->request(tokenizer, kTokenizerPatience, std::move(job))
-      .then([=](Encoded& result) { encoded(self, exchange, result); },
-            [=](const caf::error&) { fail(self, exchange, failure(Code::internal, "the tokenizer failed on this request")); });
+  state.unread.push_back(exchange);
+  feed_tokenizers(self);
   return credit;
 }
 
@@ -75,6 +115,8 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
 session_host_actor::behavior_type session_host_behavior(Self self, SessionHostParts parts) {
   self->state.parts = std::move(parts);
   self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource());
+  self->state.jobs.resize(self->state.parts.tokenizers.size());
+  self->state.next_tokenizer = self->state.parts.io;  // so that not all hosts begin with the same one
   return {
       [self](Ask& ask) { return open(self, ask); },
       [self](const Withdraw& gone) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <functional>
 #include <map>
 #include <vector>
@@ -28,6 +29,8 @@ struct SessionHostState {
   SessionHostParts parts;
   std::unique_ptr<SessionBook> book;
   std::map<std::uint64_t, caf::typed_response_promise<Closed>> credits;  ///< by exchange
+  std::deque<std::uint64_t> unread;  ///< exchanges whose prompts no TOKENIZER was given yet
+  std::vector<int> jobs;             ///< by TOKENIZER: given and not answered
   std::size_t next_tokenizer = 0;
 };
 

@@ -11,15 +11,14 @@ class SessionHostTest : public testing::ActorWorld {
  protected:
   SessionHostTest() {
     tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
+      self->set_exit_handler([this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
       return {[this, self](const Encode& job) {
         encodes_.push_back(job.request_id);
         auto promise = self->make_response_promise<Encoded>();
         if (slow_tokenizer_) {
-          pending_ = promise;  // the answer never comes while the actor lives
+          pending_.push_back(promise);  // the answer comes when the test gives it
         } else {
-          Encoded out;
-          out.prompts = {{'h', 'i'}};
-          promise.deliver(out);
+          promise.deliver(hi());
         }
         return promise;
       }};
@@ -50,11 +49,20 @@ class SessionHostTest : public testing::ActorWorld {
     run();
   }
 
-  /// Opens exchange 3 as GATEWAY would; `closed_` tells when its credit came back.
-  void open(bool stream = false) {
+  static Encoded hi() {
+    Encoded out;
+    out.prompts = {{'h', 'i'}};
+    return out;
+  }
+  void answer_pending() {
+    for (auto& promise : std::exchange(pending_, {})) promise.deliver(hi());
+  }
+
+  /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
+  void open(bool stream = false, std::uint64_t exchange = 3) {
     Ask ask;
-    ask.exchange = 3;
-    ask.request_id = "r3";
+    ask.exchange = exchange;
+    ask.request_id = "r" + std::to_string(exchange);
     ask.answer.stream = stream;
     auto gateway = keep(system_.spawn([this, ask](caf::event_based_actor* self) -> caf::behavior {
       self->request(host_, caf::infinite, ask).then([this](const Closed& closed) { closed_.push_back(closed.exchange); });
@@ -62,8 +70,8 @@ class SessionHostTest : public testing::ActorWorld {
     }));
     run();
   }
-  void withdraw() {
-    self_->send(host_, Withdraw{0, 3});
+  void withdraw(std::uint64_t exchange = 3) {
+    self_->send(host_, Withdraw{0, exchange});
     run();
   }
   void tokens(const std::string& text, Finish finish, const std::string& error = {}) {
@@ -81,7 +89,7 @@ class SessionHostTest : public testing::ActorWorld {
 
   bool slow_tokenizer_ = false;
   Status verdict_;
-  caf::typed_response_promise<Encoded> pending_;
+  std::vector<caf::typed_response_promise<Encoded>> pending_;
   std::vector<std::string> encodes_;
   std::vector<Submit> submits_;
   std::vector<RequestKey> cancels_;
@@ -116,6 +124,23 @@ TEST_F(SessionHostTest, WithdrawnWhileTheTokenizerWorks) {
   EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
   EXPECT_TRUE(submits_.empty());
   EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(SessionHostTest, PromptsOfClientsWhoLeftDoNotPileUpBeforeTheTokenizer) {
+  slow_tokenizer_ = true;
+  for (std::uint64_t exchange = 1; exchange <= 100; ++exchange) {
+    open(false, exchange);
+    if (exchange > 1) withdraw(exchange);
+  }
+  open(false, 101);
+  EXPECT_EQ(closed_.size(), 99u);
+  EXPECT_EQ(encodes_, (std::vector<std::string>{"r1", "r2"}));
+  self_->send_exit(tokenizer_, caf::exit_reason::user_shutdown);
+  run();
+  EXPECT_EQ(encodes_, (std::vector<std::string>{"r1", "r2", "r101"}));
+  self_->send_exit(tokenizer_, caf::exit_reason::user_shutdown);
+  run();
+  EXPECT_EQ(submits_.size(), 2u);
 }
 
 TEST_F(SessionHostTest, WithdrawnBeforeTheFirstToken) {
