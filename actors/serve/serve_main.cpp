@@ -1,5 +1,6 @@
 #include "actors/serve/serve_main.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -22,6 +23,14 @@ namespace {
 int refuse(const Status& status) {
   std::fprintf(stderr, "troupe serve: %s\n", status.message.c_str());
   return config::exit_code(status);
+}
+
+/// Where the three standard streams are closed, files and sockets would get their numbers: a lock file would
+/// then be written to as standard error, here and in the children.
+void open_standard_streams() {
+  int fd = STDIN_FILENO;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd >= 0) ::close(fd);
 }
 
 std::string executable() {
@@ -63,6 +72,7 @@ Result<std::string> prepare(config::Options& options) {
 }  // namespace
 
 int serve_main(const std::vector<std::string>& arguments) {
+  open_standard_streams();
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
   if (parsed->help || parsed->help_markdown) {

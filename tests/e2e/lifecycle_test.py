@@ -4,10 +4,12 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import unittest
 
-from server import PATIENCE, Server, children_of, free_port, has_ended, leftovers, wait_until
+from server import (BINARY, PATIENCE, Server, children_of, device_flags, embedded_default, free_port, has_ended,
+                    leftovers, wait_until)
 from streams import BODY, Stream
 
 
@@ -79,6 +81,28 @@ class Stopping(unittest.TestCase):
             self.assertEqual(leftovers(again), [])
         finally:
             shutil.rmtree(home, ignore_errors=True)
+
+
+class Streams(unittest.TestCase):
+    def test_closed_standard_streams_are_nobody_elses(self):
+        """No file, socket or ring takes the number of a stream that others write to."""
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
+            server = Server.__new__(Server)
+            server.port, server.api_key = free_port(), None
+            command = [BINARY, "serve", "--port", str(server.port), "--log-dir", f"{home}/log", *device_flags(()),
+                       *embedded_default()]
+            process = subprocess.Popen(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], cwd=home,
+                                       env=os.environ | {"XDG_RUNTIME_DIR": home})
+            try:
+                wait_until(server.is_ready, "ready without standard streams")
+                for pid in [process.pid, *children_of(process.pid)]:
+                    self.assertEqual([os.readlink(f"/proc/{pid}/fd/{fd}") for fd in range(3)], ["/dev/null"] * 3)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(PATIENCE), 0)
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
 
 
 class Ports(unittest.TestCase):
