@@ -23,6 +23,8 @@ Status Child::start(const std::string& executable, TimePoint now) {
   state = "starting";
   fatal.clear();
   verdict.clear();
+  last_beat = 0;
+  silence = {};
   return {};
 }
 

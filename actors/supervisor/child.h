@@ -30,6 +30,8 @@ struct Child {
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
   std::string fatal;               ///< its last word, if it had one
   std::string verdict;             ///< why the supervisor killed it, if it did
+  std::int64_t last_beat = 0;      ///< its newest sign of life
+  Duration silence{};              ///< for how long that has been the newest
 
   // All lives.
   bool ever_ready = false;

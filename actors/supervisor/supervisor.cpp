@@ -76,7 +76,7 @@ class Supervisor {
   Child& engine() { return children_.front(); }
   void start(Child& child);
   void restart_or_give_up(Child& child, const std::string& how);
-  void watch(Child& child, TimePoint now);
+  void watch(Child& child, TimePoint now, Duration since_last);
   void doom(Child& child, std::string verdict);
   void message(Child& child, const Packet& packet);
   void became_ready(Child& child);
@@ -97,6 +97,7 @@ class Supervisor {
   RestartPolicy restarts_;
   StatusDesk desk_;
   TimePoint began_ = Clock::now();
+  TimePoint watched_ = began_;
   ipc::Fd signals_;
   std::optional<Premises> premises_;
   std::vector<Child> children_;  // the engine, then the workers by rank
@@ -236,10 +237,11 @@ void Supervisor::became_ready(Child& child) {
   child.ready = child.ever_ready = true;
   if (!first) return;
   const config::HttpOptions& http = premises_->options.http;
-  char line[160];
-  std::snprintf(line, sizeof line, "ready     http://%s:%d after %.1f s\n", http.host.c_str(), http.port,
-                seconds(Clock::now() - began_));
-  say(STDOUT_FILENO, line);
+  const bool is_v6 = http.host.find(':') != std::string::npos;
+  const std::string host = is_v6 ? "[" + http.host + "]" : http.host;
+  char after[32];
+  std::snprintf(after, sizeof after, " after %.1f s\n", seconds(Clock::now() - began_));
+  say(STDOUT_FILENO, "ready     http://" + host + ":" + std::to_string(http.port) + after);
 }
 
 void Supervisor::on_death(Child& child) {
@@ -261,7 +263,8 @@ void Supervisor::on_death(Child& child) {
     case Phase::running: restart_or_give_up(child, how); break;
     case Phase::draining:
       if (&child != &engine()) break;
-      if (child.last_exit.signal != 0 || child.last_exit.code != 0) fail("the drain was cut short: " + how, 1);
+      if (child.last_exit.signal != 0 || child.last_exit.code != 0)
+        fail("the drain was cut short: " + how, 1);
       begin_stop();
       break;
     case Phase::stopping: stop_further(Clock::now()); break;
@@ -279,9 +282,13 @@ void Supervisor::hand_out(const ipc::PortLock& lock, int fd) {
 
 void Supervisor::on_time(TimePoint now) {
   if (desk_.deadline() && now >= *desk_.deadline()) desk_.reply(page(false));
+  // Only time in which this process ran counts as silence: a machine or container that was stopped for a
+  // minute has stopped the children as well.
+  const Duration since_last = std::min(now - watched_, 2 * kWatchPeriod);
+  watched_ = now;
   for (Child& child : children_) {
     if (phase_ == Phase::running && child.restart_at && now >= *child.restart_at) start(child);
-    if (child.running()) watch(child, now);
+    if (child.running()) watch(child, now, since_last);
   }
   if (phase_ == Phase::draining && now >= drain_until_) begin_stop();
   if (phase_ == Phase::stopping) stop_further(now);
@@ -326,7 +333,7 @@ void Supervisor::restart_or_give_up(Child& child, const std::string& how) {
 }
 
 // A hung or late child is killed; its death is then handled like any other.
-void Supervisor::watch(Child& child, TimePoint now) {
+void Supervisor::watch(Child& child, TimePoint now, Duration since_last) {
   const config::ProcessOptions& process = setup_.options.process;
   if (!child.verdict.empty()) return;
   if (!child.ready) {
@@ -337,7 +344,10 @@ void Supervisor::watch(Child& child, TimePoint now) {
   }
   const std::int64_t beat =
       premises_->monitors[static_cast<std::size_t>(child.rank)].heartbeat_ns(child.side);
-  if (beat != 0 && now_ns() - beat > std::int64_t{process.worker_timeout_s} * 1'000'000'000) {
+  if (beat == 0 || beat != child.last_beat) {
+    child.last_beat = beat;
+    child.silence = {};
+  } else if ((child.silence += since_last) > std::chrono::seconds(process.worker_timeout_s)) {
     doom(child, "gave no sign of life for " + std::to_string(process.worker_timeout_s) + " s");
   }
 }
