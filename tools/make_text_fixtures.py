@@ -7,6 +7,7 @@
 
 The results are committed; the tests need none of these packages.
 """
+import argparse
 import json
 import pathlib
 import sys
@@ -212,6 +213,9 @@ FEATURES = [
     "{% generation %}inside{{ 1 }}{% endgeneration %}",
     "{{ text|upper|lower|title|replace('E', 'e')|trim|length }}{{ (1 + 2)|string + 'x' }}{{ -5|abs }}{{ 'a' ~ 'b'|upper }}",
     "{{ messages|map(attribute='content')|join('\n') }}{{ messages|selectattr('role', 'in', ['user', 'tool'])|list|length }}{{ messages[-1]['content'][:3] }}",
+    "{% for x in numbers %}{{ x }}{% break %}{% else %}first broken{% endfor %}|{% for x in numbers %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% else %}no{% endfor %}|{% for x in numbers %}{% continue %}{% else %}none ended{% endfor %}",
+    "{{ none|map('upper')|list }}{{ none|map(attribute='name')|join }}{{ none|selectattr('on')|list }}{{ 0|reject|list }}{{ false|select('odd')|list }}{{ none|rejectattr('on')|list|length }}",
+    "{{ 'a\\x85b\\u2028c\\u2029d\\x0be\\x1cf'.splitlines() }}{{ 'a\\u2028b\r\n'.splitlines(true)|length }}{{ 'a\\u2028b'|indent(1) }}",
     # failures
     "{{ missing.attribute }}",
     "{{ missing() }}",
@@ -282,7 +286,9 @@ def make_templates():
 
 
 def main():
-    what = sys.argv[1] if len(sys.argv) > 1 else "all"
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("what", nargs="?", default="all", choices=["all", "templates", "tokenizers"])
+    what = parser.parse_args().what
     if what in ("all", "templates"):
         make_templates()
     if what in ("all", "tokenizers"):

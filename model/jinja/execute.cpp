@@ -198,16 +198,20 @@ Flow For::execute(Rendering& rendering, Text& out) const {
   if (selected.empty()) return run_block(otherwise, rendering, out);
 
   const auto loop = std::make_shared<Loop>(std::move(selected));
+  bool completed =
+      false;  // an iteration ran to its end: as Jinja has it, the else block is for when none did
   for (; loop->index < loop->items.size(); ++loop->index) {
     rendering.budget.step();
     const Rendering::Enter enter(rendering);
     rendering.scope().set("loop", Value(ObjectPtr(loop)));
     assign(rendering, rendering.scope(), target, loop->items[loop->index]);
-    if (run_block(body, rendering, out) == Flow::break_loop) break;
+    const Flow flow = run_block(body, rendering, out);
+    completed = completed || flow == Flow::next;
+    if (flow == Flow::break_loop) break;
   }
   // After the loop its object still answers, as if at the last item.
   if (loop->index == loop->items.size()) --loop->index;
-  return Flow::next;
+  return completed ? Flow::next : run_block(otherwise, rendering, out);
 }
 
 Flow Set::execute(Rendering& rendering, Text&) const {

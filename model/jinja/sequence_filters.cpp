@@ -191,11 +191,16 @@ Value batch(Rendering& rendering, const Value& input, const Arguments& arguments
   return rendering.make(std::move(out));
 }
 
+// Of none, 0 and false, map() and select() make an empty list, as of all that is false.
+std::vector<Value> items_if_true(Rendering& rendering, const Value& value) {
+  return value.truthy() ? items_of(rendering, value) : std::vector<Value>();
+}
+
 Value map(Rendering& rendering, const Value& input, const Arguments& arguments) {
   std::vector<Value> out;
   if (arguments.positional.empty()) {  // map(attribute="a.b", default=x)
     const Parameters parameters("map", arguments, {"attribute", "default"});
-    for (Value& value : items_of(rendering, input)) {
+    for (Value& value : items_if_true(rendering, input)) {
       Value mapped = path(rendering, std::move(value), parameters.required(0));
       out.push_back(mapped.is_undefined() && parameters.get(1) ? *parameters.get(1) : std::move(mapped));
     }
@@ -206,7 +211,7 @@ Value map(Rendering& rendering, const Value& input, const Arguments& arguments) 
   if (!arguments.positional.front().text()) throw Error("map() wants the name of a filter");
   const std::string_view filter = arguments.positional.front().text()->view();
   const Budget::Level level(rendering.budget);
-  for (const Value& value : items_of(rendering, input)) {
+  for (const Value& value : items_if_true(rendering, input)) {
     rendering.budget.step();
     out.push_back(apply_filter(rendering, filter, value, rest));
   }
@@ -228,7 +233,7 @@ Value choose(Rendering& rendering, const Value& input, const Arguments& argument
   if (!test.is_undefined() && !test.text()) throw Error("select and reject want the name of a test");
   const Budget::Level level(rendering.budget);
   std::vector<Value> out;
-  for (Value& value : items_of(rendering, input)) {
+  for (Value& value : items_if_true(rendering, input)) {
     rendering.budget.step();
     const Value subject = kAttribute ? path(rendering, value, attribute_path) : value;
     const bool holds =

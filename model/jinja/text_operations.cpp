@@ -15,6 +15,12 @@ std::size_t previous(std::string_view text, std::size_t end) {
   return end;
 }
 
+// Where Python's splitlines() cuts.
+bool ends_line(char32_t point) {
+  return (point >= 0x0A && point <= 0x0D) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
+         point == 0x2028 || point == 0x2029;
+}
+
 }  // namespace
 
 Text strip(const Text& text, const Text* set, bool left, bool right) {
@@ -107,8 +113,13 @@ std::vector<Value> split_lines(Rendering& rendering, const Text& text, bool keep
   const std::string_view view = text.view();
   std::vector<Value> out;
   for (std::size_t begin = 0; begin < view.size();) {
-    const std::size_t end = std::min(view.find_first_of("\n\r\v\f\x1c\x1d\x1e", begin), view.size());
-    const std::size_t next = std::min(end + (view.substr(end, 2) == "\r\n" ? 2 : 1), view.size());
+    std::size_t end = begin;
+    std::size_t next = begin;  // behind what ends the line
+    while (end == next && end < view.size()) {
+      const utf8::Step step = utf8::decode(view, end);
+      next += static_cast<std::size_t>(view.substr(end, 2) == "\r\n" ? 2 : step.bytes);
+      if (!ends_line(step.point)) end = next;
+    }
     rendering.budget.step(static_cast<std::int64_t>((next - begin) / 64 + 1));
     out.push_back(rendering.make(text.slice(begin, keep_ends ? next : end)));
     begin = next;
