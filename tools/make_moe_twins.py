@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Two mixtures of experts that answer exactly as a dense ERNIE-4.5 model does, made from its checkpoint.
 
-    python3 tools/make_moe_twins.py [--model build/models/SmolLM2-135M-Instruct] [--out build/models] [--only alike|cut]
+    build/venv/bin/python tools/make_moe_twins.py [--model build/models/SmolLM2-135M-Instruct] [--out build/models]
+                                                  [--only alike|cut]
 
 They check routing, grouped products and weighted sums with real text: no reference but the dense model is needed.
 
@@ -13,7 +14,8 @@ They check routing, grouped products and weighted sums with real text: no refere
            bias is random, and must not find its way into the weights.
 
 Both differ from the dense model in the order of fp32 sums alone. The directories are OUT/NAME-moe-alike and
-OUT/NAME-moe-cut; each appears under its name only when it is complete. Needs numpy.
+OUT/NAME-moe-cut; each appears under its name only when it is complete.
+Needs numpy, which tools/setup puts into build/venv.
 """
 import argparse
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Writes model/tokenizer_nfc_table.h from Python's own Unicode tables."""
+import argparse
 import pathlib
 import unicodedata
 
@@ -61,4 +62,5 @@ def main():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()
