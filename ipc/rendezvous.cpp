@@ -81,13 +81,17 @@ Result<Fd> lock_file(const std::string& path, int& owner) {
   }
 }
 
+// The sticky bit tells cleaners of temporary directories, by the rule for XDG_RUNTIME_DIR, to leave a file
+// alone however old it grows: without its lock file a server that has run for weeks would not be found.
+constexpr mode_t kFileMode = S_ISVTX | 0600;
+
 Result<Fd> listen_at(const std::string& path) {
   const auto address = address_of(path);
   if (!address) return address.status();
   unlink(path.c_str());  // a dead owner's; we hold the lock
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
-      chmod(path.c_str(), 0600) != 0 || listen(socket.get(), 16) != 0) {
+      chmod(path.c_str(), kFileMode) != 0 || listen(socket.get(), 16) != 0) {
     return system_failure("the socket " + path + " cannot be opened");
   }
   return socket;
@@ -156,7 +160,7 @@ Result<PortLock> PortLock::acquire(const std::string& runtime_dir, PortKind kind
   lock.taken_over_ = read_pid(lock.lock_.get()) != 0;
   lock.owner_pid_ = getpid();
   const std::string pid = std::to_string(lock.owner_pid_) + "\n";
-  if (ftruncate(lock.lock_.get(), 0) != 0 ||
+  if (fchmod(lock.lock_.get(), kFileMode) != 0 || ftruncate(lock.lock_.get(), 0) != 0 ||
       pwrite(lock.lock_.get(), pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size())) {
     return system_failure("the lock file " + lock.stem_ + ".lock cannot be written");
   }

@@ -75,8 +75,9 @@ TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {
     ASSERT_EQ(stat(dir_.c_str(), &st), 0);
     EXPECT_EQ(st.st_mode & 0777, 0700u);
     ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.lock").c_str(), &st), 0);
-    EXPECT_EQ(st.st_mode & 0777, 0600u);
+    EXPECT_EQ(st.st_mode & 07777, 01600u) << "sticky: not to be cleaned away";
     ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.sock").c_str(), &st), 0);
+    EXPECT_EQ(st.st_mode & 07777, 01600u);
     EXPECT_TRUE(S_ISSOCK(st.st_mode));
     std::ifstream text(dir_ + "/engine-worker-queue-8002.lock");
     int pid = 0;
