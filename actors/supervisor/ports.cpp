@@ -37,8 +37,8 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag) 
   Listener listener;
   listener.socket.reset(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1;
-  setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (bind(listener.socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+  if (!listener.socket || setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(listener.socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       listen(listener.socket.get(), kBacklog) != 0) {
     if (errno == EADDRINUSE) {
       return failure(Code::unavailable, "port " + std::to_string(port) + " (" + flag +

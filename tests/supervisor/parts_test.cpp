@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include "actors/supervisor/child_arguments.h"
 #include "actors/supervisor/child_process.h"
 #include "actors/supervisor/control.h"
+#include "actors/supervisor/ports.h"
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
 #include "support/patience.h"
@@ -155,6 +157,21 @@ TEST(ChildProcess, GoesWithItsOwner) {
     EXPECT_EQ(kill(pid, 0), 0);
   }
   EXPECT_EQ(kill(pid, 0), -1);
+}
+
+TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {
+  config::Options options;
+  options.http.port = 0;
+  rlimit old{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &old), 0);
+  const int next = dup(STDERR_FILENO);
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), old.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto ports = take_ports(options, 1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
+  ASSERT_FALSE(ports.ok());
+  EXPECT_NE(ports.status().message.find("Too many open files"), std::string::npos) << ports.status().message;
 }
 
 TEST(StatusPage, HasExactlyTheDocumentedMembers) {
