@@ -38,7 +38,7 @@ inline constexpr Role kRoles[] = {
      "Its end means that the ring or the worker cannot be trusted."},
     {"cache", OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
      "Its block tables are the truth about the worker's memory."},
-    {"scheduler", OnDown::escalate, "pool", "--max-num-queued requests and tokens", "429",
+    {"scheduler", OnDown::escalate, "pool", "--max-queued-requests, --max-queued-tokens", "429",
      "It alone knows which plan is in flight."},
     {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones",
      "It holds nothing: its requests fail, the next ones find a new one."},

