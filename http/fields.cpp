@@ -45,7 +45,8 @@ std::optional<double> Fields::number(std::string_view name, const Range& range) 
     return {};
   }
   const double number = value->get<double>();
-  if (!(number >= range.low && number <= range.high) || (range.open_low && number == range.low)) {
+  if (!(number >= range.low && number <= range.high) ||
+      (range.open_low && static_cast<float>(number) <= range.low)) {
     fail(name, allowed, "out_of_range");
     return {};
   }

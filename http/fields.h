@@ -15,7 +15,7 @@
 
 namespace troupe::http {
 
-/// A real interval; `open_low` excludes `low` itself.
+/// A real interval; `open_low` excludes `low` itself, and what the sampler's floats do not tell from it.
 struct Range {
   double low;
   double high;

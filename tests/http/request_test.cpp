@@ -277,6 +277,7 @@ TEST(Request, Row33SamplingRanges) {
                                                        {"frequency_penalty", "2.1"},
                                                        {"frequency_penalty", "-2.1"},
                                                        {"repetition_penalty", "0"},
+                                                       {"repetition_penalty", "1e-50"},
                                                        {"repetition_penalty", "-1"},
                                                        {"min_p", "-0.1"},
                                                        {"min_p", "1.1"}};
