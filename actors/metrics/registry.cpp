@@ -57,7 +57,7 @@ std::string Registry::text() const {
   const double total = last_.kv_total;
   const double used = total > 0 ? (total - last_.kv_free) / total : 0;
 
-  out.counter("fastdeploy:requests_number_total", "Requests received", static_cast<double>(requests_));
+  out.counter("fastdeploy:requests_number_total", "Requests that have ended", static_cast<double>(requests_));
   out.counter("fastdeploy:request_success_total", "Requests finished without an error", static_cast<double>(successes_));
   out.gauge("fastdeploy:num_requests_running", "Sequences that hold a slot", last_.running);
   out.gauge("fastdeploy:num_requests_waiting", "Sequences that wait for a slot", last_.waiting);
