@@ -10,6 +10,19 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
+/// U+0080 … U+009F, in two bytes: terminals take them for escape sequences.
+bool is_wide_control(std::string_view text, std::size_t at) {
+  return static_cast<unsigned char>(text[at]) == 0xc2 && at + 1 < text.size() &&
+         static_cast<unsigned char>(text[at + 1]) >= 0x80 && static_cast<unsigned char>(text[at + 1]) < 0xa0;
+}
+
+void append_hex(std::string& line, char c) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  const auto byte = static_cast<unsigned char>(c);
+  line += kDigits[byte >> 4];
+  line += kDigits[byte & 15];
+}
+
 void append_escaped(std::string& line, char c) {
   switch (c) {
     case '"': line += "\\\""; return;
@@ -23,11 +36,8 @@ void append_escaped(std::string& line, char c) {
     line += c;
     return;
   }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  const auto byte = static_cast<unsigned char>(c);
   line += "\\x";
-  line += kDigits[byte >> 4];
-  line += kDigits[byte & 15];
+  append_hex(line, c);
 }
 
 template <class Number>
@@ -70,12 +80,22 @@ void append_logfmt_value(std::string& line, std::string_view value, std::size_t 
     cut = true;
   }
   bool quoted = value.empty();
-  for (char c : value) quoted = quoted || c == ' ' || c == '"' || c == '=' || c == '\\' || is_control(c);
+  for (std::size_t i = 0; i < value.size() && !quoted; ++i) {
+    const char c = value[i];
+    quoted = c == ' ' || c == '"' || c == '=' || c == '\\' || is_control(c) || is_wide_control(value, i);
+  }
   if (!quoted) {
     line += value;
   } else {
     line += '"';
-    for (char c : value) append_escaped(line, c);
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (is_wide_control(value, i)) {
+        line += "\\u00";
+        append_hex(line, value[++i]);
+      } else {
+        append_escaped(line, value[i]);
+      }
+    }
   }
   if (cut) line += "…";
   if (quoted) line += '"';

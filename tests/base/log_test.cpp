@@ -90,6 +90,12 @@ TEST(Logfmt, QuotesWhatNeedsIt) {
   EXPECT_EQ(value("say \"hi\"\\"), "\"say \\\"hi\\\"\\\\\"");
   EXPECT_EQ(value("a\nb\t\x01"), "\"a\\nb\\t\\x01\"");
   EXPECT_EQ(value("x\x1b[31m"), "\"x\\x1b[31m\"") << "no terminal escapes";
+  EXPECT_EQ(value("x\xc2\x9b"
+                  "31m"),
+            "\"x\\u009b31m\"")
+      << "nor U+009B, which is one character of that";
+  EXPECT_EQ(value("\xc2\xa0\xc3\x9b"), "\xc2\xa0\xc3\x9b") << "U+00A0 and U+00DB";
+  EXPECT_EQ(value("\xc2"), "\xc2");
 }
 
 TEST(Logfmt, CutsAtCharacters) {
