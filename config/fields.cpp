@@ -221,7 +221,7 @@ Fields process_fields(Options& o) {
        .when_unset = "${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe"},
       {.name = "max-restarts",
        .slot = Rate{&p.max_restarts, &p.restart_window_s},
-       .help = "deaths of one child within so many seconds; one more ends the server",
+       .help = "deaths of children, all together, within so many seconds; one more ends the server",
        .unit = "count/seconds",
        .min = 0,
        .max = 1 << 20},

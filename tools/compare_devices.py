@@ -16,7 +16,6 @@ import concurrent.futures
 import http.client
 import json
 import math
-import os
 import pathlib
 import shlex
 import signal
@@ -55,12 +54,11 @@ class Server:
     def __init__(self, binary, model, flags):
         self.folder = tempfile.TemporaryDirectory(prefix="troupe-compare-")
         self.command = [binary, "serve", "--model", model, "--port", "0", "--log-dir", self.folder.name + "/log"]
-        self.command += shlex.split(flags)
+        self.command += [*shlex.split(flags), "--runtime-dir", self.folder.name + "/troupe"]
 
     def __enter__(self):
-        environment = dict(os.environ, XDG_RUNTIME_DIR=self.folder.name)
         self.output = open(self.folder.name + "/output", "w+", encoding="utf-8")
-        self.process = subprocess.Popen(self.command, stdout=self.output, stderr=subprocess.STDOUT, env=environment)
+        self.process = subprocess.Popen(self.command, stdout=self.output, stderr=subprocess.STDOUT)
         while self.status() != 200:
             if self.process.poll() is not None:
                 self.output.seek(0)

@@ -157,7 +157,8 @@ class OwnServer(unittest.TestCase):
 class CompareDevices(unittest.TestCase):
     def compare(self, *arguments):
         done = subprocess.run([sys.executable, TOOLS / "compare_devices.py", "--binary", BINARY, *map(str, arguments)],
-                              capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+                              capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
+                              env=os.environ | {"TROUPE_RUNTIME_DIR": "/nowhere"})  # it has a folder of its own
         return done.returncode, done.stdout, done.stderr
 
     def test_help(self):
