@@ -1,5 +1,6 @@
 #pragma once
-// Client JSON → tree, with its size bounded beforehand. Private to the parsers of http/.
+// Client JSON → tree, with its size bounded beforehand. For the parsers of http/, and for who
+// reads again what they have passed on as text.
 //
 // The order of keys is kept (tools are shown to the model in the order they were given), a repeated key
 // takes its last value, and numbers keep their kind: signed, unsigned or floating.

@@ -1,21 +1,28 @@
 #include "actors/tokenizer/encoder.h"
 
 #include <exception>
-#include <nlohmann/json.hpp>
+#include <limits>
+#include <stdexcept>
 
+#include "http/json_body.h"
 #include "model/detokenizer.h"
 
 namespace troupe {
 namespace {
 
-/// Text that the gateway has validated already; an empty string is null.
-nlohmann::ordered_json parsed(const std::string& text) {
-  return text.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json::parse(text);
+/// Text that http/ has bounded and validated already; an empty string is null. Its parser is taken again: the
+/// library's own looks every key of an object up among the ones before it.
+http::Json parsed(const std::string& text) {
+  if (text.empty()) return nullptr;
+  constexpr http::JsonBounds kAny{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
+  auto json = http::parse_json(text, kAny);
+  if (!json.ok()) throw std::runtime_error(json.status().message);
+  return *std::move(json);
 }
 
 /// A content of several text parts becomes one string, a line each: templates of text models know no
 /// other. Parts of another kind have been refused before.
-void join_text_parts(nlohmann::ordered_json& messages) {
+void join_text_parts(http::Json& messages) {
   for (auto& message : messages) {
     const auto content = message.find("content");
     if (content == message.end() || !content->is_array()) continue;
