@@ -1,7 +1,6 @@
 // Untrusted text stays untrusted whatever a template does with it, and a bad template harms nobody.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -147,12 +146,10 @@ TEST(TemplateLimits, EndlessAndGreedyTemplatesFailTheirRequestOnly) {
       "{{ 9 ** 99 }}",
   };
   for (const char* source : sources) {
-    const auto start = std::chrono::steady_clock::now();
+    // Where a budget is missing, this outlasts the test's timeout.
     const auto spans = render(source, std::string(4000, 'm'));
     EXPECT_FALSE(spans.ok()) << source;
     EXPECT_EQ(spans.status().code, Code::invalid_argument) << source;
-    // Minutes, when a budget is missing.
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << source;
   }
   EXPECT_EQ(render(sources[0], "x").status().reason, "template_limit");
   RenderLimits small;
