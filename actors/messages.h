@@ -280,4 +280,7 @@ struct EngineStatus {
 
 struct Drain {};
 
+/// The time of a drain is up: what is still open ends with an error that its client is told.
+struct Abandon {};
+
 }  // namespace troupe

@@ -87,6 +87,7 @@ TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiti
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
+template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
 #undef TROUPE_INSPECT
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
@@ -149,7 +150,9 @@ using session_host_actor = caf::typed_actor<
     // One step's tokens of its sequences; from SCHEDULER.
     caf::reacts_to<StepTokens>,
     // Uses this TOKENIZER from now on; from the ROOT.
-    caf::reacts_to<TokenizerUp>>;
+    caf::reacts_to<TokenizerUp>,
+    // Ends every session; from GATEWAY.
+    caf::reacts_to<Abandon>>;
 
 /// GATEWAY: admission. Implements http::Backend on its HTTP side (actors/gateway/http_side.h).
 using gateway_actor = caf::typed_actor<
@@ -162,6 +165,8 @@ using gateway_actor = caf::typed_actor<
     caf::reacts_to<LinkDown>,
     // Refuses new work from now on; answers when nothing is open any more; from the ROOT.
     caf::replies_to<Drain>::with<bool>,
+    // Ends what is open; from the control thread.
+    caf::reacts_to<Abandon>,
     // Answers with open requests and state; from the ROOT.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;
 

@@ -15,8 +15,10 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGINT, SIG_IGN);  // Ctrl-C is the supervisor's to handle
-  std::signal(SIGTERM, SIG_DFL);
+  // Both are the supervisor's to handle, though a terminal and a service manager send them to all: children
+  // are asked over the control channel, and end with the supervisor in any case.
+  std::signal(SIGINT, SIG_IGN);
+  std::signal(SIGTERM, SIG_IGN);
   supervisor::Control control{ipc::Fd(arguments->control_fd)};
   auto options = supervisor::read_options_file(arguments->options_fd);
   const Status status = options.ok() ? body(*arguments, control, *options) : options.status();

@@ -39,6 +39,10 @@ class Engine {
   /// Refuses new requests from now on; open ones go on. Returns at once.
   void drain();
 
+  /// Ends the requests that are still open after drain(), each with an error that its client is told. Returns
+  /// at once.
+  void abandon();
+
   /// True when no request is open any more after drain().
   bool idle() const;
 

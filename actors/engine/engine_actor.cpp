@@ -231,6 +231,8 @@ void Engine::drain() {
   });
 }
 
+void Engine::abandon() { caf::anon_send(impl_->cast.gateway, Abandon{}); }
+
 bool Engine::idle() const { return *impl_->drained && impl_->server->active() == 0; }
 
 std::uint64_t Engine::served() const { return impl_->http_side->served(); }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine.h"
@@ -16,6 +17,7 @@ using supervisor::Packet;
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
+constexpr auto kFarewell = std::chrono::milliseconds(500);  // for last words; the supervisor's slack is longer
 
 /// The engine process's main loop: what the supervisor asks for, and what it has to be told.
 class EngineProcess {
@@ -28,7 +30,12 @@ class EngineProcess {
       tell_state();
       tell_served();
       if (!engine_->alive()) break;
-      if (drain_until_ && (engine_->idle() || Clock::now() >= *drain_until_)) break;
+      if (drain_until_ && engine_->idle()) break;
+      if (drain_until_ && Clock::now() >= *drain_until_) {
+        if (std::exchange(abandoned_, true)) break;
+        engine_->abandon();
+        drain_until_ = Clock::now() + kFarewell;
+      }
       const Packet packet = control_.receive(Clock::now() + kTick);
       if (packet.kind == Packet::Kind::closed) break;
       if (packet.kind == Packet::Kind::message) obey(packet);
@@ -85,6 +92,7 @@ class EngineProcess {
   std::uint64_t told_served_ = 0;
   TimePoint next_served_{};
   std::optional<TimePoint> drain_until_;
+  bool abandoned_ = false;
 };
 
 }  // namespace

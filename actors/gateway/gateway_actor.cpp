@@ -124,6 +124,9 @@ gateway_actor::behavior_type gateway_behavior(Self self, GatewayParts parts) {
         publish_health(self->state);
       },
       [self](const Drain&) { return drain(self); },
+      [self](const Abandon& abandon) {
+        for (const auto& host : self->state.parts.hosts) self->send(host, abandon);
+      },
       [self](caf::get_atom) { return status(self->state); },
   };
 }

@@ -130,6 +130,11 @@ session_host_actor::behavior_type session_host_behavior(Self self, SessionHostPa
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
+      [self](const Abandon&) {
+        Effects effects;
+        self->state.book->fail_all(failure(Code::unavailable, "the server is shutting down"), now_ns(), effects);
+        act(self, effects);
+      },
   };
 }
 

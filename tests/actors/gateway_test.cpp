@@ -26,6 +26,9 @@ class GatewayTest : public testing::ActorWorld {
           },
           [](const StepTokens&) {},
           [](const TokenizerUp&) {},
+          [this](const Abandon&) {
+            for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
+          },
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
@@ -110,6 +113,17 @@ TEST_F(GatewayTest, ADrainEndsWithTheLastOpenRequest) {
   send(2);
   EXPECT_EQ(answers_.at(0).status, 503);
   close(1);
+  pending.receive([&](bool) { drained = true; }, [](const caf::error&) {});
+  EXPECT_TRUE(drained);
+}
+
+TEST_F(GatewayTest, ADrainWhoseTimeIsUpEndsWhatIsOpen) {
+  link_up();
+  send(1);
+  bool drained = false;
+  auto pending = self_->request(gateway_, caf::infinite, Drain{});
+  self_->send(gateway_, Abandon{});
+  run();
   pending.receive([&](bool) { drained = true; }, [](const caf::error&) {});
   EXPECT_TRUE(drained);
 }

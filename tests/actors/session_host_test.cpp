@@ -177,6 +177,25 @@ TEST_F(SessionHostTest, ARefusalOfTheSchedulerIsTheAnswer) {
   EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
 }
 
+TEST_F(SessionHostTest, WhatIsAbandonedIsToldAndCancelled) {
+  open(true, 3);
+  tokens("a", Finish::none);
+  open(false, 4);
+  self_->send(host_, Abandon{});
+  run();
+  EXPECT_EQ(cancels_.size(), 2u);
+  EXPECT_EQ(closed_.size(), 2u);
+  std::string stream;
+  for (const auto& answer : answers_) {
+    if (answer.exchange_id == 3) stream += answer.body;
+    if (answer.exchange_id == 4) {
+      EXPECT_EQ(answer.status, 503);
+    }
+  }
+  EXPECT_NE(stream.find("shutting down"), std::string::npos);
+  EXPECT_TRUE(stream.ends_with("data: [DONE]\n\n"));
+}
+
 TEST_F(SessionHostTest, ALostWorkerIsTryAgain) {
   open();
   tokens("", Finish::aborted, "the worker was lost");

@@ -2,6 +2,7 @@
 import asyncio
 import http.client
 import json
+import signal
 import socket
 import threading
 import time
@@ -61,6 +62,7 @@ class Load(ServerCase):
             self.assertEqual((finish, tokens), ("length", 16), index)
             self.assertEqual(text, answers[index % len(QUESTIONS)][0], "equal questions, equal greedy answers")
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
+        wait_until(lambda: "\ntroupe:kv_blocks_leased 0\n" in self.server.get("/metrics").text, "metrics that say so")
 
     def test_a_client_that_goes_away_frees_its_blocks(self):
         free = self.server.free_blocks()
@@ -115,6 +117,30 @@ class StepSizes(unittest.TestCase):
         first = texts.pop(())
         for flags, other in texts.items():
             self.assertEqual(other, first, flags)
+
+
+class DrainWithoutPatience(unittest.TestCase):
+    def test_what_runs_and_what_waits_is_told(self):
+        """A stream under way gets an error event and [DONE], a request that waits for a slot a 503."""
+        server = Server("--drain-timeout", 0, "--max-num-seqs", 1)
+        try:
+            events = server.events("/v1/completions", {"prompt": LONG, "max_tokens": 7000, "ignore_eos": True})
+            next(events)
+            answers = []
+            waiter = threading.Thread(target=lambda: answers.append(
+                server.post("/v1/completions", {"prompt": "The sea", "max_tokens": 2})))
+            waiter.start()
+            wait_until(lambda: any(q["name"] == "waiting" and q["depth"] == 1 for q in server.status()["queues"]),
+                       "a request that waits")
+            server.process.send_signal(signal.SIGTERM)
+            rest = list(events)
+            waiter.join(PATIENCE)
+            self.assertEqual(rest[-1], "[DONE]")
+            self.assertIn("shutting down", rest[-2])
+            self.assertEqual(answers[0].status, 503)
+            self.assertEqual(server.process.wait(PATIENCE), 0)
+        finally:
+            server.stop(kill=True)
 
 
 class FullQueue(ServerCase):
