@@ -71,13 +71,13 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   if (!generation.ok()) return generation.status();
   files.generation = *std::move(generation);
   const config::SchedulerOptions& limits = options.scheduler;
-  files.sessions = std::make_shared<SessionContext>(
-      SessionContext{*tokenizer, end_ids(files.generation, files.spec, **tokenizer),
-                     limits.max_model_len > 0     ? limits.max_model_len
-                     : limits.found_model_len > 0 ? limits.found_model_len
-                                                  : files.spec.max_positions,
-                     files.spec.vocab,
-                     std::max({limits.max_queued_requests, options.limits.max_prompts, options.limits.max_n})});
+  files.sessions = std::make_shared<SessionContext>(SessionContext{
+      *tokenizer, end_ids(files.generation, files.spec, **tokenizer),
+      limits.max_model_len > 0     ? limits.max_model_len
+      : limits.found_model_len > 0 ? limits.found_model_len
+                                   : files.spec.max_positions,
+      files.spec.vocab,
+      std::max({limits.max_queued_requests, options.limits.max_prompts, options.limits.max_n})});
   files.encoder = std::make_shared<Encoder>(*tokenizer, chat);
   return files;
 }

@@ -116,9 +116,11 @@ Status Session::check_number(std::size_t prompts) const {
   const std::int64_t wanted = static_cast<std::int64_t>(prompts) * candidates();
   if (wanted <= context_->max_sequences) return {};
   const char* field = candidates() > ask_.generation.choices ? "best_of" : "n";
-  return invalid(std::string(field) + " is " + std::to_string(candidates()) + " for each of " + std::to_string(prompts) +
-                     " prompts, " + std::to_string(wanted) + " answers in all: allowed in one request are at most " +
-                     std::to_string(context_->max_sequences), field, "out_of_range");
+  return invalid(std::string(field) + " is " + std::to_string(candidates()) + " for each of " +
+                     std::to_string(prompts) + " prompts, " + std::to_string(wanted) +
+                     " answers in all: allowed in one request are at most " +
+                     std::to_string(context_->max_sequences),
+                 field, "out_of_range");
 }
 
 /// bad_words become logit biases; a word that is not one token cannot be banned so, and is an error.
@@ -177,7 +179,8 @@ void Session::take(std::size_t choice, const SequenceTokens& tokens, const StepT
   if (closed_ || choice >= sequences_.size()) return;
   Sequence& sequence = sequences_[choice];
   if (tokens.finish != Finish::none) sequence.over = true;
-  if (sequence.choice.finished()) return;  // a stop string was its end: what it came to since is nobody's loss
+  if (sequence.choice.finished())
+    return;  // a stop string was its end: what it came to since is nobody's loss
   if (tokens.finish == Finish::error || tokens.finish == Finish::aborted) {
     const Code code = tokens.finish == Finish::error ? Code::internal : Code::unavailable;
     fail(failure(code, tokens.error), now_ns, effects);
@@ -224,7 +227,8 @@ void Session::stream(std::int64_t now_ns, Effects& effects) {
 void Session::stream_choice(Sequence& sequence, const http::Usage& used, std::string& out) {
   if (!begun(sequence)) return;
   // Its echo shows what the leader's run of the prompt yields.
-  if (ask_.answer.echo && ask_.generation.sampling.prompt_logprobs >= 0 && !begun(leader_of(sequence))) return;
+  if (ask_.answer.echo && ask_.generation.sampling.prompt_logprobs >= 0 && !begun(leader_of(sequence)))
+    return;
   const std::int64_t offset = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
   if (without_output()) {
@@ -367,7 +371,9 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   effects.finished.push_back({ask_.request_id, stats});
 }
 
-bool Session::begun(const Sequence& sequence) { return sequence.choice.started() || sequence.choice.finished(); }
+bool Session::begun(const Sequence& sequence) {
+  return sequence.choice.started() || sequence.choice.finished();
+}
 
 bool Session::all_finished() const {
   return std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& s) { return s.choice.finished(); });

@@ -85,7 +85,8 @@ void feed_tokenizers(Self self) {
     };
     ++state.jobs[place];
     const Ask& ask = session->ask();
-    self->request(state.parts.tokenizers[place], kTokenizerPatience, Encode{ask.request_id, ask.api, ask.source})
+    self->request(state.parts.tokenizers[place], kTokenizerPatience,
+                  Encode{ask.request_id, ask.api, ask.source})
         .then(
             [=](Encoded& result) {
               done();
@@ -132,7 +133,8 @@ session_host_actor::behavior_type session_host_behavior(Self self, SessionHostPa
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
       [self](const Abandon&) {
         Effects effects;
-        self->state.book->fail_all(failure(Code::unavailable, "the server is shutting down"), now_ns(), effects);
+        self->state.book->fail_all(failure(Code::unavailable, "the server is shutting down"), now_ns(),
+                                   effects);
         act(self, effects);
       },
   };

@@ -11,7 +11,8 @@ class SessionHostTest : public testing::ActorWorld {
  protected:
   SessionHostTest() {
     tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
-      self->set_exit_handler([this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
+      self->set_exit_handler(
+          [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
       return {[this, self](const Encode& job) {
         encodes_.push_back(job.request_id);
         auto promise = self->make_response_promise<Encoded>();
