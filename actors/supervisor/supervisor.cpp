@@ -387,12 +387,12 @@ void Supervisor::begin_stop() {
   stop_further(Clock::now());
 }
 
-// Politely, as far as it has not been asked already: an engine can still send its clients an error event.
+// Politely, if it has not been asked already: an engine can still send its clients an error event.
 void Supervisor::ask_to_end(Child& child) {
   const nlohmann::json order = child.side == ipc::Side::worker
                                    ? nlohmann::json{{"do", "stop"}}
                                    : nlohmann::json{{"do", "drain"}, {"deadline_s", 0}};
-  if (child.asked || !child.control.open() || !child.control.send(order).ok()) child.process.kill(SIGTERM);
+  if (child.asked || !child.control.open() || !child.control.send(order).ok()) child.process.kill(SIGKILL);
   child.asked = true;
 }
 

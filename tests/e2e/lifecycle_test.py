@@ -41,6 +41,18 @@ class Stopping(unittest.TestCase):
         finally:
             server.stop(kill=True)
 
+    def test_a_service_manager_that_signals_all_processes_loses_no_request(self):
+        server = Server()
+        try:
+            stream = Stream(server, BODY | {"max_tokens": 600})
+            for pid in [server.pid, *children_of(server.pid)]:
+                os.kill(pid, signal.SIGTERM)
+            stream.join()
+            self.assertEqual((stream.failure, stream.error, stream.events[-1]), (None, None, "[DONE]"))
+            self.assertEqual(server.process.wait(PATIENCE), 0)
+        finally:
+            server.stop(kill=True)
+
     def test_new_requests_are_refused_while_draining(self):
         server = Server()
         try:

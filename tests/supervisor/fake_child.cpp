@@ -5,7 +5,7 @@
 //   crash         ready, then killed by a signal after 30 ms
 //   early         exits with code 7 before it is ready, saying nothing
 //   fatal         says why and exits before it is ready
-//   stubborn      ignores SIGTERM, drain and stop
+//   stubborn      ignores drain and stop
 //   busy          a drain never ends by itself
 //   hung          ready, then gives no sign of life
 //   silent        never ready
@@ -43,8 +43,6 @@ int note(const std::string& line) {
   return done ? 0 : 1;
 }
 
-volatile sig_atomic_t g_asked = 0;
-
 template <class End>
 int live(const std::string& who, const std::string& how, Control& control, const ChildArguments& arguments) {
   auto end = End::attach(arguments.step_fd, arguments.cache_fd);
@@ -62,8 +60,7 @@ int live(const std::string& who, const std::string& how, Control& control, const
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
     raise(SIGSEGV);
   }
-  signal(
-      SIGTERM, how == "stubborn" ? SIG_IGN : [](int) { g_asked = 1; });
+  signal(SIGTERM, SIG_IGN);
   std::jthread heart;
   if (how != "hung") {
     heart = std::jthread([&](std::stop_token stop) {
@@ -73,10 +70,6 @@ int live(const std::string& who, const std::string& how, Control& control, const
   for (;;) {
     const Packet packet = control.receive(Clock::now() + 20ms);
     if (packet.kind == Packet::Kind::closed) return 4;
-    if (g_asked != 0) {
-      note(who + " asked");
-      return 0;
-    }
     const std::string order = packet.kind == Packet::Kind::message ? packet.text("do") : "";
     if (order == "status") {
       (void)control.send(

@@ -248,7 +248,8 @@ TEST_F(SuperviseTest, ADrainEndsAtItsDeadline) {
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
-  EXPECT_EQ(count("engine asked"), 1);  // SIGTERM, after the slack
+  EXPECT_EQ(count("engine drains 0"), 1);
+  EXPECT_EQ(count("engine drained"), 0);
   EXPECT_TRUE(children_gone());
 }
 
