@@ -128,11 +128,13 @@ int main(int argc, char** argv) {
                     });
                 return opened;
               },
-              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}};
+              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
+              [](const Abandon&) {}};
     });
     return {[](Ask&) {}, [](const Withdraw&) {},
             [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
-            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](caf::get_atom) { return EngineStatus{}; }};
+            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](const Abandon&) {},
+            [](caf::get_atom) { return EngineStatus{}; }};
   });
   caf::anon_send(link, Attach{cache, scheduler, gateway});
 

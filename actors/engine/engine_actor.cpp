@@ -76,8 +76,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
       limits.max_model_len > 0     ? limits.max_model_len
       : limits.found_model_len > 0 ? limits.found_model_len
                                    : files.spec.max_positions,
-      files.spec.vocab,
-      std::max({limits.max_queued_requests, options.limits.max_prompts, options.limits.max_n})});
+      files.spec.vocab});
   files.encoder = std::make_shared<Encoder>(*tokenizer, chat);
   return files;
 }

@@ -17,8 +17,7 @@ using supervisor::Packet;
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
-constexpr auto kFarewell =
-    std::chrono::milliseconds(500);  // for last words; the supervisor's slack is longer
+constexpr auto kFarewell = std::chrono::seconds(3);  // for last words; the supervisor's slack is longer
 
 /// The engine process's main loop: what the supervisor asks for, and what it has to be told.
 class EngineProcess {

@@ -32,7 +32,6 @@ Submit Session::prepare(Encoded&& encoded, std::int64_t now_ns, Effects& effects
       if (!status.ok()) break;
     }
   }
-  if (status.ok() && ask_.api != Api::tokenize) status = check_number(encoded.prompts.size());
   if (status.ok() && ask_.api != Api::tokenize) status = ban_words();
   if (!status.ok()) {
     fail(status, now_ns, effects);
@@ -109,18 +108,6 @@ Status Session::check(const std::vector<TokenId>& prompt) const {
                        " in all: shorten the prompt", field, "context_length_exceeded");
   }
   return {};
-}
-
-/// Prompts and choices are bounded each; their product is what the queue has to hold.
-Status Session::check_number(std::size_t prompts) const {
-  const std::int64_t wanted = static_cast<std::int64_t>(prompts) * candidates();
-  if (wanted <= context_->max_sequences) return {};
-  const char* field = candidates() > ask_.generation.choices ? "best_of" : "n";
-  return invalid(std::string(field) + " is " + std::to_string(candidates()) + " for each of " +
-                     std::to_string(prompts) + " prompts, " + std::to_string(wanted) +
-                     " answers in all: allowed in one request are at most " +
-                     std::to_string(context_->max_sequences),
-                 field, "out_of_range");
 }
 
 /// bad_words become logit biases; a word that is not one token cannot be banned so, and is an error.

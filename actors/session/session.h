@@ -27,7 +27,6 @@ struct SessionContext {
   std::vector<TokenId> eos_ids;    ///< end the answer unless ignore_eos
   std::int32_t max_model_len = 0;  ///< prompt and answer together
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
-  std::int32_t max_sequences = 1024;  ///< of one request, over all its prompts
 };
 
 /// A session that has closed, for the log and the metrics.
@@ -100,7 +99,6 @@ class Session {
 
   Submit prepare(Encoded&& encoded, std::int64_t now_ns, Effects& effects);
   Status check(const std::vector<TokenId>& prompt) const;
-  Status check_number(std::size_t prompts) const;
   Status ban_words();
   Prompt describe(const std::vector<TokenId>& ids, std::size_t index) const;
   void adopt(const Submit& submit);

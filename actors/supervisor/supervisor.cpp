@@ -25,7 +25,7 @@ namespace {
 // How often hung and late children are looked for.
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
 // The engine ends its drain by itself; this is what it may be late.
-constexpr Duration kDrainSlack = std::chrono::seconds(1);
+constexpr Duration kDrainSlack = std::chrono::seconds(4);
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 

@@ -273,26 +273,6 @@ TEST_F(SessionTest, AnErrorBehindAStopStringHarmsNobody) {
   EXPECT_EQ(answer["choices"][1]["message"]["content"], "too");
 }
 
-TEST_F(SessionTest, PromptsTimesChoicesAreBounded) {
-  Ask request = ask(Api::completion);
-  request.generation.choices = request.generation.best_of = 128;
-  request.source.texts = std::vector<std::string>(9, "a");
-  const std::vector<std::vector<TokenId>> prompts(9, {'a'});
-  open(request, prompts);
-  EXPECT_TRUE(sequences_.empty());
-  ASSERT_EQ(effects_.outputs.size(), 1u);
-  EXPECT_EQ(effects_.outputs[0].status, 400);
-  const json error = json::parse(bytes())["error"];
-  EXPECT_EQ(error["param"], "n");
-  for (const char* number : {"128", "9 ", "1152", "1024"}) {
-    EXPECT_NE(error["message"].get<std::string>().find(number), std::string::npos) << number;
-  }
-  request.exchange = 6;
-  request.source.texts.pop_back();
-  open(request, {prompts.begin(), prompts.end() - 1});
-  EXPECT_EQ(sequences_.size(), 1024u);
-}
-
 TEST_F(SessionTest, AWithdrawnRequestCancelsAllItsSequences) {
   Ask request = ask();
   request.generation.choices = request.generation.best_of = 3;

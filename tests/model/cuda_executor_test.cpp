@@ -148,10 +148,10 @@ TEST_F(CudaExecutorTest, TwoStepsAreOutAndAThirdIsRefused) {
 TEST_F(CudaExecutorTest, NothingToWaitForIsNoWait) {
   std::vector<std::byte> out;
   const TimePoint before = Clock::now();
-  const auto got = executor->poll(out, before + std::chrono::seconds(5));
+  const auto got = executor->poll(out, before + 2 * troupe::test::kPatience);
   ASSERT_TRUE(got.ok());
   EXPECT_FALSE(*got);
-  EXPECT_LT(Clock::now() - before, std::chrono::seconds(4));
+  EXPECT_LT(Clock::now() - before, troupe::test::kPatience);
 }
 
 TEST_F(CudaExecutorTest, ASlotChangesHandsWhileItsStepIsOut) {
