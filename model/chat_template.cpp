@@ -88,7 +88,13 @@ Result<std::string> find_source(const std::string& model_dir, const std::string&
   if (!override_template.empty()) {
     const bool inline_text = override_template.find("{{") != std::string::npos ||
                              override_template.find("{%") != std::string::npos;
-    return inline_text ? Result<std::string>(override_template) : read_file(override_template);
+    if (inline_text) return override_template;
+    Result<std::string> file = read_file(override_template);
+    if (file.ok()) return file;
+    Status status = file.status();
+    status.message =
+        "--chat-template: " + status.message + ", and it is no template itself, without {{ or {%";
+    return status;
   }
   Result<std::string> file = read_file(std::filesystem::path(model_dir) / "chat_template.jinja");
   if (file.ok() || file.status().code != Code::not_found) return file;

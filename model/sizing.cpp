@@ -90,10 +90,14 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, c
   capacity.arena_bytes = Activations::make(spec, dtype, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   if (fixed > available) {
+    std::string advice = capacity.weight_bytes <= available
+                             ? "a lower --max-num-batched-tokens or --max-num-seqs needs less"
+                             : "the weights alone need a machine with more";
+    if (dtype == DType::f32) advice += ", or --dtype bfloat16";
     return too_little(fixed, available,
                       "the weights (" + bytes_text(capacity.weight_bytes) + ") and activations (" +
                           bytes_text(capacity.arena_bytes) + ")",
-                      "a lower --max-num-batched-tokens or --max-num-seqs needs less, or --dtype bfloat16");
+                      advice);
   }
   const std::uint64_t free = available - fixed;
   const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim};
@@ -116,9 +120,15 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, c
                       std::string("lower ") + flag);
   }
   const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
-  if (blocks == 0 || (options.scheduler.max_model_len > 0 && tokens < options.scheduler.max_model_len)) {
-    const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
-    return too_little(fixed + static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes, available,
+  const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
+  if (tokens < wanted) {
+    const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
+    if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {
+      return invalid("--cpu-kv-bytes is " + std::to_string(options.device.cpu_kv_bytes) + "; a sequence of " +
+                         std::to_string(wanted) + " tokens needs at least " + std::to_string(needed) + ".",
+                     "cpu-kv-bytes");
+    }
+    return too_little(fixed + needed, available,
                       "weights, activations and KV blocks for " + std::to_string(wanted) + " tokens",
                       "lower --max-model-len or raise " + std::string(flag));
   }

@@ -77,8 +77,8 @@ void refused(const config::Options& options, std::uint64_t available, const std:
 }
 
 TEST(Sizing, TooLittleMemoryNamesTheFlag) {
-  refused({}, kGiB / 2, "--max-num-batched-tokens");
-  refused({}, kGiB / 2, "512 MiB are free");
+  refused({}, kGiB / 2, "512 MiB are free; the weights alone");
+  refused({}, std::uint64_t{690} << 20, "--max-num-seqs needs less.");
   config::Options options;
   options.device.num_gpu_blocks_override = 100'000;
   refused(options, 8 * kGiB, "--num-gpu-blocks-override");
@@ -86,7 +86,7 @@ TEST(Sizing, TooLittleMemoryNamesTheFlag) {
   options.device.cpu_kv_bytes = static_cast<std::int64_t>(16 * kGiB);
   refused(options, 8 * kGiB, "--cpu-kv-bytes");
   options.device.cpu_kv_bytes = 1;
-  refused(options, 8 * kGiB, "--cpu-kv-bytes");
+  refused(options, 8 * kGiB, "--cpu-kv-bytes is 1; a sequence of 1 tokens needs at least 1179648.");
   options = {};
   options.scheduler.max_model_len = 131072;
   refused(options, 4 * kGiB, "--max-model-len");

@@ -198,7 +198,9 @@ TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   std::ofstream(dir / "other.jinja") << "other";
   EXPECT_EQ(prints((dir / "other.jinja").string()), "other");
   EXPECT_EQ(prints("inline {{ 1 + 1 }}"), "inline 2");
-  EXPECT_EQ(ChatTemplate::load(dir.string(), (dir / "none.jinja").string()).status().code, Code::not_found);
+  const Status none = ChatTemplate::load(dir.string(), (dir / "none.jinja").string()).status();
+  EXPECT_EQ(none.code, Code::not_found);
+  EXPECT_TRUE(none.message.starts_with("--chat-template: there is no file ")) << none.message;
 }
 
 TEST(TemplateRender, ArgumentsThatAreNotAllowed) {
