@@ -3,6 +3,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "gpu/dtype.h"
@@ -30,6 +32,18 @@ __device__ __forceinline__ Bf16 from_float<Bf16>(float value) {
 template <>
 __device__ __forceinline__ F16 from_float<F16>(float value) {
   return __float2half_rn(value);
+}
+
+/// Two values rounded to Element, of 16 bits, in one register, the first in the low half.
+template <class Element>
+__device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
+  std::uint32_t r;
+  if constexpr (std::is_same_v<Element, F16>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  }
+  return r;
 }
 
 /// Four values as one aligned store of 8 or 16 bytes.

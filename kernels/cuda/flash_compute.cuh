@@ -1,7 +1,6 @@
 #pragma once
 // A computing warpgroup: 64 rows of a tile against the stages of keys and values that the ring brings.
-#include <type_traits>
-
+#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/flash_shape.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -39,18 +38,6 @@ __device__ __forceinline__ float exp2_fast(float x) {
   // Volatile: it stays on its side of the waits for asynchronous products.
   asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-}
-
-/// Two numbers rounded to T in one register, the first in the low half.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack_pair(float low, float high) {
-  std::uint32_t packed;
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
-  }
-  return packed;
 }
 
 template <class S>
@@ -286,7 +273,7 @@ class FlashConsumer {
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[k][i] = pack_pair<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+      for (int i = 0; i < 4; ++i) p[k][i] = pack_two<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
     }
   }
 
@@ -348,7 +335,7 @@ class FlashConsumer {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         *reinterpret_cast<std::uint32_t*>(rows + swizzled_chunk(row + 8 * r, i) + thread_ % 4 * 4) =
-            pack_pair<T>(o[4 * i + 2 * r] * inverse[r], o[4 * i + 2 * r + 1] * inverse[r]);
+            pack_two<T>(o[4 * i + 2 * r] * inverse[r], o[4 * i + 2 * r + 1] * inverse[r]);
       }
     }
     meet(kFlashOwnBarrier + me_, 128);

@@ -51,18 +51,6 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const std::uint32_t 
   }
 }
 
-/// Two values rounded to Element, the first in the low half.
-template <class Element>
-__device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
-  std::uint32_t r;
-  if constexpr (std::is_same_v<Element, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  }
-  return r;
-}
-
 __device__ __forceinline__ float fast_exp2(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

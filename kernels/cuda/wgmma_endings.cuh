@@ -29,8 +29,9 @@ struct Finish {
   const KvSlot* slots = nullptr;
 };
 
+/// pack_two() from single conversions, which the tuned kernels' code was measured with.
 template <class T>
-__device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
+__device__ __forceinline__ std::uint32_t pack_singly(float low, float high) {
   const T two[2] = {from_float<T>(low), from_float<T>(high)};
   return *reinterpret_cast<const std::uint32_t*>(two);
 }
@@ -108,7 +109,7 @@ __device__ __forceinline__ void finish_scaled(const Finish& f, const Sums<T, kN>
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 4 * (j + i) + 2 * half;
-        v[i] = pack_two<T>(d[at] * scale, d[at + 1] * scale);
+        v[i] = pack_singly<T>(d[at] * scale, d[at + 1] * scale);
       }
       const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
       if (sums.has(half) && sums.column + 8 * j < f.columns) *reinterpret_cast<uint4*>(out + 8 * j) = line;
@@ -129,7 +130,7 @@ __device__ __forceinline__ void finish_swiglu(const Finish& f, const Sums<T, kN>
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int gate = 4 * (j + 2 * i) + 2 * half, up = gate + 4;
-        v[i] = pack_two<T>(silu_times(d[gate], d[up]), silu_times(d[gate + 1], d[up + 1]));
+        v[i] = pack_singly<T>(silu_times(d[gate], d[up]), silu_times(d[gate + 1], d[up + 1]));
       }
       const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
       if (sums.has(half) && sums.column + 8 * j < f.columns) *reinterpret_cast<uint4*>(out + 4 * j) = line;
@@ -213,12 +214,12 @@ __device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& s
           for (int i = 0; i < 4; ++i) {
             const int at = 4 * (j + i) + 2 * half;
             const float c = turn[half][i].x, s = turn[half][i].y;
-            v[i] = pack_two<T>(d[at] * c - d[at + 1] * s, d[at + 1] * c + d[at] * s);
+            v[i] = pack_singly<T>(d[at] * c - d[at + 1] * s, d[at + 1] * c + d[at] * s);
           }
         } else {
 #pragma unroll
           for (int i = 0; i < 4; ++i)
-            v[i] = pack_two<T>(d[4 * (j + i) + 2 * half], d[4 * (j + i) + 2 * half + 1]);
+            v[i] = pack_singly<T>(d[4 * (j + i) + 2 * half], d[4 * (j + i) + 2 * half + 1]);
         }
         const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
         if (!sums.has(half)) continue;
