@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "support/patience.h"
+#include "support/temp_directory.h"
 
 namespace troupe {
 namespace {
@@ -23,13 +24,9 @@ namespace fs = std::filesystem;
 class LogFile : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "troupe-log-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    base_ = pattern;
     options_.dir = base_ + "/log";
     path_ = log_path("cache", options_);
   }
-  void TearDown() override { fs::remove_all(base_); }
 
   Log open() {
     Result<Log> log = Log::open("cache", options_);
@@ -44,7 +41,8 @@ class LogFile : public ::testing::Test {
     return lines;
   }
 
-  std::string base_;
+  const test::TempDirectory directory_;
+  const std::string base_ = directory_.path().string();
   std::string path_;
   LogOptions options_;
 };

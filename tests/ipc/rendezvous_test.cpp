@@ -18,6 +18,7 @@
 
 #include "ipc/link.h"
 #include "support/patience.h"
+#include "support/temp_directory.h"
 
 namespace troupe::ipc {
 namespace {
@@ -26,14 +27,6 @@ using namespace std::chrono_literals;
 
 class RendezvousTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "troupe-rendezvous-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    base_ = pattern;
-    dir_ = base_ + "/troupe";
-  }
-  void TearDown() override { std::filesystem::remove_all(base_); }
-
   int files() const {
     int n = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir_)) ++n;
@@ -63,8 +56,9 @@ class RendezvousTest : public ::testing::Test {
     waitpid(pid, nullptr, 0);
   }
 
-  std::string base_;
-  std::string dir_;
+  const troupe::test::TempDirectory directory_;
+  const std::string base_ = directory_.path().string();
+  const std::string dir_ = base_ + "/troupe";
 };
 
 TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {

@@ -23,6 +23,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "ipc/fd.h"
 #include "support/patience.h"
+#include "support/temp_directory.h"
 
 namespace troupe::supervisor {
 
@@ -57,9 +58,6 @@ inline int free_port() {
 class SuperviseTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "troupe-supervise-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    base_ = pattern;
     setup_.options.process.runtime_dir = base_ + "/troupe";
     setup_.options.log.dir = base_;
     setup_.options.http.port = free_port();
@@ -76,7 +74,6 @@ class SuperviseTest : public ::testing::Test {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
     }
-    std::filesystem::remove_all(base_);
   }
 
   void script(const std::string& text) { setup_.options.model.served_model_name = text; }
@@ -165,7 +162,8 @@ class SuperviseTest : public ::testing::Test {
     });
   }
 
-  std::string base_;
+  const troupe::test::TempDirectory directory_;
+  const std::string base_ = directory_.path().string();
   SupervisorSetup setup_;
   std::set<pid_t> servers_;
 };
