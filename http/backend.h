@@ -45,6 +45,7 @@ struct Output {
   Kind kind = Kind::data;
   Content content = Content::json;                           ///< of a `whole`
   std::uint16_t status = 200;                                ///< of a `whole`
+  bool failed = false;                                       ///< of an `end`: an error was among the events
   std::string body;                                          ///< of `whole` and `data`
   std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
 };

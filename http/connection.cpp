@@ -274,7 +274,7 @@ void Connection::take(Output&& output) {
     case Output::Kind::whole:
       if (phase_ == Phase::streaming) {  // an answer has one beginning: the rest can only be an event
         append_stream("data: " + output.body + "\n\ndata: [DONE]\n\n");
-        take({.exchange_id = output.exchange_id, .kind = Output::Kind::end});
+        take({.exchange_id = output.exchange_id, .kind = Output::Kind::end, .failed = true});
       } else {
         answer(std::move(output));
       }
@@ -293,6 +293,7 @@ void Connection::take(Output&& output) {
     case Output::Kind::end:
       if (phase_ == Phase::waiting) begin_stream({});
       if (!facts_.http10) out_.append(kLastChunk);
+      stream_failed_ = output.failed;
       end_answer(200);
       return;
   }
@@ -300,7 +301,6 @@ void Connection::take(Output&& output) {
 
 void Connection::append_stream(std::string_view bytes) {
   answer_bytes_ += bytes.size();
-  stream_failed_ |= begins_with_error_event(bytes);
   if (facts_.http10) {
     out_.append(bytes);
   } else {

@@ -39,11 +39,9 @@ CodeRow row_of(Code code) {
   return {500, "server_error", "internal_error"};
 }
 
-constexpr std::string_view kErrorKey = R"({"error":)";
-
 void append_error(std::string& out, const Status& status) {
   const CodeRow row = row_of(status.code);
-  out.append(kErrorKey).append(R"({"message":)");
+  out.append(R"({"error":{"message":)");
   append_json_string(out, status.message);
   out.append(R"(,"type":")").append(row.type).append(R"(","param":)");
   if (status.param.empty()) {
@@ -88,11 +86,6 @@ void append_error_event(std::string& out, const Status& status) {
   out.append("data: ");
   append_error(out, status);
   out.append("\n\n");
-}
-
-bool begins_with_error_event(std::string_view frames) {
-  constexpr std::string_view kData = "data: ";
-  return frames.starts_with(kData) && frames.substr(kData.size()).starts_with(kErrorKey);
 }
 
 }  // namespace troupe::http

@@ -23,7 +23,4 @@ Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32
 /// The failure as an SSE frame, for a stream that has begun. Follow it with append_done().
 void append_error_event(std::string& out, const Status& status);
 
-/// True when the first of these SSE frames is one that append_error_event() wrote.
-bool begins_with_error_event(std::string_view frames);
-
 }  // namespace troupe::http

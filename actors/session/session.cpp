@@ -328,6 +328,7 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
     http::append_done(frame);
     send(effects, http::Output::Kind::data, std::move(frame));
     send(effects, http::Output::Kind::end, {});
+    effects.outputs.back().failed = true;
   } else {
     effects.outputs.push_back(http::error_output(ask_.exchange, status));
   }

@@ -107,6 +107,7 @@ TEST_F(SessionTest, AStreamHasRoleDeltasFinishUsageDone) {
   EXPECT_EQ(all.back()["usage"]["completion_tokens"], 2);
   EXPECT_TRUE(bytes().ends_with("data: [DONE]\n\n"));
   EXPECT_EQ(effects_.outputs.back().kind, http::Output::Kind::end);
+  EXPECT_FALSE(effects_.outputs.back().failed);
 }
 
 TEST_F(SessionTest, AStopStringCancelsTheSequence) {
@@ -255,6 +256,8 @@ TEST_F(SessionTest, AnErrorAfterTheFirstByteIsAnEventAndDone) {
   book_.take(bad, 30, effects_);
   EXPECT_NE(bytes().find("the worker died"), std::string::npos);
   EXPECT_TRUE(bytes().ends_with("data: [DONE]\n\n"));
+  EXPECT_EQ(effects_.outputs.back().kind, http::Output::Kind::end);
+  EXPECT_TRUE(effects_.outputs.back().failed);
   ASSERT_EQ(effects_.finished.size(), 1u);
   EXPECT_FALSE(effects_.finished[0].stats.ok);
 }

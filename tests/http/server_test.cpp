@@ -133,7 +133,7 @@ TEST_F(ServerTest, TellsAStreamWithAnErrorFromOneThatWentWell) {
     ASSERT_TRUE(backend.wait_calls(static_cast<std::size_t>(failed) + 1));
     const Exchange exchange = backend.call(static_cast<std::size_t>(failed)).exchange;
     deliver(exchange, {.body = error + "data: [DONE]\n\n"});
-    deliver(exchange, {.kind = Output::Kind::end});
+    deliver(exchange, {.kind = Output::Kind::end, .failed = failed == 1});
     ASSERT_TRUE(client.receive().complete);
     EXPECT_EQ(backend.failed(), failed);
     error.clear();
