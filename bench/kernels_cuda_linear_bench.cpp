@@ -22,7 +22,7 @@ using namespace kernels;
 using kernels::cuda::Ending;
 
 constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
-constexpr std::size_t kBytesPerGraph = std::size_t{800} << 20;  // far more than the L2 cache
+constexpr std::size_t kBytesPerGraph = std::size_t{1600} << 20;  // far more than the L2 cache
 constexpr int kMostRows = 256;
 constexpr int kMostInputs = 12288, kMostOutputs = 103424;
 constexpr int kExperts = 64, kShared = 2, kTopK = 6;
@@ -110,23 +110,26 @@ class Setting {
     device.sync();
   }
 
-  /// Bytes per second of the weights that have rows; the median of a few launches of a graph.
+  /// Bytes per second of the weights that have rows; medians of a few launches of a graph, of each draw.
   double speed(const Product& product, std::size_t which_rows) {
     const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
     const std::size_t step = product.grouped ? matrix * (kExperts + kShared) : matrix;
-    const std::size_t turns =
-        product.grouped ? kDraws : std::clamp<std::size_t>(kBytesPerGraph / step, 4, 128);
-    double bytes = 0;
-    const CudaGraph graph = CudaGraph::capture(device_, [&] {
-      for (std::size_t i = 0; i < turns; ++i) {
-        const Routed& routed = routed_[i % kDraws * std::size(kRows) + which_rows];
-        kernels::cuda::run(device_,
-                           linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
-        bytes += static_cast<double>(matrix) * (product.grouped ? routed.touched : 1);
-      }
-    });
-    constexpr int kLaunches = 7;
-    return bytes / median_seconds(device_, graph, kLaunches);
+    double bytes = 0, seconds = 0;
+    for (std::size_t draw = 0; draw < (product.grouped ? kDraws : 1); ++draw) {
+      const Routed& routed = routed_[draw * std::size(kRows) + which_rows];
+      const std::size_t read = product.grouped ? matrix * static_cast<std::size_t>(routed.touched) : matrix;
+      const std::size_t turns = std::clamp<std::size_t>(kBytesPerGraph / read, 4, 128);
+      const CudaGraph graph = CudaGraph::capture(device_, [&] {
+        for (std::size_t i = 0; i < turns; ++i) {
+          kernels::cuda::run(device_,
+                             linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
+        }
+      });
+      constexpr int kLaunches = 7;
+      seconds += median_seconds(device_, graph, kLaunches);
+      bytes += static_cast<double>(read * turns);
+    }
+    return bytes / seconds;
   }
 
   static constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
@@ -161,7 +164,8 @@ class Setting {
       l.groups = {.offsets = routed.offsets,
                   .gather = product.ending == Ending::swiglu ? routed.gather : nullptr,
                   .count = kExperts + kShared,
-                  .weight_stride = matrix_bytes(DType::bf16, product.outputs, product.inputs)};
+                  .weight_stride = matrix_bytes(DType::bf16, product.outputs, product.inputs),
+                  .settled = product.ending == Ending::store_scaled};  // as behind its gate|up
     }
     return l;
   }
