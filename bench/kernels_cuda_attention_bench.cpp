@@ -74,7 +74,8 @@ class Setting {
                         .head_dim = model.head_dim},
                  .heads = model.heads,
                  .scale = 0.1f,
-                 .batch = {on_device, nullptr, count, count}};
+                 .batch = {on_device, nullptr, count, count},
+                 .settled = true};
     const double seconds = layer_seconds(op);
     device_.free(table);
     device_.free(on_device);

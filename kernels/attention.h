@@ -21,6 +21,9 @@ struct Attention {
   int heads = 0;    ///< a multiple of kv.kv_heads, at most kMostGroup times as many
   float scale = 0;  ///< 1 / sqrt(head_dim)
   Batch batch{};
+  /// `batch`, its tables, and the keys and values of the tokens before each row's own were complete before the
+  /// op before this one could begin, where ops overlap: a device may look at them while that one runs.
+  bool settled = false;
 };
 
 void run(Cpu& device, const Attention& op);

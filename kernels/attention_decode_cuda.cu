@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
   troupe::cuda::fence_proxy_async();
   __syncthreads();
-  troupe::cuda::wait_for_previous();
+  // Blocks that find no work end at once, and where they were there is room for two of the next kernel: it is
+  // placed while all of these are there.
   troupe::cuda::let_next_start();
   if (thread >= kConsumerThreads) {
     const int lane = thread % 32;
@@ -43,6 +44,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     }
     produce.finish();
   } else {
+    troupe::cuda::wait_for_previous();
     Consumer<Element, kHeadDim>(shared, p, thread).consume();
   }
 }
@@ -83,7 +85,8 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
                               .group = op.heads / kv.kv_heads,
                               .row_elements = padded(op.heads * kv.head_dim),
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
-                              .mode = rows};
+                              .mode = rows,
+                              .settled = rows == DecodeRows::single && op.settled};
   const bool bf16 = kv.dtype == DType::bf16;
   if (kv.head_dim == 128) {
     bf16 ? launch_decode<Bf16, 128>(device, parameters, blocks)

@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(kThreads)
     rope_table_kernel(float2* out, const std::int32_t* positions, const float* inverse_frequencies, int rows,
                       int half) {
   troupe::cuda::wait_for_previous();
-  troupe::cuda::let_next_start();
+  troupe::cuda::let_next_start();  // not earlier: Attention::settled
   const int at = blockIdx.x * kThreads + threadIdx.x;
   if (at >= rows * half) return;
   const float angle = __fmul_rn(static_cast<float>(positions[at / half]), inverse_frequencies[at % half]);

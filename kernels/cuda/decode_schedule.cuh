@@ -12,6 +12,7 @@
 // Everything is found by one warp from the sequences in device memory, since a graph freezes what the host
 // knew. All functions here are called by a whole warp and give the same answer to its lanes.
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/batch.h"
 
@@ -35,6 +36,16 @@ __device__ __forceinline__ int decode_pages(int position, int tokens) {
   return tokens == 1 ? position / kBlockTokens + 1 : 0;
 }
 
+/// Past the L1 cache: where the batch is settled no wait_for_previous() stands between its writer and here.
+__device__ __forceinline__ Sequence load_sequence(const Sequence* from) {
+  static_assert(sizeof(Sequence) == 24 && alignof(Sequence) == 8);
+  const auto* at = reinterpret_cast<const unsigned long long*>(from);
+  const unsigned long long words[3] = {__ldcg(at), __ldcg(at + 1), __ldcg(at + 2)};
+  Sequence sequence;
+  memcpy(&sequence, words, sizeof sequence);
+  return sequence;
+}
+
 /// 32 sequences, one a lane.
 class SequenceWindow {
  public:
@@ -46,7 +57,7 @@ class SequenceWindow {
     const int base = s / 32 * 32;
     if (base == base_) return;
     base_ = base;
-    mine_ = base + lane_ < count_ ? sequences_[base + lane_] : Sequence{};
+    mine_ = base + lane_ < count_ ? load_sequence(sequences_ + base + lane_) : Sequence{};
   }
   __device__ const Sequence& mine() const { return mine_; }
   /// Of all KV heads of this lane's sequence, when it is decoded.
@@ -112,7 +123,7 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
       int pages[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const Sequence& s = sequences[min(32 * (w + i) + lane, count - 1)];
+        const Sequence s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
         pages[i] = decode_pages(s.position, s.tokens) * kv_heads;
       }
 #pragma unroll

@@ -76,7 +76,8 @@ class Layer {
                            .layer = kLayer,
                            .heads = shape_.heads,
                            .scale = 1 / std::sqrt(float(shape_.head_dim)),
-                           .batch = batch});
+                           .batch = batch,
+                           .settled = true});
   }
 
   int width() const { return shape_.heads * shape_.head_dim; }
