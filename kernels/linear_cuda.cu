@@ -3,6 +3,7 @@
 #include "kernels/cuda/ending.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/stream.h"
+#include "kernels/cuda/strip.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -118,6 +119,14 @@ void run_generic(Cuda& device, const Linear& linear) {
 
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
+  const StripPlan strips = device.batch_invariant() ? StripPlan{} : strip_plan(device, linear);
+  if (strips.height > 0) return run_strips(device, linear, strips);
+  if (linear.norm.weight != nullptr) {
+    run(device, linear.norm);
+    Linear rest = linear;
+    rest.norm = {};
+    return run(device, rest);
+  }
   if (!stream_takes(device, linear)) return run_generic(device, linear);
   const bool grouped = linear.groups.offsets != nullptr;
   const bool many = grouped ? linear.rows > kManyRowsOfGroup * linear.groups.count : linear.rows > kManyRows;

@@ -1,6 +1,7 @@
 #pragma once
 // The dense feed-forward block.
 #include "gpu/device.h"
+#include "kernels/add_rms_norm.h"
 #include "kernels/matrix.h"
 
 namespace troupe::kernels {
@@ -13,6 +14,8 @@ struct Mlp {
   Matrix gate_up{};            ///< gate_up_outputs(intermediate) outputs, hidden inputs
   Matrix down{};               ///< hidden outputs, intermediate inputs; same dtype
   int rows = 0;
+  AddRmsNorm norm{};  ///< with a weight: x is its `out` and made first, or never where the device normalises
+                      ///< on the way
 };
 
 void run(Cpu& device, const Mlp& op);

@@ -7,6 +7,7 @@ namespace troupe::kernels {
 
 // Panels of gate and up alternate, so a pair of them is all that 32 activations need.
 void run(Cpu& device, const Mlp& op) {
+  if (op.norm.weight != nullptr) run(device, op.norm);
   const Routines& r = routines(device.isa());
   const DType dtype = op.down.dtype;
   const auto swiglu = r.swiglu[static_cast<int>(dtype)];

@@ -8,6 +8,7 @@ void run(Cuda& device, const Mlp& op) {
   cuda::run(device, cuda::Linear{.weight = op.gate_up,
                                  .x = op.x,
                                  .rows = op.rows,
+                                 .norm = op.norm,
                                  .ending = cuda::Ending::swiglu,
                                  .out = op.activation});
   cuda::run(device, cuda::Linear{.weight = op.down,

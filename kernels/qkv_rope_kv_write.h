@@ -1,6 +1,7 @@
 #pragma once
 // Projection to query, key and value, rotary embedding, and the write to KV memory.
 #include "gpu/device.h"
+#include "kernels/add_rms_norm.h"
 #include "kernels/batch.h"
 #include "kernels/matrix.h"
 
@@ -19,6 +20,8 @@ struct QkvRopeKvWrite {
   int layer = 0;
   int heads = 0;
   Batch batch{};
+  AddRmsNorm norm{};  ///< with a weight: x is its `out` and made first, or never where the device normalises
+                      ///< on the way
 };
 
 void run(Cpu& device, const QkvRopeKvWrite& op);

@@ -78,6 +78,7 @@ class Writer {
 void run(Cpu& device, const QkvRopeKvWrite& op) {
   TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
   TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
+  if (op.norm.weight != nullptr) run(device, op.norm);
   const Writer writer(op);
   linear<1>(device, op.weight, op.x, op.batch.rows,
             [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {

@@ -11,6 +11,7 @@ void run(Cuda& device, const QkvRopeKvWrite& op) {
   cuda::run(device, cuda::Linear{.weight = op.weight,
                                  .x = op.x,
                                  .rows = op.batch.rows,
+                                 .norm = op.norm,
                                  .ending = cuda::Ending::qkv,
                                  .q = op.q,
                                  .rope = op.rope,

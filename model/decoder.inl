@@ -33,13 +33,13 @@ void Decoder<D>::run(const ForwardStep& s) {
   }
   const int rows = s.batch.rows;
   const auto norm = [&](const float* weight) {
-    kernels::run(device_, kernels::AddRmsNorm{.out = s.memory.x,
-                                              .residual = s.memory.residual,
-                                              .weight = weight,
-                                              .dtype = dtype_,
-                                              .rows = rows,
-                                              .cols = spec_.hidden,
-                                              .eps = spec_.rms_norm_eps});
+    return kernels::AddRmsNorm{.out = s.memory.x,
+                               .residual = s.memory.residual,
+                               .weight = weight,
+                               .dtype = dtype_,
+                               .rows = rows,
+                               .cols = spec_.hidden,
+                               .eps = spec_.rms_norm_eps};
   };
 
   kernels::run(device_,
@@ -52,7 +52,6 @@ void Decoder<D>::run(const ForwardStep& s) {
                                            .head_dim = spec_.head_dim});
   for (int layer = 0; layer < spec_.layers; ++layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
-    norm(w.input_norm);
     kernels::run(device_, kernels::QkvRopeKvWrite{.q = s.memory.q,
                                                   .x = s.memory.x,
                                                   .weight = w.qkv,
@@ -60,20 +59,22 @@ void Decoder<D>::run(const ForwardStep& s) {
                                                   .kv = s.kv,
                                                   .layer = layer,
                                                   .heads = spec_.heads,
-                                                  .batch = s.batch});
+                                                  .batch = s.batch,
+                                                  .norm = norm(w.input_norm)});
     kernels::run(device_, kernels::Attention{.out = s.memory.attended,
                                              .q = s.memory.q,
                                              .kv = s.kv,
                                              .layer = layer,
                                              .heads = spec_.heads,
                                              .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                                             .batch = s.batch});
+                                             .batch = s.batch,
+                                             .settled = true});  // RopeTable saw to it
     kernels::run(
         device_,
         kernels::LinearAdd{
             .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows});
-    norm(w.post_norm);
     if (w.moe()) {
+      kernels::run(device_, norm(w.post_norm));
       kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
                                          .x = s.memory.x,
                                          .router = w.router,
@@ -92,7 +93,8 @@ void Decoder<D>::run(const ForwardStep& s) {
                                        .activation = s.memory.mlp,
                                        .gate_up = w.gate_up,
                                        .down = w.down,
-                                       .rows = rows});
+                                       .rows = rows,
+                                       .norm = norm(w.post_norm)});
   }
 }
 

@@ -52,7 +52,8 @@ inline EndingArgs ending_of(const Linear& linear) {
 /// x / (1 + e^-x).
 template <class T>
 __device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + (sizeof(T) == 4 ? expf(-x) : __expf(-x)));
+  if constexpr (sizeof(T) == 4) return x / (1.0f + expf(-x));
+  return __fdividef(x, 1.0f + __expf(-x));  // a true division is a call, of code that lies in cold memory
 }
 
 /// Has the value worked out here: what stands before wait_for_previous() costs nothing, and the compiler

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "gpu/cuda.h"
+#include "kernels/add_rms_norm.h"
 #include "kernels/batch.h"
 #include "kernels/matrix.h"
 
@@ -44,6 +45,8 @@ struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
   const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of weight.dtype
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
+  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and not made yet. run() makes it or does without;
+                      ///< the ways below want it made, or take it as they say
   Groups groups{};
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32

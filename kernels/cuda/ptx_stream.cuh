@@ -124,6 +124,30 @@ __device__ __forceinline__ void boxes_end(Address barrier) {
 #endif
 }
 
+// Hopper, by a whole warp, for the lane of whom `mine` is true.
+/// Arrives at the barrier and adds to the bytes that its phase waits for.
+__device__ __forceinline__ void expect_bytes(Address barrier, int bytes, bool mine) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "{\n.reg .pred p;\n.reg .b64 state;\nsetp.ne.s32 p, %2, 0;\n"
+      "@p mbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(barrier),
+      "r"(bytes), "r"(static_cast<int>(mine))
+      : "memory");
+#endif
+}
+/// So many bytes (a multiple of 16) of global memory, which the barrier expects.
+__device__ __forceinline__ void copy_bytes(Address to, const char* from, int bytes, Address barrier,
+                                           bool mine) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.s32 p, %4, 0;\n"
+      "@p cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n}" ::"r"(
+          to),
+      "l"(from), "r"(bytes), "r"(barrier), "r"(static_cast<int>(mine))
+      : "memory");
+#endif
+}
+
 /// Hopper: the map will be used soon.
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -136,8 +160,8 @@ __device__ __forceinline__ void meet(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// All threads of all blocks of a cluster arrive, and wait for each other. By whole warps. Says that the blocks
-// have begun, and what barrier_publish() made known; orders no other memory (that would flush it all).
+// All threads of all blocks of a cluster arrive, and wait for each other. By whole warps. Says that the
+// blocks have begun, and what barrier_publish() made known; orders no other memory (that would flush it all).
 __device__ __forceinline__ void cluster_arrive() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __syncwarp();

@@ -1,0 +1,421 @@
+// Products of up to eight rows with weights of some megabytes.
+//
+// Such a product takes little more time than its start, its end and the way of its inputs through the chip.
+// So everything that can be done before the kernel's turn is: a block owns a strip of outputs with all their
+// inputs, which is one piece of memory, and its weights, constants, come into its shared memory while earlier
+// kernels run; a multiprocessor has room for the strips of two kernels. After the wait a lane loads its part
+// of x into registers, multiplies, and the sums of the warps, each of which has a share of the inputs, meet
+// in shared memory: one trip to the cache, one barrier, one store. What runs after the wait is short and
+// straight: its instructions come from memory too.
+//
+// The weights of the next kernel and the x of this one take the same way through the chip, and whoever asks
+// for the weights at once finds his x behind them. One warp asks for them, in pieces of some 2 KiB: that is
+// about as fast as the memory brings them, and leaves gaps.
+//
+// Where x is the norm of the residual stream (linear.norm), the block makes it itself, each warp the inputs
+// that it multiplies; that saves a kernel.
+//
+// Weights are the tensor core's A, 16 rows × 16 inputs, which here are 8 outputs × 32 inputs: row g + 8 is
+// the same output as row g with other inputs. So the 16 bytes that a lane loads are its operand as they lie,
+// where 16 outputs would have to be put together from two loads. B's columns are four rows of x with the
+// inputs of A's rows g, and the same four with those of A's rows g + 8; of the sums a half is meant, (g, n)
+// and (g + 8, n + 4). More than four rows of x are a second B.
+//
+// Lane 4 g + t takes the 8 inputs from 8 t of each 32. A row of weights begins 64 bytes further on, modulo
+// 128, than the one before it, so that the eight lanes that load at a time, of two rows, meet no other's
+// bank.
+#include <algorithm>
+
+#include "base/check.h"
+#include "kernels/cuda/ending.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx_stream.cuh"
+#include "kernels/cuda/strip.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+namespace st = troupe::cuda::stream;
+
+constexpr int kSetRows = 4;  ///< of x, of a B
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * 32;
+constexpr int kBox = 64;               ///< neighbouring inputs of a warp
+constexpr int kPiece = kBox * kWarps;  ///< inputs of all warps
+constexpr int kMostPieces = 6;         ///< of x in a lane's registers
+constexpr int kMostPiecesOfEight = 4;  ///< with more than four rows: x is read by every block
+constexpr int kMostNormPieces = 2;     ///< more is slower than a kernel for the norm
+constexpr int kMostEights = 6;         ///< of outputs, of a block
+constexpr int kMostOfBoth = 15;        ///< eights × pieces, as many as shared memory holds
+constexpr int kCopyBytes = 2560;       ///< of weights, at most
+constexpr int kPadding = 64;           ///< bytes behind a row of weights
+constexpr int kHeaderBytes = 512;      ///< barriers and sums of squares
+constexpr int kSquaresAt = 64;
+constexpr int kMostBlockBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
+
+struct Args {
+  const char* weight = nullptr;
+  const char* x = nullptr;          ///< without a norm
+  const float* residual = nullptr;  ///< with one
+  const float* norm_weight = nullptr;
+  float eps = 0;
+  float of_mean = 0;  ///< 1 / the inputs that there are
+  int stride = 0;     ///< inputs with their padding
+  int rows = 0;
+  int height = 0;
+  int copy_bytes = 0;  ///< of weights that come at a time
+  int sums_at = 0;     ///< in shared memory
+  bool sums_over_weights = false;
+  EndingArgs ending{};
+};
+
+/// Two neighbouring inputs, rounded, as the tensor core takes them.
+__device__ __forceinline__ std::uint32_t normed(float2 h, float factor, const float* weight) {
+  const float2 w = *reinterpret_cast<const float2*>(weight);
+  const auto one = [&](float x) { return to_float(from_float<Bf16>(x * factor)); };
+  return pack_two<Bf16>(one(h.x) * w.x, one(h.y) * w.y);
+}
+
+/// One block at work on kEights eights of outputs, kPieces pieces of inputs and kSets sets of four rows.
+template <int kEights, int kPieces, int kSets, bool kNorm>
+struct Strip {
+  const Args& a;
+  char* const shared;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const st::Address full = st::address_of(shared);  ///< a barrier for each two eights
+  const int first_output = static_cast<int>(blockIdx.x) * a.height;
+  const int outputs = min(a.height, a.ending.outputs - first_output);
+  const int row_bytes = a.stride * 2, pitch = row_bytes + kPadding;
+  char* const weights = shared + kHeaderBytes + (kNorm ? a.stride * 4 : 0);
+  const float* const norm_weights = reinterpret_cast<const float*>(shared + kHeaderBytes);
+  const int g = lane / 4, t = lane % 4;
+  const int other = g / 4;                 ///< 1: a column of B for A's rows g + 8
+  const int row = kSets == 1 ? g % 4 : g;  ///< of x, that this lane loads
+  const bool there = row < a.rows;
+
+  /// By one warp, whose lanes keep together: what an instruction of the copy engine takes is the warp's, and
+  /// need not be moved there from a lane.
+  __device__ __forceinline__ void bring_weights() const {
+    const char* from =
+        a.weight + static_cast<std::size_t>(first_output) * static_cast<std::size_t>(row_bytes);
+    st::Address to = st::address_of(weights);
+    for (int o = 0; o < outputs; ++o) {
+      const st::Address barrier = full + static_cast<st::Address>(o / 16 * 8);
+      if (o % 16 == 0) st::expect_bytes(barrier, min(16, outputs - o) * row_bytes, lane == 0);
+      for (int at = 0; at < row_bytes; at += a.copy_bytes) {
+        st::copy_bytes(to + static_cast<st::Address>(at), from + at, min(a.copy_bytes, row_bytes - at),
+                       barrier, lane == 0);
+      }
+      from += row_bytes;
+      to += static_cast<st::Address>(pitch);
+    }
+  }
+
+  /// The first of the eight inputs of this lane, by piece and half of the warp's box.
+  __device__ __forceinline__ int input(int piece, int half) const {
+    return piece * kPiece + warp * kBox + half * 32 + t * 8;
+  }
+  template <class Function>
+  __device__ __forceinline__ static void for_each_part(Function&& function) {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) function(p, half);
+    }
+  }
+  struct X {
+    std::uint32_t of[kSets][kPieces][2]
+                    [2];  ///< words 0 and 2 of the lane's four; the other columns', 1 and 3
+  };
+  /// Of one row's words. Of eight rows, lane ^ 16 has the same inputs of row ^ 4: each has what the other
+  /// needs.
+  __device__ __forceinline__ void place(X& x, int p, int half, uint4 words) const {
+    const std::uint32_t mine[2] = {other ? words.y : words.x, other ? words.w : words.z};
+    if constexpr (kSets == 1) {
+      x.of[0][p][half][0] = mine[0];
+      x.of[0][p][half][1] = mine[1];
+    } else {
+      const std::uint32_t yours[2] = {other ? words.x : words.y, other ? words.z : words.w};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const std::uint32_t got = __shfl_xor_sync(~0u, yours[i], 16);
+        x.of[0][p][half][i] = other ? got : mine[i];
+        x.of[1][p][half][i] = other ? mine[i] : got;
+      }
+    }
+  }
+  __device__ __forceinline__ void load(X& x) const {
+    const char* from = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes);
+    uint4 words[kPieces][2];
+    for_each_part([&](int p, int half) {
+      const int i = input(p, half);
+      words[p][half] = uint4{};
+      if (there && i < a.stride) words[p][half] = *reinterpret_cast<const uint4*>(from + i * 2);
+    });
+    for_each_part([&](int p, int half) { place(x, p, half, words[p][half]); });
+  }
+  /// Constants: before the wait.
+  __device__ __forceinline__ void bring_norm_weights() const {
+    for (int i = static_cast<int>(threadIdx.x) * 4; i < a.stride; i += kThreads * 4) {
+      st::copy_sixteen(st::address_of(norm_weights + i), a.norm_weight + i);
+    }
+  }
+  // Of four rows a lane loads only the words that it needs: lane ^ 16 has the others.
+  __device__ __forceinline__ void load_normed(X& x) const {
+    constexpr int kWords = 2 * kSets;
+    const auto word = [&](int i) { return kSets == 1 ? 2 * i + other : i; };
+    const float* from = a.residual + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.stride);
+    float2 h[kPieces][2][kWords];
+    for_each_part([&](int p, int half) {
+      const int first = input(p, half);
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        h[p][half][i] = float2{};
+        if (there && first < a.stride)
+          h[p][half][i] = *reinterpret_cast<const float2*>(from + first + word(i) * 2);
+      }
+    });
+    float squares = 0;
+    for_each_part([&](int p, int half) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i)
+        squares += h[p][half][i].x * h[p][half][i].x + h[p][half][i].y * h[p][half][i].y;
+    });
+    squares += __shfl_xor_sync(~0u, squares, 1);
+    squares += __shfl_xor_sync(~0u, squares, 2);
+    if constexpr (kSets == 1) squares += __shfl_xor_sync(~0u, squares, 16);
+    float* const all = reinterpret_cast<float*>(shared + kSquaresAt);  // (row, warp)
+    if (t == 0 && g < 4 * kSets) all[row * kWarps + warp] = squares;
+    st::copies_wait();
+    __syncthreads();
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += all[row * kWarps + w];
+    const float factor = rsqrtf(sum * a.of_mean + a.eps);
+    for_each_part([&](int p, int half) {
+      const float* by = norm_weights + min(input(p, half), a.stride - 8);  // beyond, h is zero
+      std::uint32_t w[kWords];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) w[i] = normed(h[p][half][i], factor, by + word(i) * 2);
+      if constexpr (kSets == 1) {
+        x.of[0][p][half][0] = w[0];
+        x.of[0][p][half][1] = w[1];
+      } else {
+        place(x, p, half, make_uint4(w[0], w[1], w[2], w[3]));
+      }
+    });
+  }
+
+  struct Sums {
+    float of[kSets][kEights][2];  ///< of rows 2 t and 2 t + 1 of the set, t < 2
+  };
+  /// No branch but the barrier's: all loads are on their way before they are needed.
+  template <int kCount>
+  __device__ __forceinline__ void multiply_eights(Sums& sums, int first, const X& x) const {
+    const char* rows[kCount];
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {  // of what is not there, another
+      rows[e] = weights + min((first + e) * 8 + g, outputs - 1) * pitch;
+    }
+    float d[kSets][kCount][2][4] = {};
+    if (first * 8 < outputs) st::barrier_wait(full + static_cast<st::Address>(first / 2 * 8), 0);
+    for_each_part([&](int p, int half) {
+      const int at = min(input(p, half) * 2, row_bytes - 16);  // beyond, x is zero
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        const uint4 w = *reinterpret_cast<const uint4*>(rows[e] + at);
+#pragma unroll
+        for (int set = 0; set < kSets; ++set) {
+          st::mma<Bf16>(d[set][e][half], w.x, w.y, w.z, w.w, x.of[set][p][half][0], x.of[set][p][half][1]);
+        }
+      }
+    });
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const float low = d[set][e][0][c] + d[set][e][1][c],
+                      high = d[set][e][0][c + 2] + d[set][e][1][c + 2];
+          const float mine = t < 2 ? low : high;
+          sums.of[set][first + e][c] = mine + __shfl_xor_sync(~0u, mine, 2);
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void multiply(Sums& sums, const X& x) const {
+#pragma unroll
+    for (int first = 0; first + 1 < kEights; first += 2) multiply_eights<2>(sums, first, x);
+    if constexpr (kEights % 2 != 0) multiply_eights<1>(sums, kEights - 1, x);
+  }
+
+  // The sums of all warps: (warp, row of x, output).
+  __device__ __forceinline__ float* part(int of_warp, int n, int m) const {
+    return reinterpret_cast<float*>(shared + a.sums_at) + (of_warp * a.rows + n) * (a.height + 4) + m;
+  }
+  __device__ __forceinline__ void hand_over(const Sums& sums) const {
+    if (a.sums_over_weights) __syncthreads();
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      const int m = e * 8 + g;
+#pragma unroll
+      for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const int n = set * 4 + 2 * t + c;
+          if (t < 2 && n < a.rows && m < outputs) *part(warp, n, m) = sums.of[set][e][c];
+        }
+      }
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ float4 total(int n, int m) const {
+    float4 y = *reinterpret_cast<const float4*>(part(0, n, m));
+#pragma unroll
+    for (int w = 1; w < kWarps; ++w) {
+      const float4 more = *reinterpret_cast<const float4*>(part(w, n, m));
+      y = make_float4(y.x + more.x, y.y + more.y, y.z + more.z, y.w + more.w);
+    }
+    return y;
+  }
+};
+
+template <int kEights, int kPieces, int kSets, bool kNorm>
+__global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
+  extern __shared__ __align__(128) char shared[];
+  troupe::cuda::let_next_start();
+  using Block = Strip<kEights, kPieces, kSets, kNorm>;
+  const Block strip{.a = a, .shared = shared};
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < (kEights + 1) / 2; ++i)
+      st::barrier_init(strip.full + static_cast<st::Address>(i * 8), 1);
+    st::barrier_publish();
+  }
+  __syncthreads();
+  if (strip.warp == 0) strip.bring_weights();
+  if constexpr (kNorm) strip.bring_norm_weights();
+  // What this thread finishes: four outputs of a row; there are at most 8 rows of 12 such.
+  const bool pairs = a.ending.ending == Ending::swiglu;
+  const int fours = strip.outputs / (pairs ? 8 : 4);
+  const int n = static_cast<int>(threadIdx.x) / fours, four = static_cast<int>(threadIdx.x) - n * fours;
+  const int m = pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
+  const bool finishes = n < a.rows;
+  Four<Bf16> out(a.ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
+  typename Block::X x;
+  typename Block::Sums sums;
+  troupe::cuda::wait_for_previous();
+  if constexpr (kNorm) {
+    strip.load_normed(x);
+  } else {
+    strip.load(x);
+  }
+  if (finishes) out.read();
+  strip.multiply(sums, x);
+  strip.hand_over(sums);
+  if (finishes) {
+    const float4 y = strip.total(n, m);
+    out.finish(y, pairs ? strip.total(n, m + 8) : y);
+  }
+}
+
+/// A block's shared memory: all of it, and where the sums lie.
+struct Layout {
+  int sums_at = 0;
+  bool sums_over_weights = false;
+  int bytes = 0;
+};
+Layout lay_out(const Linear& linear, int height) {
+  const int inputs = row_stride(linear.weight.inputs);
+  const int first = kHeaderBytes + (linear.norm.weight != nullptr ? inputs * 4 : 0);
+  const int weights = height * (inputs * 2 + kPadding), sums = kWarps * linear.rows * (height + 4) * 4;
+  if (first + weights + sums <= kMostBlockBytes) return {first + weights, false, first + weights + sums};
+  return {first, true, first + std::max(weights, sums)};
+}
+
+template <int kEights, int kPieces, int kSets, bool kNorm>
+void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  const int stride = row_stride(linear.weight.inputs), row_bytes = stride * 2;
+  const int copies = (row_bytes + kCopyBytes - 1) / kCopyBytes;
+  const Layout layout = lay_out(linear, plan.height);
+  const Args a{.weight = static_cast<const char*>(linear.weight.data),
+               .x = static_cast<const char*>(linear.x),
+               .residual = linear.norm.residual,
+               .norm_weight = linear.norm.weight,
+               .eps = linear.norm.eps,
+               .of_mean = 1.0f / static_cast<float>(linear.norm.cols),
+               .stride = stride,
+               .rows = linear.rows,
+               .height = plan.height,
+               .copy_bytes = (row_bytes / copies + 15) / 16 * 16,
+               .sums_at = layout.sums_at,
+               .sums_over_weights = layout.sums_over_weights,
+               .ending = ending_of(linear)};
+  const auto kernel = strip_kernel<kEights, kPieces, kSets, kNorm>;
+  const troupe::cuda::Shape shape{
+      .grid = dim3(static_cast<unsigned>((a.ending.outputs + plan.height - 1) / plan.height)),
+      .block = dim3(kThreads),
+      .shared_bytes = static_cast<std::size_t>(layout.bytes)};
+  troupe::cuda::allow_shared(kernel, shape.shared_bytes);
+  troupe::cuda::launch(device, kernel, shape, a);
+}
+
+int pieces_of(const Linear& linear) { return (row_stride(linear.weight.inputs) + kPiece - 1) / kPiece; }
+
+template <int kEights, int kPieces, bool kNorm>
+void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  if constexpr (kEights * kPieces <= kMostOfBoth) {
+    if (linear.rows <= kSetRows) return launch_strips<kEights, kPieces, 1, kNorm>(device, linear, plan);
+  }
+  if constexpr (kPieces <= kMostPiecesOfEight && kEights * kPieces <= kMostOfBoth) {
+    if (linear.rows > kSetRows) return launch_strips<kEights, kPieces, 2, kNorm>(device, linear, plan);
+  }
+  TROUPE_CHECK(false);  // not a plan of strip_plan()
+}
+template <int kEights>
+void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  if (linear.norm.weight != nullptr) return start<kEights, kMostNormPieces, true>(device, linear, plan);
+  switch (pieces_of(linear)) {
+    case 1:
+    case 2: return start<kEights, 2, false>(device, linear, plan);
+    case 3:
+    case 4: return start<kEights, 4, false>(device, linear, plan);
+    case 5: return start<kEights, 5, false>(device, linear, plan);
+    default: return start<kEights, kMostPieces, false>(device, linear, plan);
+  }
+}
+
+}  // namespace
+
+// Found by trying, on an H200: a block a multiprocessor, where that is not too much for a block, then half as
+// many again, then twice as many.
+StripPlan strip_plan(const Cuda& device, const Linear& linear) {
+  const bool few = linear.rows <= kSetRows;
+  const int most_pieces = linear.norm.weight != nullptr ? kMostNormPieces
+                          : few                         ? kMostPieces
+                                                        : kMostPiecesOfEight;
+  if (!device.hopper() || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
+      linear.weight.dtype != DType::bf16 || row_stride(linear.weight.inputs) % kBox != 0 ||
+      pieces_of(linear) > most_pieces || (linear.ending == Ending::qkv && linear.kv.head_dim % 4 != 0)) {
+    return {};
+  }
+  const int outputs = padded(linear.weight.outputs), unit = linear.ending == Ending::swiglu ? 16 : 4;
+  for (const int halves : {2, 3, 4}) {
+    const int blocks = device.multiprocessors() * halves / 2, share = (outputs + blocks - 1) / blocks;
+    const int height = std::max((share + unit - 1) / unit * unit, 8);
+    if (height <= 8 * kMostEights && lay_out(linear, height).bytes <= kMostBlockBytes) return {height};
+  }
+  return {};
+}
+
+void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  switch ((plan.height + 7) / 8) {
+    case 1: return start<1>(device, linear, plan);
+    case 2: return start<2>(device, linear, plan);
+    case 3: return start<3>(device, linear, plan);
+    case 4: return start<4>(device, linear, plan);
+    default: return start<kMostEights>(device, linear, plan);
+  }
+}
+
+}  // namespace troupe::kernels::cuda
