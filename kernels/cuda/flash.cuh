@@ -42,13 +42,13 @@ __global__ void __launch_bounds__(S::kThreads, 1) flash_attention(const __grid_c
       troupe::cuda::barrier_init(&shared.values_empty[i], 4 * S::kWarpgroups);
     }
     for (int i = 0; i < kFlashUnits; ++i) {
-      troupe::cuda::barrier_init(&shared.unit_known[i], 1);
-      troupe::cuda::barrier_init(&shared.unit_done[i], 4 * S::kWarpgroups);
+      troupe::cuda::barrier_init(&shared.unit_known[i], 32);
+      troupe::cuda::barrier_init(&shared.unit_done[i], S::kUnitReaders);
     }
     troupe::cuda::barrier_init(&shared.unit_wanted, 1);
     for (int i = 0; i < kFlashQueries; ++i) {
       troupe::cuda::barrier_init(&shared.queries_full[i], S::kLoaders);
-      troupe::cuda::barrier_init(&shared.queries_empty[i], 4 * S::kWarpgroups);
+      troupe::cuda::barrier_init(&shared.queries_empty[i], S::kConsumers);
     }
     troupe::cuda::fence_barrier_init();
     begin_flash_plan(shared);

@@ -119,6 +119,7 @@ class FlashConsumer {
   __device__ bool begin_unit() {
     const int k = unit_++;
     troupe::cuda::wait(&shared_.queries_full[k % kFlashQueries], k / kFlashQueries & 1);
+    troupe::cuda::wait(&shared_.unit_known[k % kFlashUnits], k / kFlashUnits & 1);  // has passed: no cost
     const FlashUnit& u = shared_.unit[k % kFlashUnits];
     end_ = u.end;
     if (end_ == 0) return false;
@@ -146,11 +147,9 @@ class FlashConsumer {
     }
     meet(kFlashOwnBarrier + me_, 128);  // all of the warpgroup's products have read Q
     if (u.pieces == 1 || add_pieces(u, o, m, sum)) store(u, shared_.rows[k % kFlashQueries][me_], o, sum);
-    __syncwarp();
-    if (thread_ % 32 == 0) {
-      troupe::cuda::arrive(&shared_.queries_empty[k % kFlashQueries]);
-      troupe::cuda::arrive(&shared_.unit_done[k % kFlashUnits]);
-    }
+    __syncwarp();  // products follow, which want the whole warp
+    troupe::cuda::arrive(&shared_.queries_empty[k % kFlashQueries]);
+    troupe::cuda::arrive(&shared_.unit_done[k % kFlashUnits]);
   }
 
   __device__ static void clear(float (&o)[kDim / 2]) {

@@ -34,8 +34,7 @@ __device__ void take_units(const FlashArguments& a, FlashShared<S>& shared) {
       if (page * kBlockTokens < u.position + u.tokens) shared.first_blocks[slot][lane] = u.blocks[page];
     }
     if (lane == 0) shared.unit[slot] = u;
-    __syncwarp();
-    if (lane == 0) troupe::cuda::arrive(&shared.unit_known[slot]);
+    troupe::cuda::arrive(&shared.unit_known[slot]);  // each lane for what it wrote
     if (k > 0 && unit >= units) return;
     working = unit < units;
   }
@@ -63,6 +62,7 @@ class FlashPages {
       next_ = id(ids_from_ + 32 + lane_);
       keys_ = a_.kv + a_.key_offset + std::size_t(u.kv_head) * S::kPageBytes;
       values_ = a_.kv + a_.value_offset + std::size_t(u.kv_head) * S::kPageBytes;
+      troupe::cuda::arrive(&shared_.unit_done[slot]);  // nothing more of it is read here
       done_ -= begin;
       copy_keys(begin);
       for (int j = begin; j < end; ++j) {
@@ -176,6 +176,7 @@ __device__ void load_queries(const FlashArguments& a, FlashShared<S>& shared, in
       troupe::cuda::fence_proxy_async();
     }
     const bool more = u.end > 0;
+    if (more) troupe::cuda::arrive(&shared.unit_done[k % kFlashUnits]);
     troupe::cuda::arrive(&shared.queries_full[slot]);
     if (!more) return;
   }

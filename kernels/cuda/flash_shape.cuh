@@ -58,6 +58,8 @@ struct FlashShape {
   static constexpr int kQueryBytes = 64 * kHeadDim * 2;  // of one warpgroup
   static constexpr int kThreads = 128 * (1 + kWarpgroups);
   static constexpr int kLoaders = 64;  // threads that fetch Q
+  static constexpr int kConsumers = 128 * kWarpgroups;
+  static constexpr int kUnitReaders = 32 + kLoaders + kConsumers;  // all but the warp that takes units
   // Registers a thread, of 65536 in all: what is left of an equal share is given to those who compute.
   static constexpr int kProducerRegisters = kWarpgroups == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kWarpgroups == 2 ? 232 : 160;
