@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if (thread == 0) {
     for (int i = 0; i < L::kStages; ++i) {
       troupe::cuda::barrier_init(&shared.full[i], 1);
-      troupe::cuda::barrier_init(&shared.empty[i], kConsumers);
+      troupe::cuda::barrier_init(&shared.empty[i], kConsumerThreads);
     }
     troupe::cuda::fence_barrier_init();
   }

@@ -281,7 +281,7 @@ struct Strip {
   }
 };
 
-template <int kEights, int kPieces, int kSets, bool kNorm>
+template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
 __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   extern __shared__ __align__(128) char shared[];
   troupe::cuda::let_next_start();
@@ -296,12 +296,14 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   if (strip.warp == 0) strip.bring_weights();
   if constexpr (kNorm) strip.bring_norm_weights();
   // What this thread finishes: four outputs of a row; there are at most 8 rows of 12 such.
-  const bool pairs = a.ending.ending == Ending::swiglu;
+  constexpr bool pairs = kEnding == Ending::swiglu;
+  EndingArgs ending = a.ending;
+  ending.ending = kEnding;  // known to the compiler
   const int fours = strip.outputs / (pairs ? 8 : 4);
   const int n = static_cast<int>(threadIdx.x) / fours, four = static_cast<int>(threadIdx.x) - n * fours;
   const int m = pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
   const bool finishes = n < a.rows;
-  Four<Bf16> out(a.ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
+  Four<Bf16> out(ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
   typename Block::X x;
   typename Block::Sums sums;
   troupe::cuda::wait_for_previous();
@@ -333,7 +335,7 @@ Layout lay_out(const Linear& linear, int height) {
   return {first, true, first + std::max(weights, sums)};
 }
 
-template <int kEights, int kPieces, int kSets, bool kNorm>
+template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs), row_bytes = stride * 2;
   const int copies = (row_bytes + kCopyBytes - 1) / kCopyBytes;
@@ -351,7 +353,7 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
                .sums_at = layout.sums_at,
                .sums_over_weights = layout.sums_over_weights,
                .ending = ending_of(linear)};
-  const auto kernel = strip_kernel<kEights, kPieces, kSets, kNorm>;
+  const auto kernel = strip_kernel<kEnding, kEights, kPieces, kSets, kNorm>;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>((a.ending.outputs + plan.height - 1) / plan.height)),
       .block = dim3(kThreads),
@@ -362,27 +364,34 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
 
 int pieces_of(const Linear& linear) { return (row_stride(linear.weight.inputs) + kPiece - 1) / kPiece; }
 
-template <int kEights, int kPieces, bool kNorm>
+template <int kEights, int kPieces, int kSets, bool kNorm>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
   if constexpr (kEights * kPieces <= kMostOfBoth) {
-    if (linear.rows <= kSetRows) return launch_strips<kEights, kPieces, 1, kNorm>(device, linear, plan);
+    if (linear.ending == Ending::qkv)
+      return launch_strips<Ending::qkv, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+    if (linear.ending == Ending::swiglu)
+      return launch_strips<Ending::swiglu, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+    if constexpr (!kNorm)
+      return launch_strips<Ending::add, kEights, kPieces, kSets, kNorm>(device, linear, plan);
   }
-  if constexpr (kPieces <= kMostPiecesOfEight && kEights * kPieces <= kMostOfBoth) {
-    if (linear.rows > kSetRows) return launch_strips<kEights, kPieces, 2, kNorm>(device, linear, plan);
+  TROUPE_CHECK(false);  // not a plan of strip_plan()
+}
+template <int kEights, int kSets>
+void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  if (linear.norm.weight != nullptr)
+    return start<kEights, kMostNormPieces, kSets, true>(device, linear, plan);
+  const int pieces = pieces_of(linear);
+  if (pieces <= 2) return start<kEights, 2, kSets, false>(device, linear, plan);
+  if (pieces <= 4) return start<kEights, 4, kSets, false>(device, linear, plan);
+  if constexpr (kSets == 1) {
+    if (pieces <= 5) return start<kEights, 5, kSets, false>(device, linear, plan);
+    return start<kEights, kMostPieces, kSets, false>(device, linear, plan);
   }
   TROUPE_CHECK(false);  // not a plan of strip_plan()
 }
 template <int kEights>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if (linear.norm.weight != nullptr) return start<kEights, kMostNormPieces, true>(device, linear, plan);
-  switch (pieces_of(linear)) {
-    case 1:
-    case 2: return start<kEights, 2, false>(device, linear, plan);
-    case 3:
-    case 4: return start<kEights, 4, false>(device, linear, plan);
-    case 5: return start<kEights, 5, false>(device, linear, plan);
-    default: return start<kEights, kMostPieces, false>(device, linear, plan);
-  }
+  linear.rows <= kSetRows ? start<kEights, 1>(device, linear, plan) : start<kEights, 2>(device, linear, plan);
 }
 
 }  // namespace
@@ -396,9 +405,14 @@ StripPlan strip_plan(const Cuda& device, const Linear& linear) {
                                                         : kMostPiecesOfEight;
   if (!device.hopper() || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
       linear.weight.dtype != DType::bf16 || row_stride(linear.weight.inputs) % kBox != 0 ||
-      pieces_of(linear) > most_pieces || (linear.ending == Ending::qkv && linear.kv.head_dim % 4 != 0)) {
+      pieces_of(linear) > most_pieces) {
     return {};
   }
+  const bool fits = linear.ending == Ending::qkv
+                        ? linear.kv.head_dim % 4 == 0
+                        : linear.ending == Ending::swiglu ||
+                              (linear.ending == Ending::add && linear.norm.weight == nullptr);
+  if (!fits) return {};
   const int outputs = padded(linear.weight.outputs), unit = linear.ending == Ending::swiglu ? 16 : 4;
   for (const int halves : {2, 3, 4}) {
     const int blocks = device.multiprocessors() * halves / 2, share = (outputs + blocks - 1) / blocks;

@@ -116,8 +116,10 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const S
   }
   const KeptWeights kept =
       filter(slice, reinterpret_cast<Bin<Resident>*>(shared), team, mail, logit_of(best), args.vocab);
+  mail.leave();
   draw(slice, team, mail, kept, sample_bits(row.seed, row.choice, row.position),
        [&](TokenId token) { finish(token, SampleError::none); });
+  mail.left();
 }
 
 struct ScoreArgs {

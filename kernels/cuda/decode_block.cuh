@@ -263,7 +263,7 @@ class Consumer {
       if (note.tokens > 16 * warp_) attend(stage, note.tokens - 16 * warp_);
       if (note.last) end(stage, note);
       __syncwarp();
-      if (lane_ == 0) troupe::cuda::arrive(&shared_.empty[stage]);
+      troupe::cuda::arrive(&shared_.empty[stage]);
       if (++stage == L::kStages) {
         stage = 0;
         parity ^= 1;

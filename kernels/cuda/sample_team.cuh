@@ -123,19 +123,32 @@ class Mail {
 
   __device__ __forceinline__ void await() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    if (threadIdx.x < 32) {
-      unsigned done = 0;
-      while (done == 0) {
-        asm volatile(
-            "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-            : "=r"(done)
-            : "r"(barrier(turn_ % 2)), "r"(turn_ / 2 % 2)
-            : "memory");
-      }
+    unsigned done = 0;
+    while (done == 0) {
+      asm volatile(
+          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+          : "=r"(done)
+          : "r"(barrier(turn_ % 2)), "r"(turn_ / 2 % 2)
+          : "memory");
     }
     ++turn_;
 #endif
     __syncthreads();
+  }
+
+  /// No block goes while another may look into its memory: everyone, once, when nobody will fetch() any more,
+  /// and at the end. The turns see to that too; this can be seen from outside.
+  __device__ __forceinline__ void leave() const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+  }
+  __device__ __forceinline__ void left() const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __syncwarp();
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+#endif
   }
 
   /// A whole turn: each block's value, the same for all its threads, into places[rank] of everyone.
