@@ -169,7 +169,7 @@ StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
   if (device.hopper() && !grouped) {
     // More rows make a cluster's sums more to send, and x more to read.
     const int wanted = plan.tile_rows == 8    ? 2 * most
-                       : plan.tile_rows == 16 ? most * 3 / 2
+                       : plan.tile_rows == 16 ? most * 7 / 5
                        : plan.tile_rows == 32 ? most
                                               : most * 9 / 20;
     const auto too_few = [&] {

@@ -1,5 +1,5 @@
 #pragma once
-// One matrix product for all ops that have one, and the three ways to run it.
+// One matrix product for all ops that have one, and the four ways to run it.
 //
 //   y[p] = W_g · x[row(p)]        for every row p of group g
 //
@@ -9,6 +9,7 @@
 //
 //   generic   any dtype, shape and GPU; slow; what f32, odd shapes and old GPUs fall back to
 //   stream    16-bit types: weights are read once for a few rows (decode); mma.sync
+//   strips    bf16 on Hopper: up to eight rows, weights of some megabytes; kernels/cuda/strip.h
 //   wgmma     16-bit types on Hopper: many rows (prefill)
 // Each function checks nothing and runs everything it is given; run() chooses.
 #include <cstddef>
@@ -70,8 +71,8 @@ void run_wgmma(Cuda& device, const Linear& linear);
 bool stream_takes(const Cuda& device, const Linear& linear);
 bool wgmma_takes(const Cuda& device, const Linear& linear);
 
-/// Chooses by device, dtype, shape and rows per group. With batch_invariant() the choice does not depend on
-/// the rows.
+/// Chooses by device, dtype, shape and rows per group, and has the norm made where the way does not make it.
+/// With batch_invariant() the choice does not depend on the rows.
 void run(Cuda& device, const Linear& linear);
 
 }  // namespace troupe::kernels::cuda
