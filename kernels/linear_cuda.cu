@@ -119,8 +119,10 @@ void run_generic(Cuda& device, const Linear& linear) {
 
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
-  const StripPlan strips = device.batch_invariant() ? StripPlan{} : strip_plan(device, linear);
-  if (strips.height > 0) return run_strips(device, linear, strips);
+  if (device.hopper() && !device.batch_invariant()) {
+    const StripPlan plan = strip_plan(linear, device.multiprocessors());
+    if (plan.height > 0) return run_strips(device, linear, plan);
+  }
   if (linear.norm.weight != nullptr) {
     run(device, linear.norm);
     Linear rest = linear;

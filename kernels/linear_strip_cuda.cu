@@ -37,21 +37,10 @@ namespace {
 
 namespace st = troupe::cuda::stream;
 
-constexpr int kSetRows = 4;  ///< of x, of a B
-constexpr int kWarps = 8;
+constexpr int kWarps = kStripWarps;
 constexpr int kThreads = kWarps * 32;
-constexpr int kBox = 64;               ///< neighbouring inputs of a warp
-constexpr int kPiece = kBox * kWarps;  ///< inputs of all warps
-constexpr int kMostPieces = 6;         ///< of x in a lane's registers
-constexpr int kMostPiecesOfEight = 4;  ///< with more than four rows: x is read by every block
-constexpr int kMostNormPieces = 2;     ///< more is slower than a kernel for the norm
-constexpr int kMostEights = 6;         ///< of outputs, of a block
-constexpr int kMostOfBoth = 15;        ///< eights × pieces, as many as shared memory holds
-constexpr int kCopyBytes = 2560;       ///< of weights, at most
-constexpr int kPadding = 64;           ///< bytes behind a row of weights
-constexpr int kHeaderBytes = 512;      ///< barriers and sums of squares
-constexpr int kSquaresAt = 64;
-constexpr int kMostBlockBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
+constexpr int kCopyBytes = 2560;  ///< of weights, at most
+constexpr int kSquaresAt = 64;    ///< in the header
 
 struct Args {
   const char* weight = nullptr;
@@ -85,9 +74,9 @@ struct Strip {
   const st::Address full = st::address_of(shared);  ///< a barrier for each two eights
   const int first_output = static_cast<int>(blockIdx.x) * a.height;
   const int outputs = min(a.height, a.ending.outputs - first_output);
-  const int row_bytes = a.stride * 2, pitch = row_bytes + kPadding;
-  char* const weights = shared + kHeaderBytes + (kNorm ? a.stride * 4 : 0);
-  const float* const norm_weights = reinterpret_cast<const float*>(shared + kHeaderBytes);
+  const int row_bytes = a.stride * 2, pitch = row_bytes + kStripPadding;
+  char* const weights = shared + kStripHeaderBytes + (kNorm ? a.stride * 4 : 0);
+  const float* const norm_weights = reinterpret_cast<const float*>(shared + kStripHeaderBytes);
   const int g = lane / 4, t = lane % 4;
   const int other = g / 4;                 ///< 1: a column of B for A's rows g + 8
   const int row = kSets == 1 ? g % 4 : g;  ///< of x, that this lane loads
@@ -113,7 +102,7 @@ struct Strip {
 
   /// The first of the eight inputs of this lane, by piece and half of the warp's box.
   __device__ __forceinline__ int input(int piece, int half) const {
-    return piece * kPiece + warp * kBox + half * 32 + t * 8;
+    return piece * kStripPiece + warp * kStripBox + half * 32 + t * 8;
   }
   template <class Function>
   __device__ __forceinline__ static void for_each_part(Function&& function) {
@@ -321,25 +310,10 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   }
 }
 
-/// A block's shared memory: all of it, and where the sums lie.
-struct Layout {
-  int sums_at = 0;
-  bool sums_over_weights = false;
-  int bytes = 0;
-};
-Layout lay_out(const Linear& linear, int height) {
-  const int inputs = row_stride(linear.weight.inputs);
-  const int first = kHeaderBytes + (linear.norm.weight != nullptr ? inputs * 4 : 0);
-  const int weights = height * (inputs * 2 + kPadding), sums = kWarps * linear.rows * (height + 4) * 4;
-  if (first + weights + sums <= kMostBlockBytes) return {first + weights, false, first + weights + sums};
-  return {first, true, first + std::max(weights, sums)};
-}
-
 template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs), row_bytes = stride * 2;
   const int copies = (row_bytes + kCopyBytes - 1) / kCopyBytes;
-  const Layout layout = lay_out(linear, plan.height);
   const Args a{.weight = static_cast<const char*>(linear.weight.data),
                .x = static_cast<const char*>(linear.x),
                .residual = linear.norm.residual,
@@ -350,23 +324,21 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
                .rows = linear.rows,
                .height = plan.height,
                .copy_bytes = (row_bytes / copies + 15) / 16 * 16,
-               .sums_at = layout.sums_at,
-               .sums_over_weights = layout.sums_over_weights,
+               .sums_at = plan.sums_at,
+               .sums_over_weights = plan.sums_over_weights,
                .ending = ending_of(linear)};
   const auto kernel = strip_kernel<kEnding, kEights, kPieces, kSets, kNorm>;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>((a.ending.outputs + plan.height - 1) / plan.height)),
       .block = dim3(kThreads),
-      .shared_bytes = static_cast<std::size_t>(layout.bytes)};
+      .shared_bytes = static_cast<std::size_t>(plan.bytes)};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a);
 }
 
-int pieces_of(const Linear& linear) { return (row_stride(linear.weight.inputs) + kPiece - 1) / kPiece; }
-
 template <int kEights, int kPieces, int kSets, bool kNorm>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if constexpr (kEights * kPieces <= kMostOfBoth) {
+  if constexpr (has_strip_kernel(kEights, kPieces, kSets == 2, kNorm)) {
     if (linear.ending == Ending::qkv)
       return launch_strips<Ending::qkv, kEights, kPieces, kSets, kNorm>(device, linear, plan);
     if (linear.ending == Ending::swiglu)
@@ -376,59 +348,35 @@ void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
   }
   TROUPE_CHECK(false);  // not a plan of strip_plan()
 }
-template <int kEights, int kSets>
+template <int kEights, int kPieces>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if (linear.norm.weight != nullptr)
-    return start<kEights, kMostNormPieces, kSets, true>(device, linear, plan);
-  const int pieces = pieces_of(linear);
-  if (pieces <= 2) return start<kEights, 2, kSets, false>(device, linear, plan);
-  if (pieces <= 4) return start<kEights, 4, kSets, false>(device, linear, plan);
-  if constexpr (kSets == 1) {
-    if (pieces <= 5) return start<kEights, 5, kSets, false>(device, linear, plan);
-    return start<kEights, kMostPieces, kSets, false>(device, linear, plan);
+  const bool norm = linear.norm.weight != nullptr;
+  if (plan.two_sets) {
+    return norm ? start<kEights, kPieces, 2, true>(device, linear, plan)
+                : start<kEights, kPieces, 2, false>(device, linear, plan);
   }
-  TROUPE_CHECK(false);  // not a plan of strip_plan()
+  return norm ? start<kEights, kPieces, 1, true>(device, linear, plan)
+              : start<kEights, kPieces, 1, false>(device, linear, plan);
 }
 template <int kEights>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  linear.rows <= kSetRows ? start<kEights, 1>(device, linear, plan) : start<kEights, 2>(device, linear, plan);
+  switch (plan.pieces) {
+    case 2: return start<kEights, 2>(device, linear, plan);
+    case 4: return start<kEights, 4>(device, linear, plan);
+    case 5: return start<kEights, 5>(device, linear, plan);
+    default: return start<kEights, 6>(device, linear, plan);
+  }
 }
 
 }  // namespace
 
-// Found by trying, on an H200: a block a multiprocessor, where that is not too much for a block, then half as
-// many again, then twice as many.
-StripPlan strip_plan(const Cuda& device, const Linear& linear) {
-  const bool few = linear.rows <= kSetRows;
-  const int most_pieces = linear.norm.weight != nullptr ? kMostNormPieces
-                          : few                         ? kMostPieces
-                                                        : kMostPiecesOfEight;
-  if (!device.hopper() || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
-      linear.weight.dtype != DType::bf16 || row_stride(linear.weight.inputs) % kBox != 0 ||
-      pieces_of(linear) > most_pieces) {
-    return {};
-  }
-  const bool fits = linear.ending == Ending::qkv
-                        ? linear.kv.head_dim % 4 == 0
-                        : linear.ending == Ending::swiglu ||
-                              (linear.ending == Ending::add && linear.norm.weight == nullptr);
-  if (!fits) return {};
-  const int outputs = padded(linear.weight.outputs), unit = linear.ending == Ending::swiglu ? 16 : 4;
-  for (const int halves : {2, 3, 4}) {
-    const int blocks = device.multiprocessors() * halves / 2, share = (outputs + blocks - 1) / blocks;
-    const int height = std::max((share + unit - 1) / unit * unit, 8);
-    if (height <= 8 * kMostEights && lay_out(linear, height).bytes <= kMostBlockBytes) return {height};
-  }
-  return {};
-}
-
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  switch ((plan.height + 7) / 8) {
+  switch (plan.eights) {
     case 1: return start<1>(device, linear, plan);
     case 2: return start<2>(device, linear, plan);
     case 3: return start<3>(device, linear, plan);
     case 4: return start<4>(device, linear, plan);
-    default: return start<kMostEights>(device, linear, plan);
+    default: return start<6>(device, linear, plan);
   }
 }
 

@@ -260,8 +260,14 @@ INSTANTIATE_TEST_SUITE_P(On, LinearOnCuda,
                          [](const auto& info) { return std::string(to_string(std::get<1>(info.param))); });
 
 TEST_P(LinearOnCuda, AddOfTheModelsShapes) {
-  for (const auto& [outputs, inputs] : std::vector<std::array<int, 2>>{
-           {1024, 2048}, {1024, 3072}, {576, 576}, {2560, 2560}, {2560, 12288}, {192, 5120}}) {
+  for (const auto& [outputs, inputs] : std::vector<std::array<int, 2>>{{1024, 2048},
+                                                                       {1024, 3072},
+                                                                       {576, 576},
+                                                                       {3696, 1536},
+                                                                       {2640, 2688},
+                                                                       {2560, 2560},
+                                                                       {2560, 12288},
+                                                                       {192, 5120}}) {
     const auto values = random_floats(std::size_t(outputs) * std::size_t(inputs), 1, 0.02f);
     const Weight here(device(), dtype(), outputs, inputs, values),
         there(cpu(), dtype(), outputs, inputs, values);
