@@ -112,9 +112,9 @@ struct Strip {
       for (int half = 0; half < 2; ++half) function(p, half);
     }
   }
+  /// Words 0 and 2 of the lane's four; of the other columns 1 and 3.
   struct X {
-    std::uint32_t of[kSets][kPieces][2]
-                    [2];  ///< words 0 and 2 of the lane's four; the other columns', 1 and 3
+    std::uint32_t of[kSets][kPieces][2][2];
   };
   /// Of one row's words. Of eight rows, lane ^ 16 has the same inputs of row ^ 4: each has what the other
   /// needs.
