@@ -5,10 +5,12 @@
 // blocks may start while the previous kernel still runs. The contract of every kernel launched here:
 //   - wait_for_previous() is called by every thread before it reads or writes anything that another kernel
 //     of the step writes or reads (activations, KV memory, scratch). Before it only constants may be
-//     touched: weights, tables, own shared memory, and what an op's `settled` promises. It returns when all earlier kernels are complete and
-//     their writes visible, so each kernel must call it, or the chain breaks for those after it;
+//     touched: weights, tables, own shared memory; and what an op's `settled` promises. It returns when all
+//     earlier kernels are complete and their writes visible, so each kernel must call it, or the chain breaks
+//     for those after it;
 //   - let_next_start() says that the next kernel's blocks may be scheduled; call it early (right after
-//     wait_for_previous() at the latest), it changes no ordering of memory.
+//     wait_for_previous() at the latest). It orders no memory; but where it stands behind the wait, the next
+//     kernel cannot begin before the one before this is complete, which a `settled` may rest on.
 // In code for capabilities below 9.0 both are nothing, and launches are plain wherever that code runs.
 #include <cuda_runtime.h>
 
