@@ -314,19 +314,19 @@ template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs), row_bytes = stride * 2;
   const int copies = (row_bytes + kCopyBytes - 1) / kCopyBytes;
-  const Args a{.weight = static_cast<const char*>(linear.weight.data),
-               .x = static_cast<const char*>(linear.x),
-               .residual = linear.norm.residual,
-               .norm_weight = linear.norm.weight,
-               .eps = linear.norm.eps,
-               .of_mean = 1.0f / static_cast<float>(linear.norm.cols),
-               .stride = stride,
-               .rows = linear.rows,
-               .height = plan.height,
-               .copy_bytes = (row_bytes / copies + 15) / 16 * 16,
-               .sums_at = plan.sums_at,
-               .sums_over_weights = plan.sums_over_weights,
-               .ending = ending_of(linear)};
+  Args a{.weight = static_cast<const char*>(linear.weight.data),
+         .x = static_cast<const char*>(linear.x),
+         .residual = linear.norm.residual,
+         .norm_weight = linear.norm.weight,
+         .eps = linear.norm.eps,
+         .stride = stride,
+         .rows = linear.rows,
+         .height = plan.height,
+         .copy_bytes = (row_bytes / copies + 15) / 16 * 16,
+         .sums_at = plan.sums_at,
+         .sums_over_weights = plan.sums_over_weights,
+         .ending = ending_of(linear)};
+  if constexpr (kNorm) a.of_mean = 1.0f / static_cast<float>(linear.norm.cols);
   const auto kernel = strip_kernel<kEnding, kEights, kPieces, kSets, kNorm>;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>((a.ending.outputs + plan.height - 1) / plan.height)),

@@ -78,9 +78,8 @@ class Mail {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
+    arrive();
   }
   __device__ void opened() const {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -138,17 +137,10 @@ class Mail {
 
   /// No block goes while another may look into its memory: everyone, once, when nobody will fetch() any more,
   /// and at the end. The turns see to that too; this can be seen from outside.
-  __device__ __forceinline__ void leave() const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-  }
+  __device__ __forceinline__ void leave() const { arrive(); }
   __device__ __forceinline__ void left() const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     __syncwarp();
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
+    opened();
   }
 
   /// A whole turn: each block's value, the same for all its threads, into places[rank] of everyone.
@@ -160,6 +152,13 @@ class Mail {
   }
 
  private:
+  /// At the cluster's barrier, which opened() waits for.
+  __device__ __forceinline__ void arrive() const {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+  }
   __device__ __forceinline__ unsigned barrier(unsigned i) const {
     return static_cast<unsigned>(__cvta_generic_to_shared(&box_.barriers[i]));
   }

@@ -36,17 +36,19 @@ constexpr bool has_strip_kernel(int eights, int pieces, bool two_sets, bool norm
   return eights * pieces <= 15 && pieces <= (norm ? 2 : two_sets ? 4 : 6);
 }
 
-/// Dense products in bf16, with few enough rows, inputs and outputs, and three endings. Says nothing of the
-/// GPU, which has to be a Hopper, and nothing of batch_invariant(), under which a product must not depend on
-/// the number of rows. Found by trying, on an H200: a block a multiprocessor, where that is not too much for
-/// a block, then half as many again, then twice as many.
+/// Dense products in bf16, with few enough rows, inputs and outputs, three endings, and a norm that neither
+/// adds nor picks. Says nothing of the GPU, which has to be a Hopper, and nothing of batch_invariant(), under
+/// which a product must not depend on the number of rows. Found by trying, on an H200: a block a
+/// multiprocessor, where that is not too much for a block, then half as many again, then twice as many.
 inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
-  const bool norm = linear.norm.weight != nullptr, pairs = linear.ending == Ending::swiglu;
+  const bool norm = linear.norm.weight != nullptr,
+             plain = linear.norm.add == nullptr && linear.norm.pick == nullptr;
+  const bool pairs = linear.ending == Ending::swiglu;
   const bool ending = linear.ending == Ending::qkv ? linear.kv.head_dim % 4 == 0
                                                    : pairs || (linear.ending == Ending::add && !norm);
   const int inputs = row_stride(linear.weight.inputs), outputs = padded(linear.weight.outputs);
   if (linear.weight.dtype != DType::bf16 || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
-      !ending || inputs % kStripBox != 0) {
+      !ending || !plain || inputs % kStripBox != 0) {
     return {};
   }
   const int pieces = (inputs + kStripPiece - 1) / kStripPiece;

@@ -64,6 +64,17 @@ TEST(StripPlan, TheModelsShapes) {
   EXPECT_EQ(height(linear(Ending::store_f32, 103424, 1024, 1)), 0);
 }
 
+TEST(StripPlan, ANormThatAddsOrPicksIsMadeBefore) {
+  constexpr float kWeight = 1;
+  const std::int32_t pick = 0;
+  Linear l = linear(Ending::qkv, 2560, 1024, 1, &kWeight);
+  l.norm.add = &kWeight;
+  EXPECT_EQ(strip_plan(l, kMultiprocessors).height, 0);
+  l.norm.add = nullptr;
+  l.norm.pick = &pick;
+  EXPECT_EQ(strip_plan(l, kMultiprocessors).height, 0);
+}
+
 TEST(StripPlan, OnlyDenseProductsInBf16) {
   Linear l = linear(Ending::add, 1024, 1024, 1);
   EXPECT_GT(strip_plan(l, kMultiprocessors).height, 0);
