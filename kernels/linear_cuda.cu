@@ -15,7 +15,7 @@ constexpr int kPitch = kTile + 4;
 
 /// Rows from which wgmma beats streaming; a grouped product's rows are those of an average group.
 constexpr int kManyRows = 32;
-constexpr int kManyRowsOfGroup = 1;
+constexpr int kManyRowsOfGroup = 12;
 
 struct Args {
   const void* weight = nullptr;
