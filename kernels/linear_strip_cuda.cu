@@ -9,8 +9,13 @@
 // straight: its instructions come from memory too.
 //
 // The weights of the next kernel and the x of this one take the same way through the chip, and whoever asks
-// for the weights at once finds his x behind them. One warp asks for them, in pieces of some 2 KiB: that is
-// about as fast as the memory brings them, and leaves gaps.
+// for the weights at once finds his x behind them. So one warp asks for a few rows at a time, a little faster
+// than the memory can bring them: a third more slowly takes 13 MB 5 % longer, and as fast as the warp can,
+// with eight rows of x, 25 %.
+//
+// Of many inputs, blocks read much of x: 128 blocks that each want 40 KiB take 1.5 us for it. There two
+// blocks of a cluster have the same outputs, each with half of the inputs; each finishes half of the outputs,
+// and sends the other its sums of the rest.
 //
 // Where x is the norm of the residual stream (linear.norm), the block makes it itself, each warp the inputs
 // that it multiplies; that saves a kernel.
@@ -39,8 +44,14 @@ namespace st = troupe::cuda::stream;
 
 constexpr int kWarps = kStripWarps;
 constexpr int kThreads = kWarps * 32;
-constexpr int kCopyBytes = 2560;  ///< of weights, at most
-constexpr int kSquaresAt = 64;    ///< in the header
+/// Cycles from one KiB of weights that is asked for to the next. Found by trying on an H200, where all
+/// multiprocessors together ask for 5 TB/s so. Behind a norm x is twice the bytes, and in a step of the 0.3B
+/// it is better hindered less, the less the more rows it has.
+constexpr int kPace = 53;
+constexpr int pace_behind_norm(int rows) { return 64 + 6 * rows; }
+constexpr int kAskedFor = 4;    ///< rows at a time
+constexpr int kGotAt = 56;      ///< in the header: the barrier of what the cluster's other block sends
+constexpr int kSquaresAt = 64;  ///< in the header
 
 struct Args {
   const char* weight = nullptr;
@@ -50,10 +61,11 @@ struct Args {
   float eps = 0;
   float of_mean = 0;  ///< 1 / the inputs that there are
   int stride = 0;     ///< inputs with their padding
+  int part = 0;       ///< of them, that are a block's
   int rows = 0;
   int height = 0;
-  int copy_bytes = 0;  ///< of weights that come at a time
-  int sums_at = 0;     ///< in shared memory
+  unsigned pace = 0;  ///< cycles from kAskedFor rows of weights to the next
+  int sums_at = 0;    ///< in shared memory
   bool sums_over_weights = false;
   EndingArgs ending{};
 };
@@ -65,17 +77,19 @@ __device__ __forceinline__ std::uint32_t normed(float2 h, float factor, const fl
   return pack_two<Bf16>(one(h.x) * w.x, one(h.y) * w.y);
 }
 
-/// One block at work on kEights eights of outputs, kPieces pieces of inputs and kSets sets of four rows.
-template <int kEights, int kPieces, int kSets, bool kNorm>
+/// One block at work on kEights eights of outputs, kPieces pieces of inputs and kSets sets of four rows; one
+/// of kSplit blocks that have these outputs.
+template <int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
 struct Strip {
   const Args& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const st::Address full = st::address_of(shared);  ///< a barrier for each two eights
-  const int first_output = static_cast<int>(blockIdx.x) * a.height;
+  const st::Address full = st::address_of(shared);         ///< a barrier for each two eights
+  const int rank = static_cast<int>(blockIdx.x) % kSplit;  ///< in the cluster
+  const int first_output = static_cast<int>(blockIdx.x) / kSplit * a.height;
   const int outputs = min(a.height, a.ending.outputs - first_output);
-  const int row_bytes = a.stride * 2, pitch = row_bytes + kStripPadding;
-  char* const weights = shared + kStripHeaderBytes + (kNorm ? a.stride * 4 : 0);
+  const int row_bytes = a.stride * 2, part_bytes = a.part * 2, pitch = part_bytes + kStripPadding;
+  char* const weights = shared + strip_weights_at(kSplit, kNorm, a.stride);
   const float* const norm_weights = reinterpret_cast<const float*>(shared + kStripHeaderBytes);
   const int g = lane / 4, t = lane % 4;
   const int other = g / 4;                 ///< 1: a column of B for A's rows g + 8
@@ -85,18 +99,27 @@ struct Strip {
   /// By one warp, whose lanes keep together: what an instruction of the copy engine takes is the warp's, and
   /// need not be moved there from a lane.
   __device__ __forceinline__ void bring_weights() const {
-    const char* from =
-        a.weight + static_cast<std::size_t>(first_output) * static_cast<std::size_t>(row_bytes);
-    st::Address to = st::address_of(weights);
-    for (int o = 0; o < outputs; ++o) {
-      const st::Address barrier = full + static_cast<st::Address>(o / 16 * 8);
-      if (o % 16 == 0) st::expect_bytes(barrier, min(16, outputs - o) * row_bytes, lane == 0);
-      for (int at = 0; at < row_bytes; at += a.copy_bytes) {
-        st::copy_bytes(to + static_cast<st::Address>(at), from + at, min(a.copy_bytes, row_bytes - at),
-                       barrier, lane == 0);
+    const char* from = a.weight +
+                       static_cast<std::size_t>(first_output) * static_cast<std::size_t>(row_bytes) +
+                       rank * part_bytes;
+    st::Address to = st::address_of(weights), barrier = full;
+    const unsigned start = st::cycle();
+    unsigned next = 0;
+    for (int first = 0; first < outputs; first += 16) {
+      const int there = min(16, outputs - first);
+      st::expect_bytes(barrier, there * part_bytes, lane == 0);
+      for (int o = 0; o < there; o += kAskedFor) {
+        while (st::cycle() - start < next) {
+        }
+        next += a.pace;
+#pragma unroll
+        for (int i = 0; i < kAskedFor; ++i) {
+          st::copy_bytes(to, from, part_bytes, barrier, lane == 0);
+          from += row_bytes;
+          to += static_cast<st::Address>(pitch);
+        }
       }
-      from += row_bytes;
-      to += static_cast<st::Address>(pitch);
+      barrier += 8;
     }
   }
 
@@ -134,12 +157,13 @@ struct Strip {
     }
   }
   __device__ __forceinline__ void load(X& x) const {
-    const char* from = a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes);
+    const char* from =
+        a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes) + rank * part_bytes;
     uint4 words[kPieces][2];
     for_each_part([&](int p, int half) {
       const int i = input(p, half);
       words[p][half] = uint4{};
-      if (there && i < a.stride) words[p][half] = *reinterpret_cast<const uint4*>(from + i * 2);
+      if (there && i < a.part) words[p][half] = *reinterpret_cast<const uint4*>(from + i * 2);
     });
     for_each_part([&](int p, int half) { place(x, p, half, words[p][half]); });
   }
@@ -209,7 +233,7 @@ struct Strip {
     float d[kSets][kCount][2][4] = {};
     if (first * 8 < outputs) st::barrier_wait(full + static_cast<st::Address>(first / 2 * 8), 0);
     for_each_part([&](int p, int half) {
-      const int at = min(input(p, half) * 2, row_bytes - 16);  // beyond, x is zero
+      const int at = min(input(p, half) * 2, part_bytes - 16);  // beyond, x is zero
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
         const uint4 w = *reinterpret_cast<const uint4*>(rows[e] + at);
@@ -270,18 +294,26 @@ struct Strip {
   }
 };
 
-template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
+template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
 __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   extern __shared__ __align__(128) char shared[];
   troupe::cuda::let_next_start();
-  using Block = Strip<kEights, kPieces, kSets, kNorm>;
+  using Block = Strip<kSplit, kEights, kPieces, kSets, kNorm>;
   const Block strip{.a = a, .shared = shared};
+  if (strip.outputs <= 0) return troupe::cuda::wait_for_previous();
+  const st::Address got = strip.full + kGotAt;
+  const int half = a.height / 2;  // of a cluster's outputs, that a block of it finishes
   if (threadIdx.x == 0) {
     for (int i = 0; i < (kEights + 1) / 2; ++i)
       st::barrier_init(strip.full + static_cast<st::Address>(i * 8), 1);
+    if constexpr (kSplit == 2) {
+      st::barrier_init(got, 1);
+      st::barrier_expect(got, max(0, min(half, strip.outputs - strip.rank * half)) * a.rows * 4);
+    }
     st::barrier_publish();
   }
   __syncthreads();
+  if constexpr (kSplit == 2) st::cluster_arrive();
   if (strip.warp == 0) strip.bring_weights();
   if constexpr (kNorm) strip.bring_norm_weights();
   // What this thread finishes: four outputs of a row; there are at most 8 rows of 12 such.
@@ -291,10 +323,12 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   const int fours = strip.outputs / (pairs ? 8 : 4);
   const int n = static_cast<int>(threadIdx.x) / fours, four = static_cast<int>(threadIdx.x) - n * fours;
   const int m = pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
-  const bool finishes = n < a.rows;
+  const int owner = kSplit == 2 && m >= half ? 1 : 0;
+  const bool sums_up = n < a.rows, finishes = sums_up && owner == strip.rank;
   Four<Bf16> out(ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
   typename Block::X x;
   typename Block::Sums sums;
+  if constexpr (kSplit == 2) st::cluster_wait();  // the other may be sent to
   troupe::cuda::wait_for_previous();
   if constexpr (kNorm) {
     strip.load_normed(x);
@@ -304,68 +338,78 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   if (finishes) out.read();
   strip.multiply(sums, x);
   strip.hand_over(sums);
-  if (finishes) {
-    const float4 y = strip.total(n, m);
-    out.finish(y, pairs ? strip.total(n, m + 8) : y);
+  if (!sums_up) return;
+  float4 y = strip.total(n, m);
+  if constexpr (kSplit == 2) {
+    float4* const inbox =
+        reinterpret_cast<float4*>(shared + kStripHeaderBytes) + (n * half + m - owner * half) / 4;
+    if (!finishes)
+      return st::send(st::address_at(st::address_of(inbox), owner), y, st::address_at(got, owner));
+    st::barrier_wait(got, 0);
+    y = make_float4(y.x + inbox->x, y.y + inbox->y, y.z + inbox->z, y.w + inbox->w);
   }
+  out.finish(y, pairs ? strip.total(n, m + 8) : y);
 }
 
-template <Ending kEnding, int kEights, int kPieces, int kSets, bool kNorm>
+template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  const int stride = row_stride(linear.weight.inputs), row_bytes = stride * 2;
-  const int copies = (row_bytes + kCopyBytes - 1) / kCopyBytes;
+  const int stride = row_stride(linear.weight.inputs);
   Args a{.weight = static_cast<const char*>(linear.weight.data),
          .x = static_cast<const char*>(linear.x),
          .residual = linear.norm.residual,
          .norm_weight = linear.norm.weight,
          .eps = linear.norm.eps,
          .stride = stride,
+         .part = stride / kSplit,
          .rows = linear.rows,
          .height = plan.height,
-         .copy_bytes = (row_bytes / copies + 15) / 16 * 16,
+         .pace = static_cast<unsigned>(kAskedFor * stride / kSplit * 2 / 1024.0 *
+                                       (kNorm ? pace_behind_norm(linear.rows) : kPace)),
          .sums_at = plan.sums_at,
          .sums_over_weights = plan.sums_over_weights,
          .ending = ending_of(linear)};
   if constexpr (kNorm) a.of_mean = 1.0f / static_cast<float>(linear.norm.cols);
-  const auto kernel = strip_kernel<kEnding, kEights, kPieces, kSets, kNorm>;
-  const troupe::cuda::Shape shape{
-      .grid = dim3(static_cast<unsigned>((a.ending.outputs + plan.height - 1) / plan.height)),
-      .block = dim3(kThreads),
-      .shared_bytes = static_cast<std::size_t>(plan.bytes)};
+  const auto kernel = strip_kernel<kEnding, kSplit, kEights, kPieces, kSets, kNorm>;
+  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),
+                                  .block = dim3(kThreads),
+                                  .shared_bytes = static_cast<std::size_t>(plan.bytes),
+                                  .cluster = kSplit};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a);
 }
 
-template <int kEights, int kPieces, int kSets, bool kNorm>
+template <int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if constexpr (has_strip_kernel(kEights, kPieces, kSets == 2, kNorm)) {
+  if constexpr (has_strip_kernel(kSplit, kEights, kPieces, kNorm)) {
     if (linear.ending == Ending::qkv)
-      return launch_strips<Ending::qkv, kEights, kPieces, kSets, kNorm>(device, linear, plan);
-    if (linear.ending == Ending::swiglu)
-      return launch_strips<Ending::swiglu, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+      return launch_strips<Ending::qkv, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+    if constexpr (kSplit == 1) {
+      if (linear.ending == Ending::swiglu)
+        return launch_strips<Ending::swiglu, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+    }
     if constexpr (!kNorm)
-      return launch_strips<Ending::add, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+      return launch_strips<Ending::add, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
   }
   TROUPE_CHECK(false);  // not a plan of strip_plan()
 }
-template <int kEights, int kPieces>
+template <int kSplit, int kEights, int kPieces>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const bool norm = linear.norm.weight != nullptr;
   if (plan.two_sets) {
-    return norm ? start<kEights, kPieces, 2, true>(device, linear, plan)
-                : start<kEights, kPieces, 2, false>(device, linear, plan);
+    return norm ? start<kSplit, kEights, kPieces, 2, true>(device, linear, plan)
+                : start<kSplit, kEights, kPieces, 2, false>(device, linear, plan);
   }
-  return norm ? start<kEights, kPieces, 1, true>(device, linear, plan)
-              : start<kEights, kPieces, 1, false>(device, linear, plan);
+  return norm ? start<kSplit, kEights, kPieces, 1, true>(device, linear, plan)
+              : start<kSplit, kEights, kPieces, 1, false>(device, linear, plan);
 }
 template <int kEights>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  switch (plan.pieces) {
-    case 2: return start<kEights, 2>(device, linear, plan);
-    case 4: return start<kEights, 4>(device, linear, plan);
-    case 5: return start<kEights, 5>(device, linear, plan);
-    default: return start<kEights, 6>(device, linear, plan);
+  if (plan.split == 2) {
+    return plan.pieces == 2 ? start<2, kEights, 2>(device, linear, plan)
+                            : start<2, kEights, 3>(device, linear, plan);
   }
+  return plan.pieces == 2 ? start<1, kEights, 2>(device, linear, plan)
+                          : start<1, kEights, 4>(device, linear, plan);
 }
 
 }  // namespace
@@ -376,6 +420,7 @@ void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
     case 2: return start<2>(device, linear, plan);
     case 3: return start<3>(device, linear, plan);
     case 4: return start<4>(device, linear, plan);
+    case 5: return start<5>(device, linear, plan);
     default: return start<6>(device, linear, plan);
   }
 }

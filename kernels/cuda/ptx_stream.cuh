@@ -155,6 +155,13 @@ __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
 #endif
 }
 
+/// Of this multiprocessor's clock; wraps around.
+__device__ __forceinline__ unsigned cycle() {
+  unsigned now;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(now));
+  return now;
+}
+
 /// So many threads of a block meet at hardware barrier `id` (1 … 15).
 __device__ __forceinline__ void meet(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -190,6 +197,16 @@ __device__ __forceinline__ void send(Address to, float value, Address barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to),
                "r"(__float_as_uint(value)), "r"(barrier)
                : "memory");
+#endif
+}
+
+/// Sixteen bytes of them.
+__device__ __forceinline__ void send(Address to, float4 values, Address barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+      "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(barrier)
+      : "memory");
 #endif
 }
 

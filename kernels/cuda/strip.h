@@ -15,31 +15,42 @@ inline constexpr int kStripBox = 64;     ///< neighbouring inputs of a warp
 inline constexpr int kStripPiece = kStripBox * kStripWarps;
 inline constexpr int kStripPadding = 64;           ///< bytes behind a row of weights
 inline constexpr int kStripHeaderBytes = 512;      ///< barriers and sums of squares
+inline constexpr int kStripInboxBytes = 768;       ///< of a cluster's block: 8 rows of 24 sums
 inline constexpr int kMostStripBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
 
 /// A kernel is made for so many eights of outputs and pieces of inputs, and serves fewer.
 struct StripPlan {
-  int height = 0;  ///< outputs of a block: a multiple of 4, of gate|up one of 16; 0: not for strips
-  int eights = 0;  ///< of the kernel: 1, 2, 3, 4 or 6
-  int pieces = 0;  ///< of the kernel: 2, 4, 5 or 6
+  /// Outputs of a block: a multiple of 4, of gate|up one of 16, in a cluster one of 8; 0: not for strips.
+  int height = 0;
+  int split = 1;   ///< 2: two blocks, a cluster, have the same outputs, each with half of the inputs
+  int eights = 0;  ///< of the kernel: 1, 2, 3, 4 or 6; in a cluster 2 to 6
+  int pieces = 0;  ///< of the kernel: 2 or 4; in a cluster 2 or 3
   bool two_sets = false;
-  /// A block's shared memory: the header, the norm's weights, the block's weights, and the sums of its warps,
-  /// which take the weights' place where there is none of their own.
+  /// A block's shared memory: the header, the inbox or the norm's weights, the block's weights, and the sums
+  /// of its warps, which take the weights' place where there is none of their own.
   int bytes = 0;
   int sums_at = 0;
   bool sums_over_weights = false;
+  int blocks = 0;  ///< that are launched; the last may have no outputs
 };
 
-/// The kernels that there are. More pieces are more of x in registers, in fp32 where a norm comes first; and
-/// with many rows every block reads much of x.
-constexpr bool has_strip_kernel(int eights, int pieces, bool two_sets, bool norm) {
-  return eights * pieces <= 15 && pieces <= (norm ? 2 : two_sets ? 4 : 6);
+/// Where a block's weights lie in its shared memory.
+constexpr int strip_weights_at(int split, bool norm, int inputs) {
+  return kStripHeaderBytes + (split == 2 ? kStripInboxBytes : norm ? inputs * 4 : 0);
+}
+
+/// The kernels that there are. More pieces are more of x in registers, in fp32 where a norm comes first.
+constexpr bool has_strip_kernel(int split, int eights, int pieces, bool norm) {
+  if (split == 2) return !norm && eights >= 2 && pieces <= 3;
+  return eights != 5 && eights * pieces <= 12 && (pieces == 2 || (pieces == 4 && !norm));
 }
 
 /// Dense products in bf16, with few enough rows, inputs and outputs, three endings, and a norm that neither
 /// adds nor picks. Says nothing of the GPU, which has to be a Hopper, and nothing of batch_invariant(), under
 /// which a product must not depend on the number of rows. Found by trying, on an H200: a block a
 /// multiprocessor, where that is not too much for a block, then half as many again, then twice as many.
+/// Blocks that share the inputs read half of x each, which is worth the exchange of their sums from 2,048
+/// inputs.
 inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
   const bool norm = linear.norm.weight != nullptr,
              plain = linear.norm.add == nullptr && linear.norm.pick == nullptr;
@@ -47,29 +58,34 @@ inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
   const bool ending = linear.ending == Ending::qkv ? linear.kv.head_dim % 4 == 0
                                                    : pairs || (linear.ending == Ending::add && !norm);
   const int inputs = row_stride(linear.weight.inputs), outputs = padded(linear.weight.outputs);
+  StripPlan plan{.split = !pairs && !norm && inputs >= 2048 && inputs % (2 * kStripBox) == 0 ? 2 : 1,
+                 .two_sets = linear.rows > kStripSetRows};
+  const int part = inputs / plan.split, pieces = (part + kStripPiece - 1) / kStripPiece;
   if (linear.weight.dtype != DType::bf16 || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
-      !ending || !plain || inputs % kStripBox != 0) {
+      !ending || !plain || part % kStripBox != 0) {
     return {};
   }
-  const int pieces = (inputs + kStripPiece - 1) / kStripPiece;
-  StripPlan plan{.pieces = pieces <= 2   ? 2
-                           : pieces <= 4 ? 4
-                                         : pieces,
-                 .two_sets = linear.rows > kStripSetRows};
+  plan.pieces = pieces <= 2 ? 2 : plan.split == 1 && pieces == 3 ? 4 : pieces;
+  const int weights_at = strip_weights_at(plan.split, norm, inputs);
   for (const int halves : {2, 3, 4}) {
-    const int unit = pairs ? 16 : 4, blocks = multiprocessors * halves / 2;
-    const int share = (outputs + blocks - 1) / blocks;
-    plan.height = std::max((share + unit - 1) / unit * unit, 8);
-    const int eights = (plan.height + 7) / 8;
-    plan.eights = eights == 5 ? 6 : eights;
-    if (plan.eights > 6 || !has_strip_kernel(plan.eights, plan.pieces, plan.two_sets, norm)) continue;
-    const int first = kStripHeaderBytes + (norm ? inputs * 4 : 0);
-    const int weights = plan.height * (inputs * 2 + kStripPadding);
+    const int unit = pairs ? 16 : 4 * plan.split, strips = multiprocessors * halves / 2 / plan.split;
+    const int share = (outputs + strips - 1) / strips;
+    plan.height = std::max((share + unit - 1) / unit * unit, 8 * plan.split);
+    plan.eights = (plan.height + 7) / 8;
+    if (plan.eights == 5 && plan.split == 1) plan.eights = 6;
+    if (plan.eights > 6 || !has_strip_kernel(plan.split, plan.eights, plan.pieces, norm)) continue;
+    const int weights = plan.height * (part * 2 + kStripPadding);
     const int sums = kStripWarps * linear.rows * (plan.height + 4) * 4;
-    plan.sums_over_weights = first + weights + sums > kMostStripBytes;
-    plan.sums_at = plan.sums_over_weights ? first : first + weights;
-    plan.bytes = plan.sums_over_weights ? first + std::max(weights, sums) : first + weights + sums;
-    if (plan.bytes <= kMostStripBytes) return plan;
+    plan.sums_over_weights = weights_at + weights + sums > kMostStripBytes;
+    plan.sums_at = weights_at + (plan.sums_over_weights ? 0 : weights);
+    plan.bytes = std::max(weights_at + weights, plan.sums_at + sums);
+    if (plan.bytes > kMostStripBytes) continue;
+    plan.blocks = (outputs + plan.height - 1) / plan.height * plan.split;
+    // The next kernel's first blocks go where there is room, all of them to the multiprocessors that this one
+    // leaves free, and are slow there. So it leaves none free.
+    plan.blocks = (plan.blocks + multiprocessors - 1) / multiprocessors * multiprocessors;
+    plan.blocks += plan.blocks % plan.split;
+    return plan;
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // How products of few rows are cut into strips: whatever the shape, what is planned can run.
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "kernels/cuda/strip.h"
 
 namespace troupe::kernels::cuda {
@@ -27,21 +29,33 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
             const StripPlan plan = strip_plan(linear(ending, outputs, inputs, rows, norm), kMultiprocessors);
             if (plan.height == 0) continue;
             ++planned;
-            ASSERT_TRUE(rows <= kStripRows && inputs % kStripBox == 0 && ending != Ending::store_f32);
+            SCOPED_TRACE(std::to_string(outputs) + "x" + std::to_string(inputs) + ", " +
+                         std::to_string(rows) + " rows");
+            const int part = inputs / plan.split;
+            ASSERT_TRUE(rows <= kStripRows && part % kStripBox == 0 && ending != Ending::store_f32);
             ASSERT_TRUE(norm == nullptr || ending != Ending::add);
-            ASSERT_TRUE(has_strip_kernel(plan.eights, plan.pieces, plan.two_sets, norm != nullptr))
-                << outputs << "x" << inputs << ", " << rows << " rows";
+            ASSERT_TRUE(plan.split == 1 || ending != Ending::swiglu);
+            ASSERT_TRUE(has_strip_kernel(plan.split, plan.eights, plan.pieces, norm != nullptr));
             ASSERT_EQ(plan.two_sets, rows > kStripSetRows);
             ASSERT_GE(plan.eights * 8, plan.height);
-            ASSERT_GE(plan.pieces * kStripPiece, inputs);
-            ASSERT_EQ(plan.height % (ending == Ending::swiglu ? 16 : 4), 0);
-            ASSERT_LE(plan.bytes, 113 << 10);
-            const int weights_end = kStripHeaderBytes + (norm != nullptr ? inputs * 4 : 0) +
-                                    plan.height * (inputs * 2 + kStripPadding);
+            ASSERT_GE(plan.pieces * kStripPiece, part);
+            ASSERT_EQ(plan.height % (ending == Ending::swiglu ? 16 : 4 * plan.split), 0);
+            const int first = strip_weights_at(plan.split, norm != nullptr, inputs);
+            if (plan.split == 2) {
+              ASSERT_LE(kStripRows * plan.height / 2 * 4, kStripInboxBytes);
+            }
+            const int weights_end = first + plan.height * (part * 2 + kStripPadding);
             ASSERT_LE(weights_end, plan.bytes);
+            ASSERT_LE(plan.bytes, 113 << 10);
             ASSERT_TRUE(plan.sums_over_weights || plan.sums_at >= weights_end);
+            ASSERT_GE(plan.sums_at, first);
             ASSERT_LE(plan.sums_at + kStripWarps * rows * (plan.height + 4) * 4, plan.bytes);
-            ASSERT_LE((padded(outputs) + plan.height - 1) / plan.height, 2 * kMultiprocessors);
+            const int strips = (padded(outputs) + plan.height - 1) / plan.height;
+            ASSERT_GE(plan.blocks, strips * plan.split);
+            ASSERT_LE(plan.blocks, 2 * kMultiprocessors);
+            ASSERT_EQ(plan.blocks % kMultiprocessors, 0)
+                << "a multiprocessor left free gets the next kernel's";
+            ASSERT_EQ(plan.blocks % plan.split, 0);
           }
         }
       }
@@ -51,17 +65,30 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
 }
 
 TEST(StripPlan, TheModelsShapes) {
-  const auto height = [](const Linear& l) { return strip_plan(l, kMultiprocessors).height; };
+  struct Cut {
+    int height, split;
+    bool operator==(const Cut&) const = default;
+  };
+  const auto cut = [](const Linear& l) {
+    const StripPlan plan = strip_plan(l, kMultiprocessors);
+    return Cut{plan.height, plan.split};
+  };
+  constexpr Cut kNone{0, 1};
   constexpr float kWeight = 1;
-  EXPECT_EQ(height(linear(Ending::qkv, 2560, 1024, 1, &kWeight)), 20);
-  EXPECT_EQ(height(linear(Ending::add, 1024, 2048, 8)), 8);
-  EXPECT_EQ(height(linear(Ending::swiglu, 6144, 1024, 8, &kWeight)), 48);
-  EXPECT_EQ(height(linear(Ending::add, 1024, 3072, 4)), 8);
-  EXPECT_EQ(height(linear(Ending::add, 1024, 3072, 5)), 0) << "every block would read 48 KiB of x";
-  EXPECT_EQ(height(linear(Ending::qkv, 3584, 2560, 1)), 20);
-  EXPECT_EQ(height(linear(Ending::qkv, 3584, 2560, 1, &kWeight)), 0) << "the norm is a kernel of its own";
-  EXPECT_EQ(height(linear(Ending::add, 2560, 2560, 4)), 20);
-  EXPECT_EQ(height(linear(Ending::store_f32, 103424, 1024, 1)), 0);
+  for (const int rows : {1, 4, 5, 8}) {
+    EXPECT_EQ(cut(linear(Ending::qkv, 2560, 1024, rows, &kWeight)), (Cut{20, 1}));
+    EXPECT_EQ(cut(linear(Ending::add, 1024, 2048, rows)), (Cut{16, 2}));
+    EXPECT_EQ(cut(linear(Ending::swiglu, 6144, 1024, rows, &kWeight)), (Cut{48, 1}));
+    EXPECT_EQ(cut(linear(Ending::add, 1024, 3072, rows)), (Cut{16, 2}));
+    EXPECT_EQ(cut(linear(Ending::qkv, 3584, 2560, rows)), (Cut{40, 2}));
+    EXPECT_EQ(cut(linear(Ending::add, 2560, 2560, rows)), (Cut{40, 2}));
+  }
+  EXPECT_EQ(strip_plan(linear(Ending::add, 2560, 2560, 8), kMultiprocessors).blocks, 132);
+  EXPECT_EQ(strip_plan(linear(Ending::add, 2560, 2560, 8), 131).blocks, 132) << "whole clusters";
+  EXPECT_EQ(cut(linear(Ending::qkv, 3584, 2560, 1, &kWeight)), kNone) << "the norm is a kernel of its own";
+  EXPECT_EQ(cut(linear(Ending::add, 2560, 2560, 9)), kNone);
+  EXPECT_EQ(cut(linear(Ending::add, 2560, 12288, 1)), kNone) << "more than shared memory holds";
+  EXPECT_EQ(cut(linear(Ending::store_f32, 103424, 1024, 1)), kNone);
 }
 
 TEST(StripPlan, ANormThatAddsOrPicksIsMadeBefore) {
