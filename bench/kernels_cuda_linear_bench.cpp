@@ -26,6 +26,7 @@ constexpr std::size_t kBytesPerGraph = std::size_t{1600} << 20;  // far more tha
 constexpr int kMostRows = 256;
 constexpr int kMostInputs = 12288, kMostOutputs = 103424;
 constexpr int kExperts = 64, kShared = 2, kTopK = 6;
+constexpr int kMostNormed = 8;  ///< rows whose norm is made on the way
 constexpr int kKvBlocks = kMostRows / kBlockTokens;
 /// A product that reads less is over before its first bytes have come and gone through the chip.
 constexpr std::size_t kDemandedBytes = std::size_t{12} << 20;
@@ -36,12 +37,15 @@ struct Product {
   int outputs, inputs;
   int heads = 0, kv_heads = 0;
   bool grouped = false;
+  bool norm = false;  ///< of the residual stream, on the way, as a step has it: up to eight rows
 };
 
 const Product kProducts[] = {
     {"0.3b.qkv", Ending::qkv, 2560, 1024, 16, 2},
+    {"0.3b.norm_qkv", Ending::qkv, 2560, 1024, 16, 2, false, true},
     {"0.3b.o", Ending::add, 1024, 2048},
     {"0.3b.gate_up", Ending::swiglu, 6144, 1024},
+    {"0.3b.norm_gate_up", Ending::swiglu, 6144, 1024, 0, 0, false, true},
     {"0.3b.down", Ending::add, 1024, 3072},
     {"0.3b.lm_head", Ending::store_f32, 103424, 1024},
     {"21b.qkv", Ending::qkv, 3584, 2560, 20, 4},
@@ -95,6 +99,7 @@ class Setting {
     out_ = random(std::size_t{kMostRows} * kMostOutputs * 4, DType::f32, 1);
     rope_ = random(std::size_t{kMostRows} * 128 * 4, DType::f32, 1);
     scale_ = random(rows * 4, DType::f32, 1);
+    residual_ = random(std::size_t{kMostNormed} * kMostInputs * 4, DType::f32, 1);
     q_ = random(std::size_t{kMostRows} * 20 * 128 * 2, DType::bf16, 1);
     kv_ = random(KvCache{.layers = 1, .kv_heads = 4, .head_dim = 128}.block_bytes() * kKvBlocks, DType::bf16,
                  1);
@@ -159,6 +164,12 @@ class Setting {
         .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
         .heads = product.heads,
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
+    if (product.norm) {
+      l.norm = {.residual = static_cast<float*>(residual_),
+                .weight = static_cast<const float*>(scale_),
+                .rows = rows,
+                .cols = product.inputs};
+    }
     if (product.grouped) {
       l.rows = rows * (kTopK + kShared);
       l.groups = {.offsets = routed.offsets,
@@ -173,7 +184,7 @@ class Setting {
   Cuda& device_;
   std::uint64_t seed_ = 0;
   void *pool_ = nullptr, *x_ = nullptr, *out_ = nullptr, *rope_ = nullptr, *scale_ = nullptr;
-  void *q_ = nullptr, *kv_ = nullptr;
+  void *q_ = nullptr, *kv_ = nullptr, *residual_ = nullptr;
   const std::int32_t* slots_ = nullptr;
   std::vector<Routed> routed_;
 };
@@ -188,6 +199,7 @@ void measure(Report& report, bool quick) {
     for (std::size_t i = 0; i < std::size(Setting::kRows); ++i) {
       const int rows = Setting::kRows[i];
       if (quick && rows != 1 && rows != 8 && rows != 64) continue;
+      if (product.norm && rows > kMostNormed) continue;
       const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
       report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
                   setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
