@@ -45,10 +45,10 @@ namespace st = troupe::cuda::stream;
 constexpr int kWarps = kStripWarps;
 constexpr int kThreads = kWarps * 32;
 /// Cycles from one KiB of weights that is asked for to the next. Found by trying on an H200, where all
-/// multiprocessors together ask for 5 TB/s so. Behind a norm x is twice the bytes, and in a step of the 0.3B
-/// it is better hindered less, the less the more rows it has.
+/// multiprocessors together ask for 5 TB/s so. Behind a norm x is twice the bytes, and a step of the 0.3B is
+/// shorter if they are hindered less.
 constexpr int kPace = 53;
-constexpr int pace_behind_norm(int rows) { return 64 + 6 * rows; }
+constexpr int pace_behind_norm(int rows) { return rows <= 2 ? 70 : rows <= 4 ? 90 : 110; }
 constexpr int kAskedFor = 4;    ///< rows at a time
 constexpr int kGotAt = 56;      ///< in the header: the barrier of what the cluster's other block sends
 constexpr int kSquaresAt = 64;  ///< in the header
@@ -89,7 +89,7 @@ struct Strip {
   const int first_output = static_cast<int>(blockIdx.x) / kSplit * a.height;
   const int outputs = min(a.height, a.ending.outputs - first_output);
   const int row_bytes = a.stride * 2, part_bytes = a.part * 2, pitch = part_bytes + kStripPadding;
-  char* const weights = shared + strip_weights_at(kSplit, kNorm, a.stride);
+  char* const weights = shared + kStripHeaderBytes + strip_inbox_or_norm(kSplit, kNorm, a.stride);
   const float* const norm_weights = reinterpret_cast<const float*>(shared + kStripHeaderBytes);
   const int g = lane / 4, t = lane % 4;
   const int other = g / 4;                 ///< 1: a column of B for A's rows g + 8

@@ -34,9 +34,9 @@ struct StripPlan {
   int blocks = 0;  ///< that are launched; the last may have no outputs
 };
 
-/// Where a block's weights lie in its shared memory.
-constexpr int strip_weights_at(int split, bool norm, int inputs) {
-  return kStripHeaderBytes + (split == 2 ? kStripInboxBytes : norm ? inputs * 4 : 0);
+/// Of a block's shared memory, between its header and its weights.
+constexpr int strip_inbox_or_norm(int split, bool norm, int inputs) {
+  return split == 2 ? kStripInboxBytes : norm ? inputs * 4 : 0;
 }
 
 /// The kernels that there are. More pieces are more of x in registers, in fp32 where a norm comes first.
@@ -66,7 +66,7 @@ inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
     return {};
   }
   plan.pieces = pieces <= 2 ? 2 : plan.split == 1 && pieces == 3 ? 4 : pieces;
-  const int weights_at = strip_weights_at(plan.split, norm, inputs);
+  const int weights_at = kStripHeaderBytes + strip_inbox_or_norm(plan.split, norm, inputs);
   for (const int halves : {2, 3, 4}) {
     const int unit = pairs ? 16 : 4 * plan.split, strips = multiprocessors * halves / 2 / plan.split;
     const int share = (outputs + strips - 1) / strips;

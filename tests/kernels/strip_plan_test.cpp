@@ -40,7 +40,7 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
             ASSERT_GE(plan.eights * 8, plan.height);
             ASSERT_GE(plan.pieces * kStripPiece, part);
             ASSERT_EQ(plan.height % (ending == Ending::swiglu ? 16 : 4 * plan.split), 0);
-            const int first = strip_weights_at(plan.split, norm != nullptr, inputs);
+            const int first = kStripHeaderBytes + strip_inbox_or_norm(plan.split, norm != nullptr, inputs);
             if (plan.split == 2) {
               ASSERT_LE(kStripRows * plan.height / 2 * 4, kStripInboxBytes);
             }
