@@ -13,6 +13,7 @@
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/strip.h"
 #include "kernels/fill_random.h"
 
 namespace troupe::bench {
@@ -26,7 +27,6 @@ constexpr std::size_t kBytesPerGraph = std::size_t{1600} << 20;  // far more tha
 constexpr int kMostRows = 256;
 constexpr int kMostInputs = 12288, kMostOutputs = 103424;
 constexpr int kExperts = 64, kShared = 2, kTopK = 6;
-constexpr int kMostNormed = 8;  ///< rows whose norm is made on the way
 constexpr int kKvBlocks = kMostRows / kBlockTokens;
 /// A product that reads less is over before its first bytes have come and gone through the chip.
 constexpr std::size_t kDemandedBytes = std::size_t{12} << 20;
@@ -37,7 +37,7 @@ struct Product {
   int outputs, inputs;
   int heads = 0, kv_heads = 0;
   bool grouped = false;
-  bool norm = false;  ///< of the residual stream, on the way, as a step has it: up to eight rows
+  bool norm = false;  ///< of the residual stream, on the way, as a step has it: up to kStripRows
 };
 
 const Product kProducts[] = {
@@ -99,7 +99,7 @@ class Setting {
     out_ = random(std::size_t{kMostRows} * kMostOutputs * 4, DType::f32, 1);
     rope_ = random(std::size_t{kMostRows} * 128 * 4, DType::f32, 1);
     scale_ = random(rows * 4, DType::f32, 1);
-    residual_ = random(std::size_t{kMostNormed} * kMostInputs * 4, DType::f32, 1);
+    residual_ = random(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 4, DType::f32, 1);
     q_ = random(std::size_t{kMostRows} * 20 * 128 * 2, DType::bf16, 1);
     kv_ = random(KvCache{.layers = 1, .kv_heads = 4, .head_dim = 128}.block_bytes() * kKvBlocks, DType::bf16,
                  1);
@@ -199,7 +199,7 @@ void measure(Report& report, bool quick) {
     for (std::size_t i = 0; i < std::size(Setting::kRows); ++i) {
       const int rows = Setting::kRows[i];
       if (quick && rows != 1 && rows != 8 && rows != 64) continue;
-      if (product.norm && rows > kMostNormed) continue;
+      if (product.norm && rows > kernels::cuda::kStripRows) continue;
       const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
       report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
                   setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});

@@ -49,7 +49,7 @@ constexpr int kThreads = kWarps * 32;
 /// shorter if they are hindered less.
 constexpr int kPace = 53;
 constexpr int pace_behind_norm(int rows) { return rows <= 2 ? 70 : rows <= 4 ? 90 : 110; }
-constexpr int kAskedFor = 4;    ///< rows at a time
+constexpr int kAskedFor = 4;    ///< rows at a time; a block has a multiple of it
 constexpr int kGotAt = 56;      ///< in the header: the barrier of what the cluster's other block sends
 constexpr int kSquaresAt = 64;  ///< in the header
 
@@ -106,9 +106,9 @@ struct Strip {
     const unsigned start = st::cycle();
     unsigned next = 0;
     for (int first = 0; first < outputs; first += 16) {
-      const int there = min(16, outputs - first);
-      st::expect_bytes(barrier, there * part_bytes, lane == 0);
-      for (int o = 0; o < there; o += kAskedFor) {
+      const int count = min(16, outputs - first);
+      st::expect_bytes(barrier, count * part_bytes, lane == 0);
+      for (int o = 0; o < count; o += kAskedFor) {
         while (st::cycle() - start < next) {
         }
         next += a.pace;

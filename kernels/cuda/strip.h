@@ -13,9 +13,9 @@ inline constexpr int kStripSetRows = 4;  ///< of x, that the tensor cores take a
 inline constexpr int kStripWarps = 8;    ///< of a block
 inline constexpr int kStripBox = 64;     ///< neighbouring inputs of a warp
 inline constexpr int kStripPiece = kStripBox * kStripWarps;
-inline constexpr int kStripPadding = 64;           ///< bytes behind a row of weights
-inline constexpr int kStripHeaderBytes = 512;      ///< barriers and sums of squares
-inline constexpr int kStripInboxBytes = 768;       ///< of a cluster's block: 8 rows of 24 sums
+inline constexpr int kStripPadding = 64;                      ///< bytes behind a row of weights
+inline constexpr int kStripHeaderBytes = 512;                 ///< barriers and sums of squares
+inline constexpr int kStripInboxBytes = kStripRows * 24 * 4;  ///< of a cluster's block: the most sums it gets
 inline constexpr int kMostStripBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
 
 /// A kernel is made for so many eights of outputs and pieces of inputs, and serves fewer.
