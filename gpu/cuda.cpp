@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -47,6 +48,10 @@ void set_current_step(unsigned long long step) { current_step = step; }
 }  // namespace cuda
 
 Status cuda_usable(int ordinal) {
+  // All kernels are brought to the GPU with its context. Else each comes at its first launch, which may take
+  // memory and wait for everything that runs; what the warm-up does not launch would do so in a step.
+  static const bool eager = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;
+  (void)eager;
   int driver = 0, runtime = 0;
   cudaRuntimeGetVersion(&runtime);
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {

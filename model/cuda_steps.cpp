@@ -44,8 +44,9 @@ void CudaSteps::warm_up() {
       run({.rows = rows, .sequences = sequences, .samples = sequences}, true);
     }
   }
-  run({.rows = 1, .sequences = 1, .scores = std::min(capacity_.max_slots, capacity_.max_tokens_per_step)},
-      true);
+  for (const int scores : {1, std::min(capacity_.max_slots, capacity_.max_tokens_per_step)}) {
+    run({.rows = 1, .sequences = 1, .scores = scores}, true);
+  }
   for (const int bucket : buckets_) run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
   const kernels::BlockPair pair{0, 1};
   decoder_->copy_blocks({&pair, 1});
