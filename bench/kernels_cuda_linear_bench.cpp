@@ -37,16 +37,14 @@ struct Product {
   int outputs, inputs;
   int heads = 0, kv_heads = 0;
   bool grouped = false;
-  bool norm = false;  ///< of the residual stream, on the way, as a step has it: up to kStripRows
+  bool halved = false;  ///< up to kStripRows it takes or leaves half a norm, as in a step
 };
 
 const Product kProducts[] = {
-    {"0.3b.qkv", Ending::qkv, 2560, 1024, 16, 2},
-    {"0.3b.norm_qkv", Ending::qkv, 2560, 1024, 16, 2, false, true},
-    {"0.3b.o", Ending::add, 1024, 2048},
-    {"0.3b.gate_up", Ending::swiglu, 6144, 1024},
-    {"0.3b.norm_gate_up", Ending::swiglu, 6144, 1024, 0, 0, false, true},
-    {"0.3b.down", Ending::add, 1024, 3072},
+    {"0.3b.qkv", Ending::qkv, 2560, 1024, 16, 2, false, true},
+    {"0.3b.o", Ending::add, 1024, 2048, 0, 0, false, true},
+    {"0.3b.gate_up", Ending::swiglu, 6144, 1024, 0, 0, false, true},
+    {"0.3b.down", Ending::add, 1024, 3072, 0, 0, false, true},
     {"0.3b.lm_head", Ending::store_f32, 103424, 1024},
     {"21b.qkv", Ending::qkv, 3584, 2560, 20, 4},
     {"21b.o", Ending::add, 2560, 2560},
@@ -99,7 +97,10 @@ class Setting {
     out_ = random(std::size_t{kMostRows} * kMostOutputs * 4, DType::f32, 1);
     rope_ = random(std::size_t{kMostRows} * 128 * 4, DType::f32, 1);
     scale_ = random(rows * 4, DType::f32, 1);
-    residual_ = random(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 4, DType::f32, 1);
+    squares_ = static_cast<float*>(device.alloc(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 4));
+    weighted_ = device.alloc(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 2);
+    if (squares_ == nullptr || weighted_ == nullptr)
+      throw CudaError("no memory for the norms that are timed");
     q_ = random(std::size_t{kMostRows} * 20 * 128 * 2, DType::bf16, 1);
     kv_ = random(KvCache{.layers = 1, .kv_heads = 4, .head_dim = 128}.block_bytes() * kKvBlocks, DType::bf16,
                  1);
@@ -126,8 +127,7 @@ class Setting {
       const std::size_t turns = std::clamp<std::size_t>(kBytesPerGraph / read, 4, 128);
       const CudaGraph graph = CudaGraph::capture(device_, [&] {
         for (std::size_t i = 0; i < turns; ++i) {
-          kernels::cuda::run(device_,
-                             linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
+          run(linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
         }
       });
       constexpr int kLaunches = 7;
@@ -151,6 +151,12 @@ class Setting {
     return m.data;
   }
 
+  void run(const kernels::cuda::Linear& linear) {
+    if (linear.takes.weighted == nullptr && linear.leaves.weighted == nullptr)
+      return kernels::cuda::run(device_, linear);
+    kernels::cuda::run_strips(device_, linear, kernels::cuda::strip_plan(linear, device_.multiprocessors()));
+  }
+
   kernels::cuda::Linear linear(const Product& product, std::size_t at, int rows, const Routed& routed) const {
     kernels::cuda::Linear l{
         .weight = {static_cast<std::byte*>(pool_) + at, DType::bf16, product.outputs, product.inputs},
@@ -164,11 +170,13 @@ class Setting {
         .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
         .heads = product.heads,
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
-    if (product.norm) {
-      l.norm = {.residual = static_cast<float*>(residual_),
-                .weight = static_cast<const float*>(scale_),
-                .rows = rows,
-                .cols = product.inputs};
+    if (product.halved && rows <= kernels::cuda::kStripRows) {
+      const bool adds = product.ending == Ending::add;
+      (adds ? l.leaves : l.takes) = {.weighted = adds ? weighted_ : x_,
+                                     .squares = squares_,
+                                     .weight = static_cast<const float*>(scale_),
+                                     .cols = adds ? product.outputs : product.inputs,
+                                     .eps = 1};
     }
     if (product.grouped) {
       l.rows = rows * (kTopK + kShared);
@@ -184,7 +192,8 @@ class Setting {
   Cuda& device_;
   std::uint64_t seed_ = 0;
   void *pool_ = nullptr, *x_ = nullptr, *out_ = nullptr, *rope_ = nullptr, *scale_ = nullptr;
-  void *q_ = nullptr, *kv_ = nullptr, *residual_ = nullptr;
+  void *q_ = nullptr, *kv_ = nullptr, *weighted_ = nullptr;
+  float* squares_ = nullptr;
   const std::int32_t* slots_ = nullptr;
   std::vector<Routed> routed_;
 };
@@ -199,7 +208,6 @@ void measure(Report& report, bool quick) {
     for (std::size_t i = 0; i < std::size(Setting::kRows); ++i) {
       const int rows = Setting::kRows[i];
       if (quick && rows != 1 && rows != 8 && rows != 64) continue;
-      if (product.norm && rows > kernels::cuda::kStripRows) continue;
       const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
       report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
                   setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});

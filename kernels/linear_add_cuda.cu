@@ -4,11 +4,10 @@
 
 namespace troupe::kernels {
 
-void run(Cuda& device, const LinearAdd& op) {
-  cuda::run(
-      device,
-      cuda::Linear{
-          .weight = op.weight, .x = op.x, .rows = op.rows, .ending = cuda::Ending::add, .out = op.residual});
+cuda::Linear cuda::linear_of(const LinearAdd& op) {
+  return {.weight = op.weight, .x = op.x, .rows = op.rows, .ending = Ending::add, .out = op.residual};
 }
+
+void run(Cuda& device, const LinearAdd& op) { cuda::run(device, cuda::linear_of(op)); }
 
 }  // namespace troupe::kernels

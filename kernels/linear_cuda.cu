@@ -1,5 +1,6 @@
 // Which way a product goes, and the way that any product can go: fp32 multiply-adds on tiles in shared
 // memory.
+#include "base/check.h"
 #include "kernels/cuda/ending.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/stream.h"
@@ -119,15 +120,11 @@ void run_generic(Cuda& device, const Linear& linear) {
 
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
+  TROUPE_CHECK(linear.takes.weighted == nullptr && linear.leaves.weighted == nullptr);
+  if (linear.norm.weight != nullptr) run(device, linear.norm);
   if (device.hopper() && !device.batch_invariant()) {
     const StripPlan plan = strip_plan(linear, device.multiprocessors());
     if (plan.height > 0) return run_strips(device, linear, plan);
-  }
-  if (linear.norm.weight != nullptr) {
-    run(device, linear.norm);
-    Linear rest = linear;
-    rest.norm = {};
-    return run(device, rest);
   }
   if (!stream_takes(device, linear)) return run_generic(device, linear);
   const bool grouped = linear.groups.offsets != nullptr;

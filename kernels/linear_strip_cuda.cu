@@ -6,7 +6,7 @@
 // kernels run; a multiprocessor has room for the strips of two kernels. After the wait a lane loads its part
 // of x into registers, multiplies, and the sums of the warps, each of which has a share of the inputs, meet
 // in shared memory: one trip to the cache, one barrier, one store. What runs after the wait is short and
-// straight: its instructions come from memory too.
+// straight, since its instructions come from memory too: where things lie was worked out before.
 //
 // The weights of the next kernel and the x of this one take the same way through the chip, and whoever asks
 // for the weights at once finds his x behind them. So one warp asks for a few rows at a time, a little faster
@@ -17,8 +17,9 @@
 // blocks of a cluster have the same outputs, each with half of the inputs; each finishes half of the outputs,
 // and sends the other its sums of the rest.
 //
-// Where x is the norm of the residual stream (linear.norm), the block makes it itself, each warp the inputs
-// that it multiplies; that saves a kernel.
+// A norm between two products is made in halves (HalvedNorm): who adds to the residual stream leaves what he
+// has times the norm's weights, and squares; who takes it multiplies its sums, which saves a kernel and a
+// trip.
 //
 // Weights are the tensor core's A, 16 rows × 16 inputs, which here are 8 outputs × 32 inputs: row g + 8 is
 // the same output as row g with other inputs. So the 16 bytes that a lane loads are its operand as they lie,
@@ -45,19 +46,18 @@ namespace st = troupe::cuda::stream;
 constexpr int kWarps = kStripWarps;
 constexpr int kThreads = kWarps * 32;
 /// Cycles from one KiB of weights that is asked for to the next. Found by trying on an H200, where all
-/// multiprocessors together ask for 5 TB/s so. Behind a norm x is twice the bytes, and a step of the 0.3B is
-/// shorter if they are hindered less.
+/// multiprocessors together ask for 5 TB/s so. Behind a norm a step of the 0.3B is shorter if what is needed
+/// at once is hindered less.
 constexpr int kPace = 53;
-constexpr int pace_behind_norm(int rows) { return rows <= 2 ? 70 : rows <= 4 ? 90 : 110; }
+constexpr int pace_behind_norm(int rows) { return rows <= 2 ? 70 : rows <= 4 ? 85 : 60; }
 constexpr int kAskedFor = 4;    ///< rows at a time; a block has a multiple of it
 constexpr int kGotAt = 56;      ///< in the header: the barrier of what the cluster's other block sends
-constexpr int kSquaresAt = 64;  ///< in the header
+constexpr int kFactorsAt = 64;  ///< in the header: of each row of x
 
 struct Args {
   const char* weight = nullptr;
-  const char* x = nullptr;          ///< without a norm
-  const float* residual = nullptr;  ///< with one
-  const float* norm_weight = nullptr;
+  const char* x = nullptr;
+  const float* squares = nullptr;  ///< of a halved norm whose other half x is
   float eps = 0;
   float of_mean = 0;  ///< 1 / the inputs that there are
   int stride = 0;     ///< inputs with their padding
@@ -68,18 +68,16 @@ struct Args {
   int sums_at = 0;    ///< in shared memory
   bool sums_over_weights = false;
   EndingArgs ending{};
+  HalvedNorm leaves{};
 };
 
-/// Two neighbouring inputs, rounded, as the tensor core takes them.
-__device__ __forceinline__ std::uint32_t normed(float2 h, float factor, const float* weight) {
-  const float2 w = *reinterpret_cast<const float2*>(weight);
-  const auto one = [&](float x) { return to_float(from_float<Bf16>(x * factor)); };
-  return pack_two<Bf16>(one(h.x) * w.x, one(h.y) * w.y);
+__device__ __forceinline__ float4 scaled(float4 y, float by) {
+  return make_float4(y.x * by, y.y * by, y.z * by, y.w * by);
 }
 
 /// One block at work on kEights eights of outputs, kPieces pieces of inputs and kSets sets of four rows; one
 /// of kSplit blocks that have these outputs.
-template <int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
+template <int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 struct Strip {
   const Args& a;
   char* const shared;
@@ -89,8 +87,7 @@ struct Strip {
   const int first_output = static_cast<int>(blockIdx.x) / kSplit * a.height;
   const int outputs = min(a.height, a.ending.outputs - first_output);
   const int row_bytes = a.stride * 2, part_bytes = a.part * 2, pitch = part_bytes + kStripPadding;
-  char* const weights = shared + kStripHeaderBytes + strip_inbox_or_norm(kSplit, kNorm, a.stride);
-  const float* const norm_weights = reinterpret_cast<const float*>(shared + kStripHeaderBytes);
+  char* const weights = shared + strip_weights_at(kSplit);
   const int g = lane / 4, t = lane % 4;
   const int other = g / 4;                 ///< 1: a column of B for A's rows g + 8
   const int row = kSets == 1 ? g % 4 : g;  ///< of x, that this lane loads
@@ -156,90 +153,99 @@ struct Strip {
       }
     }
   }
-  __device__ __forceinline__ void load(X& x) const {
-    const char* from =
-        a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes) + rank * part_bytes;
-    uint4 words[kPieces][2];
-    for_each_part([&](int p, int half) {
-      const int i = input(p, half);
-      words[p][half] = uint4{};
-      if (there && i < a.part) words[p][half] = *reinterpret_cast<const uint4*>(from + i * 2);
-    });
-    for_each_part([&](int p, int half) { place(x, p, half, words[p][half]); });
-  }
-  /// Constants: before the wait.
-  __device__ __forceinline__ void bring_norm_weights() const {
-    for (int i = static_cast<int>(threadIdx.x) * 4; i < a.stride; i += kThreads * 4) {
-      st::copy_sixteen(st::address_of(norm_weights + i), a.norm_weight + i);
+  /// Where a lane reads and writes, worked out before the wait.
+  struct Places {
+    const char* x;                 ///< its first input
+    const float* squares;          ///< four, of row `warp`
+    st::Address weights[kEights];  ///< of its output of each eight, in the first piece of the inputs
+    st::Address piece[kPieces];    ///< what lies further on
+    st::Address sums[kSets][2];    ///< of its rows 2 t and 2 t + 1, and of the first eight
+    st::Address totals;            ///< of what this thread finishes; the first warp's
+    st::Address totals_pitch;      ///< from one warp's to the next
+  };
+  /// This thread finishes outputs m … m + 3 of row n.
+  __device__ __forceinline__ Places places(int n, int m) const {
+    const auto early = [](auto v) {
+      now(v);
+      return v;
+    };
+    Places at;
+    at.x = early(a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes) +
+                 rank * part_bytes + input(0, 0) * 2);
+    if constexpr (kTakes) at.squares = early(a.squares + warp * (a.stride / kSquaresOf) + lane * 4);
+    const auto of_box = [&](int p) { return has_box(p) ? input(p, 0) * 2 : t * 16; };  // else x is zero
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {  // of what is not there, another
+      at.weights[e] = early(st::address_of(weights) +
+                            static_cast<st::Address>(min(e * 8 + g, outputs - 1) * pitch + of_box(0)));
     }
+#pragma unroll
+    for (int p = 1; p < kPieces; ++p) at.piece[p] = early(static_cast<st::Address>(of_box(p) - of_box(0)));
+#pragma unroll
+    for (int set = 0; set < kSets; ++set) {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) at.sums[set][c] = early(part(warp, set * 4 + 2 * t + c, g));
+    }
+    at.totals = early(part(0, n, m));
+    at.totals_pitch = early(part(1, 0, 0) - part(0, 0, 0));
+    return at;
   }
-  // Of four rows a lane loads only the words that it needs: lane ^ 16 has the others.
-  __device__ __forceinline__ void load_normed(X& x) const {
-    constexpr int kWords = 2 * kSets;
-    const auto word = [&](int i) { return kSets == 1 ? 2 * i + other : i; };
-    const float* from = a.residual + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.stride);
-    float2 h[kPieces][2][kWords];
-    for_each_part([&](int p, int half) {
-      const int first = input(p, half);
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) {
-        h[p][half][i] = float2{};
-        if (there && first < a.stride)
-          h[p][half][i] = *reinterpret_cast<const float2*>(from + first + word(i) * 2);
-      }
-    });
-    float squares = 0;
-    for_each_part([&](int p, int half) {
-#pragma unroll
-      for (int i = 0; i < kWords; ++i)
-        squares += h[p][half][i].x * h[p][half][i].x + h[p][half][i].y * h[p][half][i].y;
-    });
-    squares += __shfl_xor_sync(~0u, squares, 1);
-    squares += __shfl_xor_sync(~0u, squares, 2);
-    if constexpr (kSets == 1) squares += __shfl_xor_sync(~0u, squares, 16);
-    float* const all = reinterpret_cast<float*>(shared + kSquaresAt);  // (row, warp)
-    if (t == 0 && g < 4 * kSets) all[row * kWarps + warp] = squares;
-    st::copies_wait();
-    __syncthreads();
-    float sum = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) sum += all[row * kWarps + w];
-    const float factor = rsqrtf(sum * a.of_mean + a.eps);
-    for_each_part([&](int p, int half) {
-      const float* by = norm_weights + min(input(p, half), a.stride - 8);  // beyond, h is zero
-      std::uint32_t w[kWords];
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) w[i] = normed(h[p][half][i], factor, by + word(i) * 2);
-      if constexpr (kSets == 1) {
-        x.of[0][p][half][0] = w[0];
-        x.of[0][p][half][1] = w[1];
-      } else {
-        place(x, p, half, make_uint4(w[0], w[1], w[2], w[3]));
-      }
-    });
+  /// Whether the inputs have the warp's box of this piece.
+  __device__ __forceinline__ bool has_box(int piece) const {
+    return piece * kStripPiece + warp * kStripBox < a.part;
   }
+
+  struct Loaded {
+    uint4 words[kPieces][2];
+    float4 squares{};
+  };
+  __device__ __forceinline__ void load(Loaded& loaded, const Places& at) const {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      loaded.words[p][0] = loaded.words[p][1] = uint4{};
+      if (!there || !has_box(p)) continue;
+      loaded.words[p][0] = *reinterpret_cast<const uint4*>(at.x + p * kStripPiece * 2);
+      loaded.words[p][1] = *reinterpret_cast<const uint4*>(at.x + p * kStripPiece * 2 + 64);
+    }
+    static_assert(!kTakes || kPieces * kStripPiece <= kSquaresOf * 4 * 32, "a warp loads a row's at once");
+    if (kTakes && warp < a.rows && lane * 4 < a.stride / kSquaresOf)
+      loaded.squares = *reinterpret_cast<const float4*>(at.squares);
+  }
+  /// Warp w leaves what the sums of row w lack, 1 / sqrt(mean(h^2) + eps): seen behind hand_over().
+  __device__ __forceinline__ void leave_factor(const Loaded& loaded) const {
+    if (warp >= a.rows) return;
+    float sum = loaded.squares.x + loaded.squares.y + loaded.squares.z + loaded.squares.w;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane == 0) factors()[warp] = rsqrtf(sum * a.of_mean + a.eps);
+  }
+  __device__ __forceinline__ float* factors() const { return reinterpret_cast<float*>(shared + kFactorsAt); }
 
   struct Sums {
     float of[kSets][kEights][2];  ///< of rows 2 t and 2 t + 1 of the set, t < 2
   };
   /// No branch but the barrier's: all loads are on their way before they are needed.
   template <int kCount>
-  __device__ __forceinline__ void multiply_eights(Sums& sums, int first, const X& x) const {
-    const char* rows[kCount];
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {  // of what is not there, another
-      rows[e] = weights + min((first + e) * 8 + g, outputs - 1) * pitch;
-    }
-    float d[kSets][kCount][2][4] = {};
+  __device__ __forceinline__ void multiply_eights(Sums& sums, int first, X& x, const Loaded& loaded,
+                                                  const Places& at) const {
     if (first * 8 < outputs) st::barrier_wait(full + static_cast<st::Address>(first / 2 * 8), 0);
+    uint4 w[kCount][kPieces][2];
     for_each_part([&](int p, int half) {
-      const int at = min(input(p, half) * 2, part_bytes - 16);  // beyond, x is zero
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const uint4 w = *reinterpret_cast<const uint4*>(rows[e] + at);
+        const st::Address from = p == 0 ? at.weights[first + e] : at.weights[first + e] + at.piece[p];
+        w[e][p][half] = st::load_sixteen(from + static_cast<st::Address>(half * 64));
+      }
+    });
+    if (first == 0) for_each_part([&](int p, int half) { place(x, p, half, loaded.words[p][half]); });
+    float d[kSets][kCount][2][4] = {};
+    for_each_part([&](int p, int half) {
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        const uint4 v = w[e][p][half];
 #pragma unroll
         for (int set = 0; set < kSets; ++set) {
-          st::mma<Bf16>(d[set][e][half], w.x, w.y, w.z, w.w, x.of[set][p][half][0], x.of[set][p][half][1]);
+          st::mma<Bf16>(d[set][e][half], v.x, v.y, v.z, v.w, x.of[set][p][half][0], x.of[set][p][half][1]);
         }
       }
     });
@@ -257,48 +263,79 @@ struct Strip {
       }
     }
   }
-  __device__ __forceinline__ void multiply(Sums& sums, const X& x) const {
+  __device__ __forceinline__ void multiply(Sums& sums, const Loaded& loaded, const Places& at) const {
+    X x;
 #pragma unroll
-    for (int first = 0; first + 1 < kEights; first += 2) multiply_eights<2>(sums, first, x);
-    if constexpr (kEights % 2 != 0) multiply_eights<1>(sums, kEights - 1, x);
+    for (int first = 0; first + 1 < kEights; first += 2) multiply_eights<2>(sums, first, x, loaded, at);
+    if constexpr (kEights % 2 != 0) multiply_eights<1>(sums, kEights - 1, x, loaded, at);
   }
 
   // The sums of all warps: (warp, row of x, output).
-  __device__ __forceinline__ float* part(int of_warp, int n, int m) const {
-    return reinterpret_cast<float*>(shared + a.sums_at) + (of_warp * a.rows + n) * (a.height + 4) + m;
+  __device__ __forceinline__ st::Address part(int of_warp, int n, int m) const {
+    return st::address_of(shared + a.sums_at) +
+           static_cast<st::Address>(((of_warp * a.rows + n) * (a.height + 4) + m) * 4);
   }
-  __device__ __forceinline__ void hand_over(const Sums& sums) const {
+  __device__ __forceinline__ void hand_over(const Sums& sums, const Places& at) const {
     if (a.sums_over_weights) __syncthreads();
 #pragma unroll
-    for (int e = 0; e < kEights; ++e) {
-      const int m = e * 8 + g;
+    for (int set = 0; set < kSets; ++set) {
 #pragma unroll
-      for (int set = 0; set < kSets; ++set) {
+      for (int c = 0; c < 2; ++c) {
+        const bool mine = t < 2 && set * 4 + 2 * t + c < a.rows;
 #pragma unroll
-        for (int c = 0; c < 2; ++c) {
-          const int n = set * 4 + 2 * t + c;
-          if (t < 2 && n < a.rows && m < outputs) *part(warp, n, m) = sums.of[set][e][c];
+        for (int e = 0; e < kEights; ++e) {
+          if (mine && e * 8 + g < outputs)
+            st::store_float(at.sums[set][c] + static_cast<st::Address>(e * 32), sums.of[set][e][c]);
         }
       }
     }
     __syncthreads();
   }
-  __device__ __forceinline__ float4 total(int n, int m) const {
-    float4 y = *reinterpret_cast<const float4*>(part(0, n, m));
+  /// Of four outputs `further` behind the first that this thread finishes.
+  __device__ __forceinline__ float4 total(const Places& at, int further) const {
+    const st::Address from = at.totals + static_cast<st::Address>(further * 4);
+    float4 y = st::load_four_floats(from);
 #pragma unroll
-    for (int w = 1; w < kWarps; ++w) {
-      const float4 more = *reinterpret_cast<const float4*>(part(w, n, m));
+    for (unsigned w = 1; w < kWarps; ++w) {
+      const float4 more = st::load_four_floats(from + w * at.totals_pitch);
       y = make_float4(y.x + more.x, y.y + more.y, y.z + more.z, y.w + more.w);
     }
     return y;
   }
 };
 
-template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
+/// Outputs o … o + 3 of row n of the stream on their way to half a norm. The thread beside this one has the
+/// other four of the eight.
+struct HalfOut {
+  const bool there;
+  float4 weight{};
+  Bf16* weighted = nullptr;
+  float* squares = nullptr;
+
+  __device__ __forceinline__ HalfOut(const HalvedNorm& half, bool mine, int n, int o, int outputs)
+      : there(half.weighted != nullptr) {
+    if (!there || !mine) return;
+    const int at = n * outputs + o;
+    weight = *reinterpret_cast<const float4*>(half.weight + o);
+    weighted = static_cast<Bf16*>(half.weighted) + at;
+    squares = half.squares + at / kSquaresOf;
+    now(weighted);
+    now(squares);
+  }
+  __device__ __forceinline__ void leave(float4 h) const {
+    if (!there) return;
+    store_four(weighted, h.x * weight.x, h.y * weight.y, h.z * weight.z, h.w * weight.w);
+    float sum = h.x * h.x + h.y * h.y + h.z * h.z + h.w * h.w;
+    sum += __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), sum, 1);
+    if (threadIdx.x % 2 == 0) *squares = sum;
+  }
+};
+
+template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   extern __shared__ __align__(128) char shared[];
   troupe::cuda::let_next_start();
-  using Block = Strip<kSplit, kEights, kPieces, kSets, kNorm>;
+  using Block = Strip<kSplit, kEights, kPieces, kSets, kTakes>;
   const Block strip{.a = a, .shared = shared};
   if (strip.outputs <= 0) return troupe::cuda::wait_for_previous();
   const st::Address got = strip.full + kGotAt;
@@ -315,7 +352,6 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   __syncthreads();
   if constexpr (kSplit == 2) st::cluster_arrive();
   if (strip.warp == 0) strip.bring_weights();
-  if constexpr (kNorm) strip.bring_norm_weights();
   // What this thread finishes: four outputs of a row; there are at most 8 rows of 12 such.
   constexpr bool pairs = kEnding == Ending::swiglu;
   EndingArgs ending = a.ending;
@@ -326,20 +362,20 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
   const int owner = kSplit == 2 && m >= half ? 1 : 0;
   const bool sums_up = n < a.rows, finishes = sums_up && owner == strip.rank;
   Four<Bf16> out(ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
-  typename Block::X x;
+  const HalfOut half_out(kEnding == Ending::add ? a.leaves : HalvedNorm{}, finishes, n,
+                         strip.first_output + m, a.ending.outputs);
+  const typename Block::Places at = strip.places(n, m);
+  typename Block::Loaded loaded;
   typename Block::Sums sums;
   if constexpr (kSplit == 2) st::cluster_wait();  // the other may be sent to
-  troupe::cuda::wait_for_previous();
-  if constexpr (kNorm) {
-    strip.load_normed(x);
-  } else {
-    strip.load(x);
-  }
+  troupe::cuda::wait_for_previous(a.rows < 0);
+  strip.load(loaded, at);
   if (finishes) out.read();
-  strip.multiply(sums, x);
-  strip.hand_over(sums);
+  strip.multiply(sums, loaded, at);
+  if constexpr (kTakes) strip.leave_factor(loaded);
+  strip.hand_over(sums, at);
   if (!sums_up) return;
-  float4 y = strip.total(n, m);
+  float4 y = strip.total(at, 0);
   if constexpr (kSplit == 2) {
     float4* const inbox =
         reinterpret_cast<float4*>(shared + kStripHeaderBytes) + (n * half + m - owner * half) / 4;
@@ -348,28 +384,35 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
     st::barrier_wait(got, 0);
     y = make_float4(y.x + inbox->x, y.y + inbox->y, y.z + inbox->z, y.w + inbox->w);
   }
-  out.finish(y, pairs ? strip.total(n, m + 8) : y);
+  float4 up = pairs ? strip.total(at, 8) : y;
+  if constexpr (kTakes) {
+    const float factor = strip.factors()[n];
+    y = scaled(y, factor);
+    if constexpr (pairs) up = scaled(up, factor);
+  }
+  out.finish(y, up);
+  if constexpr (kEnding == Ending::add) half_out.leave(out.added(y));
 }
 
-template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
+template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs);
   Args a{.weight = static_cast<const char*>(linear.weight.data),
-         .x = static_cast<const char*>(linear.x),
-         .residual = linear.norm.residual,
-         .norm_weight = linear.norm.weight,
-         .eps = linear.norm.eps,
+         .x = static_cast<const char*>(kTakes ? linear.takes.weighted : linear.x),
+         .squares = linear.takes.squares,
+         .eps = linear.takes.eps,
          .stride = stride,
          .part = stride / kSplit,
          .rows = linear.rows,
          .height = plan.height,
          .pace = static_cast<unsigned>(kAskedFor * stride / kSplit * 2 / 1024.0 *
-                                       (kNorm ? pace_behind_norm(linear.rows) : kPace)),
+                                       (kTakes ? pace_behind_norm(linear.rows) : kPace)),
          .sums_at = plan.sums_at,
          .sums_over_weights = plan.sums_over_weights,
-         .ending = ending_of(linear)};
-  if constexpr (kNorm) a.of_mean = 1.0f / static_cast<float>(linear.norm.cols);
-  const auto kernel = strip_kernel<kEnding, kSplit, kEights, kPieces, kSets, kNorm>;
+         .ending = ending_of(linear),
+         .leaves = linear.leaves};
+  if constexpr (kTakes) a.of_mean = 1.0f / static_cast<float>(linear.takes.cols);
+  const auto kernel = strip_kernel<kEnding, kSplit, kEights, kPieces, kSets, kTakes>;
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),
                                   .block = dim3(kThreads),
                                   .shared_bytes = static_cast<std::size_t>(plan.bytes),
@@ -378,29 +421,29 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   troupe::cuda::launch(device, kernel, shape, a);
 }
 
-template <int kSplit, int kEights, int kPieces, int kSets, bool kNorm>
+template <int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if constexpr (has_strip_kernel(kSplit, kEights, kPieces, kNorm)) {
+  if constexpr (has_strip_kernel(kSplit, kEights, kPieces, kTakes)) {
     if (linear.ending == Ending::qkv)
-      return launch_strips<Ending::qkv, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+      return launch_strips<Ending::qkv, kSplit, kEights, kPieces, kSets, kTakes>(device, linear, plan);
     if constexpr (kSplit == 1) {
       if (linear.ending == Ending::swiglu)
-        return launch_strips<Ending::swiglu, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+        return launch_strips<Ending::swiglu, kSplit, kEights, kPieces, kSets, kTakes>(device, linear, plan);
     }
-    if constexpr (!kNorm)
-      return launch_strips<Ending::add, kSplit, kEights, kPieces, kSets, kNorm>(device, linear, plan);
+    if constexpr (!kTakes)
+      return launch_strips<Ending::add, kSplit, kEights, kPieces, kSets, kTakes>(device, linear, plan);
   }
   TROUPE_CHECK(false);  // not a plan of strip_plan()
 }
 template <int kSplit, int kEights, int kPieces>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  const bool norm = linear.norm.weight != nullptr;
+  const bool takes = linear.takes.weighted != nullptr;
   if (plan.two_sets) {
-    return norm ? start<kSplit, kEights, kPieces, 2, true>(device, linear, plan)
-                : start<kSplit, kEights, kPieces, 2, false>(device, linear, plan);
+    return takes ? start<kSplit, kEights, kPieces, 2, true>(device, linear, plan)
+                 : start<kSplit, kEights, kPieces, 2, false>(device, linear, plan);
   }
-  return norm ? start<kSplit, kEights, kPieces, 1, true>(device, linear, plan)
-              : start<kSplit, kEights, kPieces, 1, false>(device, linear, plan);
+  return takes ? start<kSplit, kEights, kPieces, 1, true>(device, linear, plan)
+               : start<kSplit, kEights, kPieces, 1, false>(device, linear, plan);
 }
 template <int kEights>
 void start(Cuda& device, const Linear& linear, const StripPlan& plan) {

@@ -5,20 +5,22 @@
 
 namespace troupe::kernels {
 
-void run(Cuda& device, const QkvRopeKvWrite& op) {
+cuda::Linear cuda::linear_of(const QkvRopeKvWrite& op) {
   TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
   TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
-  cuda::run(device, cuda::Linear{.weight = op.weight,
-                                 .x = op.x,
-                                 .rows = op.batch.rows,
-                                 .norm = op.norm,
-                                 .ending = cuda::Ending::qkv,
-                                 .q = op.q,
-                                 .rope = op.rope,
-                                 .kv = op.kv,
-                                 .layer = op.layer,
-                                 .heads = op.heads,
-                                 .slots = op.batch.slots});
+  return {.weight = op.weight,
+          .x = op.x,
+          .rows = op.batch.rows,
+          .norm = op.norm,
+          .ending = Ending::qkv,
+          .q = op.q,
+          .rope = op.rope,
+          .kv = op.kv,
+          .layer = op.layer,
+          .heads = op.heads,
+          .slots = op.batch.slots};
 }
+
+void run(Cuda& device, const QkvRopeKvWrite& op) { cuda::run(device, cuda::linear_of(op)); }
 
 }  // namespace troupe::kernels

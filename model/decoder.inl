@@ -14,12 +14,10 @@
 
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
+#include "kernels/dense_tail.h"
 #include "kernels/embed.h"
-#include "kernels/linear_add.h"
 #include "kernels/lm_head.h"
-#include "kernels/mlp.h"
 #include "kernels/moe.h"
-#include "kernels/qkv_rope_kv_write.h"
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
 #include "model/plan_check.h"
@@ -50,17 +48,23 @@ void Decoder<D>::run(const ForwardStep& s) {
                                            .inverse_frequencies = s.memory.inverse_frequencies,
                                            .rows = rows,
                                            .head_dim = spec_.head_dim});
+  const auto qkv = [&](int layer) {
+    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
+    return kernels::QkvRopeKvWrite{.q = s.memory.q,
+                                   .x = s.memory.x,
+                                   .weight = w.qkv,
+                                   .rope = s.memory.rope,
+                                   .kv = s.kv,
+                                   .layer = layer,
+                                   .heads = spec_.heads,
+                                   .batch = s.batch,
+                                   .norm = norm(w.input_norm)};
+  };
+  kernels::run(device_, qkv(0));
   for (int layer = 0; layer < spec_.layers; ++layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
-    kernels::run(device_, kernels::QkvRopeKvWrite{.q = s.memory.q,
-                                                  .x = s.memory.x,
-                                                  .weight = w.qkv,
-                                                  .rope = s.memory.rope,
-                                                  .kv = s.kv,
-                                                  .layer = layer,
-                                                  .heads = spec_.heads,
-                                                  .batch = s.batch,
-                                                  .norm = norm(w.input_norm)});
+    const kernels::QkvRopeKvWrite next =
+        layer + 1 < spec_.layers ? qkv(layer + 1) : kernels::QkvRopeKvWrite{};
     kernels::run(device_, kernels::Attention{.out = s.memory.attended,
                                              .q = s.memory.q,
                                              .kv = s.kv,
@@ -69,32 +73,34 @@ void Decoder<D>::run(const ForwardStep& s) {
                                              .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                                              .batch = s.batch,
                                              .settled = true});  // RopeTable saw to it
-    kernels::run(
-        device_,
-        kernels::LinearAdd{
-            .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows});
-    if (w.moe()) {
-      kernels::run(device_, norm(w.post_norm));
-      kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
-                                         .x = s.memory.x,
-                                         .router = w.router,
-                                         .bias = w.router_bias,
-                                         .gate_up = w.expert_gate_up,
-                                         .down = w.expert_down,
-                                         .experts = spec_.experts,
-                                         .shared = spec_.shared_experts,
-                                         .top_k = spec_.top_k,
-                                         .rows = rows,
-                                         .slots = s.batch.slots});
+    const kernels::LinearAdd attention_out{
+        .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
+    if (!w.moe()) {
+      kernels::run(device_, kernels::DenseTail{.attention_out = attention_out,
+                                               .mlp = {.residual = s.memory.residual,
+                                                       .x = s.memory.x,
+                                                       .activation = s.memory.mlp,
+                                                       .gate_up = w.gate_up,
+                                                       .down = w.down,
+                                                       .rows = rows,
+                                                       .norm = norm(w.post_norm)},
+                                               .next = next});
       continue;
     }
-    kernels::run(device_, kernels::Mlp{.residual = s.memory.residual,
+    kernels::run(device_, attention_out);
+    kernels::run(device_, norm(w.post_norm));
+    kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
                                        .x = s.memory.x,
-                                       .activation = s.memory.mlp,
-                                       .gate_up = w.gate_up,
-                                       .down = w.down,
+                                       .router = w.router,
+                                       .bias = w.router_bias,
+                                       .gate_up = w.expert_gate_up,
+                                       .down = w.expert_down,
+                                       .experts = spec_.experts,
+                                       .shared = spec_.shared_experts,
+                                       .top_k = spec_.top_k,
                                        .rows = rows,
-                                       .norm = norm(w.post_norm)});
+                                       .slots = s.batch.slots});
+    if (next.weight.data != nullptr) kernels::run(device_, next);
   }
 }
 

@@ -57,10 +57,11 @@ __device__ __forceinline__ float silu(float x) {
 }
 
 /// Has the value worked out here: what stands before wait_for_previous() costs nothing, and the compiler
-/// would leave it for where it is needed.
+/// would leave it for where it is needed. Pointers are to global memory.
 template <class Pointer>
 __device__ __forceinline__ void now(Pointer*& p) {
   asm volatile("" : "+l"(p));
+  __builtin_assume(__isGlobal(p));
 }
 __device__ __forceinline__ void now(std::uint32_t& v) { asm volatile("" : "+r"(v)); }
 
@@ -95,11 +96,15 @@ class Four {
     }
   }
 
+  /// Ending::add: what finish() stores.
+  __device__ __forceinline__ float4 added(float4 y) const {
+    return make_float4(read_.x + y.x, read_.y + y.y, read_.z + y.z, read_.w + y.w);
+  }
+
   // No switch: its table would be read from cold memory.
   __device__ __forceinline__ void finish(float4 y, float4 up) {
     if (e_.ending == Ending::add) {
-      *reinterpret_cast<float4*>(to_) =
-          make_float4(read_.x + y.x, read_.y + y.y, read_.z + y.z, read_.w + y.w);
+      *reinterpret_cast<float4*>(to_) = added(y);
     } else if (e_.ending == Ending::swiglu) {
       store_four(reinterpret_cast<T*>(to_), silu<T>(y.x) * up.x, silu<T>(y.y) * up.y, silu<T>(y.z) * up.z,
                  silu<T>(y.w) * up.w);

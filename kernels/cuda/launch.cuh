@@ -27,6 +27,13 @@ __device__ __forceinline__ void wait_for_previous() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+/// The same, as a loop that is gone through once: the assembler puts off what it can to where it is needed,
+/// but not from before a loop to behind it, where every instruction costs time. `never` is false, and the
+/// compiler must not find out.
+__device__ __forceinline__ void wait_for_previous(bool never) {
+  do wait_for_previous();
+  while (never);
+}
 
 __device__ __forceinline__ void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -18,7 +18,10 @@
 #include "gpu/cuda.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/batch.h"
+#include "kernels/linear_add.h"
 #include "kernels/matrix.h"
+#include "kernels/mlp.h"
+#include "kernels/qkv_rope_kv_write.h"
 
 namespace troupe::kernels::cuda {
 
@@ -42,12 +45,24 @@ struct Groups {
   bool settled = false;
 };
 
+/// An RMS norm of the residual stream, in halves: the product that ends in the stream leaves the first, and
+/// the product behind it takes it, and multiplies its sums by 1 / sqrt(mean square + eps). So nobody waits
+/// for a norm. One rounding less than AddRmsNorm has. For strips alone.
+struct HalvedNorm {
+  void* weighted = nullptr;       ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
+  float* squares = nullptr;       ///< (rows, padded(cols) / 8): sums of the squares of eight neighbours of h
+  const float* weight = nullptr;  ///< (padded(cols))
+  int cols = 0;
+  float eps = 0;
+};
+
 struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
   const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of weight.dtype
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
-  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and not made yet. run() makes it or does without;
-                      ///< the ways below want it made, or take it as they say
+  AddRmsNorm norm{};        ///< with a weight: x is its `out`, and not made yet. run() makes it
+  HalvedNorm takes{};       ///< instead of x
+  HalvedNorm leaves{};      ///< with Ending::add
   Groups groups{};
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
@@ -63,6 +78,11 @@ struct Linear {
   const KvSlot* slots = nullptr;  ///< rows whose block is kPaddingBlock write no key and value
 };
 
+Linear linear_of(const LinearAdd& op);
+Linear linear_of(const QkvRopeKvWrite& op);
+Linear gate_up_of(const Mlp& op);
+Linear down_of(const Mlp& op);
+
 void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear);
 void run_wgmma(Cuda& device, const Linear& linear);
@@ -71,8 +91,8 @@ void run_wgmma(Cuda& device, const Linear& linear);
 bool stream_takes(const Cuda& device, const Linear& linear);
 bool wgmma_takes(const Cuda& device, const Linear& linear);
 
-/// Chooses by device, dtype, shape and rows per group, and has the norm made where the way does not make it.
-/// With batch_invariant() the choice does not depend on the rows.
+/// Chooses by device, dtype, shape and rows per group, and has the norm made before. Halved norms are not
+/// its. With batch_invariant() the choice does not depend on the rows.
 void run(Cuda& device, const Linear& linear);
 
 }  // namespace troupe::kernels::cuda

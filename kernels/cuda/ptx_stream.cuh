@@ -25,6 +25,22 @@ __device__ __forceinline__ void copy_sixteen(Address to, const void* from) {
 /// Until this thread's copy_sixteen() are complete.
 __device__ __forceinline__ void copies_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
+__device__ __forceinline__ uint4 load_sixteen(Address from) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ float4 load_four_floats(Address from) {
+  const uint4 v = load_sixteen(from);
+  return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
+}
+__device__ __forceinline__ void store_float(Address to, float value) {
+  asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(value) : "memory");
+}
+
 // A barrier completes a phase when its `count` of arrivals and all expected bytes are there; wait() takes the
 // parity of the phase waited for, 0 first.
 __device__ __forceinline__ void barrier_init(Address barrier, int count) {

@@ -14,7 +14,7 @@ inline constexpr int kStripWarps = 8;    ///< of a block
 inline constexpr int kStripBox = 64;     ///< neighbouring inputs of a warp
 inline constexpr int kStripPiece = kStripBox * kStripWarps;
 inline constexpr int kStripPadding = 64;                      ///< bytes behind a row of weights
-inline constexpr int kStripHeaderBytes = 512;                 ///< barriers and sums of squares
+inline constexpr int kStripHeaderBytes = 128;                 ///< barriers and factors of rows
 inline constexpr int kStripInboxBytes = kStripRows * 24 * 4;  ///< of a cluster's block: the most sums it gets
 inline constexpr int kMostStripBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
 
@@ -26,54 +26,55 @@ struct StripPlan {
   int eights = 0;  ///< of the kernel: 1, 2, 3, 4 or 6; in a cluster 2 to 6
   int pieces = 0;  ///< of the kernel: 2 or 4; in a cluster 2 or 3
   bool two_sets = false;
-  /// A block's shared memory: the header, the inbox or the norm's weights, the block's weights, and the sums
-  /// of its warps, which take the weights' place where there is none of their own.
+  /// A block's shared memory: the header, a cluster's inbox, the block's weights, and the sums of its warps,
+  /// which take the weights' place where there is none of their own.
   int bytes = 0;
   int sums_at = 0;
   bool sums_over_weights = false;
   int blocks = 0;  ///< that are launched; the last may have no outputs
 };
 
-/// Of a block's shared memory, between its header and its weights.
-constexpr int strip_inbox_or_norm(int split, bool norm, int inputs) {
-  return split == 2 ? kStripInboxBytes : norm ? inputs * 4 : 0;
+/// Of a block's shared memory, where its weights begin.
+constexpr int strip_weights_at(int split) { return kStripHeaderBytes + (split == 2 ? kStripInboxBytes : 0); }
+
+/// Neighbours of a row whose squares are one sum, and the sums of a row.
+inline constexpr int kSquaresOf = 8;
+constexpr int squares_of_row(int cols) { return padded(cols) / kSquaresOf; }
+
+/// The kernels that there are. More pieces are more of x in registers.
+constexpr bool has_strip_kernel(int split, int eights, int pieces, bool takes) {
+  if (split == 2) return !takes && eights >= 2 && pieces <= 3;
+  return eights != 5 && eights * pieces <= 12 && (pieces == 2 || (pieces == 4 && !takes));
 }
 
-/// The kernels that there are. More pieces are more of x in registers, in fp32 where a norm comes first.
-constexpr bool has_strip_kernel(int split, int eights, int pieces, bool norm) {
-  if (split == 2) return !norm && eights >= 2 && pieces <= 3;
-  return eights != 5 && eights * pieces <= 12 && (pieces == 2 || (pieces == 4 && !norm));
-}
-
-/// Dense products in bf16, with few enough rows, inputs and outputs, three endings, and a norm that neither
-/// adds nor picks. Says nothing of the GPU, which has to be a Hopper, and nothing of batch_invariant(), under
-/// which a product must not depend on the number of rows. Found by trying, on an H200: a block a
-/// multiprocessor, where that is not too much for a block, then half as many again, then twice as many.
-/// Blocks that share the inputs read half of x each, which is worth the exchange of their sums from 2,048
-/// inputs.
+/// Dense products in bf16, with few enough rows, inputs and outputs, and three endings, of which one can
+/// leave a halved norm and two can take one. Says nothing of the GPU, which has to be a Hopper, and nothing
+/// of batch_invariant(), under which a product must not depend on the number of rows. Found by trying, on an
+/// H200: a block a multiprocessor, where that is not too much for a block, then half as many again, then
+/// twice as many. Blocks that share the inputs read half of x each, which is worth the exchange of their sums
+/// from 2,048 inputs.
 inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
-  const bool norm = linear.norm.weight != nullptr,
-             plain = linear.norm.add == nullptr && linear.norm.pick == nullptr;
-  const bool pairs = linear.ending == Ending::swiglu;
-  const bool ending = linear.ending == Ending::qkv ? linear.kv.head_dim % 4 == 0
-                                                   : pairs || (linear.ending == Ending::add && !norm);
+  const bool takes = linear.takes.weighted != nullptr, leaves = linear.leaves.weighted != nullptr;
+  const bool pairs = linear.ending == Ending::swiglu, adds = linear.ending == Ending::add;
+  const bool ending = linear.ending == Ending::qkv ? linear.kv.head_dim % 4 == 0 : pairs || (adds && !takes);
   const int inputs = row_stride(linear.weight.inputs), outputs = padded(linear.weight.outputs);
-  StripPlan plan{.split = !pairs && !norm && inputs >= 2048 && inputs % (2 * kStripBox) == 0 ? 2 : 1,
+  StripPlan plan{.split = !pairs && !takes && inputs >= 2048 && inputs % (2 * kStripBox) == 0 ? 2 : 1,
                  .two_sets = linear.rows > kStripSetRows};
   const int part = inputs / plan.split, pieces = (part + kStripPiece - 1) / kStripPiece;
   if (linear.weight.dtype != DType::bf16 || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
-      !ending || !plain || part % kStripBox != 0) {
+      !ending || (leaves && !adds) || part % kStripBox != 0) {
     return {};
   }
   plan.pieces = pieces <= 2 ? 2 : plan.split == 1 && pieces == 3 ? 4 : pieces;
-  const int weights_at = kStripHeaderBytes + strip_inbox_or_norm(plan.split, norm, inputs);
+  const int weights_at = strip_weights_at(plan.split);
   for (const int halves : {2, 3, 4}) {
-    const int unit = pairs ? 16 : 4 * plan.split, strips = multiprocessors * halves / 2 / plan.split;
+    const int unit = pairs ? 16 : (leaves ? kSquaresOf : 4) * plan.split,
+              strips = multiprocessors * halves / 2 / plan.split;
     const int share = (outputs + strips - 1) / strips;
     plan.height = std::max((share + unit - 1) / unit * unit, 8 * plan.split);
     plan.eights = (plan.height + 7) / 8;
     if (plan.eights == 5 && plan.split == 1) plan.eights = 6;
-    if (plan.eights > 6 || !has_strip_kernel(plan.split, plan.eights, plan.pieces, norm)) continue;
+    if (plan.eights > 6 || !has_strip_kernel(plan.split, plan.eights, plan.pieces, takes)) continue;
     const int weights = plan.height * (part * 2 + kStripPadding);
     const int sums = kStripWarps * linear.rows * (plan.height + 4) * 4;
     plan.sums_over_weights = weights_at + weights + sums > kMostStripBytes;
@@ -90,7 +91,7 @@ inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
   return {};
 }
 
-/// With linear.norm or without.
+/// With halved norms or without.
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 
 }  // namespace troupe::kernels::cuda

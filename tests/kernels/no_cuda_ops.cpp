@@ -1,11 +1,12 @@
-// A build without CUDA compiles the tests' CUDA cases as well. They are skipped before any op is reached; these
-// take the ops' places for the linker.
+// A build without CUDA compiles the tests' CUDA cases as well. They are skipped before any op is reached;
+// these take the ops' places for the linker.
 #include "base/check.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/copy_blocks.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
+#include "kernels/dense_tail.h"
 #include "kernels/embed.h"
 #include "kernels/fill_random.h"
 #include "kernels/linear_add.h"
@@ -24,6 +25,7 @@ void run(Cuda&, const AddRmsNorm&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Attention&) { TROUPE_CHECK(false); }
 void run(Cuda&, const CollectOutcome&) { TROUPE_CHECK(false); }
 void run(Cuda&, const CopyBlocks&) { TROUPE_CHECK(false); }
+void run(Cuda&, const DenseTail&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Embed&) { TROUPE_CHECK(false); }
 void run(Cuda&, const FillRandom&) { TROUPE_CHECK(false); }
 void run(Cuda&, const LinearAdd&) { TROUPE_CHECK(false); }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "kernels/cuda/strip.h"
 
@@ -10,37 +11,47 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
-Linear linear(Ending ending, int outputs, int inputs, int rows, const float* norm = nullptr) {
+Linear linear(Ending ending, int outputs, int inputs, int rows, HalvedNorm takes = {},
+              HalvedNorm leaves = {}) {
   return {.weight = {nullptr, DType::bf16, outputs, inputs},
           .rows = rows,
-          .norm = {.weight = norm, .cols = inputs},
+          .takes = takes,
+          .leaves = leaves,
           .ending = ending,
           .kv = {.head_dim = 128}};
 }
 
+HalvedNorm half() {
+  static int something;
+  return {.weighted = &something};
+}
+
 TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
-  constexpr float kWeight = 1;
   int planned = 0;
   for (const Ending ending : {Ending::qkv, Ending::swiglu, Ending::add, Ending::store_f32}) {
-    for (const float* norm : {static_cast<const float*>(nullptr), &kWeight}) {
+    for (const auto& [takes, leaves] : {std::pair{false, false}, {true, false}, {false, true}}) {
       for (int inputs = 32; inputs <= 4096; inputs += 32) {
         for (int outputs = 32; outputs <= 16384; outputs += 224) {
           for (const int rows : {1, 4, 5, 8, 9}) {
-            const StripPlan plan = strip_plan(linear(ending, outputs, inputs, rows, norm), kMultiprocessors);
+            const StripPlan plan =
+                strip_plan(linear(ending, outputs, inputs, rows, takes ? half() : HalvedNorm{},
+                                  leaves ? half() : HalvedNorm{}),
+                           kMultiprocessors);
             if (plan.height == 0) continue;
             ++planned;
             SCOPED_TRACE(std::to_string(outputs) + "x" + std::to_string(inputs) + ", " +
                          std::to_string(rows) + " rows");
             const int part = inputs / plan.split;
             ASSERT_TRUE(rows <= kStripRows && part % kStripBox == 0 && ending != Ending::store_f32);
-            ASSERT_TRUE(norm == nullptr || ending != Ending::add);
+            ASSERT_TRUE(!takes || ending != Ending::add);
+            ASSERT_TRUE(!leaves || ending == Ending::add);
             ASSERT_TRUE(plan.split == 1 || ending != Ending::swiglu);
-            ASSERT_TRUE(has_strip_kernel(plan.split, plan.eights, plan.pieces, norm != nullptr));
+            ASSERT_TRUE(has_strip_kernel(plan.split, plan.eights, plan.pieces, takes));
             ASSERT_EQ(plan.two_sets, rows > kStripSetRows);
             ASSERT_GE(plan.eights * 8, plan.height);
             ASSERT_GE(plan.pieces * kStripPiece, part);
-            ASSERT_EQ(plan.height % (ending == Ending::swiglu ? 16 : 4 * plan.split), 0);
-            const int first = kStripHeaderBytes + strip_inbox_or_norm(plan.split, norm != nullptr, inputs);
+            ASSERT_EQ(plan.height % (ending == Ending::swiglu ? 16 : (leaves ? 8 : 4) * plan.split), 0);
+            const int first = strip_weights_at(plan.split);
             if (plan.split == 2) {
               ASSERT_LE(kStripRows * plan.height / 2 * 4, kStripInboxBytes);
             }
@@ -74,32 +85,20 @@ TEST(StripPlan, TheModelsShapes) {
     return Cut{plan.height, plan.split};
   };
   constexpr Cut kNone{0, 1};
-  constexpr float kWeight = 1;
   for (const int rows : {1, 4, 5, 8}) {
-    EXPECT_EQ(cut(linear(Ending::qkv, 2560, 1024, rows, &kWeight)), (Cut{20, 1}));
-    EXPECT_EQ(cut(linear(Ending::add, 1024, 2048, rows)), (Cut{16, 2}));
-    EXPECT_EQ(cut(linear(Ending::swiglu, 6144, 1024, rows, &kWeight)), (Cut{48, 1}));
-    EXPECT_EQ(cut(linear(Ending::add, 1024, 3072, rows)), (Cut{16, 2}));
+    EXPECT_EQ(cut(linear(Ending::qkv, 2560, 1024, rows, half())), (Cut{20, 1}));
+    EXPECT_EQ(cut(linear(Ending::add, 1024, 2048, rows, {}, half())), (Cut{16, 2}));
+    EXPECT_EQ(cut(linear(Ending::swiglu, 6144, 1024, rows, half())), (Cut{48, 1}));
+    EXPECT_EQ(cut(linear(Ending::add, 1024, 3072, rows, {}, half())), (Cut{16, 2}));
     EXPECT_EQ(cut(linear(Ending::qkv, 3584, 2560, rows)), (Cut{40, 2}));
     EXPECT_EQ(cut(linear(Ending::add, 2560, 2560, rows)), (Cut{40, 2}));
   }
   EXPECT_EQ(strip_plan(linear(Ending::add, 2560, 2560, 8), kMultiprocessors).blocks, 132);
   EXPECT_EQ(strip_plan(linear(Ending::add, 2560, 2560, 8), 131).blocks, 132) << "whole clusters";
-  EXPECT_EQ(cut(linear(Ending::qkv, 3584, 2560, 1, &kWeight)), kNone) << "the norm is a kernel of its own";
+  EXPECT_EQ(cut(linear(Ending::qkv, 3584, 2560, 1, half())), kNone) << "the norm is a kernel of its own";
   EXPECT_EQ(cut(linear(Ending::add, 2560, 2560, 9)), kNone);
   EXPECT_EQ(cut(linear(Ending::add, 2560, 12288, 1)), kNone) << "more than shared memory holds";
   EXPECT_EQ(cut(linear(Ending::store_f32, 103424, 1024, 1)), kNone);
-}
-
-TEST(StripPlan, ANormThatAddsOrPicksIsMadeBefore) {
-  constexpr float kWeight = 1;
-  const std::int32_t pick = 0;
-  Linear l = linear(Ending::qkv, 2560, 1024, 1, &kWeight);
-  l.norm.add = &kWeight;
-  EXPECT_EQ(strip_plan(l, kMultiprocessors).height, 0);
-  l.norm.add = nullptr;
-  l.norm.pick = &pick;
-  EXPECT_EQ(strip_plan(l, kMultiprocessors).height, 0);
 }
 
 TEST(StripPlan, OnlyDenseProductsInBf16) {
