@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       troupe::cuda::barrier_init(&shared.full[i], 1);
       troupe::cuda::barrier_init(&shared.empty[i], kConsumerThreads);
     }
+    troupe::cuda::barrier_init(&shared.gathered, 1);
     troupe::cuda::fence_barrier_init();
   }
   // Columns beyond the group are computed and dropped; they stay zero.
@@ -31,18 +32,23 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   }
   troupe::cuda::fence_proxy_async();
   __syncthreads();
+  if (p.teams) troupe::cuda::stream::cluster_arrive();
   // Blocks that find no work end at once, and where they were there is room for two of the next kernel: it is
   // placed while all of these are there.
   troupe::cuda::let_next_start();
+  if (p.teams) troupe::cuda::stream::cluster_wait();  // the others may be sent to
   if (thread >= kConsumerThreads) {
     const int lane = thread % 32;
     Producer<kHeadDim> produce(shared, p, lane);
-    if (p.mode == DecodeRows::single) {
+    TeamItem item;
+    if (p.teams && team_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, item, produce)) {
+      produce.expect(item, int(blockIdx.x % kTeam));
+    } else if (p.mode == DecodeRows::single) {
       for_each_share_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     } else {
       for_each_whole_row(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     }
-    produce.finish();
+    produce.finish(item);
   } else {
     troupe::cuda::wait_for_previous();
     Consumer<Element, kHeadDim>(shared, p, thread).consume();
@@ -54,7 +60,11 @@ void launch_decode(Cuda& device, const Parameters& parameters, int blocks) {
   constexpr std::size_t kBytes = sizeof(typename Layout<kHeadDim>::Shared);
   const auto kernel = decode_attention_kernel<Element, kHeadDim>;
   troupe::cuda::allow_shared(kernel, kBytes);
-  troupe::cuda::launch(device, kernel, {.grid = unsigned(blocks), .block = kThreads, .shared_bytes = kBytes},
+  troupe::cuda::launch(device, kernel,
+                       {.grid = unsigned(blocks),
+                        .block = kThreads,
+                        .shared_bytes = kBytes,
+                        .cluster = parameters.teams ? kTeam : 1},
                        parameters);
 }
 
@@ -68,7 +78,10 @@ bool decode_takes(const Cuda& device, const Attention& op) {
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
   const bool few = rows == DecodeRows::single && op.batch.count <= kFewSequences;
-  const int blocks = (few ? 1 : kBlocksPerMultiprocessor) * device.multiprocessors();
+  const int multiprocessors = device.multiprocessors();
+  const bool teams = few && multiprocessors >= kTeam;
+  const int blocks =
+      teams ? multiprocessors / kTeam * kTeam : (few ? 1 : kBlocksPerMultiprocessor) * multiprocessors;
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const Parameters parameters{.out = op.out,
                               .q = op.q,
@@ -86,6 +99,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
                               .row_elements = padded(op.heads * kv.head_dim),
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
                               .mode = rows,
+                              .teams = teams,
                               .settled = rows == DecodeRows::single && op.settled};
   const bool bf16 = kv.dtype == DType::bf16;
   if (kv.head_dim == 128) {

@@ -19,6 +19,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/layout.h"
+#include "kernels/cuda/ptx_stream.cuh"
 #include "kernels/cuda/tma.cuh"
 #include "kernels/cuda/warp_mma.cuh"
 
@@ -51,19 +52,20 @@ struct Parameters {
   int row_elements;  // of q and out
   float scale_log2;
   DecodeRows mode;
+  bool teams;    // clusters of kTeam blocks
   bool settled;  // Attention::settled, of single rows: pages may be brought while the kernel before runs
 };
 
 /// What a stage holds; written by the producer before the stage is full.
 struct __align__(16) PageNote {
-  int tokens;  // 1 … 64; 0: no more work
+  int tokens;  // 1 … 64; 0: no more work, and the rest is the TeamItem
   int first;   // of its part: q comes with it
   int last;    // of its part
   int row;
   int kv_head;
   int slot;
   int first_block;
-  int parts;
+  int parts;  // of the item; TeamItem::pages
 };
 
 /// A partial result: O[kGroup][head_dim] relative to the maximum, then (maximum, sum)[kGroup].
@@ -75,6 +77,7 @@ struct Layout {
   static constexpr int kQStride = kHeadDim * 2 + 16;  // bytes; ldmatrix finds eight rows in eight banks
   static constexpr int kOStride = kHeadDim + 4;       // floats; the same for the merge's stores
   static constexpr int kStages = kHeadDim == 64 ? 6 : 3;
+  static constexpr unsigned kGatheredBytes = kHeadDim * sizeof(float) + sizeof(float2);  // from one block
   struct __align__(128) Stage {
     std::byte k[kPieceBytes];
     std::byte v[kPieceBytes];
@@ -87,6 +90,10 @@ struct Layout {
     Barrier empty[kStages];
     float2 stats[kConsumers][kGroup];  // a merge's maxima and sums
     int arrived;
+    // Of the head that this block of a cluster finishes: from each block of it O and (maximum, sum).
+    Barrier gathered;
+    float gathered_o[kTeam][kHeadDim];
+    float2 gathered_stats[kTeam];
   };
   static_assert(sizeof(Stage) >= kConsumers * kGroup * kOStride * sizeof(float));
 };
@@ -114,11 +121,16 @@ class Producer {
     }
   }
 
-  __device__ void finish() {
+  /// Every block of a cluster finishes one head of its item.
+  __device__ void expect(const TeamItem& item, int rank) {
+    if (item.parts() > 1 && rank < p_.group && lane_ == 0)
+      troupe::cuda::arrive_expect(&shared_.gathered, unsigned(item.parts()) * L::kGatheredBytes);
+  }
+  __device__ void finish(const TeamItem& item) {
     wait_for_previous();
     troupe::cuda::wait(&shared_.empty[stage_], parity_ ^ 1);
     if (lane_ == 0) {
-      shared_.note[stage_].tokens = 0;
+      shared_.note[stage_] = {.tokens = 0, .row = item.row, .kv_head = item.kv_head, .parts = item.pages};
       troupe::cuda::arrive(&shared_.full[stage_]);
     }
   }
@@ -258,7 +270,7 @@ class Consumer {
     for (int stage = 0;;) {
       troupe::cuda::wait(&shared_.full[stage], parity);
       const PageNote note = shared_.note[stage];
-      if (note.tokens == 0) return;
+      if (note.tokens == 0) return gather({note.parts, note.row, note.kv_head});
       if (note.first) begin(stage);
       if (note.tokens > 16 * warp_) attend(stage, note.tokens - 16 * warp_);
       if (note.last) end(stage, note);
@@ -395,8 +407,10 @@ class Consumer {
         o.add(weight, *reinterpret_cast<const Vector*>(
                           &memory[(w * kGroup + h) * L::kOStride + lane_ * Vector::kSize]));
       }
-      if (note.slot < 0) {
-        store(note, h, lane_, o, 1 / sum);
+      if (note.slot == kSlotOfTeam) {
+        send(h, o, make_float2(most, sum));
+      } else if (note.slot < 0) {
+        store(note.row, note.kv_head, h, lane_, o, 1 / sum);
       } else {
         float* partial = slot(note.slot);
         reinterpret_cast<Vector*>(partial + h * kHeadDim)[lane_] = o;
@@ -466,16 +480,51 @@ class Consumer {
     for (int i = 0; i < kHeadsPerWarp; ++i) {
       const int h = warp_ + i * kConsumers;
       const float all = __shfl_sync(~0u, sum, i * kBatch);
-      if (h < p_.group) store(note, h, lane_, o[i], 1 / all);
+      if (h < p_.group) store(note.row, note.kv_head, h, lane_, o[i], 1 / all);
     }
   }
 
   __device__ float* slot(int i) const { return p_.partials + std::size_t(i) * partial_floats(kHeadDim); }
 
+  /// To the block of the cluster that finishes the head.
+  __device__ void send(int head, const Vector& o, float2 stats) {
+    namespace st = troupe::cuda::stream;
+    const int rank = int(blockIdx.x % kTeam);
+    const auto there = [&](const void* own) { return st::address_at(st::address_of(own), head); };
+    const st::Address barrier = there(&shared_.gathered);
+    st::send(there(&shared_.gathered_o[rank][lane_ * Vector::kSize]), o.v, barrier);
+    const float of_stats[2] = {stats.x, stats.y};
+    if (lane_ == 0) st::send(there(&shared_.gathered_stats[rank]), of_stats, barrier);
+  }
+
+  /// This block's head of the item, of which all parts have come.
+  __device__ void gather(const TeamItem& item) {
+    const int head = int(blockIdx.x % kTeam);
+    if (!p_.teams || item.parts() <= 1 || head >= p_.group) return;
+    troupe::cuda::wait(&shared_.gathered, 0);
+    if (thread_ * 2 >= kHeadDim) return;
+    float most = -INFINITY;
+#pragma unroll
+    for (int r = 0; r < kTeam; ++r) {
+      if (item.has(r)) most = fmaxf(most, shared_.gathered_stats[r].x);
+    }
+    Floats<2> o{};
+    float sum = 0;
+#pragma unroll
+    for (int r = 0; r < kTeam; ++r) {
+      if (!item.has(r)) continue;
+      const float2 stats = shared_.gathered_stats[r];
+      const float weight = fast_exp2(stats.x - most);
+      sum += weight * stats.y;
+      o.add(weight, *reinterpret_cast<const Floats<2>*>(&shared_.gathered_o[r][thread_ * 2]));
+    }
+    store(item.row, item.kv_head, head, thread_, o, 1 / sum);
+  }
+
   template <int kSize>
-  __device__ void store(const PageNote& note, int head, int column, const Floats<kSize>& o, float factor) {
-    auto* out = static_cast<Element*>(p_.out) + std::size_t(note.row) * p_.row_elements +
-                (note.kv_head * p_.group + head) * kHeadDim + column * kSize;
+  __device__ void store(int row, int kv_head, int head, int column, const Floats<kSize>& o, float factor) {
+    auto* out = static_cast<Element*>(p_.out) + std::size_t(row) * p_.row_elements +
+                (kv_head * p_.group + head) * kHeadDim + column * kSize;
 #pragma unroll
     for (int i = 0; i < kSize; i += 2) {
       *reinterpret_cast<std::uint32_t*>(out + i) = pack_two<Element>(o.v[i] * factor, o.v[i + 1] * factor);

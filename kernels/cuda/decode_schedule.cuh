@@ -9,6 +9,9 @@
 // began, and at its end, of one that it begins itself. Hence two slots for partial results, `block` and
 // `grid + block`, and one counter, for the item that begins in it.
 //
+// Where the items are few and not long, each has a cluster of blocks instead, which share its pages and add
+// up their results in shared memory: two trips to the cache less.
+//
 // Everything is found by one warp from the sequences in device memory, since a graph freezes what the host
 // knew. All functions here are called by a whole warp and give the same answer to its lanes.
 #include <cstdint>
@@ -26,7 +29,7 @@ struct DecodePart {
   int end_page = 0;
   int row = 0;
   int kv_head = 0;
-  int slot = -1;      ///< where the partial result goes; -1: the part is the item
+  int slot = -1;      ///< where the partial result goes; -1: the part is the item; kSlotOfTeam
   unsigned item = 0;  ///< first page of the item, in the list of all
   unsigned item_pages = 0;
 };
@@ -192,6 +195,52 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
       } while (pages == 0);
     }
   }
+}
+
+/// Blocks of a cluster.
+constexpr int kTeam = 8;
+/// What the parts of an item in blocks anywhere cost more, in pages of a block's.
+constexpr int kPagesOfMeeting = 4;
+/// DecodePart::slot of a part whose item a cluster has.
+constexpr int kSlotOfTeam = -2;
+
+/// A cluster's item.
+struct TeamItem {
+  int pages = 0;  ///< 0: none
+  int row = 0, kv_head = 0;
+
+  __device__ int begin(int rank) const { return rank * pages / kTeam; }
+  __device__ bool has(int rank) const { return begin(rank) < begin(rank + 1); }
+  __device__ int parts() const { return min(pages, kTeam); }
+};
+
+/// Whether clusters are to have an item each; if so, `item` is this block's, and take(part, no shares) was
+/// called for its part, where it has one. At most 32 sequences.
+template <class Take>
+__device__ bool team_part(const Sequence* sequences, int count, int kv_heads, unsigned block, unsigned grid,
+                          int lane, TeamItem& item, Take&& take) {
+  SequenceWindow window(sequences, count, lane);
+  window.move_to(0);
+  const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));
+  const unsigned most = __reduce_max_sync(~0u, pages),
+                 total = __reduce_add_sync(~0u, pages) * unsigned(kv_heads);
+  const int items = count * kv_heads, at = int(block / kTeam), rank = int(block % kTeam);
+  if (unsigned(items) > grid / kTeam || most / kTeam > total / grid + kPagesOfMeeting) return false;
+  if (at >= items) return true;
+  const int s = at / kv_heads;
+  const Sequence sequence = window.get(s);
+  item = {.pages = int(__shfl_sync(~0u, pages, s)), .row = sequence.row, .kv_head = at % kv_heads};
+  if (item.has(rank)) {
+    take(DecodePart{.blocks = sequence.blocks,
+                    .length = sequence.position + 1,
+                    .first_page = item.begin(rank),
+                    .end_page = item.begin(rank + 1),
+                    .row = item.row,
+                    .kv_head = item.kv_head,
+                    .slot = item.parts() > 1 ? kSlotOfTeam : -1},
+         Shares(0, 1, 1));
+  }
+  return true;
 }
 
 /// Calls take(part, no shares) for every grid-th item of all rows of all sequences, none of them cut.

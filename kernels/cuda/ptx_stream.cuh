@@ -216,7 +216,7 @@ __device__ __forceinline__ void send(Address to, float value, Address barrier) {
 #endif
 }
 
-/// Sixteen bytes of them.
+/// Sixteen bytes of them, or eight.
 __device__ __forceinline__ void send(Address to, float4 values, Address barrier) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile(
@@ -224,6 +224,19 @@ __device__ __forceinline__ void send(Address to, float4 values, Address barrier)
       "f"(values.x), "f"(values.y), "f"(values.z), "f"(values.w), "r"(barrier)
       : "memory");
 #endif
+}
+__device__ __forceinline__ void send(Address to, float2 values, Address barrier) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+               "f"(values.x), "f"(values.y), "r"(barrier)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void send(Address to, const float (&values)[4], Address barrier) {
+  send(to, make_float4(values[0], values[1], values[2], values[3]), barrier);
+}
+__device__ __forceinline__ void send(Address to, const float (&values)[2], Address barrier) {
+  send(to, make_float2(values[0], values[1]), barrier);
 }
 
 /// d += a · b, 16 × 8 from 16 × 16 (row-major) and 16 × 8 (column-major), sums in fp32.
