@@ -239,6 +239,24 @@ TEST_P(DecodeAttention, OneSequence) {
   }
 }
 
+// Few and alike: a cluster has an item, and its blocks as many pages each as come out even, or none. Not
+// alike: shares of all pages, in blocks anywhere.
+TEST_P(DecodeAttention, FewSequences) {
+  for (const Shape& shape : {Shape{16, 2, 128}, Shape{20, 4, 128}, Shape{5, 1, 128}, Shape{8, 1, 64},
+                             Shape{9, 3, 64}, Shape{34, 17, 64}}) {
+    for (const auto& pieces :
+         std::vector<std::vector<Piece>>{{{63}},
+                                         {{64}, {448}, {511}, {512}},
+                                         {{575}, {0}, {600}},
+                                         {{2047}, {1900}, {2100}, {2000}, {1}, {64}, {2500}, {130}},
+                                         {{20}, {6000}},
+                                         {{6000}, {5000}}}) {
+      Scene scene(usual(), dtype(), shape, pieces, pieces.size() < 4 ? 2 : 0);
+      EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(shape) << " " << pieces.size();
+    }
+  }
+}
+
 TEST_P(DecodeAttention, LongPast) {
   if (dtype() == DType::f32) GTEST_SKIP() << "The generic way has no case of its own for a long past.";
   for (const Shape& shape : {Shape{5, 1, 128}, Shape{3, 1, 64}}) {
