@@ -37,7 +37,7 @@ struct Product {
   int outputs, inputs;
   int heads = 0, kv_heads = 0;
   bool grouped = false;
-  bool halved = false;  ///< up to kStripRows it takes or leaves half a norm, as in a step
+  bool halved = false;  ///< on Hopper, up to kStripRows, it takes or leaves half a norm, as in a step
 };
 
 const Product kProducts[] = {
@@ -170,7 +170,7 @@ class Setting {
         .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
         .heads = product.heads,
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
-    if (product.halved && rows <= kernels::cuda::kStripRows) {
+    if (product.halved && device_.hopper() && rows <= kernels::cuda::kStripRows) {
       const bool adds = product.ending == Ending::add;
       (adds ? l.leaves : l.takes) = {.weighted = adds ? weighted_ : x_,
                                      .squares = squares_,

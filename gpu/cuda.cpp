@@ -50,8 +50,7 @@ void set_current_step(unsigned long long step) { current_step = step; }
 Status cuda_usable(int ordinal) {
   // All kernels are brought to the GPU with its context. Else each comes at its first launch, which may take
   // memory and wait for everything that runs; what the warm-up does not launch would do so in a step.
-  static const bool eager = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0) == 0;
-  (void)eager;
+  [[maybe_unused]] static const int asked = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int driver = 0, runtime = 0;
   cudaRuntimeGetVersion(&runtime);
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {

@@ -2,10 +2,6 @@
 
 namespace troupe::kernels {
 
-void run(Cpu& device, const DenseTail& op) {
-  run(device, op.attention_out);
-  run(device, op.mlp);
-  if (op.next.weight.data != nullptr) run(device, op.next);
-}
+void run(Cpu& device, const DenseTail& op) { run_apart(device, op); }
 
 }  // namespace troupe::kernels

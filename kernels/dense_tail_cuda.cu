@@ -49,10 +49,7 @@ bool run_all_by_strips(Cuda& device, const DenseTail& op) {
 }  // namespace cuda
 
 void run(Cuda& device, const DenseTail& op) {
-  if (op.mlp.rows <= 0 || cuda::run_all_by_strips(device, op)) return;
-  run(device, op.attention_out);
-  run(device, op.mlp);
-  if (op.next.weight.data != nullptr) run(device, op.next);
+  if (op.mlp.rows > 0 && !cuda::run_all_by_strips(device, op)) run_apart(device, op);
 }
 
 }  // namespace troupe::kernels

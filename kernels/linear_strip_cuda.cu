@@ -120,9 +120,9 @@ struct Strip {
     }
   }
 
-  /// The first of the eight inputs of this lane, by piece and half of the warp's box.
-  __device__ __forceinline__ int input(int piece, int half) const {
-    return piece * kStripPiece + warp * kStripBox + half * 32 + t * 8;
+  /// The first of the eight inputs of this lane in the first half of the warp's box.
+  __device__ __forceinline__ int input(int piece) const {
+    return piece * kStripPiece + warp * kStripBox + t * 8;
   }
   template <class Function>
   __device__ __forceinline__ static void for_each_part(Function&& function) {
@@ -171,9 +171,9 @@ struct Strip {
     };
     Places at;
     at.x = early(a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes) +
-                 rank * part_bytes + input(0, 0) * 2);
+                 rank * part_bytes + input(0) * 2);
     if constexpr (kTakes) at.squares = early(a.squares + warp * (a.stride / kSquaresOf) + lane * 4);
-    const auto of_box = [&](int p) { return has_box(p) ? input(p, 0) * 2 : t * 16; };  // else x is zero
+    const auto of_box = [&](int p) { return has_box(p) ? input(p) * 2 : t * 16; };  // else x is zero
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {  // of what is not there, another
       at.weights[e] = early(st::address_of(weights) +

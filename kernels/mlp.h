@@ -14,8 +14,7 @@ struct Mlp {
   Matrix gate_up{};            ///< gate_up_outputs(intermediate) outputs, hidden inputs
   Matrix down{};               ///< hidden outputs, intermediate inputs; same dtype
   int rows = 0;
-  AddRmsNorm norm{};  ///< with a weight: x is its `out` and made first, or never where the device normalises
-                      ///< on the way
+  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and made first
 };
 
 void run(Cpu& device, const Mlp& op);

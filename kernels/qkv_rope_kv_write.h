@@ -20,8 +20,7 @@ struct QkvRopeKvWrite {
   int layer = 0;
   int heads = 0;
   Batch batch{};
-  AddRmsNorm norm{};  ///< with a weight: x is its `out` and made first, or never where the device normalises
-                      ///< on the way
+  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and made first
 };
 
 void run(Cpu& device, const QkvRopeKvWrite& op);

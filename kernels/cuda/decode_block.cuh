@@ -304,8 +304,7 @@ class Consumer {
     const auto there = [&](const void* own) { return st::address_at(st::address_of(own), head); };
     const st::Address barrier = there(&shared_.gathered);
     st::send(there(&shared_.gathered_o[rank][lane_ * Vector::kSize]), o.v, barrier);
-    const float of_stats[2] = {stats.x, stats.y};
-    if (lane_ == 0) st::send(there(&shared_.gathered_stats[rank]), of_stats, barrier);
+    if (lane_ == 0) st::send(there(&shared_.gathered_stats[rank]), stats, barrier);
   }
 
   /// This block's head of the item, of which all parts have come.

@@ -148,7 +148,7 @@ TEST_P(Linear, MlpAgainstDoublePrecision) {
   }
 }
 
-TEST_P(Linear, ANormOnTheWayIsTheNormBefore) {
+TEST_P(Linear, ANormInsideIsTheNormBefore) {
   for (const auto& [hidden, intermediate] :
        std::vector<std::array<int, 2>>{{1024, where().cuda ? 3072 : 96}, {2560, 40}, {100, 7}}) {
     const auto count = std::size_t(gate_up_outputs(intermediate));
@@ -162,7 +162,7 @@ TEST_P(Linear, ANormOnTheWayIsTheNormBefore) {
     for (const int rows : {1, 2, 8, 9, 40}) {
       const auto before = random_floats(std::size_t(rows * hidden), 24, 3);
       std::vector<float> activations[2], sums[2];
-      for (const bool on_the_way : {false, true}) {
+      for (const bool inside : {false, true}) {
         Rows y(device(), DType::f32, rows, hidden, before), x(device(), dtype(), rows, hidden),
             activation(device(), dtype(), rows, intermediate);
         const AddRmsNorm norm{.out = x.data(),
@@ -172,17 +172,17 @@ TEST_P(Linear, ANormOnTheWayIsTheNormBefore) {
                               .rows = rows,
                               .cols = hidden,
                               .eps = 1e-5f};
-        if (!on_the_way) run(device(), norm);
+        if (!inside) run(device(), norm);
         run(device(), Mlp{.residual = y.floats(),
                           .x = x.data(),
                           .activation = activation.data(),
                           .gate_up = gate_up.matrix,
                           .down = down.matrix,
                           .rows = rows,
-                          .norm = on_the_way ? norm : AddRmsNorm{}});
+                          .norm = inside ? norm : AddRmsNorm{}});
         for (int r = 0; r < rows; ++r) {
-          for (int i = 0; i < intermediate; ++i) activations[on_the_way].push_back(activation.at(r, i));
-          for (int i = 0; i < hidden; ++i) sums[on_the_way].push_back(y.at(r, i));
+          for (int i = 0; i < intermediate; ++i) activations[inside].push_back(activation.at(r, i));
+          for (int i = 0; i < hidden; ++i) sums[inside].push_back(y.at(r, i));
         }
       }
       double size = 0;
