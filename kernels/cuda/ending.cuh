@@ -21,6 +21,7 @@ struct EndingArgs {
   const float* rope = nullptr;
   const KvSlot* slots = nullptr;
   KvCache kv{};
+  std::size_t block_bytes = 0;  ///< kv.block_bytes()
   int layer = 0;
   int keys_at = 0;    ///< heads * head_dim
   int values_at = 0;  ///< keys_at + kv_heads * head_dim
@@ -40,6 +41,7 @@ inline EndingArgs ending_of(const Linear& linear) {
     e.rope = linear.rope;
     e.slots = linear.slots;
     e.kv = linear.kv;
+    e.block_bytes = linear.kv.block_bytes();
     e.layer = linear.layer;
     e.keys_at = linear.heads * linear.kv.head_dim;
     e.values_at = e.keys_at + linear.kv.kv_heads * linear.kv.head_dim;
@@ -123,8 +125,9 @@ class Four {
     const bool value = o_ >= e_.values_at, key = !value && o_ >= keys_at;
     const int at = value ? o_ - e_.values_at : key ? o_ - keys_at : o_;
     const int head = at / head_dim;
-    dimension_ = at - head * head_dim;
-    from_ = e_.rope + row * static_cast<std::size_t>(head_dim) + dimension_;
+    const int dimension = at - head * head_dim;
+    column_ = KvColumn(e_.kv_swizzled, head_dim, dimension);
+    from_ = e_.rope + row * static_cast<std::size_t>(head_dim) + dimension;
     slot_at_ = e_.slots + row;
     to_ = value ? static_cast<char*>(e_.kv.data) + e_.kv.value_offset(0, e_.layer, head)
           : key ? static_cast<char*>(e_.kv.data) + e_.kv.key_offset(0, e_.layer, head)
@@ -142,8 +145,8 @@ class Four {
     T* to = reinterpret_cast<T*>(to_);
     if (o_ >= e_.keys_at) {
       if (slot_.block == kPaddingBlock) return;
-      to = reinterpret_cast<T*>(to_ + static_cast<std::size_t>(slot_.block) * e_.kv.block_bytes()) +
-           kv_index(e_.kv_swizzled, e_.kv.head_dim, slot_.offset, dimension_);
+      to = reinterpret_cast<T*>(to_ + static_cast<std::size_t>(slot_.block) * e_.block_bytes) +
+           column_.at(slot_.offset);
     } else if (o_ + 4 == e_.keys_at) {
       for (int i = e_.keys_at; i < padded(e_.keys_at); ++i) to[i - o_] = from_float<T>(0.0f);
     }
@@ -152,7 +155,7 @@ class Four {
 
   const EndingArgs& e_;
   int o_;
-  int dimension_ = 0;            // of the head
+  KvColumn column_;              // of K and V
   char* to_ = nullptr;           // of K and V: the head's piece in block 0
   const float* from_ = nullptr;  // what read() reads
   const KvSlot* slot_at_ = nullptr;

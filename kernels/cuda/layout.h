@@ -37,11 +37,29 @@ constexpr int placed_row(Place place, int first, int o) {
 /// Whether K and V lie in swizzled halves.
 constexpr bool swizzled(DType dtype, int head_dim) { return size_of(dtype) == 2 && head_dim % 64 == 0; }
 
+/// Where dimension d lies within a K or V piece, for any token.
+class KvColumn {
+ public:
+  constexpr KvColumn() = default;
+  constexpr KvColumn(bool swizzled, int head_dim, int d)
+      : first_(swizzled ? d / 64 * (64 * 64) + d % 8 : d),
+        pitch_(swizzled ? 64 : head_dim),
+        chunk_(swizzled ? d % 64 / 8 * 8 : 0),
+        turns_(swizzled ? 7 : 0) {}
+
+  /// Element index of token t of the block.
+  constexpr int at(int t) const { return first_ + t * pitch_ + (chunk_ ^ (t & turns_) * 8); }
+
+ private:
+  int first_ = 0;
+  int pitch_ = 0;
+  int chunk_ = 0;  ///< first element of eight that a token puts elsewhere
+  int turns_ = 0;
+};
+
 /// Element index of (token t of the block, dimension d) within a K or V piece.
 constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
-  if (!swizzled) return t * head_dim + d;
-  const int column = d % 64;
-  return d / 64 * (64 * 64) + t * 64 + ((column / 8) ^ (t % 8)) * 8 + column % 8;
+  return KvColumn(swizzled, head_dim, d).at(t);
 }
 
 }  // namespace troupe::kernels::cuda

@@ -1,6 +1,6 @@
 #pragma once
 // Products of up to eight rows whose weights nearly fit the shared memory of the GPU: which they are, and how
-// they are cut. kernels/linear_strip_cuda.cu says how they work.
+// they are cut. kernels/cuda/strip_block.cuh says how they work.
 #include <algorithm>
 
 #include "kernels/cuda/layout.h"
@@ -13,8 +13,8 @@ inline constexpr int kStripSetRows = 4;  ///< of x, that the tensor cores take a
 inline constexpr int kStripWarps = 8;    ///< of a block
 inline constexpr int kStripBox = 64;     ///< neighbouring inputs of a warp
 inline constexpr int kStripPiece = kStripBox * kStripWarps;
-inline constexpr int kStripPadding = 64;                      ///< bytes behind a row of weights
-inline constexpr int kStripHeaderBytes = 128;                 ///< barriers and factors of rows
+inline constexpr int kStripPadding = 64;  ///< bytes behind a row of weights
+inline constexpr int kStripHeaderBytes = 64 + kStripRows * kStripWarps * 4;  ///< barriers and squares of rows
 inline constexpr int kStripInboxBytes = kStripRows * 24 * 4;  ///< of a cluster's block: the most sums it gets
 inline constexpr int kMostStripBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
 
