@@ -11,9 +11,10 @@ namespace {
 
 using namespace streaming;
 
-constexpr int kLeastInputs = 128;          ///< of a block of a cluster
-constexpr int kLongInputs = 2048;          ///< of a block, where more could share them
-constexpr int kMostBoxes = 8;              ///< of a stage
+constexpr int kLeastInputs = 128;   ///< of a block of a cluster
+constexpr int kLongInputs = 2048;   ///< of a block, where more could share them
+constexpr int kShortInputs = 2048;  ///< of a group: its blocks are soon over, and one has more underway
+constexpr int kMostBoxes = 8;       ///< of a stage
 constexpr int kMostBoxesOfProcessor = 13;  ///< of weights, in rings: 104 KiB
 constexpr int kMostWholeInputs = 4096;     ///< of 8 rows of x in shared memory: 64 KiB
 
@@ -150,8 +151,8 @@ bool stream_takes(const Cuda&, const Linear& linear) {
   return size_of(linear.weight.dtype) == 2 && (linear.ending != Ending::qkv || linear.kv.head_dim % 4 == 0);
 }
 
-// Found by trying, on an H200. Rings of 32 KiB keep the memory busy and leave room for many blocks; a matrix
-// that lies whole in the rings of all multiprocessors has come before the kernel's turn.
+// Found by trying, on an H200. Rings of 32 KiB, or 40, keep the memory busy and leave room for many blocks; a
+// matrix that lies whole in the rings of all multiprocessors has come before the kernel's turn.
 StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
   const bool grouped = linear.groups.offsets != nullptr;
   const int inputs = row_stride(linear.weight.inputs);
@@ -181,7 +182,7 @@ StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
   }
   if (plan.tile_rows == 8 && inputs / plan.split > kMostWholeInputs) plan.tile_rows = 16;
   plan.boxes = plan.tile_rows == 8 ? 1 : 2;
-  plan.stages = plan.tile_rows == 8 ? 4 : 3;
+  plan.stages = plan.tile_rows > 8 ? 3 : grouped && inputs <= kShortInputs ? 5 : 4;
   const int boxes = most_boxes(inputs / kChunk, plan.split);
   if (!grouped && plan.tile_rows == 8 && boxes <= kMostBoxes &&
       tiles * plan.split * boxes <= most * kMostBoxesOfProcessor) {
