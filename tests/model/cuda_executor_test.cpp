@@ -186,12 +186,22 @@ TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
   EXPECT_EQ(take(*executor)[0], expected[0][0]);
 }
 
+// A model whose step takes a millisecond: it is asked for microseconds after the submit.
 TEST_F(CudaExecutorTest, AStepThatDoesNotEndIsAnError) {
+  const troupe::test::TempDirectory slow_model;
+  test::write_text(slow_model.path() / "config.json", R"({
+    "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "torch_dtype": "bfloat16",
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "hidden_act": "silu", "use_bias": false,
+    "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24, "head_dim": 128,
+    "num_attention_heads": 16, "num_key_value_heads": 2, "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-05, "rope_theta": 500000, "tie_word_embeddings": true, "vocab_size": 256})");
+  options.model.directory = slow_model.path().string();
+  options.model.load_choices = config::LoadChoice::dummy;
   options.process.worker_timeout_s = 0;
   const auto impatient = make(true);
   ASSERT_NE(impatient, nullptr);
   Plans plans;
-  ASSERT_TRUE(impatient->submit(begin(plans, slot(0), 20).plan()).ok());
+  ASSERT_TRUE(impatient->submit(begin(plans, slot(0), 11).plan()).ok());  // 80 tokens
   std::vector<std::byte> out;
   const auto got = impatient->poll(out, Clock::now() + std::chrono::seconds(5));
   ASSERT_FALSE(got.ok());
