@@ -1,6 +1,7 @@
 // Every matrix product of the 0.3B and 21B models on the GPU, at decode's numbers of rows: bytes of weights
 // read, each once, beside the copy bandwidth of this run. Products lie in a graph as in a step, one after the
-// other, each with weights of its own that are no longer in the cache.
+// other, each with weights of its own that are no longer in the cache. Beside small ones stands what a chain
+// of kernels takes that do nothing but fetch as many weights and read as much of x.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -15,6 +16,7 @@
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/strip.h"
 #include "kernels/fill_random.h"
+#include "kernels/product_chain.h"
 
 namespace troupe::bench {
 namespace {
@@ -130,17 +132,34 @@ class Setting {
           run(linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
         }
       });
-      constexpr int kLaunches = 7;
       seconds += median_seconds(device_, graph, kLaunches);
       bytes += static_cast<double>(read * turns);
     }
     return bytes / seconds;
   }
 
+  /// The same of a chain of kernels that only fetch the product's weights and read x, as much as a block of a
+  /// strip does.
+  double chain_speed(const Product& product, int rows) {
+    const auto plan =
+        kernels::cuda::strip_plan(linear(product, 0, rows, routed_[0]), device_.multiprocessors());
+    const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
+    const std::size_t share = matrix / static_cast<std::size_t>(device_.multiprocessors());
+    ProductChain chain{.weights = pool_,
+                       .weights_bytes = kPoolBytes,
+                       .fetched = static_cast<int>((share + 255) / 256 * 256),
+                       .x = x_,
+                       .x_bytes = rows * product.inputs * 2 / plan.split,
+                       .kernels = 128};
+    const CudaGraph graph = CudaGraph::capture(device_, [&] { kernels::run(device_, chain); });
+    return static_cast<double>(matrix) * chain.kernels / median_seconds(device_, graph, kLaunches);
+  }
+
   static constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
  private:
   static constexpr std::size_t kDraws = 5;
+  static constexpr int kLaunches = 7;
 
   void* random(std::size_t bytes, DType dtype, float deviation) {
     const int inputs = 1024;
@@ -211,6 +230,10 @@ void measure(Report& report, bool quick) {
       const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
       report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
                   setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
+      if (device.hopper() && rows <= 8 && !product.grouped && bytes < kDemandedBytes) {
+        report.row({std::string("cuda.chain.") + product.name + ".rows_" + std::to_string(rows),
+                    setting.chain_speed(product, rows) * 1e-9, "GB/s", bandwidth});
+      }
     }
   }
 }

@@ -1,0 +1,96 @@
+#include <cstdint>
+
+#include "base/check.h"
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx_stream.cuh"
+#include "kernels/product_chain.h"
+
+namespace troupe::kernels {
+namespace {
+
+namespace st = troupe::cuda::stream;
+
+constexpr int kThreads = 256;
+constexpr int kPieces = 16;     ///< that the weights of a block come in
+constexpr int kWeightsAt = 64;  ///< in shared memory, behind the barrier
+
+struct Args {
+  const char* weights = nullptr;
+  int piece = 0;  ///< bytes
+  const uint4* x = nullptr;
+  int readers = 0;  ///< threads that read x, kLoads times 16 bytes each
+  unsigned* out = nullptr;
+};
+
+template <int kLoads>
+__global__ void __launch_bounds__(kThreads) chain_kernel(const Args a) {
+  extern __shared__ __align__(128) char shared[];
+  __shared__ unsigned of_warps[kThreads / 32];
+  troupe::cuda::let_next_start();
+  const st::Address barrier = st::address_of(shared);
+  if (threadIdx.x == 0) {
+    st::barrier_init(barrier, 1);
+    st::barrier_publish();
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    st::barrier_expect(barrier, kPieces * a.piece);
+    const char* from = a.weights + static_cast<std::size_t>(blockIdx.x) * (kPieces * a.piece);
+    for (int i = 0; i < kPieces; ++i)
+      st::copy_bytes(barrier + kWeightsAt + i * a.piece, from + i * a.piece, a.piece, barrier, true);
+  }
+  const uint4* const from = a.x + threadIdx.x;
+  unsigned* const to = a.out + blockIdx.x * (kThreads / 32) + threadIdx.x;
+  const bool reads = static_cast<int>(threadIdx.x) < a.readers;
+  st::barrier_wait(barrier, 0);
+  troupe::cuda::wait_for_previous();
+  uint4 x[kLoads] = {};
+  if (reads) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) x[i] = from[i * a.readers];
+  }
+  unsigned sum = 0;
+#pragma unroll
+  for (int i = 0; i < kLoads; ++i) sum += x[i].x + x[i].y + x[i].z + x[i].w;
+  sum += __shfl_xor_sync(~0u, sum, 1);
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x < kThreads / 32) *to = of_warps[threadIdx.x];
+}
+
+template <int kLoads>
+void start(Cuda& device, const ProductChain& op) {
+  const int blocks = device.multiprocessors(), x_words = op.x_bytes / 16;
+  const std::size_t read = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(op.fetched);
+  TROUPE_CHECK(device.hopper() && op.fetched % (16 * kPieces) == 0 && op.weights_bytes >= read &&
+               op.x_bytes % (16 * kLoads) == 0);
+  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(blocks)),
+                                  .block = dim3(kThreads),
+                                  .shared_bytes = static_cast<std::size_t>(kWeightsAt + op.fetched)};
+  troupe::cuda::allow_shared(chain_kernel<kLoads>, shape.shared_bytes);
+  uint4* const x[2] = {static_cast<uint4*>(op.x), static_cast<uint4*>(op.x) + x_words + 2 * blocks};
+  const std::size_t turns = op.weights_bytes / read;
+  for (int i = 0; i < op.kernels; ++i) {
+    troupe::cuda::launch(
+        device, chain_kernel<kLoads>, shape,
+        Args{.weights = static_cast<const char*>(op.weights) + static_cast<std::size_t>(i) % turns * read,
+             .piece = op.fetched / kPieces,
+             .x = x[i % 2],
+             .readers = x_words / kLoads,
+             .out = reinterpret_cast<unsigned*>(x[(i + 1) % 2])});
+  }
+}
+
+}  // namespace
+
+void run(Cuda& device, const ProductChain& op) {
+  constexpr int kAtOnce = kThreads * 16;
+  if (op.x_bytes <= kAtOnce) return start<1>(device, op);
+  if (op.x_bytes <= 2 * kAtOnce) return start<2>(device, op);
+  if (op.x_bytes <= 4 * kAtOnce) return start<4>(device, op);
+  TROUPE_CHECK(op.x_bytes <= 8 * kAtOnce);
+  start<8>(device, op);
+}
+
+}  // namespace troupe::kernels
