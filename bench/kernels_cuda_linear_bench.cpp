@@ -25,7 +25,9 @@ using namespace kernels;
 using kernels::cuda::Ending;
 
 constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
-constexpr std::size_t kBytesPerGraph = std::size_t{1600} << 20;  // far more than the L2 cache
+constexpr std::size_t kBytesPerGraph = std::size_t{4} << 30;  // far more than the L2 cache
+/// The start of a graph is not a product's: among so many, of 1.5 us each, it is lost.
+constexpr std::size_t kMostTurns = 1024;
 constexpr int kMostRows = 256;
 constexpr int kMostInputs = 12288, kMostOutputs = 103424;
 constexpr int kExperts = 64, kShared = 2, kTopK = 6;
@@ -126,7 +128,7 @@ class Setting {
     for (std::size_t draw = 0; draw < (product.grouped ? kDraws : 1); ++draw) {
       const Routed& routed = routed_[draw * std::size(kRows) + which_rows];
       const std::size_t read = product.grouped ? matrix * static_cast<std::size_t>(routed.touched) : matrix;
-      const std::size_t turns = std::clamp<std::size_t>(kBytesPerGraph / read, 4, 128);
+      const std::size_t turns = std::clamp<std::size_t>(kBytesPerGraph / read, 4, kMostTurns);
       const CudaGraph graph = CudaGraph::capture(device_, [&] {
         for (std::size_t i = 0; i < turns; ++i) {
           run(linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
@@ -147,10 +149,10 @@ class Setting {
     const std::size_t share = matrix / static_cast<std::size_t>(device_.multiprocessors());
     ProductChain chain{.weights = pool_,
                        .weights_bytes = kPoolBytes,
-                       .fetched = static_cast<int>((share + 255) / 256 * 256),
+                       .fetched = static_cast<int>((share + 1023) / 1024 * 1024),
                        .x = x_,
                        .x_bytes = rows * product.inputs * 2 / plan.split,
-                       .kernels = 128};
+                       .kernels = static_cast<int>(kMostTurns)};
     const CudaGraph graph = CudaGraph::capture(device_, [&] { kernels::run(device_, chain); });
     return static_cast<double>(matrix) * chain.kernels / median_seconds(device_, graph, kLaunches);
   }

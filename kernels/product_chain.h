@@ -13,7 +13,7 @@ namespace troupe::kernels {
 struct ProductChain {
   const void* weights = nullptr;  ///< a kernel reads what lies behind the one before's, then from the start
   std::size_t weights_bytes = 0;  ///< several times the L2 cache
-  int fetched = 0;                ///< bytes of weights of a block: a multiple of 256, at most 112 KiB
+  int fetched = 0;                ///< bytes of weights of a block: a multiple of 1 KiB, at most 112
   void* x = nullptr;              ///< twice (x_bytes, and 32 of each multiprocessor)
   int x_bytes = 0;                ///< that each block reads: a multiple of 128, at most 32 KiB
   int kernels = 0;

@@ -12,12 +12,12 @@ namespace {
 namespace st = troupe::cuda::stream;
 
 constexpr int kThreads = 256;
-constexpr int kPieces = 16;     ///< that the weights of a block come in
+constexpr int kPiece = 1024;    ///< of weights, fetched at a time
 constexpr int kWeightsAt = 64;  ///< in shared memory, behind the barrier
 
 struct Args {
   const char* weights = nullptr;
-  int piece = 0;  ///< bytes
+  int pieces = 0;  ///< of weights, that a block fetches
   const uint4* x = nullptr;
   int readers = 0;  ///< threads that read x, kLoads times 16 bytes each
   unsigned* out = nullptr;
@@ -35,10 +35,11 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const Args a) {
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    st::barrier_expect(barrier, kPieces * a.piece);
-    const char* from = a.weights + static_cast<std::size_t>(blockIdx.x) * (kPieces * a.piece);
-    for (int i = 0; i < kPieces; ++i)
-      st::copy_bytes(barrier + kWeightsAt + i * a.piece, from + i * a.piece, a.piece, barrier, true);
+    st::barrier_expect(barrier, a.pieces * kPiece);
+    const char* from =
+        a.weights + static_cast<std::size_t>(blockIdx.x) * static_cast<std::size_t>(a.pieces * kPiece);
+    for (int i = 0; i < a.pieces; ++i)
+      st::copy_bytes(barrier + kWeightsAt + i * kPiece, from + i * kPiece, kPiece, barrier, true);
   }
   const uint4* const from = a.x + threadIdx.x;
   unsigned* const to = a.out + blockIdx.x * (kThreads / 32) + threadIdx.x;
@@ -63,7 +64,7 @@ template <int kLoads>
 void start(Cuda& device, const ProductChain& op) {
   const int blocks = device.multiprocessors(), x_words = op.x_bytes / 16;
   const std::size_t read = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(op.fetched);
-  TROUPE_CHECK(device.hopper() && op.fetched % (16 * kPieces) == 0 && op.weights_bytes >= read &&
+  TROUPE_CHECK(device.hopper() && op.fetched % kPiece == 0 && op.weights_bytes >= read &&
                op.x_bytes % (16 * kLoads) == 0);
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                                   .block = dim3(kThreads),
@@ -75,7 +76,7 @@ void start(Cuda& device, const ProductChain& op) {
     troupe::cuda::launch(
         device, chain_kernel<kLoads>, shape,
         Args{.weights = static_cast<const char*>(op.weights) + static_cast<std::size_t>(i) % turns * read,
-             .piece = op.fetched / kPieces,
+             .pieces = op.fetched / kPiece,
              .x = x[i % 2],
              .readers = x_words / kLoads,
              .out = reinterpret_cast<unsigned*>(x[(i + 1) % 2])});
