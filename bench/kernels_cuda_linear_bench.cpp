@@ -140,8 +140,8 @@ class Setting {
     return bytes / seconds;
   }
 
-  /// The same of a chain of kernels that only fetch the product's weights and read x, as much as a block of a
-  /// strip does.
+  /// Bytes per second of the product's weights, of a chain of kernels that only fetch them and read x, as
+  /// much as a block of a strip does.
   double chain_speed(const Product& product, int rows) {
     const auto plan =
         kernels::cuda::strip_plan(linear(product, 0, rows, routed_[0]), device_.multiprocessors());

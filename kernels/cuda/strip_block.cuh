@@ -22,8 +22,8 @@
 // has times the norm's weights, and squares; who takes it multiplies its sums, which saves a kernel and a
 // trip. Every warp sums a share of the squares, on its way to the sums.
 //
-// Weights mostly are there long before the wait. Behind a norm the first of them go on to registers, which
-// the multiprocessor has, with 1,024 inputs, without giving up its second block; with more inputs it has not.
+// Weights are there long before the wait. Behind a norm the first of them go on to registers: up to 1,024
+// inputs leave enough of those for two blocks on a multiprocessor, more do not.
 //
 // Weights are the tensor core's A, 16 rows × 16 inputs, which here are 8 outputs × 32 inputs: row g + 8 is
 // the same output as row g with other inputs. So the 16 bytes that a lane loads are its operand as they lie,
@@ -47,13 +47,11 @@ namespace st = troupe::cuda::stream;
 
 inline constexpr int kWarps = kStripWarps;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kAskedFor = 4;  ///< rows at a time; a block has a multiple of it
-inline constexpr int kGotAt = 56;    ///< in the header: the barrier of what the cluster's other block sends
-inline constexpr int kSquaresAt =
-    64;  ///< in the header: of each row of x, the squares that the warps have summed
+inline constexpr int kAskedFor = 4;    ///< rows at a time; a block has a multiple of it
+inline constexpr int kGotAt = 56;      ///< in the header: the barrier of what the cluster's other block sends
+inline constexpr int kSquaresAt = 64;  ///< in the header: squares of each row, a sum of each warp
 inline constexpr int kSquaresOfWarp = 16;  ///< of a row
-inline constexpr int kHeldBehindNorm =
-    4;  ///< eights of outputs whose weights are in registers before the wait
+inline constexpr int kHeldBehindNorm = 4;  ///< eights whose weights are in registers before the wait
 
 struct Args {
   const char* weight = nullptr;
