@@ -1,0 +1,44 @@
+// Where the GPU keeps K and V within a block: the order that kernels/cuda/layout.h describes, each element
+// once.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cuda/layout.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+TEST(KvLayout, SixteenBytesOfAHalfTurnWithTheToken) {
+  for (const int head_dim : {64, 128, 192}) {
+    std::vector<int> times(std::size_t(kBlockTokens * head_dim));
+    for (int t = 0; t < kBlockTokens; ++t) {
+      for (int d = 0; d < head_dim; ++d) {
+        const int at = KvColumn(true, head_dim, d).at(t);
+        ASSERT_EQ(at, kv_index(true, head_dim, t, d));
+        ASSERT_TRUE(at >= 0 && at < kBlockTokens * head_dim) << head_dim << ": " << t << ", " << d;
+        ++times[std::size_t(at)];
+        // [head_dim / 64][64 tokens][8 chunks][8]
+        EXPECT_EQ(at / (64 * kBlockTokens), d / 64);
+        EXPECT_EQ(at / 64 % kBlockTokens, t);
+        EXPECT_EQ(at / 8 % 8, (d / 8 % 8) ^ (t % 8));
+        EXPECT_EQ(at % 8, d % 8);
+      }
+    }
+    EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << head_dim;
+  }
+}
+
+TEST(KvLayout, OtherwiseRowAfterRow) {
+  for (const int head_dim : {16, 80, 128}) {
+    for (const int t : {0, 1, 63}) {
+      for (const int d : {0, 7, head_dim - 1}) EXPECT_EQ(kv_index(false, head_dim, t, d), t * head_dim + d);
+    }
+  }
+  EXPECT_TRUE(swizzled(DType::bf16, 128));
+  EXPECT_FALSE(swizzled(DType::bf16, 80)) << "no whole halves";
+  EXPECT_FALSE(swizzled(DType::f32, 128)) << "no tensor cores";
+}
+
+}  // namespace
+}  // namespace troupe::kernels::cuda
