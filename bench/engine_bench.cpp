@@ -2,8 +2,6 @@
 // moment the next plan is, with 256 sequences running. The worker is a thread that answers at once with one
 // token per row, so everything measured is the engine's. CPU time is the process's without that thread's;
 // wall time is what the worker waited.
-#include <time.h>
-
 #include <caf/all.hpp>
 #include <cstdio>
 #include <mutex>
@@ -16,6 +14,7 @@
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "actors/worker/worker_loop.h"
+#include "bench/cpu_clock.h"
 #include "bench/report.h"
 #include "http/load_client.h"
 #include "model/make_executor.h"
@@ -36,12 +35,6 @@ struct PoolConfig : caf::actor_system_config {
   }
 };
 
-double cpu_us(clockid_t clock) {
-  timespec t{};
-  ::clock_gettime(clock, &t);
-  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
-}
-
 /// A worker that answers each plan at once, and times how long the next one takes to come.
 class TimedWorker {
  public:
@@ -54,13 +47,15 @@ class TimedWorker {
     int pending = 0, full_steps = 0;
     double sent_wall = 0, sent_cpu = 0;
     while (full_steps < kWarmUp + kSteps) {
-      const ipc::Received got = link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
+      const ipc::Received got =
+          link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
       if (got.kind == ipc::Received::Kind::record) {
         const auto* plan = got.view.as<wire::StepPlan>();
         const bool full = plan != nullptr && plan->rows.count == kSequences;
         if (full && sent_wall > 0 && ++full_steps > kWarmUp) {
           wall.push_back(static_cast<double>(now_ns()) * 1e-3 - sent_wall);
-          cpu.push_back(cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID) - sent_cpu);
+          cpu.push_back(bench::cpu_us(CLOCK_PROCESS_CPUTIME_ID) - bench::cpu_us(CLOCK_THREAD_CPUTIME_ID) -
+                        sent_cpu);
         }
         if (!executor.submit(got.view).ok()) return;
         ++pending;
@@ -71,9 +66,10 @@ class TimedWorker {
       --pending;
       auto* header = reinterpret_cast<wire::Header*>(result.data());
       header->epoch = link_.epoch();
-      sent_cpu = cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID);
+      sent_cpu = bench::cpu_us(CLOCK_PROCESS_CPUTIME_ID) - bench::cpu_us(CLOCK_THREAD_CPUTIME_ID);
       sent_wall = static_cast<double>(now_ns()) * 1e-3;
-      link_.try_send(header->kind == wire::Kind::step_result ? ipc::Channel::step : ipc::Channel::cache, result);
+      link_.try_send(header->kind == wire::Kind::step_result ? ipc::Channel::step : ipc::Channel::cache,
+                     result);
     }
   }
 
@@ -108,7 +104,8 @@ int main(int argc, char** argv) {
   options.scheduler.max_num_batched_tokens = 2048;
 
   auto fds = ipc::create_link();
-  auto engine_end = std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
+  auto engine_end =
+      std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
   TimedWorker worker(*ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get()));
 
   PoolConfig config;
@@ -116,25 +113,30 @@ int main(int argc, char** argv) {
   auto metrics = system.spawn(metrics_behavior, metrics::Constants{}, Log());
   auto link = system.spawn(worker_link_behavior, WorkerLinkParts{engine_end, 0, 0, {}});
   auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
-  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
+  auto scheduler =
+      system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
   auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
     // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
-    auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
-      return {[host, scheduler](Ask&) {
-                auto opened = host->make_response_promise<Closed>();
-                host->request(scheduler, caf::infinite, requests())
-                    .then([](const Status& status) {
+    auto host =
+        self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
+          return {[host, scheduler](Ask&) {
+                    auto opened = host->make_response_promise<Closed>();
+                    host->request(scheduler, caf::infinite, requests()).then([](const Status& status) {
                       if (!status.ok()) std::fprintf(stderr, "refused: %s\n", status.message.c_str());
                     });
-                return opened;
-              },
-              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
-              [](const Abandon&) {}};
-    });
-    return {[](Ask&) {}, [](const Withdraw&) {},
-            [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
-            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](const Abandon&) {},
-            [](caf::get_atom) { return EngineStatus{}; }};
+                    return opened;
+                  },
+                  [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
+                  [](const Abandon&) {}};
+        });
+    return {
+        [](Ask&) {},
+        [](const Withdraw&) {},
+        [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
+        [](const LinkDown&) {},
+        [](const Drain&) { return true; },
+        [](const Abandon&) {},
+        [](caf::get_atom) { return EngineStatus{}; }};
   });
   caf::anon_send(link, Attach{cache, scheduler, gateway});
 

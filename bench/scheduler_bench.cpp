@@ -1,8 +1,6 @@
 // The engine's critical path per step on the pure classes: a StepResult's bytes are committed, blocks are
 // asked for and granted, and the next plan's bytes are written. 256 running sequences of mixed lengths
 // that end and are replaced all the time, two plans in flight; CPU time of the thread.
-#include <time.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -13,6 +11,7 @@
 
 #include "actors/cache/cache_manager.h"
 #include "actors/scheduler/scheduler.h"
+#include "bench/cpu_clock.h"
 #include "bench/report.h"
 
 namespace troupe {
@@ -21,12 +20,6 @@ namespace {
 constexpr std::int32_t kRunning = 256;
 constexpr int kSteps = 20'000;
 constexpr int kWarmUp = 2'000;
-
-double cpu_us() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return 1e6 * static_cast<double>(t.tv_sec) + 1e-3 * static_cast<double>(t.tv_nsec);
-}
 
 /// Answers each plan with one token per sampling row.
 std::vector<std::byte> echo(std::span<const std::byte> bytes, std::mt19937& random) {
@@ -76,11 +69,11 @@ class Bench {
         exchange();
         continue;
       }
-      const double begin = cpu_us();
+      const double begin = bench::cpu_us();
       scheduler_.commit(results_.front(), out_);
       const std::span<const std::byte> plan = scheduler_.plan(1);
       exchange();
-      const double end = cpu_us();
+      const double end = bench::cpu_us();
       bytes_ = results_.front().size() + plan.size();
       results_.pop_front();
       if (!plan.empty()) results_.push_back(echo(plan, random_));
@@ -99,13 +92,13 @@ class Bench {
     std::vector<std::byte> from(bytes_, std::byte{1}), to(bytes_);
     double best = 1e9;
     for (int i = 0; i < 200; ++i) {
-      const double begin = cpu_us();
+      const double begin = bench::cpu_us();
       for (int k = 0; k < 100; ++k) {
         from[static_cast<std::size_t>(k)] = std::byte(i);
         std::memcpy(to.data(), from.data(), bytes_);
         asm volatile("" ::"r"(to.data()) : "memory");
       }
-      best = std::min(best, (cpu_us() - begin) / 100);
+      best = std::min(best, (bench::cpu_us() - begin) / 100);
     }
     return best;
   }
