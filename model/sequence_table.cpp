@@ -39,6 +39,7 @@ void SequenceTable::apply(const wire::View& record, const wire::StepPlan& plan, 
     const auto first = static_cast<std::size_t>(run.first);
     slot->blocks.resize(std::max(slot->blocks.size(), first + blocks.size()));
     std::copy(blocks.begin(), blocks.end(), slot->blocks.begin() + run.first);
+    slot->last_block_at = -1;
   }
   for (const wire::Row& row : record.array(plan.rows)) add_row(row, batch);
 }
@@ -49,6 +50,7 @@ void SequenceTable::start(const wire::View& record, const wire::StartSequence& s
   slot.live = true;
   slot.generation = start.slot.generation;
   slot.prompt_tokens = start.prompt_tokens;
+  slot.last_block_at = -1;
   slot.sampling = start.sampling;
   slot.ids.clear();
   slot.blocks.clear();
@@ -65,13 +67,20 @@ void SequenceTable::add_row(const wire::Row& row, StepBatch& batch) {
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1});
     return;
   }
-  // First, because it may move the ids: the token that the row will sample has its place from now on.
-  if (samples) slot->ids.push_back(kUnsampled);
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
-  const auto ids = slot->ids.begin() + row.position;
-  batch.tokens.insert(batch.tokens.end(), ids, ids + row.tokens);
+  const auto known = static_cast<std::int32_t>(slot->ids.size()), end = row.position + row.tokens;
+  const auto ids = slot->ids.begin();
+  if (row.position < known)
+    batch.tokens.insert(batch.tokens.end(), ids + row.position, ids + std::min(end, known));
+  batch.tokens.resize(static_cast<std::size_t>(first_row + row.tokens), kUnsampled);
   batch.sequences.push_back({slot->blocks.data(), row.position, row.tokens, first_row});
   batch.slots.push_back(row.slot.slot);
+  const std::int32_t last_block_at = (end - 1) / kernels::kBlockTokens;
+  if (slot->last_block_at != last_block_at) {
+    slot->last_block_at = last_block_at;
+    slot->last_block = slot->blocks[static_cast<std::size_t>(last_block_at)];
+  }
+  batch.last_blocks.push_back(slot->last_block);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
     add_sample(row, *slot, batch);
@@ -129,9 +138,8 @@ void SequenceTable::commit(const StepBatch& batch, std::span<const kernels::Samp
     const kernels::SampleResult& result = results[static_cast<std::size_t>(outcome.sample)];
     Slot* slot = find(outcome.slot);
     if (slot == nullptr) continue;
-    const auto at = static_cast<std::size_t>(outcome.position);
-    TROUPE_CHECK(at < slot->ids.size());
-    slot->ids[at] = result.error == kernels::SampleError::none ? result.token : 0;
+    TROUPE_CHECK(static_cast<std::size_t>(outcome.position) == slot->ids.size());
+    slot->ids.push_back(result.error == kernels::SampleError::none ? result.token : 0);
   }
 }
 

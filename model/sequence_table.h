@@ -37,12 +37,16 @@ class SequenceTable {
   void reset();
 
  private:
+  // A decode row reads this and not what the lists hold: they lie on pages of their own, hundreds of them,
+  // and are out of the caches by the next step of a large model.
   struct Slot {
     bool live = false;
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
+    std::int32_t last_block_at = -1;  // of `blocks`, what last_block is a copy of; -1: none
+    BlockId last_block = 0;
     wire::Sampling sampling{};
-    std::vector<TokenId> ids;  // prompt and output so far, kUnsampled where a step is still out
+    std::vector<TokenId> ids;  // prompt and committed output; all that rows may name behind it is kUnsampled
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;

@@ -29,6 +29,7 @@ struct StepBatch {
   std::vector<TokenId> tokens;               ///< one per row; kUnsampled where an earlier step is still out
   std::vector<kernels::Sequence> sequences;  ///< in row order
   std::vector<std::uint32_t> slots;          ///< of the sequences, beside them
+  std::vector<BlockId> last_blocks;          ///< beside them too: the block that the last row writes to
   std::vector<kernels::SampleRow> samples;
   std::vector<std::int32_t> sample_rows;  ///< rows that sample, beside `samples`
   std::vector<SamplingOutcome> outcomes;
@@ -42,6 +43,7 @@ struct StepBatch {
     tokens.clear();
     sequences.clear();
     slots.clear();
+    last_blocks.clear();
     samples.clear();
     sample_rows.clear();
     outcomes.clear();

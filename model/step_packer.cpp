@@ -146,11 +146,14 @@ void StepPacker::pack_rows(const StepBatch& batch) {
     const std::uint32_t slot = batch.slots[s];
     sequences[s] = sequence;
     sequences[s].blocks = blocks(slot);
+    const std::int32_t last_block_at = (sequence.position + sequence.tokens - 1) / kernels::kBlockTokens;
     for (std::int32_t t = 0; t < sequence.tokens; ++t) {
       const std::int32_t position = sequence.position + t;
       const TokenId token = batch.tokens[static_cast<std::size_t>(sequence.row + t)];
       *rows++ = {token == kUnsampled ? kernels::sampled_by(slot) : token, position};
-      *places++ = {sequence.blocks[position / kernels::kBlockTokens], position % kernels::kBlockTokens};
+      const std::int32_t block_at = position / kernels::kBlockTokens;
+      *places++ = {block_at == last_block_at ? batch.last_blocks[s] : sequence.blocks[block_at],
+                   position % kernels::kBlockTokens};
     }
   }
 }

@@ -100,7 +100,43 @@ TEST_F(SequenceTableTest, ResultsOfATenantThatHasGoneArePassedOver) {
   batch = first;
   commit({42});
   EXPECT_EQ(second.samples[0].tokens[1], 21);
-  EXPECT_EQ(second.samples[0].tokens[2], kUnsampled);
+  plans.row(next, 2, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{kUnsampled});
+}
+
+TEST_F(SequenceTableTest, ARowMayBeginWithKnownTokensAndEndWithOneThatIsOut) {
+  plans.start(kA, 2, 2).ids(kA, 0, {10, 11}).blocks(kA, 0, {5}).row(kA, 0, 2, true);
+  apply();
+  plans.row(kA, 1, 2, true);
+  apply();
+  EXPECT_EQ(batch.tokens, (std::vector<TokenId>{11, kUnsampled}));
+}
+
+TEST_F(SequenceTableTest, TheLastBlockIsTheOneThatTheLastRowWritesTo) {
+  plans.start(kA, 70, 70).ids(kA, 0, std::vector<TokenId>(70, 20)).blocks(kA, 0, {5, 6, 7});
+  plans.row(kA, 0, 64, false);
+  apply();
+  EXPECT_EQ(batch.last_blocks, std::vector<BlockId>{5});
+  plans.row(kA, 64, 6, true);
+  apply();
+  EXPECT_EQ(batch.last_blocks, std::vector<BlockId>{6});
+  for (int position = 70; position < 129; ++position) {
+    plans.row(kA, position, 1, true);
+    apply();
+    ASSERT_EQ(batch.last_blocks, std::vector<BlockId>{position < 128 ? 6 : 7}) << position;
+  }
+  plans.blocks(kA, 2, {9}).row(kA, 129, 1, true);
+  apply();
+  EXPECT_EQ(batch.last_blocks, std::vector<BlockId>{9}) << "replaced, for instance by a copy";
+  const SlotRef next{0, 2};
+  plans.finish(kA)
+      .start(next, 130, 130)
+      .ids(next, 0, std::vector<TokenId>(130, 20))
+      .blocks(next, 0, {1, 2, 3});
+  plans.row(next, 0, 130, true);
+  apply();
+  EXPECT_EQ(batch.last_blocks, std::vector<BlockId>{3}) << "not the last tenant's";
 }
 
 TEST_F(SequenceTableTest, AfterARecomputeTheOutputGoesOnCounting) {
