@@ -22,6 +22,7 @@
 namespace {
 
 using namespace troupe;
+using bench::cpu_us;
 
 constexpr int kSequences = 256;
 constexpr int kSteps = 1500;
@@ -47,15 +48,13 @@ class TimedWorker {
     int pending = 0, full_steps = 0;
     double sent_wall = 0, sent_cpu = 0;
     while (full_steps < kWarmUp + kSteps) {
-      const ipc::Received got =
-          link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
+      const ipc::Received got = link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
       if (got.kind == ipc::Received::Kind::record) {
         const auto* plan = got.view.as<wire::StepPlan>();
         const bool full = plan != nullptr && plan->rows.count == kSequences;
         if (full && sent_wall > 0 && ++full_steps > kWarmUp) {
           wall.push_back(static_cast<double>(now_ns()) * 1e-3 - sent_wall);
-          cpu.push_back(bench::cpu_us(CLOCK_PROCESS_CPUTIME_ID) - bench::cpu_us(CLOCK_THREAD_CPUTIME_ID) -
-                        sent_cpu);
+          cpu.push_back(cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID) - sent_cpu);
         }
         if (!executor.submit(got.view).ok()) return;
         ++pending;
@@ -66,10 +65,9 @@ class TimedWorker {
       --pending;
       auto* header = reinterpret_cast<wire::Header*>(result.data());
       header->epoch = link_.epoch();
-      sent_cpu = bench::cpu_us(CLOCK_PROCESS_CPUTIME_ID) - bench::cpu_us(CLOCK_THREAD_CPUTIME_ID);
+      sent_cpu = cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID);
       sent_wall = static_cast<double>(now_ns()) * 1e-3;
-      link_.try_send(header->kind == wire::Kind::step_result ? ipc::Channel::step : ipc::Channel::cache,
-                     result);
+      link_.try_send(header->kind == wire::Kind::step_result ? ipc::Channel::step : ipc::Channel::cache, result);
     }
   }
 
@@ -104,8 +102,7 @@ int main(int argc, char** argv) {
   options.scheduler.max_num_batched_tokens = 2048;
 
   auto fds = ipc::create_link();
-  auto engine_end =
-      std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
+  auto engine_end = std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
   TimedWorker worker(*ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get()));
 
   PoolConfig config;
@@ -113,30 +110,25 @@ int main(int argc, char** argv) {
   auto metrics = system.spawn(metrics_behavior, metrics::Constants{}, Log());
   auto link = system.spawn(worker_link_behavior, WorkerLinkParts{engine_end, 0, 0, {}});
   auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
-  auto scheduler =
-      system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
+  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
   auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
     // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
-    auto host =
-        self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
-          return {[host, scheduler](Ask&) {
-                    auto opened = host->make_response_promise<Closed>();
-                    host->request(scheduler, caf::infinite, requests()).then([](const Status& status) {
+    auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
+      return {[host, scheduler](Ask&) {
+                auto opened = host->make_response_promise<Closed>();
+                host->request(scheduler, caf::infinite, requests())
+                    .then([](const Status& status) {
                       if (!status.ok()) std::fprintf(stderr, "refused: %s\n", status.message.c_str());
                     });
-                    return opened;
-                  },
-                  [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
-                  [](const Abandon&) {}};
-        });
-    return {
-        [](Ask&) {},
-        [](const Withdraw&) {},
-        [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
-        [](const LinkDown&) {},
-        [](const Drain&) { return true; },
-        [](const Abandon&) {},
-        [](caf::get_atom) { return EngineStatus{}; }};
+                return opened;
+              },
+              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
+              [](const Abandon&) {}};
+    });
+    return {[](Ask&) {}, [](const Withdraw&) {},
+            [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
+            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](const Abandon&) {},
+            [](caf::get_atom) { return EngineStatus{}; }};
   });
   caf::anon_send(link, Attach{cache, scheduler, gateway});
 

@@ -24,8 +24,8 @@ namespace {
 using namespace kernels;
 using kernels::cuda::Ending;
 
+/// Weights that a graph reads once: far more than the L2 cache.
 constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
-constexpr std::size_t kBytesPerGraph = std::size_t{4} << 30;  // far more than the L2 cache
 /// The start of a graph is not a product's: among so many, of 1.5 us each, it is lost.
 constexpr std::size_t kMostTurns = 1024;
 constexpr int kMostRows = 256;
@@ -128,7 +128,7 @@ class Setting {
     for (std::size_t draw = 0; draw < (product.grouped ? kDraws : 1); ++draw) {
       const Routed& routed = routed_[draw * std::size(kRows) + which_rows];
       const std::size_t read = product.grouped ? matrix * static_cast<std::size_t>(routed.touched) : matrix;
-      const std::size_t turns = std::clamp<std::size_t>(kBytesPerGraph / read, 4, kMostTurns);
+      const std::size_t turns = std::clamp<std::size_t>(kPoolBytes / read, 4, kMostTurns);
       const CudaGraph graph = CudaGraph::capture(device_, [&] {
         for (std::size_t i = 0; i < turns; ++i) {
           run(linear(product, i % (kPoolBytes / step) * step, kRows[which_rows], routed));
