@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
-#include "actors/bench/ceilings_of.h"
-#include "actors/bench/step_feed.h"
 #include "base/clock.h"
 #include "bench/report.h"
+#include "cli/bench/ceilings_of.h"
+#include "cli/bench/step_feed.h"
 #include "gpu/cuda.h"
 #include "http/load_client.h"
-#include "model/cuda_executor.h"
-#include "model/model_files.h"
+#include "model/checkpoint/model_files.h"
+#include "model/cuda/executor.h"
 
 namespace troupe::bench {
 namespace {

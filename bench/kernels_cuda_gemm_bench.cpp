@@ -14,7 +14,7 @@
 #include "bench/report.h"
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/linear.h"
 #include "kernels/fill_random.h"
 #include "kernels/matrix_peak.h"
 

@@ -13,8 +13,8 @@
 #include "bench/report.h"
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/strip.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/strip.h"
 #include "kernels/fill_random.h"
 #include "kernels/product_chain.h"
 

@@ -11,7 +11,7 @@
 #include "bench/report.h"
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
-#include "kernels/cuda/routing.h"
+#include "kernels/cuda/moe/routing.h"
 #include "kernels/fill_random.h"
 #include "kernels/moe.h"
 

@@ -13,9 +13,9 @@
 #include "config/options.h"
 #include "gpu/ceilings.h"
 #include "ipc/wire.h"
+#include "model/checkpoint/spec.h"
 #include "model/make_executor.h"
 #include "model/roofline.h"
-#include "model/spec.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/bench/server_process.h"
 #include "base/clock.h"
 #include "bench/report.h"
+#include "cli/bench/server_process.h"
 #include "gpu/ceilings.h"
 #include "gpu/cpu.h"
 #include "http/load_client.h"

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "bench/cpu_clock.h"
 #include "bench/report.h"
+#include "model/cuda/step_packer.h"
 #include "model/plan_check.h"
-#include "model/step_packer.h"
 
 namespace troupe {
 namespace {

@@ -4,10 +4,10 @@
 #include <numbers>
 
 #include "base/check.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels {
 namespace cuda {

@@ -1,9 +1,9 @@
-// Attention of rows that decode: the kernel and its launch. What its blocks do: cuda/decode_block.cuh.
+// Attention of rows that decode: the kernel and its launch. What its blocks do: cuda/attention/decode_block.cuh.
 #include <algorithm>
 #include <numbers>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/decode_block.cuh"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/decode_block.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace troupe::kernels::cuda {

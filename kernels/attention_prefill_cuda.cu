@@ -1,10 +1,10 @@
-// Attention of pieces of prompts: which shapes the wgmma kernel (cuda/flash.cuh) takes, and its launches.
+// Attention of pieces of prompts: which shapes the wgmma kernel (cuda/attention/flash.cuh) takes, and its launches.
 #include <algorithm>
 #include <numbers>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/flash.cuh"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/flash.cuh"
+#include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels::cuda {
 namespace {

@@ -47,7 +47,7 @@ struct Batch {
 /// piece. The order inside the last two is the device's:
 ///   Cpu: K is a packed Matrix of 64 outputs (tokens) and head_dim inputs, V one of head_dim outputs
 ///   and 64 inputs (tokens); attention is the linear ops' inner product on them.
-///   Cuda: kernels/cuda/layout.h.
+///   Cuda: kernels/cuda/product/layout.h.
 struct KvCache {
   void* data = nullptr;  ///< blocks × block_bytes(), zeroed before first use
   DType dtype = DType::bf16;

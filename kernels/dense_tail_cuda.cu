@@ -1,8 +1,8 @@
 // Few rows: four strips one behind the other, and each norm in halves between them. Else op by op.
 #include "kernels/dense_tail.h"
 
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/strip.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/strip.h"
 
 namespace troupe::kernels {
 namespace cuda {

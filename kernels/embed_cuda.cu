@@ -1,6 +1,6 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/embed.h"
 
 namespace troupe::kernels {

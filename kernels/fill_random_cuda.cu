@@ -1,7 +1,7 @@
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/fill_random.h"
 
 namespace troupe::kernels {

@@ -1,10 +1,10 @@
 // Which way a product goes, and the way that any product can go: fp32 multiply-adds on tiles in shared
 // memory.
 #include "base/check.h"
-#include "kernels/cuda/ending.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/stream.h"
-#include "kernels/cuda/strip.h"
+#include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/product/stream.h"
+#include "kernels/cuda/product/strip.h"
 
 namespace troupe::kernels::cuda {
 namespace {

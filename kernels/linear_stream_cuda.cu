@@ -1,9 +1,9 @@
-// Launching the streaming products, and how they are cut. kernels/cuda/stream_block.cuh says how they work.
+// Launching the streaming products, and how they are cut. kernels/cuda/product/stream_block.cuh says how they work.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/stream.h"
-#include "kernels/cuda/stream_block.cuh"
+#include "kernels/cuda/product/stream.h"
+#include "kernels/cuda/product/stream_block.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
 namespace troupe::kernels::cuda {

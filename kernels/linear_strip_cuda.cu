@@ -1,7 +1,7 @@
-// Launching strips. kernels/cuda/strip_block.cuh says how they work, kernels/cuda/strip.h how they are cut.
+// Launching strips. kernels/cuda/product/strip_block.cuh says how they work, kernels/cuda/product/strip.h how they are cut.
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/strip_block.cuh"
+#include "kernels/cuda/product/strip_block.cuh"
 
 namespace troupe::kernels::cuda {
 namespace {

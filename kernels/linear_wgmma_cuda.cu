@@ -1,14 +1,14 @@
 // Products of many rows on Hopper: which shape of tiles, and the launch. The kernel:
-// kernels/cuda/wgmma_product.cuh.
+// kernels/cuda/product/wgmma_product.cuh.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <optional>
 #include <utility>
 
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/wgmma_product.cuh"
 #include "kernels/cuda/tensor_map.cuh"
-#include "kernels/cuda/wgmma_product.cuh"
 
 namespace troupe::kernels::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #include "kernels/lm_head.h"
 
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/linear.h"
 
 namespace troupe::kernels {
 

@@ -6,7 +6,7 @@
 //   Cpu: panels of 32 outputs, zero-padded; a panel holds, for each input (bf16: pair of inputs), the
 //   32 outputs' weights side by side. So a panel streams from front to back, whatever the
 //   instruction set, and any prefix of its inputs is contiguous.
-//   Cuda: row-major rows of padded(inputs); see kernels/cuda/layout.h.
+//   Cuda: row-major rows of padded(inputs); see kernels/cuda/product/layout.h.
 //
 // Activations are row-major with rows of padded(columns) elements. Padding elements are zero: device
 // memory starts zeroed, every op that writes an activation writes zeros there, and ops may rely on it.

@@ -1,12 +1,12 @@
 // Routing, two grouped products, and the sum of each row's experts. The products are those of every other
-// op (kernels/cuda/linear.h): rows sorted by expert, a weight per group.
+// op (kernels/cuda/product/linear.h): rows sorted by expert, a weight per group.
 #include <algorithm>
 
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/linear.h"
-#include "kernels/cuda/routing.h"
+#include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/product/linear.h"
 #include "kernels/moe.h"
 
 namespace troupe::kernels {

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/pack.h"
 
 namespace troupe::kernels {

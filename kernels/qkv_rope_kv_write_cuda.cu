@@ -1,7 +1,7 @@
 #include "kernels/qkv_rope_kv_write.h"
 
 #include "base/check.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/linear.h"
 
 namespace troupe::kernels {
 

@@ -3,9 +3,9 @@
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/routing.h"
-#include "kernels/cuda/routing_choice.cuh"
-#include "kernels/cuda/routing_places.cuh"
+#include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/moe/routing_choice.cuh"
+#include "kernels/cuda/moe/routing_places.cuh"
 
 namespace troupe::kernels::cuda {
 namespace {

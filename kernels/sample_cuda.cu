@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/sample_filter.cuh"
-#include "kernels/cuda/sample_logits.cuh"
-#include "kernels/cuda/sample_team.cuh"
+#include "kernels/cuda/sample/filter.cuh"
+#include "kernels/cuda/sample/logits.cuh"
+#include "kernels/cuda/sample/team.cuh"
 #include "kernels/philox.h"
 #include "kernels/sample.h"
 

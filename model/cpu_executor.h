@@ -5,9 +5,9 @@
 #include "base/status.h"
 #include "config/options.h"
 #include "ipc/wire.h"
+#include "model/checkpoint/model_files.h"
 #include "model/executor.h"
 #include "model/load_progress.h"
-#include "model/model_files.h"
 
 namespace troupe::model {
 

@@ -14,7 +14,7 @@
 #include "kernels/batch.h"
 #include "kernels/copy_blocks.h"
 #include "kernels/sample.h"
-#include "model/spec.h"
+#include "model/checkpoint/spec.h"
 #include "model/stage.h"
 #include "model/step_batch.h"
 #include "model/weights.h"

@@ -3,11 +3,11 @@
 #include <utility>
 
 #include "gpu/cuda.h"
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
-#include "model/cuda_executor.h"
+#include "model/cuda/executor.h"
 #include "model/echo_executor.h"
 #include "model/host_memory.h"
-#include "model/model_files.h"
 #include "model/preflight.h"
 #include "model/sizing.h"
 

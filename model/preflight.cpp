@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "gpu/cuda_probe.h"
-#include "model/generation_config.h"
+#include "model/checkpoint/generation_config.h"
+#include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
-#include "model/model_files.h"
 #include "model/sizing.h"
 
 namespace troupe::model {

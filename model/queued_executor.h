@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "kernels/copy_blocks.h"
+#include "model/cuda/sequence_table.h"
+#include "model/cuda/work_queue.h"
 #include "model/executor.h"
 #include "model/plan_check.h"
 #include "model/result_writer.h"
-#include "model/sequence_table.h"
-#include "model/work_queue.h"
 
 namespace troupe::model {
 

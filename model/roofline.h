@@ -11,7 +11,7 @@
 // Of a mixture, the weights are those of the experts that `tokens` tokens touch when each draws its experts
 // uniformly: E (1 - (1 - k / E)^tokens). No activations, launches or norms: a bound, not a forecast.
 #include "gpu/dtype.h"
-#include "model/spec.h"
+#include "model/checkpoint/spec.h"
 
 namespace troupe::model {
 

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "kernels/batch.h"
+#include "model/cuda/step_memory.h"
 #include "model/decoder.h"
-#include "model/step_memory.h"
 #include "model/weights.h"
 
 namespace troupe::model {

@@ -6,7 +6,7 @@
 #include "base/status.h"
 #include "config/options.h"
 #include "ipc/wire.h"
-#include "model/spec.h"
+#include "model/checkpoint/spec.h"
 
 namespace troupe::model {
 

@@ -8,10 +8,10 @@
 #include "gpu/buffer.h"
 #include "kernels/matrix.h"
 #include "kernels/moe.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/spec.h"
+#include "model/checkpoint/tensor_map.h"
 #include "model/load_progress.h"
-#include "model/spec.h"
-#include "model/tensor_map.h"
 
 namespace troupe::model {
 

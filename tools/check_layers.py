@@ -9,8 +9,7 @@ import pathlib
 import re
 import sys
 
-# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it. So is
-# actors/bench: it measures devices and kernels, which the other actors know through model/ only.
+# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it.
 MAY_INCLUDE = {
     "base": [],
     "config": ["base"],
@@ -18,10 +17,11 @@ MAY_INCLUDE = {
     "ipc": ["base", "wire"],
     "gpu": ["base"],
     "kernels": ["base", "gpu"],
+    "text": ["base", "config"],
     "model": ["base", "gpu", "kernels", "wire", "config"],
     "http": ["base", "config"],
-    "actors": ["base", "config", "ipc", "wire", "model", "http"],
-    "actors/bench": ["base", "config", "ipc", "wire", "gpu", "kernels", "model", "http", "actors"],
+    "actors": ["base", "config", "ipc", "wire", "text", "model", "http"],
+    "cli": ["base", "config", "ipc", "wire", "gpu", "kernels", "text", "model", "http", "actors"],
 }
 
 # (header pattern, its name, path patterns of the product files that may include it)
@@ -29,15 +29,15 @@ PLACES = [
     (r"caf/", "CAF", [r"actors/(.*/)?[^/]*_actor[^/]*", r"actors/protocol\.h", r"actors/topology\.\w+"]),
     (r"boost/interprocess/", "Boost.Interprocess", [r"ipc/.*"]),
     (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),
-    (r"nlohmann/", "nlohmann/json", [r"(config|http|model|actors)/.*"]),
+    (r"nlohmann/", "nlohmann/json", [r"(config|http|text|model|actors|cli)/.*"]),
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
-     [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/[^/]*\.cuh"]),
+     [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/.*\.cuh"]),
 ]
 BEAST_FILES = 3  # each compiles Beast's templates again
 ENVIRONMENT_PLACE = "config/parse.cpp"
 
 # Where device code lies. kernels/cuda/*.h is plain C++ for both compilers.
-DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/[^/]*\.cuh)")
+DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)")
 DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
 LAUNCH = re.compile(r"<<<")
 # The only conditions, in device code only: what an architecture does not have.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes model/tokenizer_nfc_table.h from Python's own Unicode tables."""
+"""Writes text/tokenizer/nfc_table.h from Python's own Unicode tables."""
 import argparse
 import pathlib
 import unicodedata

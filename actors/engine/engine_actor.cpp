@@ -11,10 +11,10 @@
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "http/server.h"
-#include "model/chat_template.h"
-#include "model/generation_config.h"
-#include "model/spec.h"
-#include "model/tokenizer.h"
+#include "model/checkpoint/generation_config.h"
+#include "model/checkpoint/spec.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 namespace {

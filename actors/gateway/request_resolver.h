@@ -7,7 +7,7 @@
 #include "actors/messages.h"
 #include "base/status.h"
 #include "http/backend.h"
-#include "model/generation_config.h"
+#include "model/checkpoint/generation_config.h"
 
 namespace troupe {
 

@@ -11,8 +11,8 @@
 #include "actors/messages.h"
 #include "actors/session/stop_filter.h"
 #include "http/openai_response.h"
-#include "model/detokenizer.h"
-#include "model/tokenizer.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 

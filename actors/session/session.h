@@ -17,7 +17,7 @@
 #include "actors/session/choice.h"
 #include "http/backend.h"
 #include "http/openai_response.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "http/json_body.h"
-#include "model/detokenizer.h"
+#include "text/detokenizer.h"
 
 namespace troupe {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "actors/messages.h"
-#include "model/chat_template.h"
-#include "model/tokenizer.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 

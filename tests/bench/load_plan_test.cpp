@@ -1,5 +1,5 @@
 // The requests of a load test, and the numbers made of its answers.
-#include "actors/bench/load_plan.h"
+#include "cli/bench/load_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // What the offline bench asks of an executor, and what it says of the times; on one without a model, and on
 // the CPU with a reference checkpoint.
-#include "actors/bench/step_feed.h"
+#include "cli/bench/step_feed.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <numeric>
 #include <set>
 
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
 #include "model/echo_executor.h"
-#include "model/model_files.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
 

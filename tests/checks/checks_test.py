@@ -20,13 +20,13 @@ CLEAN = {
     "gpu/cuda_check.h": "#pragma once\n#include <cuda_runtime_api.h>\n",
     "gpu/cuda.h": "#pragma once\n",
     "gpu/cuda.cpp": '#include "gpu/cuda_check.h"\n#include <cuda.h>\n',
-    "kernels/cuda/layout.h": "#pragma once\n",
+    "kernels/cuda/product/layout.h": "#pragma once\n",
     "kernels/cuda/launch.cuh": '#pragma once\n#include "gpu/cuda_check.h"\n'
                                "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900\n#endif\n",
     "kernels/embed_cuda.cu": '#include <cuda_bf16.h>\n#include "kernels/cuda/launch.cuh"\n__global__ void embed();\n'
                              "#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)\n#else  // never there\n#endif\n",
-    "kernels/embed_cpu.cpp": '#include "kernels/cuda/layout.h"\n',
-    "actors/bench/ceilings.cpp": '#include "kernels/cuda/layout.h"\n#include "actors/protocol.h"\n',
+    "kernels/embed_cpu.cpp": '#include "kernels/cuda/product/layout.h"\n',
+    "cli/bench/ceilings.cpp": '#include "kernels/cuda/product/layout.h"\n#include "actors/protocol.h"\n',
     "tests/ipc/ring_test.cpp": '#include <boost/asio.hpp>\n#include "ipc/segment.h"\n',
 }
 
@@ -77,7 +77,7 @@ class LayerRules(unittest.TestCase):
         self.found("actors/worker/map.cpp", "#include <boost/interprocess/mapped_region.hpp>\n", "Boost.Interprocess")
 
     def test_beast_outside_http(self):
-        self.found("actors/cli/chat.cpp", "#include <boost/beast/http.hpp>\n", "Beast and Asio")
+        self.found("cli/chat.cpp", "#include <boost/beast/http.hpp>\n", "Beast and Asio")
 
     def test_beast_in_a_fourth_file(self):
         more = {f"http/{n}.cpp": "#include <boost/beast/http.hpp>\n" for n in ("a", "b", "c")}
@@ -95,7 +95,7 @@ class LayerRules(unittest.TestCase):
         self.found("kernels/embed.h", '#pragma once\n#include "gpu/cuda_check.h"\n', r"kernels/embed\.h:1: .*without CUDA")
 
     def test_cuda_in_a_plain_header(self):
-        self.found("kernels/cuda/linear.h", "#pragma once\n#include <cuda_bf16.h>\n", "CUDA has no place")
+        self.found("kernels/cuda/product/linear.h", "#pragma once\n#include <cuda_bf16.h>\n", "CUDA has no place")
         self.found("gpu/cuda.h", "#pragma once\n#include <cuda_runtime.h>\n", "CUDA has no place")
 
     def test_nvcc_compiles_nothing_else(self):
@@ -110,8 +110,8 @@ class LayerRules(unittest.TestCase):
     def test_a_launch_of_ones_own(self):
         self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"cuda::launch\(\) only")
 
-    def test_only_the_bench_looks_at_devices(self):
-        self.found("actors/worker/loop.cpp", '#include "kernels/cuda/layout.h"\n', "actors may not include kernels/")
+    def test_actors_do_not_look_at_devices(self):
+        self.found("actors/worker/loop.cpp", '#include "kernels/cuda/product/layout.h"\n', "actors may not include kernels/")
         self.found("actors/worker/loop.cpp", '#include "gpu/cuda.h"\n', "actors may not include gpu/")
 
     def test_getenv_elsewhere(self):
@@ -134,7 +134,7 @@ class LayerRules(unittest.TestCase):
         self.found("kernels/embed_cuda.cu", "#if defined(__CUDA_ARCH__)\n#elif 1\n#endif\n", "conditional compilation")
 
     def test_an_architecture_is_no_matter_of_the_host(self):
-        for name in ("kernels/cuda/linear.h", "gpu/x.cpp", "tests/kernels/x.cpp"):
+        for name in ("kernels/cuda/product/linear.h", "gpu/x.cpp", "tests/kernels/x.cpp"):
             self.found(name, "#pragma once\n#if defined(__CUDA_ARCH__)\n#endif\n", "conditional compilation")
 
     def test_a_condition_within_a_guard(self):
@@ -169,7 +169,7 @@ class SizeRules(unittest.TestCase):
         self.assertIn("http/long.cpp: 501 lines", output)
 
     def test_device_code_counts(self):
-        for name in ("kernels/long_cuda.cu", "kernels/cuda/long.cuh", "actors/bench/long.cpp"):
+        for name in ("kernels/long_cuda.cu", "kernels/cuda/long.cuh", "cli/bench/long.cpp"):
             status, output = run("check_sizes.py", {name: "int x;\n" * 501})
             self.assertEqual(status, 1, output)
             self.assertIn(f"{name}: 501 lines", output)

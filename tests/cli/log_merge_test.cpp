@@ -1,4 +1,4 @@
-#include "actors/cli/log_merge.h"
+#include "cli/log_merge.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

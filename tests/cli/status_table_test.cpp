@@ -1,8 +1,8 @@
-#include "actors/cli/status_table.h"
+#include "cli/status_table.h"
 
 #include <gtest/gtest.h>
 
-#include "actors/cli/command_line.h"
+#include "cli/command_line.h"
 
 namespace troupe::cli {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "gpu/cuda_graph.h"
 #include "kernels/attention.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
 
 namespace troupe::kernels {

@@ -1,6 +1,6 @@
 #include "kernels/fill_random.h"
 
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
 #include "kernels/embed.h"
 

@@ -1,10 +1,10 @@
-// Where the GPU keeps K and V within a block: the order that kernels/cuda/layout.h describes, each element
+// Where the GPU keeps K and V within a block: the order that kernels/cuda/product/layout.h describes, each element
 // once.
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels::cuda {
 namespace {

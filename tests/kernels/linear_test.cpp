@@ -2,7 +2,7 @@
 // with any number of threads; on the GPU the models' own shapes beside the CPU.
 #include <cstring>
 
-#include "kernels/cuda/layout.h"
+#include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
 #include "kernels/linear_add.h"
 #include "kernels/lm_head.h"

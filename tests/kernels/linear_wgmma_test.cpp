@@ -11,8 +11,8 @@
 
 #include "gpu/cuda.h"
 #include "gpu/dtype.h"
-#include "kernels/cuda/layout.h"
-#include "kernels/cuda/linear.h"
+#include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/product/linear.h"
 
 namespace troupe::kernels::cuda {
 namespace {

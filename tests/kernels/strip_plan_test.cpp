@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "kernels/cuda/strip.h"
+#include "kernels/cuda/product/strip.h"
 
 namespace troupe::kernels::cuda {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
-#include "model/model_files.h"
 #include "model/support/files.h"
 #include "model/support/plans.h"
 

@@ -1,6 +1,6 @@
 // What is the GPU executor's own: steps that overlap, batches of every size, slots that change hands while a
 // step is out. That its tokens are the right ones at all is executor_test's subject.
-#include "model/cuda_executor.h"
+#include "model/cuda/executor.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "gpu/cuda.h"
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
-#include "model/cuda_queue.h"
-#include "model/model_files.h"
+#include "model/cuda/queue.h"
 #include "model/support/files.h"
 #include "model/support/plans.h"
 #include "model/weights.h"

@@ -1,4 +1,4 @@
-#include "model/decode_buckets.h"
+#include "model/cuda/decode_buckets.h"
 
 #include <gtest/gtest.h>
 

@@ -11,9 +11,9 @@
 #include <numeric>
 
 #include "gpu/cuda.h"
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
-#include "model/cuda_executor.h"
-#include "model/model_files.h"
+#include "model/cuda/executor.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
 #include "support/patience.h"

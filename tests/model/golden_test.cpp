@@ -1,6 +1,6 @@
 // The network against transformers on the CPU: logits of every position.
-#include "model/support/golden.h"
 #include "gpu/cpu.h"
+#include "model/support/golden.h"
 
 namespace troupe::model {
 namespace {

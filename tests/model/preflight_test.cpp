@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/cuda.h"
+#include "model/checkpoint/model_files.h"
 #include "model/make_executor.h"
-#include "model/model_files.h"
 #include "model/support/files.h"
 
 namespace troupe::model {

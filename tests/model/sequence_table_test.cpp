@@ -1,4 +1,4 @@
-#include "model/sequence_table.h"
+#include "model/cuda/sequence_table.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/spec.h"
+#include "model/checkpoint/spec.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A piece is read here as the GPU's first kernel reads it, into memory that stands for the device's: what was
 // packed has to arrive, whole and where the rows look for it.
-#include "model/step_packer.h"
+#include "model/cuda/step_packer.h"
 
 #include <gtest/gtest.h>
 

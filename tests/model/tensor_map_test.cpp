@@ -1,4 +1,4 @@
-#include "model/tensor_map.h"
+#include "model/checkpoint/tensor_map.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "gpu/cpu.h"
-#include "model/model_files.h"
+#include "model/checkpoint/model_files.h"
 #include "model/support/files.h"
 #include "model/weights.inl"
 

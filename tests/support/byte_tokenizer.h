@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "model/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "support/temp_directory.h"
 
 namespace troupe::model::test {

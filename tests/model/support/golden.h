@@ -8,8 +8,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "model/checkpoint/model_files.h"
 #include "model/decoder.h"
-#include "model/model_files.h"
 #include "model/support/files.h"
 
 namespace troupe::model::test {

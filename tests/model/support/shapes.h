@@ -1,6 +1,6 @@
 #pragma once
 // Shapes of published models, for tests of arithmetic on shapes.
-#include "model/spec.h"
+#include "model/checkpoint/spec.h"
 
 namespace troupe::model::test {
 

@@ -1,8 +1,0 @@
-#include "actors/bench/ceilings_of.h"
-#include "gpu/cuda.h"
-
-namespace troupe::bench {
-
-Result<model::Ceilings> measure_cuda_ceilings() { return cuda_usable(); }
-
-}  // namespace troupe::bench

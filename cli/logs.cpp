@@ -1,0 +1,147 @@
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/log_merge.h"
+
+namespace troupe::cli {
+namespace {
+
+/// Prints what is appended to the actor's file, through rotations, until the process is ended or standard
+/// output is closed.
+class Follower {
+ public:
+  Follower(std::string path, std::string request) : path_(std::move(path)), request_(std::move(request)) {}
+
+  /// Starts behind what is there already.
+  void skip_to_end() {
+    reopen();
+    file_.seekg(0, std::ios::end);
+  }
+
+  void poll() {
+    read();
+    struct stat now {};
+    if (::stat(path_.c_str(), &now) != 0 || (now.st_ino == inode_ && file_.is_open())) return;
+    read();  // what was written between the reading and the renaming
+    reopen();
+    read();
+  }
+
+ private:
+  void reopen() {
+    struct stat now {};
+    file_.close();
+    file_.clear();
+    if (::stat(path_.c_str(), &now) != 0) return;
+    file_.open(path_);
+    inode_ = now.st_ino;
+    partial_.clear();
+  }
+
+  void read() {
+    if (!file_.is_open()) return;
+    file_.clear();
+    std::string line;
+    while (std::getline(file_, line)) {
+      partial_ += line;
+      if (file_.eof()) break;  // the line's end has not been written yet
+      if (request_.empty() || is_about_request(partial_, request_)) std::cout << printable(partial_) << '\n';
+      partial_.clear();
+    }
+    std::cout.flush();
+  }
+
+  const std::string path_;
+  const std::string request_;
+  std::ifstream file_;
+  std::string partial_;
+  ino_t inode_ = 0;
+};
+
+constexpr int kLastLines = 10;
+
+/// The end of the actor's log, as tail(1) shows it.
+void print_last(const std::string& actor, const LogOptions& options) {
+  std::vector<std::string> last;
+  merge_logs({actor}, options, [&](const std::string& line) {
+    if (last.size() == kLastLines) last.erase(last.begin());
+    last.push_back(line);
+  });
+  for (const std::string& line : last) std::cout << printable(line) << '\n';
+}
+
+}  // namespace
+
+int logs_main(int argc, char** argv) {
+  const Synopsis synopsis{"logs", "the event logs of a server's actors", "troupe logs [ACTOR…] [OPTION…]",
+                          "  troupe logs\n"
+                          "        the actors that have a log\n"
+                          "  troupe logs scheduler -f\n"
+                          "        its last lines, and those to come\n"
+                          "  troupe logs --request chatcmpl-7\n"
+                          "        what every actor says of that request, in time order\n"
+                          "  troupe logs gateway scheduler --log-dir /var/log/troupe\n"
+                          "        two actors' lines, merged\n"};
+  LogOptions options;
+  bool follow = false;
+  std::string request;
+  const std::vector<config::Field> fields = {
+      {.name = "follow", .slot = &follow, .help = "go on with what is written from now on", .aliases = {"f"}},
+      {.name = "request",
+       .slot = &request,
+       .help = "only lines about the request with this x-request-id, or whose answer has this id"},
+      {.name = "log-dir", .slot = &options.dir, .help = "the server's --log-dir", .env = "FD_LOG_DIR"},
+      {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir"},
+  };
+  std::vector<std::string> actors;
+  if (const auto code = read_command_line(argc, argv, synopsis, fields, actors)) return *code;
+
+  const std::vector<std::string> known = list_actors(options);
+  if (known.empty()) {
+    complain(synopsis, "no logs under " + options.dir + "; --log-dir says where the server writes them");
+    return 1;
+  }
+  for (const std::string& actor : actors) {
+    if (std::ranges::count(known, actor) > 0) continue;
+    std::string names;
+    for (const std::string& name : known) names += (names.empty() ? "" : ", ") + name;
+    complain(synopsis, "no log of \"" + actor + "\" under " + options.dir + ", only of " + names);
+    return 1;
+  }
+  if (actors.empty() && request.empty() && !follow) {
+    for (const std::string& name : known) std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  if (actors.empty()) actors = known;
+
+  if (follow && request.empty()) {
+    for (const std::string& actor : actors) print_last(actor, options);
+  } else {
+    merge_logs(actors, options, [&](const std::string& line) {
+      if (request.empty() || is_about_request(line, request)) std::cout << printable(line) << '\n';
+    });
+  }
+  std::cout.flush();
+  if (!follow) return 0;
+  std::vector<Follower> followers;
+  followers.reserve(actors.size());
+  for (const std::string& actor : actors)
+    followers.emplace_back(log_path(actor, options), request).skip_to_end();
+  while (std::cout.good()) {
+    for (Follower& follower : followers) follower.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  return 0;
+}
+
+}  // namespace troupe::cli

@@ -1,0 +1,73 @@
+// One binary, a table of subcommands.
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "actors/engine/engine_main.h"
+#include "cli/commands.h"
+#include "cli/serve.h"
+
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+struct Subcommand {
+  std::string_view name;
+  std::string_view help;  ///< empty: started by the supervisor, not by a person
+  int (*run)(int argc, char** argv);
+};
+
+/// Adapts a main that wants words to one that gets argc and argv.
+template <int (*Main)(const Arguments&)>
+int words(int argc, char** argv) {
+  return Main(Arguments(argv + 1, argv + argc));
+}
+
+template <int (*Main)(const Arguments&)>
+int child(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--help") continue;
+    std::printf("usage: troupe %s --options-fd=N …\n\nA child process of `troupe serve`, which hands it its descriptors: "
+                "not to be started by hand.\nexample: troupe serve --port 8180; troupe status\n", argv[0]);
+    return 0;
+  }
+  return words<Main>(argc, argv);
+}
+
+constexpr Subcommand kSubcommands[] = {
+    {"serve", "serve a model over an OpenAI-style HTTP API", words<troupe::serve_main>},
+    {"chat", "talk to a running server", troupe::cli::chat_main},
+    {"status", "show a running server's processes, queues and KV blocks", troupe::cli::status_main},
+    {"logs", "read the actors' logs", troupe::cli::logs_main},
+    {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
+    {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},
+    {"collect-env", "print what a bug report needs to know of this machine", troupe::cli::collect_env_main},
+    {"version", "print the version", troupe::cli::version_main},
+    {"engine", "", child<troupe::engine_main>},
+    {"worker", "", child<troupe::worker_main>},
+};
+
+int usage(std::FILE* out) {
+  std::fputs("usage: troupe COMMAND [OPTION …]\n\n", out);
+  for (const Subcommand& command : kSubcommands) {
+    if (!command.help.empty()) std::fprintf(out, "  %-12s %s\n", command.name.data(), command.help.data());
+  }
+  std::fputs("\ntroupe COMMAND --help says more. Example:\n  troupe serve --port 8180\n", out);
+  return out == stdout ? 0 : 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return usage(stderr);
+  const std::string_view name = argv[1];
+  if (name == "--help" || name == "-h" || name == "help") return usage(stdout);
+  for (const Subcommand& command : kSubcommands) {
+    if (command.name == name || (name == "--version" && command.name == "version")) {
+      return command.run(argc - 1, argv + 1);
+    }
+  }
+  std::fprintf(stderr, "troupe: there is no command \"%.*s\"\n\n", static_cast<int>(name.size()), name.data());
+  return usage(stderr);
+}

@@ -1,0 +1,113 @@
+#include "cli/serve.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "actors/supervisor/say.h"
+#include "actors/supervisor/supervisor.h"
+#include "base/log.h"
+#include "config/dump.h"
+#include "config/parse.h"
+#include "config/validate.h"
+#include "model/preflight.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace troupe {
+namespace {
+
+int refuse(const Status& status) {
+  std::fprintf(stderr, "troupe serve: %s\n", status.message.c_str());
+  return config::exit_code(status);
+}
+
+/// Where the three standard streams are closed, files and sockets would get their numbers: a lock file would
+/// then be written to as standard error, here and in the children.
+void open_standard_streams() {
+  int fd = STDIN_FILENO;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
+  if (fd >= 0) ::close(fd);
+}
+
+std::string executable() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "troupe" : path.string();
+}
+
+/// The tokenizer and the chat template load; what they took is given back to the system.
+Status check_text_files(const config::ModelOptions& model) {
+  Status status = Tokenizer::load(model.directory, model.tokenizer).status();
+  if (status.ok()) {
+    status = ChatTemplate::load(model.directory, model.chat_template).status();
+    if (status.code == Code::not_found && model.chat_template.empty()) status = {};
+  }
+  ::malloc_trim(0);
+  return status;
+}
+
+/// Everything that can be wrong, found before a port is opened; what was left open, decided.
+Result<std::string> prepare(config::Options& options) {
+  // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
+  if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
+    return status;
+  }
+  auto found = model::preflight(options);
+  if (!found.ok()) return found.status();
+  if (Status status = check_text_files(options.model); !status.ok()) return status;
+  options.device.device = found->device;
+  // Engine and worker both get the limits that were found here, so that they agree on them. A length that
+  // nobody asked for binds no worker: it takes less when it finds less memory free.
+  const wire::Capacity& capacity = found->capacity;
+  if (options.scheduler.max_model_len == 0) options.scheduler.found_model_len = capacity.max_model_len;
+  options.scheduler.max_num_seqs = capacity.max_slots;
+  options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
+  return "model " + options.model.directory + "\n" + model::summary(*found);
+}
+
+}  // namespace
+
+int serve_main(const std::vector<std::string>& arguments) {
+  open_standard_streams();
+  auto parsed = config::parse(arguments, config::process_environment());
+  if (!parsed.ok()) return refuse(parsed.status());
+  if (parsed->help || parsed->help_markdown) {
+    std::fputs((parsed->help ? config::help_text() : config::options_markdown()).c_str(), stdout);
+    return 0;
+  }
+  for (const std::string& warning : parsed->warnings) {
+    supervisor::say(STDERR_FILENO, "troupe serve: warning: " + warning + "\n");
+  }
+
+  config::Options& options = parsed->options;
+  if (options.dry_run) {
+    auto summary = prepare(options);
+    if (!summary.ok()) return refuse(summary.status());
+    std::printf("%s\n%s", config::to_public_json(options).c_str(), summary->c_str());
+    return 0;
+  }
+
+  supervisor::SupervisorSetup setup;
+  setup.options = options;
+  setup.preflight = prepare;
+  auto log = Log::open("supervisor", options.log);
+  if (!log.ok()) return refuse(log.status());
+  setup.log = [log = *log](LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+    switch (level) {
+      case LogLevel::debug: log.debug(event, fields); break;
+      case LogLevel::info: log.info(event, fields); break;
+      case LogLevel::warning: log.warning(event, fields); break;
+      case LogLevel::error:
+      case LogLevel::off: log.error(event, fields); break;
+    }
+  };
+  const int code = supervisor::supervise(std::move(setup));
+  Log::flush(1000);
+  return code;
+}
+
+}  // namespace troupe

@@ -1,0 +1,98 @@
+#include "cli/status_table.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/command_line.h"
+
+namespace troupe::cli {
+namespace {
+
+using Value = nlohmann::json;
+
+const Value& member(const Value& object, const char* name) {
+  static const Value nothing;
+  if (!object.is_object()) return nothing;
+  const auto found = object.find(name);
+  return found == object.end() ? nothing : *found;
+}
+
+std::string shown(const Value& value) {
+  if (value.is_null()) return "-";
+  if (value.is_string()) return printable(value.get_ref<const std::string&>());
+  if (value.is_array()) {
+    std::string out;
+    for (const Value& item : value) out += (out.empty() ? "" : ",") + shown(item);
+    return out.empty() ? "-" : out;
+  }
+  return value.dump();
+}
+
+/// "3d 4h", "2h 5m", "7m 12s", "9s".
+std::string duration(const Value& seconds) {
+  if (!seconds.is_number()) return "-";
+  const auto total = static_cast<std::int64_t>(std::clamp(seconds.get<double>(), 0.0, 1e12));
+  const auto pair = [](std::int64_t a, char unit, std::int64_t b, char small) {
+    return std::to_string(a) + unit + ' ' + std::to_string(b) + small;
+  };
+  if (total >= 86400) return pair(total / 86400, 'd', total % 86400 / 3600, 'h');
+  if (total >= 3600) return pair(total / 3600, 'h', total % 3600 / 60, 'm');
+  if (total >= 60) return pair(total / 60, 'm', total % 60, 's');
+  return std::to_string(total) + "s";
+}
+
+using Row = std::vector<std::string>;
+
+/// Columns as wide as their widest cell, two spaces apart.
+std::string table(const std::vector<Row>& rows) {
+  std::vector<std::size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()), 0);
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line = "  ";
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::string> status_table(std::string_view json) {
+  const Value status = Value::parse(json, nullptr, false);
+  if (!status.is_object()) return failure(Code::internal, "the server's status is not a JSON object");
+  const Value& ports = member(status, "ports");
+  const Value& blocks = member(status, "kv_blocks");
+  std::string out = "model   " + shown(member(status, "model")) + "\nstate   " +
+                    shown(member(status, "state")) + "\nports   http " + shown(member(ports, "http")) +
+                    " · metrics " + shown(member(ports, "metrics")) + " · engine worker queue " +
+                    shown(member(ports, "engine_worker_queue")) + " · cache queue " +
+                    shown(member(ports, "cache_queue")) + "\nkv      ";
+  for (const char* part : {"total", "free", "cached", "leased", "moving"}) {
+    out +=
+        shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");
+  }
+  std::vector<Row> rows = {{"process", "pid", "up", "restarts", "state"}};
+  for (const Value& process : member(status, "processes")) {
+    rows.push_back({shown(member(process, "name")), shown(member(process, "pid")),
+                    duration(member(process, "uptime_s")), shown(member(process, "restarts")),
+                    shown(member(process, "state"))});
+  }
+  out += "\n" + table(rows);
+  rows = {{"queue", "depth", "capacity"}};
+  for (const Value& queue : member(status, "queues")) {
+    rows.push_back(
+        {shown(member(queue, "name")), shown(member(queue, "depth")), shown(member(queue, "capacity"))});
+  }
+  return out + "\n" + table(rows);
+}
+
+}  // namespace troupe::cli

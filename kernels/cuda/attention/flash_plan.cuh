@@ -1,0 +1,195 @@
+#pragma once
+// Which tiles of queries there are, in which order they are taken, and when their keys are cut into pieces.
+//
+// The order is by sequence, those with the longest past first, since all their tiles are long; within a
+// sequence all tiles of a KV head together (blocks that run at the same time then read the same pages from
+// the L2 cache), last tiles first because they are the long ones. Blocks take the next unit from a counter.
+//
+// Where that order must leave multiprocessors idle, because there are few tiles or they are long, the tiles'
+// keys are cut into pieces of about the same length, so many that each block has one, two or three of them,
+// whichever takes least; whoever finishes the last piece of a tile adds them up, always in the order of the
+// keys.
+#include "kernels/cuda/attention/flash_shape.cuh"
+
+namespace troupe::kernels::cuda {
+
+/// Pieces of tiles that have more than one.
+inline constexpr int flash_most_pieces(int blocks) { return kFlashRounds * blocks + kFlashCutTiles; }
+
+template <class S>
+__device__ __forceinline__ int flash_tiles(const FlashArguments& a, int tokens) {
+  return (tokens * a.group + S::kRows - 1) / S::kRows;
+}
+
+/// All of the unit but its piece.
+template <class S>
+__device__ __forceinline__ FlashUnit flash_tile(const FlashArguments& a, const FlashShared<S>& shared,
+                                                int tile) {
+  int low = 0, high = shared.count;  // the last sequence whose first tile is not beyond this one
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (shared.first_tile[middle] <= tile ? low : high) = middle;
+  }
+  const Sequence& s = shared.sequence[low];
+  FlashUnit u;
+  u.blocks = s.blocks;
+  u.position = s.position;
+  u.tokens = s.tokens;
+  u.row = s.row;
+  const int tiles = flash_tiles<S>(a, u.tokens);
+  const int index = tile - shared.first_tile[low];
+  u.kv_head = index / tiles;
+  u.first = (tiles - 1 - index % tiles) * S::kRows;
+  const int first_token = token_of(a, u.first);
+  const int last_token = min(u.tokens - 1, token_of(a, u.first + S::kRows - 1));
+  u.begin = 0;
+  u.end = (u.position + last_token) / S::kKeys + 1;
+  u.unmasked = (u.position + first_token + 1) / S::kKeys;
+  u.tile = tile;
+  u.piece = 0;
+  u.pieces = 1;
+  u.partial = 0;
+  return u;
+}
+
+template <class S>
+__device__ __forceinline__ FlashUnit flash_unit(const FlashArguments& a, const FlashShared<S>& shared,
+                                                int unit) {
+  if (!shared.cut) return flash_tile(a, shared, unit);
+  int low = 0, high = shared.first_tile[shared.count];
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    (shared.first_piece[middle] <= unit ? low : high) = middle;
+  }
+  FlashUnit u = flash_tile(a, shared, low);
+  u.partial = shared.first_piece[low];
+  u.piece = unit - u.partial;
+  u.pieces = shared.first_piece[low + 1] - u.partial;
+  const int stages = u.end;
+  u.begin = stages * u.piece / u.pieces;
+  u.end = stages * (u.piece + 1) / u.pieces;
+  return u;
+}
+
+/// Sums of values[1 … count] up to each, and 0 in front. One warp.
+__device__ __forceinline__ void add_up(int* values, int count) {
+  const int lane = int(threadIdx.x % 32);
+  int before = 0;
+  for (int i = 0; i < count; i += 32) {
+    int sum = i + lane < count ? values[i + lane + 1] : 0;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int other = __shfl_up_sync(~0u, sum, d);
+      if (lane >= d) sum += other;
+    }
+    if (i + lane < count) values[i + lane + 1] = before + sum;
+    before += __shfl_sync(~0u, sum, 31);
+  }
+  if (lane == 0) values[0] = 0;
+}
+
+/// Pieces of a tile when every block is to have `rounds` of them, pieces of all tiles equally long.
+template <class S>
+__device__ __forceinline__ int flash_pieces(int stages, int all, int rounds, int blocks) {
+  return max(1, min(int(std::int64_t(stages) * rounds * blocks / all), stages / S::kPieceCost));
+}
+
+/// Cuts the tiles' keys where that gains much. All threads.
+template <class S>
+__device__ void cut_flash_tiles(const FlashArguments& a, FlashShared<S>& shared) {
+  const int tiles = shared.first_tile[shared.count], blocks = int(gridDim.x);
+  const int tile = int(threadIdx.x);
+  const bool leader = tile % 32 == 0;
+  static_assert(kFlashCutTiles <= S::kThreads);
+  int stages = 0;
+  if (tile / 32 * 32 < tiles) {
+    if (tile < tiles) stages = flash_tile(a, shared, tile).end;
+    const int all = __reduce_add_sync(~0u, stages);
+    const int shortest = __reduce_min_sync(~0u, tile < tiles ? stages : 1 << 30);
+    if (leader) {
+      atomicAdd(&shared.all, all);
+      atomicMin(&shared.shortest, shortest);
+    }
+  }
+  __syncthreads();
+  // No order of whole tiles takes less time than this.
+  const int whole = max(shared.longest, (tiles + blocks - 1) / blocks * shared.shortest);
+  if (whole <= S::kLeastPiece || 8L * whole * blocks <= 9L * shared.all) return;
+  if (tile / 32 * 32 < tiles) {
+#pragma unroll
+    for (int w = 0; w < kFlashRounds; ++w) {
+      const int pieces = flash_pieces<S>(stages, shared.all, w + 1, blocks);
+      const int count = __reduce_add_sync(~0u, tile < tiles ? pieces : 0);
+      const int longest = __reduce_max_sync(~0u, (stages + pieces - 1) / pieces);
+      if (leader) {
+        atomicAdd(&shared.round_pieces[w], count);
+        atomicMax(&shared.round_longest[w], longest);
+      }
+    }
+  }
+  __syncthreads();
+  int rounds = 0, best = whole;
+#pragma unroll
+  for (int w = 0; w < kFlashRounds; ++w) {
+    const int time =
+        (shared.round_pieces[w] + blocks - 1) / blocks * (shared.round_longest[w] + S::kPieceCost);
+    if (time < best) best = time, rounds = w + 1;
+  }
+  if (rounds == 0) return;
+  if (tile < tiles) shared.first_piece[tile + 1] = flash_pieces<S>(stages, shared.all, rounds, blocks);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    add_up(shared.first_piece, tiles);
+    __syncwarp();
+    if (threadIdx.x == 0) {
+      shared.cut = 1;
+      shared.units = shared.first_piece[tiles];
+    }
+  }
+}
+
+/// One thread; then __syncthreads().
+template <class S>
+__device__ __forceinline__ void begin_flash_plan(FlashShared<S>& shared) {
+  shared.count = shared.cut = shared.all = shared.longest = 0;
+  shared.shortest = 1 << 30;
+  for (int w = 0; w < kFlashRounds; ++w) shared.round_pieces[w] = shared.round_longest[w] = 0;
+}
+
+/// All threads of the block.
+template <class S>
+__device__ void make_flash_plan(const FlashArguments& a, FlashShared<S>& shared) {
+  auto* const found = reinterpret_cast<Sequence*>(shared.keys);  // the ring is free still
+  static_assert(sizeof(shared.keys) >= kFlashSequences * sizeof(Sequence));
+  for (int s = int(threadIdx.x); s < a.count; s += S::kThreads) {
+    const Sequence sequence = a.sequences[s];
+    if (sequence.tokens <= 1) continue;
+    found[atomicAdd(&shared.count, 1)] = sequence;
+    atomicMax(&shared.longest, (sequence.position + sequence.tokens - 1) / S::kKeys + 1);
+  }
+  __syncthreads();
+  const int count = shared.count;
+  for (int i = int(threadIdx.x); i < count; i += S::kThreads) {
+    const Sequence mine = found[i];
+    int rank = 0;
+    for (int j = 0; j < count; ++j) {
+      rank += found[j].position > mine.position ||
+              (found[j].position == mine.position && found[j].row < mine.row);
+    }
+    shared.sequence[rank] = mine;
+    shared.first_tile[rank + 1] = flash_tiles<S>(a, mine.tokens) * a.kv_heads;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    add_up(shared.first_tile, count);
+    __syncwarp();
+    if (threadIdx.x == 0) shared.units = shared.first_tile[count];
+  }
+  troupe::cuda::fence_proxy_async();  // the copy engine writes where `found` was
+  __syncthreads();
+  if (shared.longest <= S::kLeastPiece || shared.units > kFlashCutTiles) return;
+  cut_flash_tiles(a, shared);
+  __syncthreads();
+}
+
+}  // namespace troupe::kernels::cuda

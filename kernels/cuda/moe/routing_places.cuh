@@ -1,0 +1,125 @@
+#pragma once
+// From the rows' choices to places in the grouped order, by one block: for its tile of rows, or for all.
+#include <cstdint>
+
+#include "kernels/cuda/moe/routing_choice.cuh"
+
+namespace troupe::kernels::cuda::routing {
+
+constexpr int kTilesPlacedAtOnce = 16;  // of kSmallTile rows: by the last block of the router itself
+
+/// By expert: where its rows begin, and how many it has. The last column counts rows.
+struct Columns {
+  int first_place[kMostExperts + 1], total[kMostExperts + 1];
+
+  /// Exclusive sums of total; by the first warp.
+  __device__ void place(int experts) {
+    const int lane = static_cast<int>(threadIdx.x);
+    int carry = 0;
+    for (int first = 0; first <= experts; first += 32) {
+      const int e = first + lane;
+      const int own = e < experts ? total[e] : 0;
+      int sum = own;
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const int other = __shfl_up_sync(kWholeWarp, sum, distance);
+        if (lane >= distance) sum += other;
+      }
+      if (e <= experts) first_place[e] = carry + sum - own;
+      carry += __shfl_sync(kWholeWarp, sum, 31);
+    }
+  }
+};
+
+struct Choice {
+  int expert;  ///< -1: nobody
+  int before;  ///< rows of the expert before this one
+  float weight;
+};
+
+/// Rows [first, first + rows), and the offsets with those that begin at 0. choice(i): of the i-th of the
+/// rows' choices.
+template <class Choices>
+__device__ inline void place_rows(const Arguments& a, const Columns& columns, int first, int rows,
+                                  Choices&& choices) {
+  const int threads = static_cast<int>(blockDim.x);
+  const int counted = columns.total[a.experts];
+  const int shared_place = columns.first_place[a.experts];
+  if (first == 0) {
+    for (int g = threadIdx.x; g <= a.experts + a.shared; g += threads) {
+      a.to.offsets[g] = g < a.experts ? columns.first_place[g] : shared_place + (g - a.experts) * counted;
+    }
+  }
+#pragma unroll 4
+  for (int i = threadIdx.x; i < rows * a.top_k; i += threads) {
+    const Choice choice = choices(i);
+    int place = -1;
+    if (choice.expert >= 0) {
+      place = columns.first_place[choice.expert] + choice.before;
+      a.to.gather[place] = first + i / a.top_k;
+      a.to.scale[place] = choice.weight;
+    }
+    a.to.places[first * a.top_k + i] = place;
+  }
+  for (int i = threadIdx.x; i < rows * a.shared; i += threads) {  // padding comes last
+    const int row = first + i / a.shared;
+    if (row >= counted) break;
+    const int place = shared_place + i % a.shared * counted + row;
+    a.to.gather[place] = row;
+    a.to.scale[place] = 1;
+  }
+}
+
+/// A published choice.
+template <class Earlier>
+__device__ inline Choice published(const Arguments& a, int at, Earlier&& earlier) {
+  const std::uint32_t choice = __ldcg(a.to.choices + at);
+  const float weight = __ldcg(a.to.weights + at);
+  if (choice == Routing::kNobody) return {-1, 0, 0};
+  const int e = static_cast<int>(choice & 0xffffu);
+  return {e, earlier(e) + static_cast<int>(choice >> 16), weight};
+}
+
+/// All tiles at once, by one block: at most kTilesPlacedAtOnce.
+__device__ inline void place_all(const Arguments& a) {
+  __shared__ Columns columns;
+  __shared__ std::uint16_t earlier[kTilesPlacedAtOnce][kMostExperts + 1];
+  const int width = a.experts + 1;
+  for (int e = threadIdx.x; e < width; e += blockDim.x) {
+    int count[kTilesPlacedAtOnce];
+#pragma unroll
+    for (int t = 0; t < kTilesPlacedAtOnce; ++t)
+      count[t] = t < a.tiles ? __ldcg(a.to.counts + t * width + e) : 0;
+    int sum = 0;
+#pragma unroll
+    for (int t = 0; t < kTilesPlacedAtOnce; ++t) {
+      earlier[t][e] = static_cast<std::uint16_t>(sum);
+      sum += count[t];
+    }
+    columns.total[e] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) columns.place(a.experts);
+  __syncthreads();
+  place_rows(a, columns, 0, a.rows, [&](int i) {
+    return published(a, i, [&](int e) { return int{earlier[i / a.top_k / kSmallTile][e]}; });
+  });
+}
+
+/// The only tile.
+__device__ inline void place_tile(const Arguments& a, const Tile& tile) {
+  __shared__ Columns columns;
+  for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) {
+    columns.total[e] = e < a.experts ? tile.count(e) : tile.counted;
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) columns.place(a.experts);
+  __syncthreads();
+  place_rows(a, columns, 0, a.rows, [&](int i) {
+    const int e = tile.expert[i];
+    if (e == Tile::kNobody) return Choice{-1, 0, 0};
+    return Choice{e, tile.rank(i / a.top_k, e), tile.weight[i]};
+  });
+}
+
+}  // namespace troupe::kernels::cuda::routing

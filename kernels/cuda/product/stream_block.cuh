@@ -1,0 +1,433 @@
+#pragma once
+// Products with few rows: the weights are read once, at the speed of the memory, and everything else hides
+// behind that.
+//
+// A block takes kM outputs and kN rows of x. One warp fills a ring of stages in shared memory with boxes of
+// weights, the others multiply. Weights are constants, so the ring is filled before the kernel waits for the
+// one before it: while that one ends, the memory is already at work, and where a block's weights fit the ring
+// its whole latency is hidden. Blocks are small and several fit on a multiprocessor, the next kernel's among
+// them. Up to 8 rows of x lie whole in shared memory, brought by the warps that need them; more rows come
+// piece by piece by a warp of their own.
+//
+// Weights are the tensor core's A (16 outputs × 16 inputs), rows of x its B (8 columns). Which inputs make up
+// the 16 of an instruction is free as long as A and B agree, and so is which outputs make up its rows. Lane
+// 4g + t of a warp takes the 8 inputs 8t … 8t + 7 of a chunk of 32, of A's row g and B's column g: one
+// 16-byte load each, whose four words serve two instructions. A's row g is output g / 2 + g % 2 * 4 of eight:
+// the eight lanes that load at a time then find their chunks, swizzled as the copy engine leaves them, in
+// different banks. Rows of x lie and are taken the same way.
+//
+// Few outputs and many inputs: the blocks of a cluster share a tile's inputs and send their sums to the block
+// that finishes the outputs, which adds them in the order of the blocks. A sum's order of additions depends
+// on the shape of the weight and on kN, not on the other rows.
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/ptx_stream.cuh"
+
+namespace troupe::kernels::cuda::streaming {
+
+namespace st = troupe::cuda::stream;
+
+inline constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
+inline constexpr int kBox = 64;    ///< inputs of a box
+inline constexpr int kRowBytes = kBox * 2;
+inline constexpr int kOutputs = 64;  ///< of a block
+inline constexpr int kMostStages = 8;
+inline constexpr int kMostSplit = 8;
+inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
+
+struct Args {
+  const char* weight = nullptr;
+  const char* x = nullptr;
+  std::size_t row_bytes = 0;  ///< of weight and of x
+  int chunks = 0;             ///< of a row
+  int rows = 0;
+  int boxes = 0;        ///< of a stage
+  int block_boxes = 0;  ///< of a block's inputs, at most
+  int stages = 0;
+  int split = 1;
+  Groups groups{};
+  EndingArgs ending{};
+};
+
+/// Boxes of the inputs of one block of a cluster, at most.
+__host__ __device__ constexpr int most_boxes(int chunks, int split) {
+  return ((chunks + 1) / 2 + split - 1) / split;
+}
+__host__ __device__ constexpr int stage_bytes_of(int m, int ring_n, int boxes) {
+  return boxes * (m + ring_n) * kRowBytes;
+}
+
+/// The outputs that a block finishes, of kM: all, or a slice of at least 16 in a cluster; 2 to this power.
+__host__ __device__ constexpr int log_slice_of(int m, int split) {
+  int log = m == 128 ? 7 : 6;
+  for (int s = 1; s < split && log > 4; s *= 2) --log;
+  return log;
+}
+
+template <class Element, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
+struct Tile {
+  using T = Element;
+  static constexpr int kM = kM_, kN = kN_;
+  static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< of those that multiply
+  static constexpr int kWarps = kWarpsM * kWarpsN;
+  static constexpr bool kWholeX = kN == 8;
+  static constexpr int kRingN = kWholeX ? 0 : kN;
+  static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
+  static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
+  /// Independent sums of a tile: an instruction takes 30 cycles.
+  static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
+};
+
+/// The next stage of a ring, for one who fills or empties it.
+struct Turn {
+  int stages;
+  std::uint32_t parity;
+  int stage = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+/// One block at work. What all its threads know.
+template <class Tile>
+struct Block {
+  static constexpr int kM = Tile::kM, kN = Tile::kN, kWarps = Tile::kWarps;
+  static constexpr int kTilesM = Tile::kTilesM, kTilesN = Tile::kTilesN, kChains = Tile::kChains;
+
+  const Args& a;
+  char* const shared;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const st::Address full = st::address_of(shared), empty = full + 8 * kMostStages;
+  const st::Address got = empty + 8 * kMostStages;  ///< sums of the cluster's blocks
+  const st::Address ring = full + kHeaderBytes;
+  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So row tiles of the same weights are
+  // neighbours in time.
+  const int rank = static_cast<int>(blockIdx.x);
+  const int first_output = static_cast<int>(blockIdx.z) * kM;
+  const int outputs = min(kM, a.ending.outputs - first_output);
+  RowTile rows{};
+  // The block's inputs, in chunks, and in pieces of a stage each.
+  const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
+  const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
+  const int piece_chunks = a.boxes * 2;
+  const int stage_bytes = stage_bytes_of(kM, Tile::kRingN, a.boxes);
+  /// Boxes of x: the first of the ring, or all.
+  const st::Address x_at =
+      ring + static_cast<st::Address>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
+  const st::Address inbox =
+      ring +
+      static_cast<st::Address>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
+  // What it finishes: outputs by fours, from m_first; of a gate|up matrix the fours that are gates.
+  const int log_slice = log_slice_of(kM, a.split);
+  const int slice = 1 << log_slice;
+  const int slice_pitch = slice + 4;
+  const int m_first = rank * slice;
+  const bool pairs = a.ending.ending == Ending::swiglu;
+  const int log_fours = log_slice - (pairs ? 3 : 2);
+  const int fours = max(0, min(slice, outputs - m_first)) >> (pairs ? 3 : 2);
+
+  __device__ __forceinline__ int chunks_of(int piece) const {
+    return min(piece_chunks, chunks - piece * piece_chunks);
+  }
+  __device__ __forceinline__ st::Address at_stage(int stage) const {
+    return static_cast<st::Address>(stage * stage_bytes);
+  }
+  __device__ __forceinline__ const char* x_row(int r) const {
+    const int p = rows.first + r;
+    const int row = a.groups.gather != nullptr ? a.groups.gather[p] : p;
+    return a.x + static_cast<std::size_t>(row) * a.row_bytes + first_chunk * (kChunk * 2);
+  }
+  __device__ __forceinline__ int output_of(int four) const {
+    return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
+  }
+
+  /// One piece into its stage, by the warp that brings weights.
+  __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
+    const int here = chunks_of(piece), boxes = (here + 1) / 2;
+    const st::Address barrier = full + 8 * stage;
+    st::boxes_begin(barrier, boxes * kM * kRowBytes, lane);
+    for (int b = 0; b < boxes; ++b) {
+      const int chunk = first_chunk + piece * piece_chunks + b * 2;
+      st::copy_box(ring + at_stage(stage) + static_cast<st::Address>(b * kM * kRowBytes), barrier,
+                   {.map = map,
+                    .column = chunk * kChunk,
+                    .row = first_output,
+                    .group = rows.group,
+                    .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
+                             static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
+                    .row_bytes = a.row_bytes,
+                    .rows = outputs,
+                    .columns = (here - b * 2) * kChunk},
+                   lane);
+    }
+    st::boxes_end(barrier);
+  }
+  __device__ __forceinline__ void fill_ring(const CUtensorMap* map) const {
+    for (int i = 0; i < a.stages && i * piece_chunks < chunks; ++i) bring_piece(map, i, i);
+  }
+  __device__ __forceinline__ void refill_ring(const CUtensorMap* map) const {
+    Turn turn{a.stages, 0};
+    for (int i = a.stages; i * piece_chunks < chunks; ++i, turn.next()) {
+      st::barrier_wait(empty + 8 * turn.stage, turn.parity);
+      bring_piece(map, i, turn.stage);
+    }
+  }
+
+  /// By the warp that brings x, into the ring.
+  __device__ __forceinline__ void bring_x(const CUtensorMap* map) const {
+    constexpr int kOfLane = (kN + 3) / 4;  // gathered: lane 8 q + c takes chunk c of rows q, q + 4, …
+    const bool gathered = a.groups.gather != nullptr;
+    const int chunk16 = lane % 8, first_row = lane / 8;
+    const char* from[kOfLane];
+#pragma unroll
+    for (int q = 0; q < kOfLane; ++q) {
+      const int r = first_row + 4 * q;
+      from[q] = gathered && r < rows.count ? x_row(r) + chunk16 * 16 : nullptr;
+    }
+    Turn turn{a.stages, 1};
+    for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
+      const int here = chunks_of(i), boxes = (here + 1) / 2;
+      const st::Address barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
+      st::barrier_wait(empty + 8 * turn.stage, turn.parity);
+      if (!gathered) {
+        st::boxes_begin(barrier, boxes * kN * kRowBytes, lane);
+        for (int b = 0; b < boxes; ++b) {
+          const int chunk = i * piece_chunks + b * 2;
+          st::copy_box(to + static_cast<st::Address>(b * kN * kRowBytes), barrier,
+                       {.map = map,
+                        .column = (first_chunk + chunk) * kChunk,
+                        .row = rows.first,
+                        .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
+                                 (first_chunk + chunk) * (kChunk * 2),
+                        .row_bytes = a.row_bytes,
+                        .rows = rows.count,
+                        .columns = (here - b * 2) * kChunk},
+                       lane);
+        }
+        st::boxes_end(barrier);
+        continue;
+      }
+      for (int b = 0; b < boxes; ++b) {
+        if (b * 8 + chunk16 >= here * 4) break;
+#pragma unroll
+        for (int q = 0; q < kOfLane; ++q) {
+          const int r = first_row + 4 * q;
+          if (from[q] != nullptr) {
+            st::copy_sixteen(
+                to + static_cast<st::Address>(b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
+                from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
+          }
+        }
+      }
+      st::barrier_arrive_after_copies(barrier);
+    }
+  }
+
+  /// By the warps that multiply, where x lies whole: eight threads a row of a box, all rows at a time. Made
+  /// before the wait.
+  struct WholeX {
+    const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
+    st::Address to = 0;
+    int row = 0, sixteen = 0, boxes_a_turn = 0;
+  };
+  __device__ __forceinline__ WholeX place_whole_x() const {
+    const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
+    const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
+    const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
+    WholeX whole{.from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
+                 .to = x_at + static_cast<st::Address>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
+                 .row = r,
+                 .sixteen = box * 8 + chunk16,
+                 .boxes_a_turn = kWarps * 4 >> log_rows};
+    if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.row_bytes;
+    now(whole.from);
+    now(whole.to);
+    return whole;
+  }
+  __device__ __forceinline__ void bring_whole_x(WholeX whole) const {
+    if (whole.row < rows.count) {
+      if (a.groups.gather != nullptr) {
+        whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.row_bytes;
+      }
+      for (; whole.sixteen < chunks * 4; whole.sixteen += whole.boxes_a_turn * 8) {
+        st::copy_sixteen(whole.to, whole.from);
+        whole.from += whole.boxes_a_turn * kRowBytes;
+        whole.to += static_cast<st::Address>(whole.boxes_a_turn * kN * kRowBytes);
+      }
+    }
+    st::copies_wait();
+    st::meet(1, kWarps * 32);
+  }
+
+  // A lane's part in the tensor core: row g of A and column g of B are rows of eight, its chunks of 32 inputs
+  // begin at 8 t; of the sums it has rows g (and g + 8) of columns 2 t and 2 t + 1.
+  __device__ __forceinline__ int t() const { return lane % 4; }
+  __device__ __forceinline__ int row() const { return lane / 4 / 2 + lane / 4 % 2 * 4; }
+  __device__ __forceinline__ int m0() const { return warp % Tile::kWarpsM * (kTilesM * 16); }
+  __device__ __forceinline__ int n0() const { return warp / Tile::kWarpsM * (kTilesN * 8); }
+
+  struct Sums {
+    float of[kChains][kTilesM][kTilesN][4] = {};
+  };
+
+  __device__ __forceinline__ uint4 load(st::Address at) const {
+    return *reinterpret_cast<const uint4*>(shared + (at - full));
+  }
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, st::Address w, st::Address x) const {
+    uint4 b[kTilesN];
+#pragma unroll
+    for (int j = 0; j < kTilesN; ++j) b[j] = load(x + j * 8 * kRowBytes);
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+      const uint4 low = load(w + i * 16 * kRowBytes), high = load(w + (i * 16 + 8) * kRowBytes);
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) {
+        st::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
+      }
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) {
+        st::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
+                                  b[j].z, b[j].w);
+      }
+    }
+  }
+  /// Where a lane's operands lie in the first boxes: chunk t of a row; chunk t + 4 is 64 bytes to the other
+  /// side.
+  struct Operands {
+    st::Address w, x;
+  };
+  __device__ __forceinline__ Operands place_operands() const {
+    const st::Address chunk = row() * kRowBytes + (t() ^ row()) * 16;
+    Operands operands{ring + m0() * kRowBytes + chunk, x_at + n0() * kRowBytes + chunk};
+    now(operands.w);
+    now(operands.x);
+    return operands;
+  }
+  __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands) const {
+    Turn turn{a.stages, 0};
+    for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
+      st::barrier_wait(full + 8 * turn.stage, turn.parity);
+      const st::Address w = operands.w + at_stage(turn.stage);
+      const st::Address x =
+          operands.x +
+          (Tile::kWholeX ? static_cast<st::Address>(i * a.boxes * kN * kRowBytes) : at_stage(turn.stage));
+      const int here = chunks_of(i);
+#pragma unroll 2
+      for (int b = 0; b < here / 2; ++b) {
+        const st::Address w_box = w + b * (kM * kRowBytes), x_box = x + b * (kN * kRowBytes);
+        multiply_chunk(sums, 0, w_box, x_box);
+        multiply_chunk(sums, kChains / 2, w_box ^ 64, x_box ^ 64);
+      }
+      if (here % 2 != 0) {
+        multiply_chunk(sums, 0, w + here / 2 * (kM * kRowBytes), x + here / 2 * (kN * kRowBytes));
+      }
+      __syncwarp();
+      if (lane == 0) st::barrier_arrive(empty + 8 * turn.stage);
+    }
+  }
+
+  /// Where a lane's sums go, the first of each tile of outputs: to the inbox of the block that finishes them,
+  /// by sender, row of x and output; or, alone, to the place of the ring.
+  struct Destination {
+    st::Address sums[kTilesM];
+    st::Address barrier[kTilesM];
+  };
+  __device__ __forceinline__ Destination place_sums() const {
+    Destination to;
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+      const int m = m0() + i * 16, owner = m >> log_slice;
+      const int at = ((rank * kN + n0() + t()) * slice_pitch + (m & (slice - 1)) + row()) * 4;
+      to.sums[i] = (a.split > 1 ? st::address_at(inbox, owner) : ring) + static_cast<st::Address>(at);
+      to.barrier[i] = st::address_at(got, owner);
+      now(to.sums[i]);
+      now(to.barrier[i]);
+    }
+    return to;
+  }
+  __device__ __forceinline__ void hand_over(const Sums& sums, const Destination& to) const {
+    if (a.split > 1) {
+      st::cluster_wait();  // all blocks have begun
+    } else {
+      st::meet(1, kWarps * 32);
+    }
+    const auto four_rows = static_cast<st::Address>(slice_pitch * 16);
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const st::Address at = to.sums[i] + (j * 2 + c % 2) * four_rows + c / 2 * 32;
+          float sum = sums.of[0][i][j][c];
+          if constexpr (kChains == 4) {
+            sum = (sum + sums.of[1][i][j][c]) + (sums.of[2][i][j][c] + sums.of[3][i][j][c]);
+          }
+          if (a.split == 1) {
+            *reinterpret_cast<float*>(shared + (at - full)) = sum;
+          } else if (n0() + j * 8 + t() + c % 2 * 4 < rows.count) {
+            st::send(at, sum, to.barrier[i]);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ float4 total(st::Address at) const {
+    const auto one = [&](st::Address from) {
+      return *reinterpret_cast<const float4*>(shared + (from - full));
+    };
+    float4 y = one(at);
+    if (a.split == 1) return y;
+    const auto from_next = static_cast<st::Address>(kN * slice_pitch * 4);
+    float4 part[kMostSplit];
+#pragma unroll
+    for (int r = 1; r < kMostSplit; ++r) {
+      if (r < a.split) part[r] = one(at + r * from_next);
+    }
+#pragma unroll
+    for (int r = 1; r < kMostSplit; ++r) {
+      if (r < a.split) y = make_float4(y.x + part[r].x, y.y + part[r].y, y.z + part[r].z, y.w + part[r].w);
+    }
+    return y;
+  }
+  /// Four of the outputs that this block finishes: the index-th, row after row.
+  struct Mine {
+    bool there;
+    int p, o;
+    st::Address at;  ///< of its first sums
+  };
+  __device__ __forceinline__ Mine mine(int index) const {
+    const int n = index >> log_fours, four = index & ((1 << log_fours) - 1), m = output_of(four);
+    Mine it{n < rows.count && four < fours, rows.first + n, first_output + m_first + m,
+            (a.split > 1 ? inbox : ring) + static_cast<st::Address>((n * slice_pitch + m) * 4)};
+    now(it.at);
+    return it;
+  }
+  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four) const {
+    if (a.split > 1) {
+      st::barrier_wait(got, 0);
+    } else {
+      st::meet(1, kWarps * 32);
+    }
+    const auto end = [&](const Mine& it, Four<typename Tile::T>& four) {
+      const float4 y = total(it.at);
+      four.finish(y, pairs ? total(it.at + 8 * 4) : y);
+    };
+    if (first.there) end(first, first_four);
+    for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
+      const Mine it = mine(i);
+      if (!it.there) continue;
+      Four<typename Tile::T> four(a.ending, it.p, it.o);
+      four.read();
+      end(it, four);
+    }
+  }
+};
+
+}  // namespace troupe::kernels::cuda::streaming

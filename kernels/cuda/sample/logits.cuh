@@ -1,0 +1,346 @@
+#pragma once
+// A row's logits, slice by slice: bringing them in, the largest, log-probabilities, processors.
+#include <cuda_runtime.h>
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/cuda/sample/team.cuh"
+#include "kernels/sample.h"
+
+namespace troupe::kernels::cuda {
+
+/// The ids [begin, begin + count) of one row, which are this block's. `data` is the block's own copy, at
+/// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
+/// thread i / 4 % Threads wherever a pass does not say otherwise.
+template <bool Resident, int Threads>
+struct Slice {
+  static constexpr bool kResident = Resident;
+  static constexpr int kThreads = Threads;
+
+  float* data = nullptr;
+  float* row = nullptr;  ///< where these logits lie in the op's array
+  int begin = 0;
+  int count = 0;
+  bool vectors = true;  ///< whether `data` is aligned to 16 bytes
+
+  __device__ std::uint32_t* weights() const { return reinterpret_cast<std::uint32_t*>(data); }
+  __device__ float4 four(int vector) const {
+    if (Resident || vectors) return reinterpret_cast<const float4*>(data)[vector];
+    const float* x = data + 4 * vector;
+    return {x[0], x[1], x[2], x[3]};
+  }
+
+  /// In rising order, for the elements of this thread: vector(i, value) for four from i on, i a multiple of
+  /// 4, and single(i, value) for those of a vector that is not full.
+  template <class Vector, class Single>
+  __device__ __forceinline__ void each(Vector&& vector, Single&& single) const {
+    const int full = count / 4;
+#pragma unroll 2
+    for (int v = static_cast<int>(threadIdx.x); v < full; v += Threads) vector(4 * v, four(v));
+    if (count % 4 != 0 && static_cast<int>(threadIdx.x) == full % Threads) {
+#pragma unroll 1
+      for (int i = 4 * full; i < count; ++i) single(i, data[i]);
+    }
+  }
+  template <class Single>
+  __device__ __forceinline__ void each(Single&& single) const {
+    each(
+        [&](int i, float4 z) {
+          single(i, z.x);
+          single(i + 1, z.y);
+          single(i + 2, z.z);
+          single(i + 3, z.w);
+        },
+        single);
+  }
+
+  /// Replaces each element of this thread by the weight that f makes of it.
+  template <class F>
+  __device__ __forceinline__ void weigh(F&& f) const {
+    each(
+        [&](int i, float4 z) {
+          *reinterpret_cast<uint4*>(weights() + i) = {f(z.x), f(z.y), f(z.z), f(z.w)};
+        },
+        [&](int i, float z) { weights()[i] = f(z); });
+  }
+
+  /// Copies the row's logits to `data`. A thread sees only its own elements before the next barrier.
+  __device__ void bring_in() const {
+    const bool aligned = reinterpret_cast<std::uint64_t>(row) % 16 == 0;
+    const int full = count / 4;
+    for (int v = static_cast<int>(threadIdx.x); 4 * v < count; v += Threads) {
+      if (v < full && aligned) {
+        copy<16>(4 * v);
+      } else {
+        for (int i = 4 * v; i < 4 * v + 4 && i < count; ++i) copy<4>(i);
+      }
+    }
+    if constexpr (Resident) {
+      asm volatile("cp.async.commit_group;" ::: "memory");
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+  }
+
+ private:
+  template <int Bytes>
+  __device__ __forceinline__ void copy(int i) const {
+    if constexpr (Resident) {
+      const auto to = static_cast<unsigned>(__cvta_generic_to_shared(data + i));
+      if constexpr (Bytes == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(row + i) : "memory");
+      } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(row + i) : "memory");
+      }
+    } else if constexpr (Bytes == 16) {
+      *reinterpret_cast<float4*>(data + i) = *reinterpret_cast<const float4*>(row + i);
+    } else {
+      data[i] = row[i];
+    }
+  }
+};
+
+template <class S>
+using TeamOf = TeamMemory<S::kResident>;
+
+// A logit and its id as one number that orders as the sampler does: the larger logit first, of equals the
+// lower id. Zeros of both signs are equal. 0 is nothing, kNotFinite is above all.
+
+inline constexpr unsigned long long kNotFinite = ~0ull;
+
+__device__ __forceinline__ unsigned long long ordered(float logit, int id) {
+  const unsigned bits = __float_as_uint(__fadd_rn(logit, 0.0f));
+  const unsigned key = bits ^ (bits >> 31 != 0 ? 0xffffffffu : 0x80000000u);
+  return static_cast<unsigned long long>(key) << 32 | static_cast<unsigned>(~id);
+}
+
+__device__ __forceinline__ int id_of(unsigned long long ordered) {
+  return static_cast<int>(~static_cast<unsigned>(ordered));
+}
+
+__device__ __forceinline__ float logit_of(unsigned long long ordered) {
+  const auto key = static_cast<unsigned>(ordered >> 32);
+  return __uint_as_float(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
+}
+
+/// The row's largest logit and its id, or kNotFinite. One turn.
+template <class S>
+__device__ unsigned long long peak(const S& slice, TeamOf<S>& team, Mail& mail, int which) {
+  float best = -INFINITY;
+  float poison = 0;  // stays 0 while all are finite
+  int at = -1;       // of the first four that have it among them
+  slice.each(
+      [&](int i, float4 z) {
+        poison =
+            __fmaf_rn(z.x, 0.0f, __fmaf_rn(z.y, 0.0f, __fmaf_rn(z.z, 0.0f, __fmaf_rn(z.w, 0.0f, poison))));
+        const float largest = fmaxf(fmaxf(z.x, z.y), fmaxf(z.z, z.w));
+        if (largest > best) {
+          best = largest;
+          at = i;
+        }
+      },
+      [&](int i, float z) {
+        poison = __fmaf_rn(z, 0.0f, poison);
+        if (z > best) {
+          best = z;
+          at = i;
+        }
+      });
+  unsigned long long own = 0;
+  if (at >= 0) {
+    while (slice.data[at] != best) ++at;
+    own = ordered(best, slice.begin + at);
+  }
+  if (!(poison == 0)) own = kNotFinite;
+  own = block_max(own, team.of_block.words);
+  if (which == 0) mail.opened();
+  mail.exchange(team.peak[which], own);
+  return warp_max(lane() < static_cast<int>(team_size()) ? team.peak[which][lane()] : 0);
+}
+
+/// log of the sum of e^z into team.normaliser, there for other threads after a barrier. Terms are added in
+/// units of 2^-40: exact, in any order. One turn.
+template <class S>
+__device__ void normalise(const S& slice, TeamOf<S>& team, Mail& mail, float largest) {
+  unsigned long long sum = 0;
+  slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
+  sum = block_sum(sum, team.of_block.words);
+  mail.exchange(team.exp_sum, sum);
+  if (threadIdx.x == 0) {
+    unsigned long long all = 0;
+    for (unsigned r = 0; r < team_size(); ++r) all += team.exp_sum[r];
+    team.normaliser = static_cast<float>(largest + log(static_cast<double>(all) * 0x1p-40));
+  }
+}
+
+/// Working memory of top_logits.
+struct TopMemory {
+  unsigned long long of_warp[kMaxWarps * kMaxTopLogprobs];
+  unsigned long long of_block[kTeamBlocks * kMaxTopLogprobs];  // the first block's is used
+};
+
+/// How many of `all` are above `value`.
+__device__ __forceinline__ int rank_of(unsigned long long value, const unsigned long long* all, int count) {
+  int rank = 0;
+#pragma unroll 8
+  for (int i = 0; i < count; ++i) rank += all[i] > value;
+  return rank;
+}
+
+/// The row's `wanted` largest logits as log-probabilities to `top`. Every warp takes its largest one after
+/// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
+/// next, helped by all. When the warps together have `wanted`, the least of these bounds what more a warp has
+/// to take. Then the best of the warps are ranked, then the best of the blocks. Needs team.normaliser; one
+/// turn.
+template <class S>
+__device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemory& memory, int wanted,
+                           TokenLogprob* top) {
+  unsigned long long best = 0;  // of this lane
+  slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
+  __syncthreads();  // all of the slice is there for all
+  const int round = (wanted + warps() - 1) / warps();
+  unsigned long long bound = 0;
+  unsigned long long last = 0;
+  int taken = 0;
+  for (; taken < wanted; ++taken) {
+    if (taken == round) {
+      if (lane() == 0) team.of_block.words[warp()] = last;
+      __syncthreads();
+      bound = ~warp_max(lane() < warps() ? ~team.of_block.words[lane()] : 0);
+    }
+    const unsigned long long next = warp_max(best);
+    if (taken >= round && (next < bound || next == 0)) break;
+    if (lane() == 0) memory.of_warp[warp() * wanted + taken] = next;
+    last = next;
+    if (next == 0) continue;
+    const int giver = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
+    unsigned long long found = 0;
+    for (int j = lane();; j += 32) {  // element j of the giver
+      const int i = 4 * (32 * warp() + giver + j / 4 * S::kThreads) + j % 4;
+      if (i >= slice.count) break;
+      const unsigned long long candidate = ordered(slice.data[i], slice.begin + i);
+      if (candidate < next) found = max(found, candidate);
+    }
+    found = warp_max(found);
+    if (lane() == giver) best = found;
+  }
+  for (int i = taken + lane(); i < wanted; i += 32) memory.of_warp[warp() * wanted + i] = 0;
+  __syncthreads();
+  // Everyone sends `wanted` to the first block alone.
+  mail.expect(team_rank() == 0 ? 8 * static_cast<unsigned>(wanted) * team_size() : 0);
+  unsigned long long* finals = memory.of_block + team_rank() * static_cast<unsigned>(wanted);
+  const int candidates = warps() * wanted;  // less than threads
+  const int thread = static_cast<int>(threadIdx.x);
+  const unsigned long long value = thread < candidates ? memory.of_warp[thread] : 0;
+  const int present = __syncthreads_count(value != 0);
+  if (value != 0) {
+    const int rank = rank_of(value, memory.of_warp, candidates);
+    if (rank < wanted) mail.send(finals + rank, 0, value);
+  }
+  if (thread >= present && thread < wanted) mail.send(finals + thread, 0, 0ull);
+  mail.await();
+  if (team_rank() != 0) return;
+  const int all = static_cast<int>(team_size()) * wanted;  // less than threads
+  if (thread >= all) return;
+  const unsigned long long final = memory.of_block[thread];
+  if (final == 0) return;
+  const int rank = rank_of(final, memory.of_block, all);
+  if (rank < wanted) top[rank] = {id_of(final), logit_of(final) - team.normaliser};
+}
+
+// Processors. They touch few ids: those of the sequence so far, of the bias list, of the ban list. Each such
+// id of the slice is claimed once, with a bit, and its claimant alone applies everything to it. The logits in
+// the op's array stay as they are, so the slice's own copy of a token's logit has room for its count.
+
+/// f(id, logit) for the thread's share of `count` ids that are in the slice, several loads at a time. `logit`
+/// is the raw one; read only if Logits.
+template <bool Logits, class S, class F>
+__device__ __forceinline__ void each_token(const S& slice, const TokenId* ids, int count, F&& f) {
+  constexpr int kAtOnce = 8;
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kAtOnce * S::kThreads) {
+    int places[kAtOnce];
+    float logits[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = at + j * S::kThreads;
+      places[j] = i < count ? ids[i] - slice.begin : -1;
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const bool inside = static_cast<unsigned>(places[j]) < static_cast<unsigned>(slice.count);
+      if (!inside) places[j] = -1;
+      if (Logits && inside) logits[j] = slice.row[places[j]];
+    }
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      if (places[j] >= 0) f(places[j], Logits ? logits[j] : 0.0f);
+    }
+  }
+}
+
+__device__ inline bool penalises(const SampleRow& row) {
+  return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
+}
+
+__device__ inline bool processes(const SampleRow& row) {
+  return row.bias_count > 0 || row.banned_count > 0 || penalises(row);
+}
+
+__device__ __forceinline__ float bounded(float z) { return fminf(fmaxf(z, -FLT_MAX), FLT_MAX); }
+
+/// What becomes of the raw logit of `id`, which is in the sequence if `known`, `count` times in its output.
+__device__ __noinline__ float processed(const SampleRow& row, int id, float z, bool known,
+                                        std::uint32_t count) {
+  for (int i = 0; i < row.bias_count; ++i) {
+    if (row.bias[i].token == id) z = bounded(__fadd_rn(z, row.bias[i].bias));
+  }
+  for (int i = 0; i < row.banned_count; ++i) {
+    if (row.banned[i] == id) z = kBannedLogit;
+  }
+  if (!known) return z;
+  z = z > 0 ? __fdiv_rn(z, row.repetition_penalty) : __fmul_rn(z, row.repetition_penalty);
+  if (count > 0) {
+    const float all = __fmul_rn(row.frequency_penalty, static_cast<float>(count));
+    z = __fsub_rn(z, __fadd_rn(all, row.presence_penalty));
+  }
+  return bounded(z);
+}
+
+/// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. Ends with a
+/// barrier of the block.
+template <class S>
+__device__ void process(const S& slice, const SampleRow& row, std::uint32_t* claimed) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto claim = [&](int i) {
+    const std::uint32_t bit = 1u << (i % 32);
+    return (atomicOr(claimed + i / 32, bit) & bit) == 0;
+  };
+  __syncthreads();  // `claimed` may have been something else
+  for (int i = thread; 32 * i < slice.count; i += S::kThreads) claimed[i] = 0;
+  const bool counting = row.presence_penalty != 0 || row.frequency_penalty != 0;
+  const int known = penalises(row) ? row.known_tokens : 0;
+  std::uint32_t* counts = slice.weights();
+  if (counting) {
+    each_token<false>(slice, row.tokens, known, [&](int i, float) { counts[i] = 0; });
+    __syncthreads();
+    each_token<false>(slice, row.tokens + row.prompt_tokens, known - row.prompt_tokens,
+                      [&](int i, float) { atomicAdd(counts + i, 1u); });
+  }
+  __syncthreads();
+  each_token<true>(slice, row.tokens, known, [&](int i, float raw) {
+    if (!claim(i)) return;
+    const std::uint32_t count = counting ? counts[i] : 0;
+    slice.data[i] = processed(row, slice.begin + i, raw, true, count);
+  });
+  __syncthreads();
+  for (int j = thread; j < row.bias_count + row.banned_count; j += S::kThreads) {
+    const TokenId id = j < row.bias_count ? row.bias[j].token : row.banned[j - row.bias_count];
+    const int i = id - slice.begin;
+    if (static_cast<unsigned>(i) >= static_cast<unsigned>(slice.count) || !claim(i)) continue;
+    slice.data[i] = processed(row, id, slice.data[i], false, 0);
+  }
+  __syncthreads();
+}
+
+}  // namespace troupe::kernels::cuda

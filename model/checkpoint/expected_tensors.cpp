@@ -1,0 +1,215 @@
+#include "model/checkpoint/expected_tensors.h"
+
+#include <initializer_list>
+#include <utility>
+
+namespace troupe::model {
+namespace {
+
+Expected whole(std::string name, Form form, Weight weight, int outputs, int inputs) {
+  return {std::move(name), form, outputs, inputs, {{weight, outputs, inputs}}};
+}
+
+// A gated MLP: `slices` of `width` each, which are the layer's own or experts counted from `expert` on.
+struct MlpShape {
+  std::string at;  // "model.layers.3.mlp."
+  int width = 0;
+  int slices = 1;
+  int expert = WeightSource::kNoExpert;
+};
+
+class Expectations {
+ public:
+  Expectations(const ModelSpec& spec, bool tied, const TensorNames& names)
+      : spec_(spec), tied_(tied), names_(names) {}
+
+  Result<std::vector<Expected>> list() {
+    expect_all();
+    if (!status_.ok()) return status_;
+    if (!missing_.empty()) return does_not_fit("missing tensors", missing_);
+    return std::move(expected_);
+  }
+
+ private:
+  void expect_all() {
+    const int hidden = spec_.hidden, q = spec_.q_width(), kv = spec_.kv_width();
+    expect(whole("model.embed_tokens.weight", Form::table, Weight::embedding, spec_.vocab, hidden));
+    for (layer_ = 0; layer_ < spec_.layers; ++layer_) {
+      const std::string at = "model.layers." + std::to_string(layer_) + ".";
+      expect(whole(at + "input_layernorm.weight", Form::norm, Weight::input_norm, 1, hidden));
+      expect_joined(at + "self_attn.qkv_proj.weight",
+                    {whole(at + "self_attn.q_proj.weight", Form::linear, Weight::query, q, hidden),
+                     whole(at + "self_attn.k_proj.weight", Form::linear, Weight::key, kv, hidden),
+                     whole(at + "self_attn.v_proj.weight", Form::linear, Weight::value, kv, hidden)});
+      expect(whole(at + "self_attn.o_proj.weight", Form::linear, Weight::attention_out, hidden, q));
+      expect(whole(at + "post_attention_layernorm.weight", Form::norm, Weight::post_norm, 1, hidden));
+      if (spec_.moe_layer(layer_)) {
+        expect_experts(at + "mlp.");
+      } else {
+        expect_dense(at + "mlp.");
+      }
+      if (!status_.ok()) return;
+    }
+    layer_ = 0;
+    expect(whole("model.norm.weight", Form::norm, Weight::final_norm, 1, hidden));
+    if (!tied_) expect(whole("lm_head.weight", Form::linear, Weight::lm_head, spec_.vocab, hidden));
+  }
+
+  void expect_dense(const std::string& at) {
+    if (const std::string* odd = under({at + "experts.", at + "shared_experts.", at + "moe_statics."})) {
+      return fail("layer " + std::to_string(layer_) + " is dense, by " + layer_rule() +
+                  ", and has the tensor '" + *odd + "'.");
+    }
+    expect_mlp({.at = at, .width = spec_.intermediate});
+  }
+
+  void expect_experts(const std::string& at) {
+    const std::string* odd =
+        under({at + "gate_proj.", at + "up_proj.", at + "up_gate_proj.", at + "down_proj."});
+    if (odd != nullptr) {
+      return fail("layer " + std::to_string(layer_) + " has experts, by " + layer_rule() +
+                  ", and the tensor '" + *odd + "' of a dense layer.");
+    }
+    odd = under({at + "shared_experts."});
+    if (odd != nullptr && spec_.shared_experts == 0) {
+      return fail("moe_num_shared_experts is 0, and there is the tensor '" + *odd + "'.");
+    }
+    if (odd == nullptr && spec_.shared_experts > 0) {
+      return fail("moe_num_shared_experts is " + std::to_string(spec_.shared_experts) +
+                  " (2 when it is missing), " + "and layer " + std::to_string(layer_) + " has none.");
+    }
+    expect(whole(at + "gate.weight", Form::router, Weight::router, spec_.experts, spec_.hidden));
+    const std::string inner = at + "gate.moe_statics.e_score_correction_bias";  // as transformers 5 names it
+    const std::string bias = names_.contains(inner) ? inner : at + "moe_statics.e_score_correction_bias";
+    expect(whole(bias, Form::bias, Weight::router_bias, 1, spec_.experts));
+    if (names_.contains(at + "experts.gate_up_proj")) {
+      expect_stacks(at + "experts.");
+    } else {
+      for (int e = 0; e < spec_.experts; ++e) {
+        expect_mlp({.at = at + "experts." + std::to_string(e) + ".",
+                    .width = spec_.expert_intermediate,
+                    .expert = e});
+      }
+    }
+    if (spec_.shared_experts > 0) {
+      expect_mlp({.at = at + "shared_experts.",
+                  .width = spec_.expert_intermediate,
+                  .slices = spec_.shared_experts,
+                  .expert = spec_.experts});
+    }
+  }
+
+  void expect_mlp(const MlpShape& mlp) {
+    const int hidden = spec_.hidden;
+    const std::int64_t wide = std::int64_t{mlp.slices} * mlp.width;
+    Expected gate{mlp.at + "gate_proj.weight", Form::linear, wide, hidden};
+    Expected up{mlp.at + "up_proj.weight", Form::linear, wide, hidden};
+    Expected down{mlp.at + "down_proj.weight", Form::linear, hidden, wide};
+    for (int slice = 0; slice < mlp.slices; ++slice) {
+      const std::int64_t first = std::int64_t{slice} * mlp.width;
+      const int expert = mlp.expert == WeightSource::kNoExpert ? mlp.expert : mlp.expert + slice;
+      gate.parts.push_back({Weight::gate, mlp.width, hidden, expert, first});
+      up.parts.push_back({Weight::up, mlp.width, hidden, expert, first});
+      down.parts.push_back({Weight::down, hidden, mlp.width, expert, 0, first});
+    }
+    expect_joined(mlp.at + "up_gate_proj.weight", {std::move(gate), std::move(up)});
+    expect(std::move(down));
+  }
+
+  void expect_stacks(const std::string& at) {
+    const int hidden = spec_.hidden, width = spec_.expert_intermediate;
+    Expected gate_up{at + "gate_up_proj", Form::stack, 2 * width, hidden, {}, spec_.experts};
+    Expected down{at + "down_proj", Form::stack, hidden, width, {}, spec_.experts};
+    for (int e = 0; e < spec_.experts; ++e) {
+      gate_up.parts.push_back({Weight::gate, width, hidden, e, 0, 0, e});
+      gate_up.parts.push_back({Weight::up, width, hidden, e, width, 0, e});
+      down.parts.push_back({Weight::down, hidden, width, e, 0, 0, e});
+    }
+    expect(std::move(gate_up));
+    expect(std::move(down));
+  }
+
+  void expect(Expected expected) {
+    if (!names_.contains(expected.name)) missing_.emplace(expected.name, expected.name);
+    expected.layer = layer_;
+    expected_.push_back(std::move(expected));
+  }
+
+  // The tensors, or one of that name that has their outputs one after the other.
+  void expect_joined(const std::string& joined, std::vector<Expected> single) {
+    if (!names_.contains(joined)) {
+      for (Expected& e : single) expect(std::move(e));
+      return;
+    }
+    Expected all{joined, Form::linear, 0, single.front().inputs};
+    for (const Expected& e : single) {
+      for (Part part : e.parts) {
+        part.first_output += all.outputs;
+        all.parts.push_back(part);
+      }
+      all.outputs += e.outputs;
+    }
+    expect(std::move(all));
+  }
+
+  // The file's name of the first tensor that begins with one of these; null when there is none.
+  const std::string* under(std::initializer_list<std::string> prefixes) const {
+    for (const std::string& prefix : prefixes) {
+      const auto at = names_.lower_bound(prefix);
+      if (at != names_.end() && at->first.starts_with(prefix)) return &at->second;
+    }
+    return nullptr;
+  }
+
+  std::string layer_rule() const {
+    if (spec_.experts == 0) return "the architecture " + spec_.architecture;
+    return "moe_layer_start_index " + std::to_string(spec_.moe_start) + ", moe_layer_end_index " +
+           std::to_string(spec_.moe_end) + " and moe_layer_interval " + std::to_string(spec_.moe_interval);
+  }
+
+  void fail(const std::string& message) {
+    if (status_.ok()) status_ = does_not_fit(message);
+  }
+
+  const ModelSpec& spec_;
+  const bool tied_;
+  const TensorNames& names_;
+  TensorNames missing_;
+  std::vector<Expected> expected_;
+  int layer_ = 0;  // of what is being expected
+  Status status_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> Expected::shape(bool transposed) const {
+  switch (form) {
+    case Form::norm: return {inputs};
+    case Form::bias: return {1, inputs};
+    case Form::table: return {outputs, inputs};
+    default: break;
+  }
+  const std::int64_t lines = transposed ? inputs : outputs, line = transposed ? outputs : inputs;
+  return form == Form::stack ? std::vector{count, lines, line} : std::vector{lines, line};
+}
+
+Result<std::vector<Expected>> expected_tensors(const ModelSpec& spec, bool tied, const TensorNames& names) {
+  return Expectations(spec, tied, names).list();
+}
+
+Status does_not_fit(const std::string& message) {
+  return invalid("The checkpoint does not fit its config.json: " + message);
+}
+
+Status does_not_fit(const std::string& what, const TensorNames& names) {
+  constexpr std::size_t kShown = 5;
+  std::string message = std::to_string(names.size()) + " " + what;
+  std::size_t shown = 0;
+  for (const auto& [common, name] : names) {
+    if (shown == kShown) return does_not_fit(message + ", …");
+    message += (shown++ == 0 ? ": '" : ", '") + name + "'";
+  }
+  return does_not_fit(message + ".");
+}
+
+}  // namespace troupe::model

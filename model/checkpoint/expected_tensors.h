@@ -1,0 +1,65 @@
+#pragma once
+// Which tensors a network takes its weights from, among the names that a checkpoint offers.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/checkpoint/spec.h"
+#include "model/checkpoint/tensor_map.h"
+
+namespace troupe::model {
+
+/// A tensor's name with the prefix "model." → its name in the file.
+using TensorNames = std::map<std::string, std::string>;
+
+/// How a tensor's shape follows from the matrix that it holds.
+enum class Form {
+  linear,  ///< [outputs, inputs], or [inputs, outputs] in transposed checkpoints
+  stack,   ///< several linears of one shape, [count, …]
+  router,  ///< a linear whose orientation is its own where its shape shows it
+  table,   ///< [outputs, inputs] always: the embedding
+  norm,    ///< [inputs]
+  bias,    ///< [inputs] or [1, inputs]
+};
+
+/// A weight of the network, and its place in a tensor.
+struct Part {
+  Weight weight;
+  int outputs;
+  int inputs;
+  int expert = WeightSource::kNoExpert;
+  std::int64_t first_output = 0;
+  std::int64_t first_input = 0;
+  std::int64_t matrix = 0;  ///< of a stack
+};
+
+/// A tensor that the network needs: one weight, or several joined.
+struct Expected {
+  std::string name;  ///< with the prefix "model."
+  Form form = Form::linear;
+  std::int64_t outputs = 0;
+  std::int64_t inputs = 0;
+  std::vector<Part> parts{};
+  std::int64_t count = 1;  ///< of a stack
+  int layer = 0;
+
+  /// Whether it follows the checkpoint's orientation.
+  bool oriented() const { return form == Form::linear || form == Form::stack; }
+
+  /// As it lies in the file; `transposed` for what is oriented, and for a router of its own orientation.
+  std::vector<std::int64_t> shape(bool transposed) const;
+};
+
+/// Every tensor of the network, where several forms are possible the one that is there. Says which are
+/// missing, and where the spec and the names disagree about what a layer is.
+Result<std::vector<Expected>> expected_tensors(const ModelSpec& spec, bool tied, const TensorNames& names);
+
+/// "The checkpoint does not fit its config.json: " and the message.
+Status does_not_fit(const std::string& message);
+
+/// The same of some names, "2 missing tensors: 'a', 'b'"; a long list is cut.
+Status does_not_fit(const std::string& what, const TensorNames& names);
+
+}  // namespace troupe::model

@@ -1,0 +1,79 @@
+#include "model/checkpoint/model_files.h"
+
+#include <filesystem>
+#include <system_error>
+
+namespace troupe::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+Status check_directory(const std::string& directory) {
+  std::error_code error;
+  if (directory.empty()) return invalid("No model directory is given.", "model");
+  if (!fs::exists(directory, error))
+    return failure(Code::not_found, "The model directory " + directory + " does not exist.");
+  if (!fs::is_directory(directory, error)) {
+    return invalid(directory + " is not a directory; --model takes the directory of a checkpoint.", "model");
+  }
+  if (fs::is_empty(directory, error)) {
+    return invalid("The model directory " + directory +
+                       " is empty; config.json, model.safetensors and the tokenizer's files belong there.",
+                   "model");
+  }
+  return {};
+}
+
+DType compute_type(const config::ModelOptions& options, const ModelFiles& files) {
+  switch (options.dtype) {
+    case config::DType::bfloat16: return DType::bf16;
+    case config::DType::float16: return DType::f16;
+    case config::DType::float32: return DType::f32;
+    case config::DType::automatic: break;
+  }
+  if (files.spec.stored) return *files.spec.stored;
+  for (const WeightSource& source : files.map.sources) {
+    if (source.weight != Weight::embedding) continue;
+    if (source.tensor->type == FileType::f32) return DType::f32;
+    if (source.tensor->type == FileType::f16) return DType::f16;
+  }
+  return DType::bf16;
+}
+
+}  // namespace
+
+Result<ModelFiles> open_model(const config::ModelOptions& options) {
+  if (Status s = check_directory(options.directory); !s.ok()) return s;
+  Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
+  if (!spec) return spec.status();
+  ModelFiles files{.spec = std::move(*spec)};
+  files.tied = files.spec.tied.value_or(true);
+  if (options.load_choices == config::LoadChoice::checkpoint) {
+    Result<Checkpoint> checkpoint = Checkpoint::open(options.directory);
+    if (!checkpoint) return checkpoint.status();
+    files.checkpoint = std::move(*checkpoint);
+    Result<TensorMap> map = map_tensors(files.spec, *files.checkpoint);
+    if (!map) return map.status();
+    files.map = std::move(*map);
+    files.tied = files.map.tied;
+  }
+  files.dtype = compute_type(options, files);
+  return files;
+}
+
+Status check_tokenizer_files(const config::ModelOptions& options) {
+  const fs::path place = options.tokenizer.empty() ? options.directory : options.tokenizer;
+  std::error_code error;
+  if (fs::is_regular_file(place, error)) return {};
+  for (const char* name : {"tokenizer.model", "tokenizer.json"}) {
+    const fs::path file = place / name;
+    if (!fs::is_regular_file(file, error)) continue;
+    if (fs::file_size(file, error) == 0) return invalid(file.string() + " is empty.", "tokenizer");
+    return {};
+  }
+  return failure(
+      Code::not_found,
+      place.string() + " has neither tokenizer.model nor tokenizer.json; --tokenizer names another place.");
+}
+
+}  // namespace troupe::model

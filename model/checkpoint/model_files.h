@@ -1,0 +1,29 @@
+#pragma once
+// A model directory, opened: its description, and its weights' headers checked against it.
+#include <optional>
+#include <string>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/spec.h"
+#include "model/checkpoint/tensor_map.h"
+
+namespace troupe::model {
+
+struct ModelFiles {
+  ModelSpec spec;
+  DType dtype = DType::bf16;             ///< to compute in
+  bool tied = true;                      ///< as it will be loaded
+  std::optional<Checkpoint> checkpoint;  ///< none with dummy weights
+  TensorMap map;                         ///< into the checkpoint
+};
+
+/// Opens options.directory. Costs the headers: no weight is read. Errors say which file is missing,
+/// truncated, corrupt, of another architecture, or does not fit the others.
+Result<ModelFiles> open_model(const config::ModelOptions& options);
+
+/// The tokenizer's files, which live in options.tokenizer or the model's directory.
+Status check_tokenizer_files(const config::ModelOptions& options);
+
+}  // namespace troupe::model

@@ -1,0 +1,363 @@
+#include "model/checkpoint/spec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "config/json_file.h"
+#include "kernels/attention.h"
+#include "kernels/moe.h"
+
+namespace troupe::model {
+namespace {
+
+using Json = nlohmann::json;
+
+// No published model comes near these; they keep every product below in range.
+constexpr std::int64_t kMaxWidth = 1 << 20;
+constexpr std::int64_t kMaxLayers = 1024;
+constexpr std::int64_t kMaxHeads = 1024;
+constexpr std::int64_t kMaxHeadDim = kernels::kMostHeadDim;
+constexpr std::int64_t kMaxVocab = 1 << 22;
+constexpr std::int64_t kMaxPositions = 1 << 24;
+
+// Reads typed keys out of one JSON object and keeps the first error; later reads then do nothing.
+class Reader {
+ public:
+  Reader(const Json& object, const std::string& where) : object_(object), where_(where) {}
+
+  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
+
+  std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) {
+    if (!has(key)) return fail(key, "is missing"), low;
+    return integer_or(key, low, low, high);
+  }
+
+  std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) {
+    if (!has(key)) return fallback;
+    const Json& value = object_[key];
+    // The library compares an unsigned number as if it were signed, so that a huge one would pass for -1.
+    const bool huge =
+        value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
+    const bool fits = value.is_number_integer() && !huge && value >= low && value <= high;
+    if (fits) return value.get<std::int64_t>();
+    fail(key, "is " + shown(value) + "; allowed is a whole number from " + std::to_string(low) + " to " +
+                  std::to_string(high));
+    return low;
+  }
+
+  double positive_or(const char* key, double fallback) {
+    if (!has(key)) return fallback;
+    const Json& value = object_[key];
+    if (value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() > 0) {
+      return value.get<double>();
+    }
+    fail(key, "is " + shown(value) + "; allowed is a positive number");
+    return fallback;
+  }
+
+  std::optional<bool> boolean(const char* key) {
+    if (!has(key)) return std::nullopt;
+    if (object_[key].is_boolean()) return object_[key].get<bool>();
+    fail(key, "is " + shown(object_[key]) + "; allowed are true and false");
+    return std::nullopt;
+  }
+
+  std::string text(const char* key) {
+    if (!has(key)) return {};
+    if (object_[key].is_string()) return object_[key].get<std::string>();
+    fail(key, "is " + shown(object_[key]) + "; it has to be a string");
+    return {};
+  }
+
+  const Json& at(const char* key) const { return object_[key]; }
+
+  void fail(const char* key, const std::string& what) {
+    if (status_.ok()) status_ = invalid(where_ + ": " + key + " " + what + ".", key);
+  }
+
+  const Status& status() const { return status_; }
+
+  static std::string shown(const Json& value) {
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (text.size() > 60) text = text.substr(0, 60) + "…";
+    return text;
+  }
+
+ private:
+  const Json& object_;
+  const std::string& where_;
+  Status status_;
+};
+
+// The family's members, by any of the class names that its checkpoints carry or else by model_type.
+enum class Family { dense, moe, later, other };
+
+Family family_of(const std::string& model_type, const std::string& architecture) {
+  if (architecture == "Ernie4_5ForCausalLM" || architecture == "Ernie4_5_ForCausalLM") return Family::dense;
+  if (architecture == "Ernie4_5_MoeForCausalLM") return Family::moe;
+  for (const char* name :
+       {"Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration"}) {
+    if (architecture == name) return Family::later;
+  }
+  for (const char* name : {"ernie4_5_moe_vl", "ernie4_5_vl_moe"}) {
+    if (model_type == name) return Family::later;
+  }
+  if (!architecture.empty()) return Family::other;
+  if (model_type == "ernie4_5") return Family::dense;
+  return model_type == "ernie4_5_moe" ? Family::moe : Family::other;
+}
+
+std::string first_architecture(Reader& config) {
+  if (!config.has("architectures")) return {};
+  const Json& list = config.at("architectures");
+  if (list.is_array() && !list.empty() && list[0].is_string()) return list[0].get<std::string>();
+  config.fail("architectures", "is " + Reader::shown(list) + "; it has to be a list of class names");
+  return {};
+}
+
+Result<Family> read_family(Reader& config, const std::string& where, std::string& architecture) {
+  architecture = first_architecture(config);
+  const std::string model_type = config.text("model_type");
+  if (!config.status().ok()) return config.status();
+  const Family family = family_of(model_type, architecture);
+  switch (family) {
+    case Family::dense:
+      if (architecture.empty()) architecture = "Ernie4_5ForCausalLM";
+      return family;
+    case Family::moe: architecture = "Ernie4_5_MoeForCausalLM"; return family;
+    case Family::later:
+      return failure(Code::unsupported,
+                     where + ": not available yet: " + (architecture.empty() ? model_type : architecture) +
+                         "; the ERNIE-4.5 text models (Ernie4_5ForCausalLM, Ernie4_5_MoeForCausalLM) are.");
+    case Family::other: break;
+  }
+  return invalid(
+      where + ": model_type " + (model_type.empty() ? "(none)" : "'" + model_type + "'") + ", architecture " +
+          (architecture.empty() ? "(none)" : "'" + architecture + "'") +
+          " is not an ERNIE-4.5 model; allowed are Ernie4_5ForCausalLM and Ernie4_5_MoeForCausalLM.",
+      "architectures");
+}
+
+// Settings that change the arithmetic in a way this decoder does not implement.
+void check_arithmetic(Reader& config) {
+  if (config.boolean("use_bias").value_or(false)) config.fail("use_bias", "is true; only false is offered");
+  if (config.positive_or("compression_ratio", 1.0) != 1.0) {
+    config.fail("compression_ratio",
+                "is " + Reader::shown(config.at("compression_ratio")) + "; only 1.0 is offered");
+  }
+  const std::string activation = config.text("hidden_act");
+  if (!activation.empty() && activation != "silu") {
+    config.fail("hidden_act", "is '" + activation + "'; only silu is offered");
+  }
+  if (config.has("quantization_config")) {
+    config.fail("quantization_config", "is present; quantised checkpoints are not available yet");
+  }
+}
+
+// The same for the router. Selection by corrected probabilities, weights that sum to 1: no checkpoint does
+// otherwise, and moe_capacity never bounds anything outside of training.
+void check_routing(Reader& config) {
+  const std::string gate = config.text("moe_gate");
+  if (!gate.empty() && gate != "topk") config.fail("moe_gate", "is '" + gate + "'; only topk is offered");
+  for (const char* key : {"moe_use_aux_free", "norm_gate_logits"}) {
+    if (!config.boolean(key).value_or(true)) config.fail(key, "is false; only true is offered");
+  }
+  constexpr double kNormMin = 1e-12;
+  if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
+    config.fail("moe_norm_min", "is " + Reader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+  }
+}
+
+Status read_experts(Reader& config, const std::string& where, ModelSpec& spec) {
+  for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
+                          "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
+    if (config.has(key) && config.at(key).is_array()) {
+      return failure(Code::unsupported, where + ": " + key + " is " + Reader::shown(config.at(key)) +
+                                            "; allowed is one number: experts per modality are those of " +
+                                            "vision-language models, which are not available yet.");
+    }
+  }
+  check_routing(config);
+  spec.experts = static_cast<int>(config.integer("moe_num_experts", 1, kernels::kMostExperts));
+  spec.top_k = static_cast<int>(config.integer("moe_k", 1, std::min(spec.experts, kernels::kMostChosen)));
+  spec.expert_intermediate = static_cast<int>(config.integer("moe_intermediate_size", 1, kMaxWidth));
+  spec.shared_experts =
+      static_cast<int>(config.integer_or("moe_num_shared_experts", 2, 0, kernels::kMostExperts));
+  spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", 1, 0, kMaxLayers));
+  spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", 1, 1, kMaxLayers));
+  const std::int64_t end = config.integer_or("moe_layer_end_index", -1, -1, kMaxLayers);
+  const std::int64_t last = spec.layers - 1;
+  spec.moe_end = static_cast<int>(end < 0 ? last : std::min(end, last));
+  if (config.status().ok() && spec.moe_layers() == 0) {
+    config.fail("moe_layer_start_index",
+                "is " + std::to_string(spec.moe_start) + ", and with moe_layer_end_index " +
+                    std::to_string(end) + ", moe_layer_interval " + std::to_string(spec.moe_interval) +
+                    " and num_hidden_layers " + std::to_string(spec.layers) + " no layer has experts");
+  }
+  return config.status();
+}
+
+double rope_theta(Reader& config, const std::string& where) {
+  constexpr double kFamilyDefault = 500000.0;
+  const double flat = config.positive_or("rope_theta", kFamilyDefault);
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    if (!config.has(key)) continue;
+    if (!config.at(key).is_object()) {
+      config.fail(key, "is " + Reader::shown(config.at(key)) + "; it has to be an object");
+      return flat;
+    }
+    const std::string inner = where + ": " + key;
+    Reader rope(config.at(key), inner);
+    const std::string type = rope.has("rope_type") ? rope.text("rope_type") : rope.text("type");
+    const double theta = rope.positive_or("rope_theta", flat);
+    if (!rope.status().ok()) return config.fail(key, "is wrong: " + rope.status().message), flat;
+    if (!type.empty() && type != "default") {
+      config.fail(key, "has rope_type '" + type + "'; only default is offered");
+    }
+    return theta;
+  }
+  return flat;
+}
+
+std::optional<DType> stored_type(Reader& config) {
+  const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
+  const std::string name = config.text(key);
+  if (name.empty()) return std::nullopt;
+  if (name == "bfloat16") return DType::bf16;
+  if (name == "float16") return DType::f16;
+  if (name == "float32") return DType::f32;
+  config.fail(key, "is '" + name + "'; allowed are bfloat16, float16 and float32");
+  return std::nullopt;
+}
+
+std::vector<TokenId> eos_ids(Reader& config, int vocab) {
+  std::vector<TokenId> ids;
+  if (!config.has("eos_token_id")) return ids;
+  const Json& value = config.at("eos_token_id");
+  const Json list = value.is_array() ? value : Json::array({value});
+  for (const Json& id : list) {
+    if (!id.is_number_integer() || id < 0 || id >= vocab || ids.size() == 64) {
+      config.fail("eos_token_id",
+                  "is " + Reader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
+      return {};
+    }
+    ids.push_back(id.get<TokenId>());
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::kv_bytes_per_token(DType type) const {
+  return std::int64_t{2} * layers * kv_width() * static_cast<std::int64_t>(size_of(type));
+}
+
+int ModelSpec::moe_layers() const {
+  int count = 0;
+  for (int layer = 0; layer < layers; ++layer) count += moe_layer(layer) ? 1 : 0;
+  return count;
+}
+
+namespace {
+
+// With `taken` of each layer's experts.
+std::int64_t count_parameters(const ModelSpec& spec, int taken) {
+  const std::int64_t h = spec.hidden;
+  const std::int64_t attention = 2 * h * spec.q_width() + 2 * h * spec.kv_width();
+  const std::int64_t mlp = 3 * h * spec.intermediate;
+  const std::int64_t router = (h + 1) * spec.experts;  // and its bias
+  const std::int64_t moe = router + 3 * h * spec.expert_intermediate * (taken + spec.shared_experts);
+  const std::int64_t tables = (spec.tied.value_or(true) ? 1 : 2) * h * spec.vocab;
+  const std::int64_t moe_layers = spec.moe_layers();
+  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe + h;
+}
+
+}  // namespace
+
+std::int64_t ModelSpec::parameters() const { return count_parameters(*this, experts); }
+
+std::int64_t ModelSpec::active_parameters() const { return count_parameters(*this, top_k); }
+
+Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
+  Result<Json> json = config::parse_json_object(text, where);
+  if (!json) return json.status();
+  Reader config(*json, where);
+  ModelSpec spec;
+  const Result<Family> family = read_family(config, where, spec.architecture);
+  if (!family) return family.status();
+  check_arithmetic(config);
+  spec.vocab = static_cast<int>(config.integer("vocab_size", 1, kMaxVocab));
+  spec.hidden = static_cast<int>(config.integer("hidden_size", 1, kMaxWidth));
+  spec.intermediate = static_cast<int>(config.integer("intermediate_size", 1, kMaxWidth));
+  spec.layers = static_cast<int>(config.integer("num_hidden_layers", 1, kMaxLayers));
+  spec.heads = static_cast<int>(config.integer("num_attention_heads", 1, kMaxHeads));
+  spec.kv_heads = static_cast<int>(config.integer_or("num_key_value_heads", spec.heads, 1, kMaxHeads));
+  spec.max_positions =
+      static_cast<int>(config.integer_or("max_position_embeddings", 131072, 1, kMaxPositions));
+  if (!config.status().ok()) return config.status();
+
+  if (spec.heads % spec.kv_heads != 0) {
+    config.fail("num_attention_heads", "is " + std::to_string(spec.heads) +
+                                           "; it has to be a multiple of num_key_value_heads, " +
+                                           std::to_string(spec.kv_heads));
+  }
+  if (spec.heads / spec.kv_heads > kernels::kMostGroup) {
+    config.fail("num_attention_heads", "is " + std::to_string(spec.heads) + "; allowed are up to " +
+                                           std::to_string(kernels::kMostGroup) +
+                                           " times num_key_value_heads, " + std::to_string(spec.kv_heads));
+  }
+  if (config.has("head_dim")) {
+    spec.head_dim = static_cast<int>(config.integer("head_dim", 2, kMaxHeadDim));
+  } else if (spec.hidden % spec.heads == 0 && spec.hidden / spec.heads <= kMaxHeadDim) {
+    spec.head_dim = spec.hidden / spec.heads;
+  } else {
+    config.fail("head_dim", "is missing, and hidden_size " + std::to_string(spec.hidden) +
+                                " does not divide into " + std::to_string(spec.heads) + " heads of at most " +
+                                std::to_string(kMaxHeadDim));
+  }
+  if (spec.head_dim % 2 != 0) {
+    config.fail("head_dim", "is " + std::to_string(spec.head_dim) + "; rotation needs an even one");
+  }
+  if (*family == Family::moe) {
+    if (Status s = read_experts(config, where, spec); !s.ok()) return s;
+  }
+  spec.rope_theta = static_cast<float>(rope_theta(config, where));
+  spec.rms_norm_eps = static_cast<float>(config.positive_or("rms_norm_eps", 1e-5));
+  spec.tied = config.boolean("tie_word_embeddings");
+  spec.stored = stored_type(config);
+  spec.eos_ids = eos_ids(config, spec.vocab);
+  if (!config.status().ok()) return config.status();
+  return spec;
+}
+
+Result<ModelSpec> read_spec(const std::filesystem::path& directory, const std::string& config_name) {
+  const std::filesystem::path file = directory / config_name;
+  Result<std::string> text = config::read_small_file(file);
+  if (!text) return text.status();
+  return parse_spec(*text, file.string());
+}
+
+std::uint64_t spec_hash(const ModelSpec& spec) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  const auto mix = [&hash](std::uint64_t value) {
+    for (int byte = 0; byte < 8; ++byte) {
+      hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3u;
+    }
+  };
+  for (const int value :
+       {spec.vocab, spec.hidden, spec.intermediate, spec.layers, spec.heads, spec.kv_heads, spec.head_dim,
+        spec.max_positions, spec.experts, spec.top_k, spec.expert_intermediate, spec.shared_experts}) {
+    mix(static_cast<std::uint64_t>(value));
+  }
+  for (int layer = 0; layer < spec.layers; ++layer) mix(spec.moe_layer(layer) ? 1 : 0);
+  mix(std::bit_cast<std::uint32_t>(spec.rope_theta));
+  mix(std::bit_cast<std::uint32_t>(spec.rms_norm_eps));
+  mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);
+  mix(spec.stored ? 1 + static_cast<std::uint64_t>(*spec.stored) : 0);
+  return hash;
+}
+
+}  // namespace troupe::model

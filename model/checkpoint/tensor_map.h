@@ -1,0 +1,69 @@
+#pragma once
+// Which tensor of a checkpoint is which weight of the network.
+//
+// Checkpoints come in two dialects. -PT files name torch modules ("model.layers.0.self_attn.q_proj.weight")
+// and store a linear as [outputs, inputs]. -Paddle files say "ernie." for "model.", join q|k|v and gate|up,
+// and store linears as [inputs, outputs]; embeddings and norms are the same in both. Mixtures exist (the
+// joined names in torch orientation), so names and orientation are told apart separately: every name may be
+// either, and the orientation is read off the first tensor whose shape shows it. Square matrices never do,
+// so it is decided once and holds for the whole checkpoint; but a router's is its own.
+//
+// Experts come one by one (mlp.experts.7.gate_proj, .up_proj, or joined .up_gate_proj; .down_proj) or
+// stacked, as transformers holds them in memory (mlp.experts.gate_up_proj, [experts, 2 · width, hidden]).
+// Shared experts are one MLP in the file, and are cut into as many slices of an expert's width as it is made
+// of.
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/spec.h"
+
+namespace troupe::model {
+
+enum class Weight {
+  embedding,
+  lm_head,
+  final_norm,  // one of each; layer is 0
+  input_norm,
+  query,
+  key,
+  value,
+  attention_out,  // per layer
+  post_norm,
+  gate,
+  up,
+  down,  // of the layer's MLP, or of each of its experts
+  router,
+  router_bias,  // of a mixture of experts
+};
+
+/// A part of a tensor, as a matrix of outputs × inputs. Norms and biases are one output row.
+struct WeightSource {
+  Weight weight{};
+  int layer = 0;
+  int expert = kNoExpert;              ///< shared experts come after the others
+  const FileTensor* tensor = nullptr;  ///< in the Checkpoint
+  std::string name;                    ///< in the file
+  std::int64_t first = 0;              ///< element of the tensor where the part begins
+  std::int64_t stride = 0;             ///< elements from one of its lines to the next
+  bool transposed = false;             ///< a line holds an input's weights rather than an output's
+  int outputs = 0;
+  int inputs = 0;
+
+  static constexpr int kNoExpert = -1;
+};
+
+struct TensorMap {
+  std::vector<WeightSource> sources;  ///< every weight of the network exactly once
+  bool transposed = false;            ///< linears are [inputs, outputs]; norms and the embedding never are
+  bool tied = false;                  ///< the head is the embedding; there is no lm_head source
+  std::vector<std::string>
+      skipped;  ///< known and not needed: draft layers, rotation tables, a tied head's copy
+};
+
+/// Assigns every tensor or says which are missing, unknown or of the wrong shape or type, or in which layer
+/// the checkpoint has experts and the config does not, or the other way round.
+Result<TensorMap> map_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+}  // namespace troupe::model

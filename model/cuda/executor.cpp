@@ -1,0 +1,86 @@
+#include "model/cuda/executor.h"
+
+#include <utility>
+
+#include "model/cuda/queue.h"
+#include "model/sizing.h"
+#include "model/weights.h"
+
+namespace troupe::model {
+namespace {
+
+/// A plan that is started while one runs keeps the GPU busy; more would only make new arrivals wait longer.
+constexpr int kStepsInFlight = 2;
+
+GpuMemory memory_of(const Cuda& device) {
+  const CudaMemory memory = device.memory();
+  return {memory.free, memory.total};
+}
+
+Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::Options& options,
+                                        const LoadProgress& progress) {
+  Result<wire::Capacity> limits = cuda_limits(files.spec, files.dtype, files.tied, options);
+  if (!limits) return limits.status();
+  wire::Capacity& capacity = *limits;
+  capacity.max_steps_in_flight = kStepsInFlight;
+
+  CudaModel model;
+  model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant});
+  Cuda& device = *model.device;
+  wire::Capacity expected = capacity;
+  if (Status s = fit_cuda_kv(expected, files.spec, files.dtype, options, memory_of(device),
+                             cuda_fixed_bytes(capacity, files.spec, files.dtype));
+      !s.ok()) {
+    return s;
+  }
+
+  Result<Weights<Cuda>> weights =
+      files.checkpoint ? Weights<Cuda>::load(device, files.spec, files.dtype, files.map, progress)
+                       : Weights<Cuda>::dummy(device, files.spec, files.dtype,
+                                              static_cast<std::uint64_t>(options.model.seed));
+  if (!weights) return weights.status();
+  const kernels::KvCache shape{nullptr, files.dtype, files.spec.layers, files.spec.kv_heads,
+                               files.spec.head_dim};
+  model.kv = std::make_unique<ReservedMemory>(device, device.memory().total);
+  if (!model.kv->map(2 * shape.block_bytes()))
+    return failure(Code::unavailable, "no GPU memory is left for KV blocks");
+  Result<std::unique_ptr<Decoder<Cuda>>> decoder =
+      Decoder<Cuda>::make(device, files.spec, files.dtype, std::move(*weights),
+                          {.rows = capacity.max_tokens_per_step,
+                           .sequences = capacity.max_slots,
+                           .positions = capacity.max_model_len,
+                           .staged = false},
+                          model.kv->data());
+  if (!decoder) return decoder.status();
+  model.decoder = std::move(*decoder);
+  Result<CudaSteps> steps = CudaSteps::make(device, *model.decoder, capacity);
+  if (!steps) return steps.status();
+  model.steps = std::make_unique<CudaSteps>(std::move(*steps));
+  model.steps->warm_up();
+  model.steps->capture();
+
+  GpuMemory left = memory_of(device);
+  left.free += model.kv->mapped();
+  if (Status s = fit_cuda_kv(capacity, files.spec, files.dtype, options, left, 0); !s.ok()) return s;
+  if (!model.kv->map(capacity.kv_bytes)) {
+    return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +
+                                          " for KV blocks; lower --gpu-memory-utilization.");
+  }
+  device.sync();
+  return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(
+      capacity, std::move(model), std::chrono::seconds(options.process.worker_timeout_s)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
+                                                     const LoadProgress& progress) {
+  if (Status s = cuda_usable(); !s.ok()) return s;
+  try {
+    return start(files, options, progress);
+  } catch (const CudaError& error) {
+    return failure(Code::internal, error.what());
+  }
+}
+
+}  // namespace troupe::model

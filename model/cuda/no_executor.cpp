@@ -1,0 +1,11 @@
+#include "gpu/cuda.h"
+#include "model/cuda/executor.h"
+
+namespace troupe::model {
+
+Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles&, const config::Options&,
+                                                     const LoadProgress&) {
+  return cuda_usable();
+}
+
+}  // namespace troupe::model

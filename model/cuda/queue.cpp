@@ -1,0 +1,207 @@
+#include "model/cuda/queue.h"
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace troupe::model {
+namespace {
+
+// The driver is asked for errors after so many looks at a step's outcome: a look costs nanoseconds, the
+// driver a microsecond.
+constexpr std::uint64_t kLooksPerQuestion = 1024;
+
+template <class F>
+auto guarded(Status& broken, F&& body) -> decltype(body()) {
+  if (!broken.ok()) return broken;
+  try {
+    return body();
+  } catch (const CudaError& error) {
+    broken = failure(Code::internal, error.what());
+    return broken;
+  }
+}
+
+}  // namespace
+
+CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration patience)
+    : capacity_(capacity),
+      patience_(patience),
+      model_(std::move(model)),
+      check_(capacity),
+      table_(capacity.max_slots),
+      packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
+      waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
+      work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
+      flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
+      samples_(static_cast<std::size_t>(capacity.max_slots)) {}
+
+CudaQueue::~CudaQueue() {
+  reset();
+  if (broken_.ok()) return;
+  // To give memory back is to wait for the GPU, and a step that never ends would keep the process from saying
+  // so. What the GPU has goes with the process.
+  (void)model_.steps.release();
+  (void)model_.decoder.release();
+  (void)model_.kv.release();
+  (void)model_.device.release();
+}
+
+Status CudaQueue::submit(const wire::View& record) {
+  return guarded(broken_, [&] { return take(record); });
+}
+
+Status CudaQueue::take(const wire::View& record) {
+  if (const auto* plan = record.as<wire::StepPlan>()) return take(record, *plan);
+  if (const auto* command = record.as<wire::CacheCommand>()) return take(record, *command);
+  return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
+                 " is no work for an executor, or too short for its kind");
+}
+
+Status CudaQueue::take(const wire::View& record, const wire::StepPlan& plan) {
+  const std::size_t out = steps_out_ + waiting_.size();
+  if (out == static_cast<std::size_t>(capacity_.max_steps_in_flight)) {
+    return failure(Code::overloaded, std::to_string(out) + " steps are in flight already");
+  }
+  if (Status s = check_.admit(record, plan); !s.ok()) return s;
+  if (waiting_.empty() && plan.after_cache_command <= commands_) {
+    launch(record, plan);
+  } else {
+    waiting_.push(record.bytes(), 0);
+  }
+  return {};
+}
+
+Status CudaQueue::take(const wire::View& record, const wire::CacheCommand& command) {
+  const std::size_t out = count_ - steps_out_;
+  if (out == kMaxCommandsQueued) {
+    return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
+  }
+  if (Status s = check_.admit(record, command); !s.ok()) return s;
+  pairs_.clear();
+  for (const wire::BlockCopy& c : record.array(command.copies)) pairs_.push_back({c.from, c.to});
+  model_.decoder->copy_blocks(pairs_);
+  Work& work = add_work();
+  work.is_step = false;
+  work.number = command.id;
+  work.end.record(*model_.device);
+  commands_ = command.id;
+  launch_waiting();
+  return {};
+}
+
+void CudaQueue::launch_waiting() {
+  while (!waiting_.empty()) {
+    wire::View record;
+    TROUPE_CHECK(wire::View::open(waiting_.front(), record));
+    const auto& plan = *record.as<wire::StepPlan>();
+    if (plan.after_cache_command > commands_) return;
+    launch(record, plan);
+    waiting_.pop();
+  }
+}
+
+void CudaQueue::launch(const wire::View& record, const wire::StepPlan& plan) {
+  model_.device->set_step(plan.step);
+  Flight& flight = this->flight(model_.steps->launched() + 1);
+  table_.apply(record, plan, flight.batch);
+  const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
+  flight.scores = packed.scores;
+  Work& work = add_work();
+  work.is_step = true;
+  work.number = plan.step;
+  work.launched = model_.steps->launch(packed);
+  work.end.record(*model_.device);
+  ++steps_out_;
+}
+
+CudaQueue::Work& CudaQueue::add_work() {
+  if (count_ == 0) progress_ = Clock::now();
+  return work_[(first_ + count_++) % work_.size()];
+}
+
+// A step says itself that it is over, unless something failed or the copy engine had a part in it.
+bool CudaQueue::over(const Work& work, bool ask_driver) const {
+  if (!work.is_step) return work.end.passed();
+  if (!model_.steps->finished(work.launched)) {
+    if (ask_driver) (void)work.end.passed();
+    return false;
+  }
+  return flights_[work.launched % flights_.size()].scores == 0 || work.end.passed();
+}
+
+Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
+  return guarded(broken_, [&]() -> Result<bool> {
+    if (count_ == 0) return false;
+    const Work& work = work_[first_];
+    while (!over(work, ++looks_ % kLooksPerQuestion == 0)) {
+      const TimePoint now = Clock::now();
+      if (now - progress_ > patience_) {
+        (void)work.end.passed();
+        throw CudaError((work.is_step ? "step " : "cache command ") + std::to_string(work.number) +
+                        " has not ended after " +
+                        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
+                        " s on " + model_.device->describe());
+      }
+      if (now >= deadline) return false;
+      _mm_pause();
+    }
+    write(work, out);
+    first_ = (first_ + 1) % work_.size();
+    --count_;
+    steps_out_ -= work.is_step ? 1 : 0;
+    progress_ = Clock::now();
+    return true;
+  });
+}
+
+void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
+  if (!work.is_step) {
+    writer_.cache_done(work.number, out);
+    return;
+  }
+  const CudaSteps& steps = *model_.steps;
+  const Flight& flight = this->flight(work.launched);
+  const std::size_t count = flight.batch.samples.size();
+  const auto sampled = steps.sampled(work.launched);
+  const auto results = steps.results(work.launched);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (flight.batch.samples[i].logprobs >= 0) samples_[i] = results[i];
+    samples_[i].token = sampled[i].token;
+    samples_[i].error = sampled[i].error;
+  }
+  const kernels::StepOutcome& outcome = steps.outcome(work.launched);
+  const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
+  writer_.step(work.number, flight.batch, std::span(samples_).first(count),
+               steps.scores(work.launched).first(static_cast<std::size_t>(flight.scores)),
+               host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
+}
+
+// The GPU's clock and the host's differ by an offset and drift apart slowly. The host sees a step's end late
+// and never early, so the least difference seen is the best; it is let rise by 100 ppm of the time that
+// passes.
+std::int64_t CudaQueue::host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns) {
+  const std::int64_t now = now_ns();
+  const std::int64_t seen = now - static_cast<std::int64_t>(finished_gpu_ns);
+  clock_offset_ns_ =
+      clock_read_ns_ == 0 ? seen : std::min(seen, clock_offset_ns_ + (now - clock_read_ns_) / 10'000);
+  clock_read_ns_ = now;
+  return static_cast<std::int64_t>(gpu_ns) + clock_offset_ns_;
+}
+
+void CudaQueue::reset() {
+  (void)guarded(broken_, [&]() -> Status {
+    model_.device->sync();
+    return {};
+  });
+  check_.reset();
+  table_.reset();
+  waiting_.clear();
+  first_ = count_ = steps_out_ = 0;
+  commands_ = 0;
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,31 @@
+#include "model/cuda/step_memory.h"
+
+#include "model/plan_check.h"
+
+namespace troupe::model {
+
+StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
+  Arena arena(memory);
+  const auto slots = static_cast<std::size_t>(capacity.max_slots);
+  const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
+  StepMemory made;
+  made.sequences.ids_per_slot = static_cast<std::size_t>(capacity.max_model_len) + 1;
+  made.sequences.blocks_per_slot =
+      static_cast<std::size_t>(capacity.max_model_len) / kernels::kBlockTokens + 1;
+  made.sequences.ids = arena.take<TokenId>(slots * made.sequences.ids_per_slot);
+  made.sequences.blocks = arena.take<BlockId>(slots * made.sequences.blocks_per_slot);
+  made.sequences.lists = arena.take<std::byte>(slots * kMaxSamplingBytes);
+  made.sequences.scores = arena.take<kernels::ScoreRow>(rows);
+  made.sequences.score_picks = arena.take<std::int32_t>(rows);
+  made.arrays.tokens = arena.take<TokenId>(rows);
+  made.arrays.positions = arena.take<std::int32_t>(rows);
+  made.arrays.slots = arena.take<kernels::KvSlot>(rows);
+  made.arrays.sequences = arena.take<kernels::Sequence>(slots);
+  made.arrays.samples = arena.take<kernels::SampleRow>(slots);
+  made.arrays.picks = arena.take<std::int32_t>(slots + 1);
+  made.clock = arena.take<kernels::StepClock>(1);
+  made.bytes = arena.used();
+  return made;
+}
+
+}  // namespace troupe::model

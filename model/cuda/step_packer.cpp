@@ -1,0 +1,185 @@
+#include "model/cuda/step_packer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "model/plan_check.h"
+
+namespace troupe::model {
+namespace {
+
+constexpr std::size_t kAlignment = 16;
+
+constexpr std::size_t rounded(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+template <class T>
+T* array_at(std::span<std::byte> piece, std::uint32_t offset) {
+  return reinterpret_cast<T*>(piece.data() + offset);
+}
+
+}  // namespace
+
+kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
+  const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
+  const auto sequences = static_cast<std::size_t>(capacity.max_slots);
+  const std::size_t words =
+      wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
+  // The shortest run of a record is its head and one rounded array.
+  const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2 +
+                             kernels::kMostDeltaBlocks;  // of which the last ones are never written
+  std::size_t end = rounded(sizeof(kernels::StepPiece));
+  const auto take = [&end](std::size_t bytes) {
+    const std::size_t at = end;
+    end += rounded(bytes);
+    return static_cast<std::uint32_t>(at);
+  };
+  kernels::PieceLayout made;
+  made.rows = take(rows * sizeof(kernels::InputRow));
+  made.slots = take(rows * sizeof(kernels::KvSlot));
+  made.sequences = take(sequences * sizeof(kernels::Sequence));
+  made.samples = take(sequences * sizeof(kernels::SampleRow));
+  made.picks = take(sequences * sizeof(std::int32_t));
+  made.deltas = take(deltas * sizeof(kernels::Delta));
+  made.words = take(words);
+  made.bytes = static_cast<std::uint32_t>(end);
+  return made;
+}
+
+void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
+                     int sequences) {
+  for (int i = from; i < rows; ++i) {
+    array_at<kernels::InputRow>(piece, layout.rows)[i] = {0, 0};
+    array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
+  }
+  for (int i = from; i < sequences; ++i) {
+    array_at<kernels::Sequence>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
+    array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
+  }
+}
+
+// `bytes`, a multiple of 4, will stand at `to` before the step's rows run.
+void StepPacker::send(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 0) return;
+  auto* target = static_cast<std::uint32_t*>(to);
+  auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
+  std::size_t words = bytes / sizeof(std::uint32_t);
+  if (words == 1) {
+    std::uint32_t word = 0;
+    std::memcpy(&word, from, sizeof word);
+    deltas[deltas_++] = {target, word, 1};
+    return;
+  }
+  std::uint32_t at = words_end_;
+  words_end_ += static_cast<std::uint32_t>(bytes);
+  TROUPE_CHECK(words_end_ <= layout_.bytes);
+  TROUPE_CHECK(layout_.deltas + (static_cast<std::size_t>(deltas_) + words / kernels::kWordsOfDelta + 2) *
+                                    sizeof(kernels::Delta) <=
+               layout_.words);
+  std::memcpy(array_at<std::byte>(piece_, at), from, bytes);
+  while (words > 0) {
+    // A single word at the end would be taken for the word itself.
+    const std::size_t most = words == kernels::kWordsOfDelta + 1 ? words - 2 : kernels::kWordsOfDelta;
+    const auto part = static_cast<std::uint32_t>(std::min(words, most));
+    deltas[deltas_++] = {target, at, part};
+    target += part;
+    at += part * static_cast<std::uint32_t>(sizeof(std::uint32_t));
+    words -= part;
+  }
+}
+
+std::byte* StepPacker::lists(std::uint32_t slot) const { return memory_.lists + slot * kMaxSamplingBytes; }
+
+PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
+                            const StepBatch& batch, std::span<std::byte> piece) {
+  TROUPE_CHECK(piece.size() >= layout_.bytes);
+  piece_ = piece;
+  words_end_ = layout_.words;
+  deltas_ = 0;
+  pack_rows(batch);
+  pack_samples(batch);
+  pack_news(record, plan, table);
+  pack_scores(batch);
+  PackedStep packed{.rows = batch.rows(),
+                    .sequences = static_cast<int>(batch.sequences.size()),
+                    .samples = static_cast<int>(batch.samples.size()),
+                    .scores = static_cast<int>(batch.scores.size()),
+                    .deltas = deltas_};
+  // What the piece's last step has left behind these deltas would be taken for more of them.
+  auto& head = *array_at<kernels::StepPiece>(piece_, 0);
+  auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
+  if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});
+  head.deltas = deltas_;
+  packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
+                  packed.scores == 0;
+  return packed;
+}
+
+void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table) {
+  static_assert(sizeof(wire::LogitBias) == sizeof(kernels::TokenBias));
+  for (const wire::StartSequence& start : record.array(plan.started)) {
+    const auto biases = record.array(start.logit_bias);
+    const auto stop_ids = record.array(start.stop_ids);
+    std::byte* to = lists(start.slot.slot);
+    send(to, biases.data(), biases.size_bytes());
+    if (start.sampling.min_tokens > 0) send(to + biases.size_bytes(), stop_ids.data(), stop_ids.size_bytes());
+  }
+  for (const wire::TokenRun& run : record.array(plan.tokens)) {
+    const auto brought = record.array(run.ids);
+    if (table.holds(run.slot)) send(ids(run.slot.slot) + run.position, brought.data(), brought.size_bytes());
+  }
+  for (const wire::BlockRun& run : record.array(plan.blocks)) {
+    const auto brought = record.array(run.blocks);
+    if (table.holds(run.slot)) send(blocks(run.slot.slot) + run.first, brought.data(), brought.size_bytes());
+  }
+}
+
+void StepPacker::pack_rows(const StepBatch& batch) {
+  auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
+  auto* places = array_at<kernels::KvSlot>(piece_, layout_.slots);
+  auto* sequences = array_at<kernels::Sequence>(piece_, layout_.sequences);
+  for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
+    const kernels::Sequence& sequence = batch.sequences[s];
+    const std::uint32_t slot = batch.slots[s];
+    sequences[s] = sequence;
+    sequences[s].blocks = blocks(slot);
+    const std::int32_t last_block_at = (sequence.position + sequence.tokens - 1) / kernels::kBlockTokens;
+    for (std::int32_t t = 0; t < sequence.tokens; ++t) {
+      const std::int32_t position = sequence.position + t;
+      const TokenId token = batch.tokens[static_cast<std::size_t>(sequence.row + t)];
+      *rows++ = {token == kUnsampled ? kernels::sampled_by(slot) : token, position};
+      const std::int32_t block_at = position / kernels::kBlockTokens;
+      *places++ = {block_at == last_block_at ? batch.last_blocks[s] : sequence.blocks[block_at],
+                   position % kernels::kBlockTokens};
+    }
+  }
+}
+
+void StepPacker::pack_samples(const StepBatch& batch) {
+  auto* samples = array_at<kernels::SampleRow>(piece_, layout_.samples);
+  for (const SamplingOutcome& outcome : batch.outcomes) {
+    if (outcome.sample < 0) continue;
+    const std::uint32_t slot = outcome.slot.slot;
+    kernels::SampleRow row = batch.samples[static_cast<std::size_t>(outcome.sample)];
+    const auto* bias = reinterpret_cast<const kernels::TokenBias*>(lists(slot));
+    row.tokens = ids(slot);
+    row.bias = row.bias_count > 0 ? bias : nullptr;
+    row.banned = row.banned_count > 0 ? reinterpret_cast<const TokenId*>(bias + row.bias_count) : nullptr;
+    row.next = ids(slot) + row.known_tokens;
+    samples[outcome.sample] = row;
+  }
+  std::copy(batch.sample_rows.begin(), batch.sample_rows.end(),
+            array_at<std::int32_t>(piece_, layout_.picks));
+}
+
+void StepPacker::pack_scores(const StepBatch& batch) {
+  scores_ = batch.scores;
+  for (kernels::ScoreRow& row : scores_) row.logits_row %= score_group_;
+  send(memory_.scores, scores_.data(), scores_.size() * sizeof(kernels::ScoreRow));
+  send(memory_.score_picks, batch.score_rows.data(), batch.score_rows.size() * sizeof(std::int32_t));
+}
+
+}  // namespace troupe::model

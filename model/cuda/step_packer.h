@@ -1,0 +1,67 @@
+#pragma once
+// Writes one step's piece of pinned memory (kernels/step_inputs.h): what is new about the sequences that a
+// GPU holds, and the rows to run. The host knows where everything lies on the GPU and never reads it.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ipc/wire.h"
+#include "kernels/step_inputs.h"
+#include "model/cuda/sequence_table.h"
+#include "model/cuda/step_memory.h"
+#include "model/step_batch.h"
+
+namespace troupe::model {
+
+/// What a piece came to hold.
+struct PackedStep {
+  int rows = 0;
+  int sequences = 0;
+  int samples = 0;
+  int scores = 0;
+  int deltas = 0;
+  /// Every sequence runs one token and samples, and nothing else is asked for.
+  bool decode = false;
+};
+
+/// One thread. Allocates nothing once the largest plan has passed.
+class StepPacker {
+ public:
+  /// Scored rows are numbered within groups of so many: as many logits rows there are.
+  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int score_group)
+      : memory_(memory), layout_(layout), score_group_(score_group) {}
+
+  /// Of pieces that any admitted plan fits.
+  static kernels::PieceLayout layout(const wire::Capacity& capacity);
+
+  /// Makes rows [from, rows) and sequences and samples [from, sequences) of a piece padding. A decode step is
+  /// padded to the size that it runs in.
+  static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
+                  int sequences);
+
+  /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
+  PackedStep pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
+                  const StepBatch& batch, std::span<std::byte> piece);
+
+ private:
+  void send(void* to, const void* from, std::size_t bytes);
+  void pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table);
+  void pack_rows(const StepBatch& batch);
+  void pack_samples(const StepBatch& batch);
+  void pack_scores(const StepBatch& batch);
+
+  TokenId* ids(std::uint32_t slot) const { return memory_.ids + slot * memory_.ids_per_slot; }
+  BlockId* blocks(std::uint32_t slot) const { return memory_.blocks + slot * memory_.blocks_per_slot; }
+  std::byte* lists(std::uint32_t slot) const;
+
+  const SequenceMemory memory_;
+  const kernels::PieceLayout layout_;
+  const int score_group_;
+  std::span<std::byte> piece_;  // of the step at hand
+  std::uint32_t words_end_ = 0;
+  std::int32_t deltas_ = 0;
+  std::vector<kernels::ScoreRow> scores_;
+};
+
+}  // namespace troupe::model

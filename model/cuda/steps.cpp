@@ -1,0 +1,165 @@
+#include "model/cuda/steps.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "model/cuda/decode_buckets.h"
+
+namespace troupe::model {
+namespace {
+
+std::size_t size(int count) { return static_cast<std::size_t>(count); }
+
+}  // namespace
+
+Result<CudaSteps> CudaSteps::make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity) {
+  Result<Buffer<Cuda>> buffer = Buffer<Cuda>::make(device, StepMemory::make(capacity, {}).bytes, "sequences");
+  if (!buffer) return buffer.status();
+  return CudaSteps(device, decoder, capacity, std::move(*buffer));
+}
+
+CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity,
+                     Buffer<Cuda> buffer)
+    : device_(&device),
+      decoder_(&decoder),
+      capacity_(capacity),
+      buffer_(std::move(buffer)),
+      layout_(StepPacker::layout(capacity)),
+      inputs_(size(pieces()) * layout_.bytes),
+      outcomes_(size(pieces()) * kernels::outcome_bytes(capacity.max_slots)),
+      scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
+      buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))) {
+  memory_ = StepMemory::make(capacity, buffer_.view());
+}
+
+void CudaSteps::warm_up() {
+  // No row of these steps is real.
+  for (int i = 0; i < pieces(); ++i) {
+    StepPacker::pad(layout_, piece(static_cast<std::uint64_t>(i)), 0, capacity_.max_tokens_per_step,
+                    capacity_.max_slots);
+  }
+  for (int rows = capacity_.max_tokens_per_step; rows > 0; rows /= 2) {
+    for (const int sequences : {1, std::min(rows, capacity_.max_slots)}) {
+      run({.rows = rows, .sequences = sequences, .samples = sequences}, true);
+    }
+  }
+  for (const int scores : {1, std::min(capacity_.max_slots, capacity_.max_tokens_per_step)}) {
+    run({.rows = 1, .sequences = 1, .scores = scores}, true);
+  }
+  for (const int bucket : buckets_) run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
+  const kernels::BlockPair pair{0, 1};
+  decoder_->copy_blocks({&pair, 1});
+  device_->sync();
+  device_->freeze_scratch();
+}
+
+void CudaSteps::capture() {
+  graphs_.clear();
+  for (const int bucket : buckets_) {
+    graphs_.push_back(CudaGraph::capture(*device_, [&] {
+      const std::uint64_t launched = launched_;
+      run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
+      launched_ = launched;
+    }));
+  }
+  device_->sync();
+}
+
+void CudaSteps::run(const PackedStep& step, bool picks) {
+  ++launched_;
+  kernels::run(*device_, kernels::StepInputs{.ring = inputs_.data(),
+                                             .layout = layout_,
+                                             .pieces = pieces(),
+                                             .clock = memory_.clock,
+                                             .into = memory_.arrays,
+                                             .ids = memory_.sequences.ids,
+                                             .ids_per_slot = memory_.sequences.ids_per_slot,
+                                             .rows = step.rows,
+                                             .sequences = step.sequences,
+                                             .samples = step.samples,
+                                             .deltas = step.deltas});
+  if (step.rows > 0) {
+    decoder_->forward({.batch = {.sequences = memory_.arrays.sequences,
+                                 .slots = memory_.arrays.slots,
+                                 .count = step.sequences,
+                                 .rows = step.rows},
+                       .tokens = memory_.arrays.tokens,
+                       .positions = memory_.arrays.positions});
+  }
+  if (step.scores > 0) run_scores(step.scores);
+  if (step.samples > 0) {
+    decoder_->sample({.picks = picks ? memory_.arrays.picks : nullptr,
+                      .rows = memory_.arrays.samples,
+                      .count = step.samples});
+  }
+  kernels::run(*device_, kernels::CollectOutcome{.ring = outcomes_.data(),
+                                                 .pieces = pieces(),
+                                                 .most_samples = capacity_.max_slots,
+                                                 .clock = memory_.clock,
+                                                 .rows = memory_.arrays.samples,
+                                                 .results = decoder_->results(),
+                                                 .samples = step.samples});
+}
+
+// A prompt may have more scored rows than there are logits: group after group, each copied out before the
+// next.
+void CudaSteps::run_scores(int count) {
+  const std::size_t piece = (launched_ - 1) % size(pieces());
+  auto* to =
+      reinterpret_cast<kernels::SampleResult*>(scores_.data()) + piece * size(capacity_.max_tokens_per_step);
+  for (int first = 0; first < count; first += score_group()) {
+    const int part = std::min(score_group(), count - first);
+    decoder_->score({.picks = memory_.sequences.score_picks + first,
+                     .rows = memory_.sequences.scores + first,
+                     .count = part});
+    device_->download(to + first, decoder_->results(), size(part) * sizeof(kernels::SampleResult));
+  }
+}
+
+std::span<std::byte> CudaSteps::piece(std::uint64_t launched) const {
+  return {inputs_.data() + launched % size(pieces()) * layout_.bytes, layout_.bytes};
+}
+
+std::uint64_t CudaSteps::launch(const PackedStep& step) {
+  if (step.decode && !graphs_.empty()) {
+    const std::size_t bucket = bucket_of(buckets_, step.rows);
+    StepPacker::pad(layout_, next_piece(), step.rows, buckets_[bucket], buckets_[bucket]);
+    graphs_[bucket].launch(*device_);
+    ++launched_;
+  } else {
+    run(step, true);
+  }
+  return launched_;
+}
+
+const std::byte* CudaSteps::outcome_at(std::uint64_t step) const {
+  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(capacity_.max_slots);
+}
+
+const kernels::StepOutcome& CudaSteps::outcome(std::uint64_t step) const {
+  return *reinterpret_cast<const kernels::StepOutcome*>(outcome_at(step));
+}
+
+bool CudaSteps::finished(std::uint64_t step) const {
+  auto& word = const_cast<std::uint64_t&>(outcome(step).step);
+  return std::atomic_ref(word).load(std::memory_order_acquire) == step;
+}
+
+std::span<const kernels::Sampled> CudaSteps::sampled(std::uint64_t step) const {
+  return {reinterpret_cast<const kernels::Sampled*>(outcome_at(step) + kernels::sampled_at()),
+          size(capacity_.max_slots)};
+}
+
+std::span<const kernels::SampleResult> CudaSteps::results(std::uint64_t step) const {
+  const std::byte* at = outcome_at(step) + kernels::results_at(capacity_.max_slots);
+  return {reinterpret_cast<const kernels::SampleResult*>(at), size(capacity_.max_slots)};
+}
+
+std::span<const kernels::SampleResult> CudaSteps::scores(std::uint64_t step) const {
+  const std::size_t rows = size(capacity_.max_tokens_per_step);
+  return {reinterpret_cast<const kernels::SampleResult*>(scores_.data()) + (step - 1) % size(pieces()) * rows,
+          rows};
+}
+
+}  // namespace troupe::model

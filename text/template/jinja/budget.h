@@ -1,0 +1,47 @@
+#pragma once
+// The meter that every piece of work of one rendering runs past.
+#include <cstdint>
+
+#include "text/template/jinja/error.h"
+#include "text/template/jinja/limits.h"
+
+namespace troupe::jinja {
+
+class Budget {
+ public:
+  explicit Budget(const RenderLimits& limits)
+      : steps_(limits.steps), made_bytes_(limits.made_bytes), depth_(limits.depth) {}
+
+  /// Time: one unit is about an expression, an item or 64 bytes looked at.
+  void step(std::int64_t count = 1) {
+    if ((steps_ -= count) < 0) throw LimitError("the chat template ran over its budget of steps");
+  }
+
+  /// Memory: called before the bytes are made.
+  void made(std::int64_t bytes) {
+    if ((made_bytes_ -= bytes) < 0) throw LimitError("the chat template ran over its budget of memory");
+  }
+
+  /// Stack: held for as long as a nested evaluation runs.
+  class Level {
+   public:
+    explicit Level(Budget& budget) : budget_(budget) {
+      if (budget_.depth_ == 0)
+        throw LimitError("the chat template is nested too deeply or recurses without end");
+      --budget_.depth_;
+    }
+    ~Level() { ++budget_.depth_; }
+    Level(const Level&) = delete;
+    Level& operator=(const Level&) = delete;
+
+   private:
+    Budget& budget_;
+  };
+
+ private:
+  std::int64_t steps_;
+  std::int64_t made_bytes_;
+  int depth_;
+};
+
+}  // namespace troupe::jinja

@@ -1,0 +1,168 @@
+#include "text/template/jinja/text_operations.h"
+
+#include <algorithm>
+
+#include "text/template/jinja/unicode.h"
+#include "text/utf8.h"
+
+namespace troupe::jinja {
+namespace {
+
+// Start of the character that ends at `end`.
+std::size_t previous(std::string_view text, std::size_t end) {
+  do --end;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);
+  return end;
+}
+
+// Where Python's splitlines() cuts.
+bool ends_line(char32_t point) {
+  return (point >= 0x0A && point <= 0x0D) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
+         point == 0x2028 || point == 0x2029;
+}
+
+}  // namespace
+
+Text strip(const Text& text, const Text* set, bool left, bool right) {
+  const std::string_view view = text.view();
+  auto strippable = [&](std::size_t at) {
+    const utf8::Step step = utf8::decode(view, at);
+    if (!set) return utf8::is_space(step.point);
+    return set->view().find(view.substr(at, step.bytes)) != std::string_view::npos;
+  };
+  std::size_t begin = 0;
+  std::size_t end = view.size();
+  while (left && begin < end && strippable(begin)) begin += utf8::decode(view, begin).bytes;
+  while (right && end > begin && strippable(previous(view, end))) end = previous(view, end);
+  return text.slice(begin, end);
+}
+
+std::vector<Value> split(Rendering& rendering, const Text& text, const Text* separator, std::int64_t limit,
+                         bool from_right) {
+  const std::string_view view = text.view();
+  if (separator && separator->empty()) throw Error("empty separator");
+  // The places where the text is cut: [first, second) of each separator.
+  std::vector<std::pair<std::size_t, std::size_t>> cuts;
+  if (separator) {
+    const std::size_t size = separator->size();
+    if (from_right) {
+      std::size_t end = view.size();
+      for (std::size_t at; end >= size && (at = view.rfind(separator->view(), end - size)) != view.npos;
+           end = at) {
+        cuts.emplace_back(at, at + size);
+        if (limit >= 0 && static_cast<std::int64_t>(cuts.size()) == limit) break;
+      }
+      if (limit == 0) cuts.clear();
+      std::reverse(cuts.begin(), cuts.end());
+    } else {
+      for (std::size_t at = view.find(separator->view()); at != view.npos;
+           at = view.find(separator->view(), at + size)) {
+        if (limit >= 0 && static_cast<std::int64_t>(cuts.size()) >= limit) break;
+        cuts.emplace_back(at, at + size);
+      }
+    }
+  } else {
+    for (std::size_t at = 0; at < view.size();) {
+      const utf8::Step step = utf8::decode(view, at);
+      if (utf8::is_space(step.point)) {
+        if (!cuts.empty() && cuts.back().second == at) {
+          cuts.back().second += step.bytes;
+        } else {
+          cuts.emplace_back(at, at + step.bytes);
+        }
+      }
+      at += step.bytes;
+    }
+  }
+  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64 + cuts.size()));
+
+  std::size_t begin = 0;
+  std::size_t end = view.size();
+  if (!separator) {
+    // Whitespace at the ends separates nothing; at the end where a limit stops the splitting, it stays.
+    auto drop_leading = [&] {
+      if (cuts.empty() || cuts.front().first != 0) return;
+      begin = cuts.front().second;
+      cuts.erase(cuts.begin());
+    };
+    auto drop_trailing = [&] {
+      if (cuts.empty() || cuts.back().second != view.size()) return;
+      end = cuts.back().first;
+      cuts.pop_back();
+    };
+    from_right ? drop_trailing() : drop_leading();
+    if (begin >= end) return {};
+    if (limit < 0 || limit >= static_cast<std::int64_t>(cuts.size())) {
+      from_right ? drop_leading() : drop_trailing();
+    } else if (from_right) {
+      cuts.erase(cuts.begin(), cuts.end() - limit);
+    } else {
+      cuts.resize(static_cast<std::size_t>(limit));
+    }
+  }
+  std::vector<Value> out;
+  for (const auto& [cut_begin, cut_end] : cuts) {
+    out.push_back(rendering.make(text.slice(begin, cut_begin)));
+    begin = cut_end;
+  }
+  out.push_back(rendering.make(text.slice(begin, end)));
+  return out;
+}
+
+std::vector<Value> split_lines(Rendering& rendering, const Text& text, bool keep_ends) {
+  const std::string_view view = text.view();
+  std::vector<Value> out;
+  for (std::size_t begin = 0; begin < view.size();) {
+    std::size_t end = begin;
+    std::size_t next = begin;  // behind what ends the line
+    while (end == next && end < view.size()) {
+      const utf8::Step step = utf8::decode(view, end);
+      next += static_cast<std::size_t>(view.substr(end, 2) == "\r\n" ? 2 : step.bytes);
+      if (!ends_line(step.point)) end = next;
+    }
+    rendering.budget.step(static_cast<std::int64_t>((next - begin) / 64 + 1));
+    out.push_back(rendering.make(text.slice(begin, keep_ends ? next : end)));
+    begin = next;
+  }
+  return out;
+}
+
+Text replace(Rendering& rendering, const Text& text, const Text& from, const Text& to, std::int64_t limit) {
+  const std::string_view view = text.view();
+  Text out;
+  std::size_t begin = 0;
+  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
+  auto put = [&](std::size_t end) {
+    rendering.budget.step();
+    rendering.budget.made(static_cast<std::int64_t>(to.size()));
+    out.append(text.slice(begin, end));
+    out.append(to);
+    begin = end;
+  };
+  if (from.empty()) {  // between all characters, as Python does
+    for (std::size_t at = 0; limit != 0; --limit) {
+      put(at);
+      if (at == view.size()) break;
+      at += utf8::decode(view, at).bytes;
+    }
+  } else {
+    for (std::size_t at; limit != 0 && (at = view.find(from.view(), begin)) != view.npos; --limit) {
+      put(at);
+      begin += from.size();
+    }
+  }
+  out.append(text.slice(begin, view.size()));
+  return out;
+}
+
+Text upper(const Text& text) { return unicode::map(text, unicode::upper); }
+Text lower(const Text& text) { return unicode::map(text, unicode::lower); }
+
+Text capitalize(const Text& text) {
+  bool first = true;
+  return unicode::map(text, [&](char32_t point) {
+    return std::exchange(first, false) ? unicode::upper(point) : unicode::lower(point);
+  });
+}
+
+}  // namespace troupe::jinja

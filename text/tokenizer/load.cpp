@@ -1,0 +1,44 @@
+#include <exception>
+#include <filesystem>
+
+#include "text/tokenizer/json.h"
+#include "text/tokenizer/sentencepiece.h"
+
+namespace troupe {
+namespace {
+
+Result<std::shared_ptr<const Tokenizer>> load_file(const std::filesystem::path& file) {
+  Result<TokenizerFiles> files = TokenizerFiles::read(file.parent_path().string());
+  if (!files.ok()) return files.status();
+  return file.extension() == ".json" ? load_tokenizer_json(file.string(), *files)
+                                     : load_tokenizer_model(file.string(), *files);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& model_dir,
+                                                         const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path given = path.empty() ? fs::path(model_dir) : fs::path(path);
+  fs::path file = given;
+  if (fs::is_directory(given, error)) {
+    file = given / "tokenizer.model";
+    if (!fs::exists(file, error)) file = given / "tokenizer.json";
+    if (!fs::exists(file, error)) {
+      return failure(
+          Code::not_found,
+          given.string() + " has no tokenizer: neither tokenizer.model nor tokenizer.json is there");
+    }
+  } else if (!fs::is_regular_file(given, error)) {
+    return failure(Code::not_found, "the tokenizer " + given.string() + " does not exist");
+  }
+  try {
+    return load_file(file);
+  } catch (
+      const std::exception& error) {  // of the JSON library, for a field of another type than it should be
+    return invalid(file.string() + " is not a tokenizer: " + error.what());
+  }
+}
+
+}  // namespace troupe

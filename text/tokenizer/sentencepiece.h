@@ -1,0 +1,14 @@
+#pragma once
+// tokenizer.model, through libsentencepiece.
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "text/tokenizer/files.h"
+
+namespace troupe {
+
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path,
+                                                              const TokenizerFiles& files);
+
+}  // namespace troupe

@@ -1,0 +1,64 @@
+#pragma once
+// What both kinds of tokenizer share: the table of pieces, the added tokens, and the rule of trust.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "text/tokenizer/added.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace troupe {
+
+/// The ids and strings of a tokenizer, as its loader puts them together.
+struct Vocabulary {
+  std::vector<std::string> bytes;  ///< by id: what the token prints; empty where there is no token
+  std::vector<AddedToken> added;   ///< unique by text
+  std::optional<TokenId> bos, eos, pad;
+
+  /// Makes room for `id` and sets its bytes. False when the id is negative or absurdly large.
+  bool set(TokenId id, std::string text);
+};
+
+/// Largest id accepted from a file, so that a damaged one cannot claim the memory of the machine.
+inline constexpr TokenId kMaxTokenId = 4'000'000;
+
+class VocabularyTokenizer : public Tokenizer {
+ public:
+  explicit VocabularyTokenizer(Vocabulary vocabulary);
+
+  int vocab_size() const override { return static_cast<int>(bytes_.size()); }
+  using Tokenizer::encode;
+  std::vector<TokenId> encode(std::span<const TextSpan> spans) const override;
+  std::string_view token_bytes(TokenId id) const override;
+  bool is_special(TokenId id) const override;
+  std::optional<TokenId> token_id(std::string_view piece) const override;
+  const std::vector<SpecialToken>& special_tokens() const override { return special_tokens_; }
+  std::optional<TokenId> bos_id() const override { return bos_; }
+  std::optional<TokenId> eos_id() const override { return eos_; }
+  std::optional<TokenId> pad_id() const override { return pad_; }
+
+ protected:
+  /// Encodes text in which no added token may be found any more, and appends. Must never yield an id for
+  /// which is_reserved() holds (but for the unknown token). `first` says that the text starts the whole
+  /// input.
+  virtual void encode_ordinary(std::string_view text, bool first, std::vector<TokenId>& out) const = 0;
+
+  /// Whether only trusted text may bring this id about.
+  bool is_reserved(TokenId id) const { return in(id) && reserved_[static_cast<std::size_t>(id)]; }
+  const AddedTokens& added() const { return added_; }
+
+ private:
+  bool in(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < bytes_.size(); }
+
+  const std::vector<std::string> bytes_;
+  const AddedTokens added_;
+  const std::optional<TokenId> bos_, eos_, pad_;
+  std::vector<bool> special_;
+  std::vector<bool> reserved_;
+  std::vector<SpecialToken> special_tokens_;
+  std::unordered_map<std::string_view, TokenId> ids_;  // views of bytes_
+};
+
+}  // namespace troupe
