@@ -40,7 +40,7 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   kernels::PieceLayout made;
   made.rows = take(rows * sizeof(kernels::InputRow));
   made.slots = take(rows * sizeof(kernels::KvSlot));
-  made.sequences = take(sequences * sizeof(kernels::Sequence));
+  made.sequences = take(sequences * sizeof(kernels::SequenceRows));
   made.samples = take(sequences * sizeof(kernels::SampleRow));
   made.picks = take(sequences * sizeof(std::int32_t));
   made.deltas = take(deltas * sizeof(kernels::Delta));
@@ -56,7 +56,7 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
     array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
   }
   for (int i = from; i < sequences; ++i) {
-    array_at<kernels::Sequence>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
+    array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
     array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
   }
 }
@@ -140,9 +140,9 @@ void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan,
 void StepPacker::pack_rows(const StepBatch& batch) {
   auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
   auto* places = array_at<kernels::KvSlot>(piece_, layout_.slots);
-  auto* sequences = array_at<kernels::Sequence>(piece_, layout_.sequences);
+  auto* sequences = array_at<kernels::SequenceRows>(piece_, layout_.sequences);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
-    const kernels::Sequence& sequence = batch.sequences[s];
+    const kernels::SequenceRows& sequence = batch.sequences[s];
     const std::uint32_t slot = batch.slots[s];
     sequences[s] = sequence;
     sequences[s].blocks = blocks(slot);

@@ -15,7 +15,7 @@ namespace troupe::kernels::cuda {
 /// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
 /// thread i / 4 % Threads wherever a pass does not say otherwise.
 template <bool Resident, int Threads>
-struct Slice {
+struct LogitSlice {
   static constexpr bool kResident = Resident;
   static constexpr int kThreads = Threads;
 
