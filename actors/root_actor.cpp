@@ -41,7 +41,7 @@ void child_down(Self self, const caf::down_msg& down) {
     stop_next(self);
     return;
   }
-  Child& dead = state.parts.children[child];
+  RootChild& dead = state.parts.children[child];
   state.parts.log.error("actor_down", {kv("name", dead.name), kv("why", text(self, down.reason)),
                                        kv("then", dead.on_down == OnDown::restart ? "restart" : "escalate")});
   if (dead.on_down == OnDown::restart) {

@@ -17,7 +17,7 @@ enum class OnDown {
 };
 
 /// One child in start order. Stop order is the reverse, each child gone before the next is told.
-struct Child {
+struct RootChild {
   std::string name;
   OnDown on_down = OnDown::escalate;
   caf::actor actor;
@@ -32,7 +32,7 @@ struct RootPorts {
 };
 
 struct RootParts {
-  std::vector<Child> children;
+  std::vector<RootChild> children;
   RootPorts ports;
   Log log;
 };

@@ -11,7 +11,7 @@ namespace troupe {
 namespace {
 
 template <class Handle>
-Child child(const char* name, const Handle& handle) {
+RootChild child(const char* name, const Handle& handle) {
   for (const Role& role : kRoles) {
     if (std::string_view(role.name) == name) return {name, role.on_down, caf::actor_cast<caf::actor>(handle), {}};
   }

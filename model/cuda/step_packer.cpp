@@ -93,8 +93,9 @@ void StepPacker::send(void* to, const void* from, std::size_t bytes) {
 
 std::byte* StepPacker::lists(std::uint32_t slot) const { return memory_.lists + slot * kMaxSamplingBytes; }
 
-PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
-                            const StepBatch& batch, std::span<std::byte> piece) {
+PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan& plan,
+                            const WorkerSequences& table, const StepBatch& batch,
+                            std::span<std::byte> piece) {
   TROUPE_CHECK(piece.size() >= layout_.bytes);
   piece_ = piece;
   words_end_ = layout_.words;
@@ -118,7 +119,8 @@ PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan
   return packed;
 }
 
-void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table) {
+void StepPacker::pack_news(const wire::RecordView& record, const wire::StepPlan& plan,
+                           const WorkerSequences& table) {
   static_assert(sizeof(wire::LogitBias) == sizeof(kernels::TokenBias));
   for (const wire::StartSequence& start : record.array(plan.started)) {
     const auto biases = record.array(start.logit_bias);

@@ -44,7 +44,7 @@ class StepPackerTest : public ::testing::Test {
   }
 
   PackedStep pack() {
-    const wire::View view = plans.plan();
+    const wire::RecordView view = plans.plan();
     const auto& plan = *view.as<wire::StepPlan>();
     const Status status = check.admit(view, plan);
     EXPECT_TRUE(status.ok()) << status.message;
@@ -85,7 +85,7 @@ class StepPackerTest : public ::testing::Test {
   std::vector<std::uint64_t> piece;
   Plans plans;
   PlanCheck check{capacity()};
-  SequenceTable table{3};
+  WorkerSequences table{3};
   StepBatch batch;
 };
 

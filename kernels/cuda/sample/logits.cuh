@@ -195,7 +195,7 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
 /// turn.
 template <class S>
 __device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemory& memory, int wanted,
-                           TokenLogprob* top) {
+                           TopLogprob* top) {
   unsigned long long best = 0;  // of this lane
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
   __syncthreads();  // all of the slice is there for all
