@@ -1,12 +1,32 @@
 #include "text/tokenizer/split.h"
 
-#include <algorithm>
+#include <utf8proc.h>
 
-#include "text/tokenizer/nfc.h"
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
 #include "text/utf8.h"
 
 namespace troupe {
 namespace {
+
+/// Unicode normalisation form C. Text that is not valid UTF-8 is returned as it is.
+std::string to_nfc(std::string_view text) {
+  // No character below U+0300 (first byte 0xCC) changes: the common text needs no table.
+  if (std::all_of(text.begin(), text.end(), [](unsigned char byte) { return byte < 0xCC; })) {
+    return std::string(text);
+  }
+  utf8proc_uint8_t* normal = nullptr;
+  const auto bytes = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                                  static_cast<utf8proc_ssize_t>(text.size()), &normal,
+                                  static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(normal, std::free);
+  if (bytes == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
+  if (bytes < 0) return std::string(text);
+  return std::string(reinterpret_cast<const char*>(normal), static_cast<std::size_t>(bytes));
+}
 
 using nlohmann::json;
 
