@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "bench/gpu_bench.h"
+#include "bench/product_chain.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/fill_random.h"
-#include "kernels/product_chain.h"
 
 namespace troupe::bench {
 namespace {

@@ -1,7 +1,5 @@
 #include "ipc/link.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 namespace troupe::ipc {
@@ -39,7 +37,6 @@ void LinkMonitor::set_epoch(std::uint32_t epoch) {
 std::uint32_t LinkMonitor::reaped(Side side) {
   SideWords& words = header().sides[static_cast<int>(side)];
   words.heartbeat_ns.store(0, std::memory_order_relaxed);
-  words.pid.store(0, std::memory_order_relaxed);
   const std::uint32_t next = LinkMonitor::epoch() + 1;
   set_epoch(next);
   return next;
@@ -47,10 +44,6 @@ std::uint32_t LinkMonitor::reaped(Side side) {
 
 std::int64_t LinkMonitor::heartbeat_ns(Side side) const {
   return header().sides[static_cast<int>(side)].heartbeat_ns.load(std::memory_order_relaxed);
-}
-
-std::int64_t LinkMonitor::pid(Side side) const {
-  return header().sides[static_cast<int>(side)].pid.load(std::memory_order_relaxed);
 }
 
 const RingMemory& LinkMonitor::ring(Channel channel, Side reader) const {
@@ -76,7 +69,6 @@ LinkEnd::LinkEnd(LinkMonitor link, Side side)
     senders_[static_cast<int>(channel)] = RingProducer(ring(channel, other(side_)));
     receivers_[static_cast<int>(channel)] = RingConsumer(ring(channel, side_));
   }
-  header().sides[static_cast<int>(side_)].pid.store(getpid(), std::memory_order_relaxed);
   beat();
   header().doorbells[static_cast<int>(other(side_))].shout();
 }
@@ -100,7 +92,6 @@ LinkEnd::~LinkEnd() {
   if (!attached_) return;
   SideWords& words = header().sides[static_cast<int>(side_)];
   words.heartbeat_ns.store(0, std::memory_order_relaxed);
-  words.pid.store(0, std::memory_order_relaxed);
 }
 
 bool LinkEnd::try_send(Channel channel, std::span<const std::byte> record) {

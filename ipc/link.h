@@ -65,7 +65,6 @@ class LinkMonitor {
   /// Monotonic time of the side's last sign of life; 0 when it has not attached yet. An attached end gives
   /// one at least twice a second while it is in receive(), and one at every call of it.
   std::int64_t heartbeat_ns(Side side) const;
-  std::int64_t pid(Side side) const;
 
   /// Of the four rings, in the order plan, result, cache_down, cache_up.
   std::vector<QueueDepth> depths() const;
@@ -115,7 +114,6 @@ class LinkEnd : public LinkMonitor {
 
   /// A sign of life from a thread that is busy elsewhere than in receive(); may be called often.
   void beat() { beat_at(Clock::now()); }
-  std::int64_t peer_heartbeat_ns() const { return heartbeat_ns(other(side_)); }
 
   /// Records of another epoch that were dropped.
   std::uint64_t stale_records() const { return stale_.load(std::memory_order_relaxed); }

@@ -25,10 +25,9 @@ enum class SegmentKind : std::uint32_t {
   cache = 2,  ///< cache commands down, done and inventory up
 };
 
-/// What one side says about itself.
+/// Written by one side, read by the supervisor and the peer.
 struct SideWords {
-  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 before its first beat
-  std::atomic<std::int64_t> pid{0};                               ///< 0 when nobody is attached
+  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while nobody is attached
 };
 
 /// The first page of a segment. Fields above `epoch` never change; attach checks them. The epoch, the

@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kAlignment = 8;
 /// No record is longer. Prompts that would be are sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -34,7 +34,6 @@ enum class RecordKind : std::uint32_t {
   cache_command,  ///< engine → worker, cache ring
   cache_done,     ///< worker → engine, cache ring
   inventory,      ///< worker → engine, cache ring: what it still holds, after hello
-  goodbye,        ///< either way, step ring: an orderly end and its reason
 };
 
 /// A typed array inside the same record.
@@ -72,7 +71,6 @@ struct Hello {
   Header header{};
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
-  std::int64_t pid = 0;
   std::uint64_t spec_hash = 0;  ///< of config.json's meaning; both sides must have read the same model
   Capacity capacity{};
   Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
@@ -111,15 +109,6 @@ struct StepResult {
   Span<ResultRow> rows{};       ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
-};
-
-enum class Farewell : std::uint32_t { shutdown = 0, device_error, protocol_error };
-
-struct Goodbye {
-  Header header{};
-  Farewell why{};
-  std::uint32_t padding = 0;
-  Span<char> text{};
 };
 
 // -------------------------------------------------------------------------------- step ring, down
@@ -249,7 +238,6 @@ template <> inline constexpr RecordKind kKindOf<StepResult> = RecordKind::step_r
 template <> inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cache_command;
 template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
 template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
-template <> inline constexpr RecordKind kKindOf<Goodbye> = RecordKind::goodbye;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -259,7 +247,7 @@ static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(B
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 40 && sizeof(CacheDone) == 32);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<Goodbye>);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().

@@ -3,7 +3,6 @@
 //
 // Written once for every device: decoder.inl is the forward pass as a paper would print it, each line an op
 // that the device implements in kernels/.
-#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -77,13 +76,6 @@ struct ForwardStep {
   kernels::Batch batch{};
   const TokenId* tokens = nullptr;
   const std::int32_t* positions = nullptr;
-};
-
-/// A device that can run all layers of a step as one kernel offers run_layers; it answers false for a step
-/// it cannot take, which then runs op by op.
-template <class D>
-concept RunsLayers = requires(D& device, const ForwardStep& step) {
-  { run_layers(device, step) } -> std::same_as<bool>;
 };
 
 /// One thread. The device outlives it. step() allocates nothing once the largest batch has passed.

@@ -26,9 +26,6 @@ namespace troupe::model {
 
 template <Device D>
 void Decoder<D>::run(const ForwardStep& s) {
-  if constexpr (RunsLayers<D>) {
-    if (run_layers(device_, s)) return;
-  }
   const int rows = s.batch.rows;
   const auto norm = [&](const float* weight) {
     return kernels::AddRmsNorm{.out = s.memory.x,

@@ -36,8 +36,9 @@ PLACES = [
 BEAST_FILES = 3  # each compiles Beast's templates again
 ENVIRONMENT_PLACE = "config/parse.cpp"
 
-# Where device code lies. kernels/cuda/*.h is plain C++ for both compilers.
-DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)")
+# Where device code lies. kernels/cuda/*.h is plain C++ for both compilers. bench/*_cuda.cu holds kernels that
+# only measure: a bound that products are set beside is no part of the server.
+DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cuda\.cu")
 DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
 LAUNCH = re.compile(r"<<<")
 # The only conditions, in device code only: what an architecture does not have.
@@ -162,7 +163,7 @@ class Tree:
             if name.endswith(".h") and "#pragma once" not in lines:
                 self.report(name, 1, "a header without #pragma once")
             if name.endswith((".cu", ".cuh")) and not DEVICE_CODE.fullmatch(name):
-                self.report(name, 1, "only kernels/*_cuda.cu is compiled by nvcc, with kernels/cuda/*.cuh")
+                self.report(name, 1, "only kernels/*_cuda.cu and bench/*_cuda.cu are compiled by nvcc, with kernels/cuda/*.cuh")
             if re.search(r"(^|/)(utils?|common|helpers?|misc)(/|\.|$)", name):
                 self.report(name, 1, "a name that says nothing about its content")
             self.check_conditions(name, lines)

@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <span>
 
+#include "actors/record_bytes.h"
+
 namespace troupe {
 namespace {
 
 using Self = cache_actor::stateful_pointer<CacheState>;
-
-Bytes to_bytes(std::span<const std::byte> record) {
-  const char* first = reinterpret_cast<const char*>(record.data());
-  return {first, first + record.size()};
-}
 
 /// What the forked blocks hold is unknown once a copy failed, and with it the text of their sequences:
 /// the actor ends, and the engine with it.

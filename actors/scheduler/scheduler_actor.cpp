@@ -3,17 +3,13 @@
 #include <span>
 #include <utility>
 
+#include "actors/record_bytes.h"
 #include "base/clock.h"
 
 namespace troupe {
 namespace {
 
 using Self = scheduler_actor::stateful_pointer<SchedulerState>;
-
-Bytes to_bytes(std::span<const std::byte> record) {
-  const char* first = reinterpret_cast<const char*>(record.data());
-  return {first, first + record.size()};
-}
 
 void tell_metrics(Self self, StepStats stats) {
   const SchedulerState& state = self->state;

@@ -57,7 +57,6 @@ struct ScheduledSequence {
   std::int32_t passed_over = 0;  ///< how often a later one was admitted while it was refused
   std::int32_t losses = 0;       ///< workers lost while it was running
   std::int32_t scored = 0;       ///< prompt positions below this have had their logprobs reported
-  std::uint32_t row = 0;         ///< scratch of commit(): its row in the step at hand
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;

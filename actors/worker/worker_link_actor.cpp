@@ -1,16 +1,12 @@
 #include "actors/worker/worker_link_actor.h"
 
+#include "actors/record_bytes.h"
 #include "base/clock.h"
 
 namespace troupe {
 namespace {
 
 using Self = worker_link_actor::stateful_pointer<WorkerLinkState>;
-
-Bytes copied(const wire::RecordView& view) {
-  const auto* first = reinterpret_cast<const char*>(view.bytes().data());
-  return Bytes(first, first + view.bytes().size());
-}
 
 /// What the worker's first record says, checked; why it cannot be used, if so.
 std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
@@ -44,15 +40,9 @@ class Receiver {
   void forward(const wire::RecordView& view) {
     switch (view.header().kind) {
       case wire::RecordKind::hello: hello(view); break;
-      case wire::RecordKind::step_result: caf::anon_send(actor_, StepDone{copied(view)}); break;
+      case wire::RecordKind::step_result: caf::anon_send(actor_, StepDone{to_bytes(view.bytes())}); break;
       case wire::RecordKind::cache_done:
-      case wire::RecordKind::inventory: caf::anon_send(actor_, CacheReport{copied(view)}); break;
-      case wire::RecordKind::goodbye: {
-        const auto* record = view.as<wire::Goodbye>();
-        const auto text = record == nullptr ? std::span<const char>() : view.array(record->text);
-        down(std::string(text.begin(), text.end()));
-        break;
-      }
+      case wire::RecordKind::inventory: caf::anon_send(actor_, CacheReport{to_bytes(view.bytes())}); break;
       default: broken("a record of an unexpected kind came up");
     }
   }

@@ -24,7 +24,6 @@ Status WorkerLoop::greet() {
   const auto name = hello.array(std::span<const char>(device));
   auto& record = hello.record();
   record.rank = identity_.rank;
-  record.pid = link_.pid(ipc::Side::worker);
   record.spec_hash = identity_.spec_hash;
   record.capacity = executor_.capacity();
   record.device = name;
@@ -43,7 +42,7 @@ Status WorkerLoop::turn() {
     for (;;) {
       const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
       if (got.kind == ipc::Received::Kind::timeout) break;
-      if (Status status = take(got); !status.ok() || dismissed_) return status;
+      if (Status status = take(got); !status.ok()) return status;
     }
     if (pending_ == 0) return {};
 
@@ -70,10 +69,6 @@ Status WorkerLoop::take(const ipc::Received& got) {
     executor_.reset();
     pending_ = 0;
     return greet();
-  }
-  if (got.view.header().kind == wire::RecordKind::goodbye) {
-    dismissed_ = true;
-    return {};
   }
   Status status = executor_.submit(got.view);
   if (status.code == Code::internal) return status;

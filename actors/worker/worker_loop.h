@@ -14,8 +14,7 @@ struct WorkerIdentity {
   std::int32_t rank = 0;
 };
 
-/// Serves plans until the engine says goodbye or `stop` returns true (asked at least five times a
-/// second). When the engine is replaced the sequences are forgotten and the weights stay. A record that
+/// Serves plans until `stop` returns true; it is asked at least five times a second. When the engine is replaced the sequences are forgotten and the weights stay. A record that
 /// makes no sense, a full result ring, or a device error ends the loop with a Status: the process is then
 /// of no further use.
 template <class Stop>
@@ -34,8 +33,6 @@ class WorkerLoop {
   /// nothing is pending; else it keeps looking at the rings and the device, for at most 20 ms.
   Status turn();
 
-  bool dismissed() const { return dismissed_; }
-
  private:
   Status take(const ipc::Received& got);
   Status send_result();
@@ -47,7 +44,6 @@ class WorkerLoop {
   const Log& log_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   int pending_ = 0;  ///< submitted, not polled
-  bool dismissed_ = false;
   std::vector<std::byte> result_;
 };
 
@@ -56,7 +52,7 @@ Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity
                   Stop&& stop) {
   WorkerLoop loop(link, executor, identity, log);
   Status status = loop.greet();
-  while (status.ok() && !loop.dismissed() && !stop()) status = loop.turn();
+  while (status.ok() && !stop()) status = loop.turn();
   return status;
 }
 

@@ -45,11 +45,6 @@ __device__ __forceinline__ void arrive_expect(Barrier* barrier, std::uint32_t by
                "r"(bytes)
                : "memory");
 }
-/// Arrives when this thread's cp.async so far are complete; the arrival counts as one of barrier_init()'s.
-__device__ __forceinline__ void arrive_after_copies(Barrier* barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
-               : "memory");
-}
 __device__ __forceinline__ bool try_wait(Barrier* barrier, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile(
@@ -153,7 +148,6 @@ __device__ __forceinline__ void barrier_init(Barrier*, int) {}
 __device__ __forceinline__ void fence_barrier_init() {}
 __device__ __forceinline__ void arrive(Barrier*) {}
 __device__ __forceinline__ void arrive_expect(Barrier*, std::uint32_t) {}
-__device__ __forceinline__ void arrive_after_copies(Barrier*) {}
 __device__ __forceinline__ bool try_wait(Barrier*, std::uint32_t) { return true; }
 __device__ __forceinline__ bool test(Barrier*, std::uint32_t) { return true; }
 __device__ __forceinline__ void wait(Barrier*, std::uint32_t) {}

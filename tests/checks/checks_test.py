@@ -99,7 +99,7 @@ class LayerRules(unittest.TestCase):
         self.found("gpu/cuda.h", "#pragma once\n#include <cuda_runtime.h>\n", "CUDA has no place")
 
     def test_nvcc_compiles_nothing_else(self):
-        for name in ("kernels/embed.cu", "gpu/copy_cuda.cu", "bench/peak_cuda.cu", "tests/kernels/x_cuda.cu",
+        for name in ("kernels/embed.cu", "gpu/copy_cuda.cu", "bench/peak.cu", "bench/cuda/peak.cuh", "tests/kernels/x_cuda.cu",
                      "kernels/tile.cuh"):
             self.found(name, "int x;\n", "only kernels/")
 

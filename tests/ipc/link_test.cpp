@@ -249,16 +249,13 @@ TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
   EXPECT_EQ(poll(*w).kind, Kind::corrupt);
 }
 
-TEST_F(LinkTest, HeartbeatsAndPidsComeAndGo) {
+TEST_F(LinkTest, HeartbeatsComeAndGo) {
   EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
   auto w = worker();
   const std::int64_t first = monitor_->heartbeat_ns(Side::worker);
   EXPECT_GT(first, 0);
   EXPECT_LE(first, now_ns());
-  EXPECT_EQ(monitor_->pid(Side::worker), getpid());
   EXPECT_EQ(monitor_->heartbeat_ns(Side::engine), 0);
-  auto e = engine();
-  EXPECT_EQ(e->peer_heartbeat_ns(), first);
   // An idle receive beats while it sleeps.
   std::atomic<std::int64_t> slept{0};
   std::jthread idle([&] {
@@ -272,7 +269,6 @@ TEST_F(LinkTest, HeartbeatsAndPidsComeAndGo) {
   idle.join();
   w.reset();
   EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
-  EXPECT_EQ(monitor_->pid(Side::worker), 0);
 }
 
 TEST_F(LinkTest, SwappedDescriptorsAreAStatus) {

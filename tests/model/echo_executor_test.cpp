@@ -120,10 +120,10 @@ TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
 }
 
 TEST_F(EchoExecutorTest, OtherRecordsAreRefused) {
-  wire::RecordWriter<wire::Goodbye> goodbye;
-  goodbye.begin(1);
+  wire::RecordWriter<wire::Inventory> inventory;
+  inventory.begin(1);
   wire::RecordView record;
-  ASSERT_TRUE(wire::RecordView::open(goodbye.finish(), record));
+  ASSERT_TRUE(wire::RecordView::open(inventory.finish(), record));
   EXPECT_EQ(executor->submit(record).code, Code::invalid_argument);
 }
 

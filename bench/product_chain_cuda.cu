@@ -1,10 +1,11 @@
+#include "bench/product_chain.h"
+
 #include <cstdint>
 
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx_stream.cuh"
-#include "kernels/product_chain.h"
 
 namespace troupe::kernels {
 namespace {
