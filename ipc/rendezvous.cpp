@@ -1,7 +1,6 @@
 #include "ipc/rendezvous.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -260,69 +259,6 @@ Status check_same_user(int socket) {
     return failure(Code::unauthorized, "the peer of the socket runs as user " + std::to_string(peer.uid));
   }
   return {};
-}
-
-Status send_fds(int socket, std::span<const int> fds) {
-  if (fds.empty() || fds.size() > kMaxPassedFds) {
-    return invalid(std::to_string(fds.size()) + " descriptors cannot be sent at once; 1 … " +
-                   std::to_string(kMaxPassedFds) + " can");
-  }
-  char count = static_cast<char>(fds.size());
-  iovec payload{&count, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassedFds)> control{};
-  msghdr message{};
-  message.msg_iov = &payload;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-  cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(fds.size_bytes());
-  std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
-  ssize_t sent;
-  do sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-  while (sent < 0 && errno == EINTR);
-  return sent == 1 ? Status{} : system_failure("descriptors cannot be sent");
-}
-
-Result<std::vector<Fd>> receive_fds(int socket, std::size_t count, TimePoint deadline) {
-  char announced = 0;
-  iovec payload{&announced, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxPassedFds)> control{};
-  msghdr message{};
-  message.msg_iov = &payload;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-
-  for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd wait{socket, POLLIN, 0};
-    const int ready = poll(&wait, 1, static_cast<int>(std::clamp<long>(left, 0, 1'000'000)));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready == 0) return failure(Code::timeout, "the owner of the port sent no descriptors in time");
-    const ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n != 1) return failure(Code::unavailable, "the owner of the port closed the connection");
-    break;
-  }
-  // Own every descriptor that came before judging the message, so that none leaks.
-  std::vector<Fd> fds;
-  for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = 0; at + sizeof(int) <= part->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(part) + at, sizeof fd);
-      fds.emplace_back(fd);
-    }
-  }
-  if (fds.size() != count || static_cast<std::size_t>(announced) != count ||
-      (message.msg_flags & MSG_CTRUNC) != 0) {
-    return invalid(std::to_string(fds.size()) + " descriptors came, " + std::to_string(count) +
-                   " were expected");
-  }
-  return fds;
 }
 
 }  // namespace troupe::ipc

@@ -6,7 +6,6 @@
 //
 // The lock, not the file, says who is alive: a file whose owner died is simply taken over. Both vanish when
 // the owner releases them, and are harmless when it could not.
-#include <span>
 #include <string>
 #include <vector>
 
@@ -70,12 +69,6 @@ std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind
 
 /// Connects to a port's socket; not_found when nobody listens there, timeout when its owner accepts nobody.
 Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline);
-
-/// Sends descriptors with SCM_RIGHTS, at most kMaxPassedFds; the receiver gets duplicates.
-inline constexpr std::size_t kMaxPassedFds = 16;
-Status send_fds(int socket, std::span<const int> fds);
-/// Receives exactly `count` descriptors, close-on-exec.
-Result<std::vector<Fd>> receive_fds(int socket, std::size_t count, TimePoint deadline);
 
 /// Ok when the process at the other end of a unix socket runs under our uid.
 Status check_same_user(int socket);

@@ -54,7 +54,6 @@ class EngineProcess {
       drain_until_ = Clock::now() + std::chrono::seconds(packet.number("deadline_s", 30));
       engine_->drain();
     }
-    // worker_down and worker_up are the link's to notice: the epoch has changed already.
   }
 
   void answer_status(std::int64_t id) {

@@ -19,17 +19,17 @@ Status Child::start(const std::string& executable, TimePoint now) {
   process = std::move(*made);
   control = std::move(pair->ours);
   started = now;
-  ready = asked = false;
+  ready = asked_to_end = false;
   state = "starting";
   fatal.clear();
-  verdict.clear();
+  kill_reason.clear();
   last_beat = 0;
   silence = {};
   return {};
 }
 
-std::string Child::bury() {
-  // What it said just before the end may still lie in the channel.
+std::string Child::take_exit() {
+  // Its last messages may still be unread.
   while (control.open()) {
     const Packet packet = control.receive(TimePoint{});
     if (packet.kind != Packet::Kind::message) break;
@@ -39,7 +39,7 @@ std::string Child::bury() {
   control.close();
   last_exit = process.reap();
   std::string how = name + " " + to_string(last_exit);
-  if (!verdict.empty()) how += " because it " + verdict;
+  if (!kill_reason.empty()) how += " because it " + kill_reason;
   if (!fatal.empty()) how += ": " + fatal;
   ready = false;
   state = "restarting";

@@ -1,6 +1,5 @@
 #pragma once
-// What the supervisor knows of one child across its lives: the process of now, what it said of itself, when
-// the next one starts.
+// One child across its restarts: the current process, what it reported, when the next one starts.
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,35 +18,35 @@ struct Child {
   ipc::Side side{};
   int rank = 0;                    ///< of a worker
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
-  ChildArguments arguments;        ///< all but the control channel, which is new in every life
+  ChildArguments arguments;        ///< all but the control channel, which every process gets anew
 
-  // This life.
+  // The current process.
   ChildProcess process;
   Control control;
   TimePoint started;
   bool ready = false;
-  bool asked = false;              ///< to end
+  bool asked_to_end = false;
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
-  std::string fatal;               ///< its last word, if it had one
-  std::string verdict;             ///< why the supervisor killed it, if it did
-  std::int64_t last_beat = 0;      ///< its newest sign of life
-  Duration silence{};              ///< for how long that has been the newest
+  std::string fatal;               ///< message of its "fatal" event
+  std::string kill_reason;         ///< why the supervisor killed it
+  std::int64_t last_beat = 0;      ///< its newest heartbeat
+  Duration silence{};              ///< how long the heartbeat has stood still
 
-  // All lives.
+  // Over all restarts.
   bool ever_ready = false;
   int deaths = 0;
   int restarts = 0;
-  std::optional<TimePoint> restart_at;  ///< set while there is no process and there shall be one
+  std::optional<TimePoint> restart_at;  ///< set while it is not running and should be started
 
   bool running() const { return process.running(); }
 
-  /// Starts the next life. Afterwards running(), unless a Status says why not.
+  /// Starts a process. Afterwards running(), unless the Status says why not.
   Status start(const std::string& executable, TimePoint now);
 
-  /// Waits for the ended process and says how it ended: name, exit, its last word or the verdict.
-  std::string bury();
+  /// Waits for the ended process and returns how it ended: name, exit, its "fatal" message or the kill reason.
+  std::string take_exit();
 
-  ChildExit last_exit;  ///< of the process that was buried last
+  ChildExit last_exit;  ///< as take_exit() found it
 };
 
 }  // namespace troupe::supervisor

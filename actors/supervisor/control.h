@@ -15,8 +15,6 @@
 // to the engine
 //   {"do":"status","id":n}
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
-//   {"do":"worker_down","rank":0,"reason":…}             told after the link's epoch was raised
-//   {"do":"worker_up","rank":0}                          a successor was started
 // to a worker
 //   {"do":"stop"}                                        finish the step, exit 0
 //

@@ -13,8 +13,8 @@ namespace troupe::supervisor {
 struct Ports {
   ipc::PortLock http;                       ///< its socket answers `troupe status`
   std::vector<ipc::PortLock> metrics;       ///< none or one
-  std::vector<ipc::PortLock> step_queues;   ///< one a rank; each hands out its step segment
-  std::vector<ipc::PortLock> cache_queues;  ///< likewise, the cache segment
+  std::vector<ipc::PortLock> step_queues;   ///< one for each rank; held so that no other instance takes the port
+  std::vector<ipc::PortLock> cache_queues;  ///< likewise
   ipc::Fd listen;                           ///< HTTP; outlives every engine
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port
 };

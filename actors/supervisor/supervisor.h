@@ -11,20 +11,16 @@
 //
 // Signals are taken through a signalfd; SIGHUP and SIGPIPE are ignored, here and in the children.
 #include <functional>
-#include <initializer_list>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "actors/supervisor/log_event.h"
 #include "actors/supervisor/restart_policy.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "config/options.h"
 
 namespace troupe::supervisor {
-
-using LogEvent = std::function<void(LogLevel, std::string_view event, std::initializer_list<LogField>)>;
 
 struct SupervisorSetup {
   config::Options options;  ///< parsed and validated

@@ -10,13 +10,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
-#include "ipc/link.h"
 #include "support/patience.h"
 #include "support/temp_directory.h"
 
@@ -217,58 +215,19 @@ TEST_F(RendezvousTest, AnOwnerThatAcceptsNobodyIsNotWaitedForWithoutEnd) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(RendezvousTest, DescriptorsOfALinkTravel) {
-  auto lock = PortLock::acquire(dir_, PortKind::engine_worker_queue, 8002);
+TEST_F(RendezvousTest, AClientReachesTheOwnerAndOnlyOnce) {
+  auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_TRUE(lock.ok());
   EXPECT_FALSE(lock->accept_peer().valid());  // nobody waits
-  const pid_t other = fork();
-  if (other == 0) {
-    auto socket = connect_port(dir_, PortKind::engine_worker_queue, 8002, Clock::now() + test::kPatience);
-    if (!socket.ok()) _exit(1);
-    auto fds = receive_fds(socket->get(), 2, Clock::now() + test::kPatience);
-    if (!fds.ok()) _exit(2);
-    auto worker = WorkerEnd::attach((*fds)[0].get(), (*fds)[1].get());
-    if (!worker.ok()) _exit(3);
-    _exit(worker->receive(Clock::now() + test::kPatience).kind == Received::Kind::record ? 0 : 4);
-  }
-  auto link = create_link();
-  ASSERT_TRUE(link.ok());
-  auto engine = EngineEnd::attach(link->step.get(), link->cache.get());
-  ASSERT_TRUE(engine.ok());
-  Fd peer;
-  for (int i = 0; i < 5000 && !peer; ++i) {
-    peer = lock->accept_peer();
-    if (!peer) usleep(1000);
-  }
+  const auto client = connect_port(dir_, PortKind::http, 8180, Clock::now() + test::kPatience);
+  ASSERT_TRUE(client.ok()) << client.status().message;
+  const Fd peer = lock->accept_peer();
   ASSERT_TRUE(peer.valid());
-  ASSERT_TRUE(send_fds(peer.get(), std::array{link->step.get(), link->cache.get()}).ok());
-  wire::RecordWriter<wire::StepPlan> writer;
-  writer.begin(1);
-  ASSERT_TRUE(engine->try_send(Channel::step, writer.finish()));
-  int status = 0;
-  waitpid(other, &status, 0);
-  EXPECT_EQ(status, 0);
-}
-
-TEST_F(RendezvousTest, WrongNumberOfDescriptorsIsAStatusAndLeaksNone) {
-  int pair[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-  const auto open_fds = [] {
-    int n = 0;
-    for ([[maybe_unused]] const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) ++n;
-    return n;
-  };
-  const int before = open_fds();
-  ASSERT_TRUE(send_fds(pair[0], std::array{0, 1, 2}).ok());
-  EXPECT_FALSE(receive_fds(pair[1], 2, Clock::now() + 1s).ok());
-  EXPECT_EQ(open_fds(), before);
-  EXPECT_EQ(receive_fds(pair[1], 1, Clock::now() + 10ms).status().code, Code::timeout);
-  ASSERT_EQ(write(pair[0], "\1", 1), 1);  // a promise without descriptors
-  EXPECT_FALSE(receive_fds(pair[1], 1, Clock::now() + 1s).ok());
-  close(pair[0]);
-  EXPECT_EQ(receive_fds(pair[1], 1, Clock::now() + 1s).status().code, Code::unavailable);
-  EXPECT_FALSE(send_fds(pair[1], {}).ok());
-  close(pair[1]);
+  EXPECT_FALSE(lock->accept_peer().valid());
+  ASSERT_EQ(write(peer.get(), "x", 1), 1);
+  char got = 0;
+  EXPECT_EQ(::read(client->get(), &got, 1), 1);
+  EXPECT_EQ(got, 'x');
 }
 
 TEST_F(RendezvousTest, AnOpenOrForeignDirectoryIsRefused) {

@@ -64,7 +64,10 @@ int live(const std::string& who, const std::string& how, Control& control, const
   std::jthread heart;
   if (how != "hung") {
     heart = std::jthread([&](std::stop_token stop) {
-      while (!stop.stop_requested()) (void)end->receive(Clock::now() + 20ms);
+      while (!stop.stop_requested()) {
+        if (end->receive(Clock::now() + 20ms).kind != ipc::Received::Kind::epoch_changed) continue;
+        note(who + " sees epoch " + std::to_string(end->epoch()));
+      }
     });
   }
   for (;;) {
@@ -77,8 +80,6 @@ int live(const std::string& who, const std::string& how, Control& control, const
            {"id", packet.number("id")},
            {"kv_blocks", {{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}},
            {"queues", {{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}}}});
-    } else if (order == "worker_down" || order == "worker_up") {
-      note(who + " hears " + order + " " + std::to_string(packet.number("rank", -1)));
     } else if (order == "drain") {
       note(who + " drains " + std::to_string(packet.number("deadline_s")));
       (void)control.send({{"event", "state"}, {"state", "draining"}});

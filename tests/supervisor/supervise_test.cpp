@@ -1,7 +1,5 @@
 // Whole servers with fake children: starts, deaths, ends.
-#include <array>
 
-#include "ipc/link.h"
 #include "ipc/rendezvous.h"
 #include "supervisor/server_process.h"
 
@@ -99,15 +97,31 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
   for (int round = 1; round <= 3; ++round) {
     kill(pids_of("worker").back(), SIGKILL);
     ASSERT_TRUE(eventually([&] { return pids_of("worker").size() == static_cast<std::size_t>(round) + 1; }));
-    ASSERT_TRUE(eventually([&] { return count("engine hears worker_up 0") == round; }));
+    ASSERT_TRUE(
+        eventually([&] { return count("engine sees epoch " + std::to_string(round + 1)) == 1; }));
     ASSERT_TRUE(state_becomes("ready"));
   }
-  EXPECT_EQ(count("engine hears worker_down 0"), 3);
+  EXPECT_EQ(count("engine sees epoch"), 3);
   EXPECT_EQ(pids_of("engine").size(), 1u);
   EXPECT_EQ(status()["processes"][2]["restarts"], 3);
   EXPECT_EQ(count("worker start " + std::to_string(pids_of("worker").back()) + " epoch 4"), 1);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, BothChildrenKilledAtOnceAreReplaced) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(pids_of("engine").back(), SIGKILL);
+  kill(pids_of("worker").back(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2 && pids_of("worker").size() == 2; }));
+  ASSERT_TRUE(state_becomes("ready"));
+  EXPECT_EQ(status()["processes"][1]["restarts"], 1);
+  EXPECT_EQ(status()["processes"][2]["restarts"], 1);
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_TRUE(children_gone());
+  EXPECT_TRUE(nothing_left());
 }
 
 TEST_F(SuperviseTest, AKilledEngineIsReplacedWhileTheWorkerLives) {
@@ -314,27 +328,6 @@ TEST_F(SuperviseTest, APortOfAnotherProgramIsInUse) {
   EXPECT_EQ(wait_for(start()), 1);
   EXPECT_NE(read("stderr").find("in use by another process"), std::string::npos) << read("stderr");
   EXPECT_TRUE(nothing_left());
-}
-
-TEST_F(SuperviseTest, TheQueuePortsHandOutTheRings) {
-  const pid_t server = start();
-  ASSERT_TRUE(state_becomes("ready"));
-  const Json ports = status()["ports"];
-  const std::string& dir = setup_.options.process.runtime_dir;
-  const auto fetch = [&](ipc::PortKind kind, const char* member) {
-    const auto socket = ipc::connect_port(dir, kind, ports[member], Clock::now() + kPatience);
-    EXPECT_TRUE(socket.ok());
-    auto fds = ipc::receive_fds(socket->get(), 1, Clock::now() + kPatience);
-    EXPECT_TRUE(fds.ok()) << fds.status().message;
-    return std::move(fds->front());
-  };
-  const ipc::Fd step = fetch(ipc::PortKind::engine_worker_queue, "engine_worker_queue");
-  const ipc::Fd cache = fetch(ipc::PortKind::cache_queue, "cache_queue");
-  const auto monitor = ipc::LinkMonitor::attach(step.get(), cache.get());
-  ASSERT_TRUE(monitor.ok()) << monitor.status().message;
-  EXPECT_EQ(monitor->pid(ipc::Side::worker), pids_of("worker").back());
-  kill(server, SIGTERM);
-  EXPECT_EQ(wait_for(server), 0);
 }
 
 TEST_F(SuperviseTest, ABlockedStdoutStallsNothing) {

@@ -1,4 +1,4 @@
-#include "actors/supervisor/status_desk.h"
+#include "actors/supervisor/status_requests.h"
 
 #include <sys/socket.h>
 
@@ -23,7 +23,7 @@ const nlohmann::json& member_of(const nlohmann::json& object, const char* member
 
 }  // namespace
 
-void StatusDesk::ask(ipc::Fd client, const Control* engine, TimePoint now) {
+void StatusRequests::ask(ipc::Fd client, const Control* engine, TimePoint now) {
   if (clients_.size() >= kMaxClients) return;  // closes it
   clients_.push_back(std::move(client));
   if (deadline_) return;
@@ -32,12 +32,12 @@ void StatusDesk::ask(ipc::Fd client, const Control* engine, TimePoint now) {
     deadline_ = now + patience_;
 }
 
-bool StatusDesk::answered(const Packet& packet) {
+bool StatusRequests::answered(const Packet& packet) {
   last_ = packet.message;
   return deadline_.has_value() && packet.number("id", -1) == question_;
 }
 
-void StatusDesk::fill(StatusPage& page) const {
+void StatusRequests::fill(StatusPage& page) const {
   const nlohmann::json& blocks = member_of(last_, "kv_blocks");
   page.kv_blocks = {number_of(blocks, "total"), number_of(blocks, "free"), number_of(blocks, "cached"),
                     number_of(blocks, "leased"), number_of(blocks, "moving")};
@@ -50,7 +50,7 @@ void StatusDesk::fill(StatusPage& page) const {
   }
 }
 
-void StatusDesk::reply(const StatusPage& page) {
+void StatusRequests::reply(const StatusPage& page) {
   const std::string text = to_json(page) + "\n";
   for (const ipc::Fd& client : clients_) {
     // A page is far smaller than a socket's buffer; who does not take it gets a part.

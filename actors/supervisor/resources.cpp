@@ -1,16 +1,16 @@
-#include "actors/supervisor/premises.h"
+#include "actors/supervisor/resources.h"
 
 #include <filesystem>
 #include <utility>
 
 namespace troupe::supervisor {
 
-Result<Premises> Premises::take(config::Options options, int ranks) {
+Result<Resources> Resources::take(config::Options options, int ranks) {
   auto ports = take_ports(options, ranks);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();
-  Premises made{std::move(options), std::move(*ports), std::move(*file), {}, {}};
+  Resources made{std::move(options), std::move(*ports), std::move(*file), {}, {}};
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link();
     if (!fds.ok()) return fds.status();
@@ -22,7 +22,7 @@ Result<Premises> Premises::take(config::Options options, int ranks) {
   return made;
 }
 
-std::vector<Child> Premises::make_children(const std::vector<std::string>& words_before) const {
+std::vector<Child> Resources::make_children(const std::vector<std::string>& words_before) const {
   std::vector<Child> children;
   const auto make = [&](std::string name, ipc::Side side, int rank, const char* subcommand) {
     Child child;
@@ -44,14 +44,14 @@ std::vector<Child> Premises::make_children(const std::vector<std::string>& words
   return children;
 }
 
-std::string Premises::summary() const {
+std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
          ", engine-worker-queue " + std::to_string(p.engine_worker_queue_port) + ", cache-queue " +
          std::to_string(p.cache_queue_port) + "\nlogs      " + options.log.dir + "\n";
 }
 
-StatusPage Premises::page() const {
+StatusPage Resources::page() const {
   StatusPage page;
   page.model = name_of(options.model);
   page.http_port = options.http.port;

@@ -12,9 +12,9 @@
 
 namespace troupe::supervisor {
 
-class StatusDesk {
+class StatusRequests {
  public:
-  explicit StatusDesk(Duration patience) : patience_(patience) {}
+  explicit StatusRequests(Duration patience) : patience_(patience) {}
 
   /// Somebody asks. The engine is asked unless it is already; null when it does not run.
   void ask(ipc::Fd client, const Control* engine, TimePoint now);

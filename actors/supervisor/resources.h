@@ -13,14 +13,14 @@
 
 namespace troupe::supervisor {
 
-struct Premises {
+struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
   ipc::Fd options_file;
   std::vector<ipc::LinkFds> links;         ///< by rank
   std::vector<ipc::LinkMonitor> monitors;  ///< likewise
 
-  static Result<Premises> take(config::Options options, int ranks);
+  static Result<Resources> take(config::Options options, int ranks);
 
   /// The engine, then the workers by rank; not started. `words_before` stand in front of "engine" and
   /// "worker".

@@ -1,0 +1,117 @@
+#include "actors/supervisor/children.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace troupe::supervisor {
+
+namespace {
+
+std::string in_seconds(Duration d) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
+}
+
+}  // namespace
+
+Status Children::start(std::vector<Child> children, std::vector<ipc::LinkMonitor>& links) {
+  all_ = std::move(children);
+  links_ = &links;
+  for (Child& child : all_) {
+    if (Status status = child.start(executable_, Clock::now()); !status.ok()) return status;
+    log_(LogLevel::info, "child_started", {kv("child", child.name), kv("pid", child.process.pid())});
+  }
+  return {};
+}
+
+std::string Children::take_exit(Child& child) {
+  std::string how = child.take_exit();
+  ++child.deaths;
+  for (std::size_t rank = 0; rank < links_->size(); ++rank) {
+    if (child.side == ipc::Side::engine || static_cast<int>(rank) == child.rank)
+      (*links_)[rank].reaped(child.side);
+  }
+  return how;
+}
+
+Status Children::plan_restart(Child& child, const std::string& how) {
+  if (!child.ever_ready && !child.fatal.empty()) return failure(Code::unavailable, child.fatal);
+  const TimePoint now = Clock::now();
+  if (const auto delay = restarts_.died(now)) {
+    child.restart_at = now + *delay;
+    return {};
+  }
+  std::string counts;
+  for (const Child& one : all_) {
+    if (one.deaths > 0) counts += (counts.empty() ? "" : ", ") + one.name + " " + std::to_string(one.deaths);
+  }
+  return failure(Code::unavailable, "giving up after " + std::to_string(restarts_.deaths()) + " deaths within " +
+                                        in_seconds(limits_.restarts.window) + " (" + counts + "); the last: " + how);
+}
+
+Status Children::restart_due(TimePoint now) {
+  for (Child& child : all_) {
+    if (!child.restart_at || now < *child.restart_at) continue;
+    if (Status status = child.start(executable_, Clock::now()); !status.ok()) {
+      // No memory or no pid for a fork counts as a death.
+      status = plan_restart(child, child.name + " cannot be started: " + status.message);
+      if (!status.ok()) return status;
+      continue;
+    }
+    ++child.restarts;
+    log_(LogLevel::info, "child_restarted",
+         {kv("child", child.name), kv("pid", child.process.pid()), kv("restarts", child.restarts)});
+  }
+  return {};
+}
+
+void Children::cancel_restarts() {
+  for (Child& child : all_) child.restart_at.reset();
+}
+
+std::optional<TimePoint> Children::next_restart() const {
+  std::optional<TimePoint> next;
+  for (const Child& child : all_) {
+    if (child.restart_at && (!next || *child.restart_at < *next)) next = child.restart_at;
+  }
+  return next;
+}
+
+void Children::watch(TimePoint now, Duration period) {
+  const Duration since_last = std::min(now - watched_, 2 * period);
+  watched_ = now;
+  for (Child& child : all_) {
+    if (child.running()) watch(child, now, since_last);
+  }
+}
+
+void Children::watch(Child& child, TimePoint now, Duration since_last) {
+  if (!child.kill_reason.empty()) return;
+  if (!child.ready) {
+    if (now - child.started > limits_.start_timeout) {
+      kill(child, "was not ready after " + in_seconds(limits_.start_timeout));
+    }
+    return;
+  }
+  const std::int64_t beat = (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(child.side);
+  if (beat == 0 || beat != child.last_beat) {
+    child.last_beat = beat;
+    child.silence = {};
+  } else if ((child.silence += since_last) > limits_.silence_timeout) {
+    kill(child, "gave no sign of life for " + in_seconds(limits_.silence_timeout));
+  }
+}
+
+void Children::kill(Child& child, std::string reason) {
+  child.kill_reason = std::move(reason);
+  log_(LogLevel::error, "child_killed", {kv("child", child.name), kv("why", child.kill_reason)});
+  child.process.kill(SIGKILL);
+}
+
+bool Children::every(bool Child::*is) const {
+  return std::all_of(all_.begin(), all_.end(), [is](const Child& child) { return child.*is; });
+}
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,79 @@
+#pragma once
+// The engine and the workers as a set: started, watched for silence, restarted after a delay. What a death
+// means for the server as a whole is the supervisor's to decide.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/supervisor/child.h"
+#include "actors/supervisor/log_event.h"
+#include "actors/supervisor/restart_policy.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "ipc/link.h"
+
+namespace troupe::supervisor {
+
+struct ChildLimits {
+  RestartLimits restarts;
+  Duration start_timeout{};    ///< a child that is not ready by then is killed
+  Duration silence_timeout{};  ///< a ready child without a heartbeat for this long is killed
+};
+
+class Children {
+ public:
+  Children(std::string executable, const ChildLimits& limits, LogEvent log)
+      : executable_(std::move(executable)), limits_(limits), restarts_(limits.restarts), log_(std::move(log)) {}
+
+  /// Starts all: the engine first, then the workers by rank. `links` are theirs by rank and are borrowed.
+  /// When one cannot be started the others keep running; clear() ends them.
+  Status start(std::vector<Child> children, std::vector<ipc::LinkMonitor>& links);
+
+  /// Requires that start() was called.
+  Child& engine() { return all_.front(); }
+  std::vector<Child>& all() { return all_; }
+  const std::vector<Child>& all() const { return all_; }
+
+  /// Kills every child at once and waits for them.
+  void clear() { all_.clear(); }
+
+  /// Waits for a child whose process has ended and raises the epoch of its links: what it left in the rings
+  /// no longer counts. Returns how it ended, for people.
+  std::string take_exit(Child& child);
+
+  /// Plans the restart of a child that has ended. A failure says why the server has to give up instead.
+  Status plan_restart(Child& child, const std::string& how);
+
+  /// Starts the children whose delay is over. A failure as of plan_restart().
+  Status restart_due(TimePoint now);
+  void cancel_restarts();
+
+  /// When the next child is to be started.
+  std::optional<TimePoint> next_restart() const;
+
+  /// Requests were answered: earlier deaths no longer count towards giving up.
+  void served() { restarts_.served(); }
+
+  /// Kills children that are late or silent. Call it at least once in each `period`: time beyond two periods
+  /// does not count as silence, since a machine that was stopped for a minute has stopped the children too.
+  void watch(TimePoint now, Duration period);
+
+  /// Kills with SIGKILL; the death is then handled like any other.
+  void kill(Child& child, std::string reason);
+
+  /// Whether `is` holds for every child.
+  bool every(bool Child::*is) const;
+
+ private:
+  void watch(Child& child, TimePoint now, Duration since_last);
+
+  std::string executable_;
+  ChildLimits limits_;
+  RestartPolicy restarts_;
+  LogEvent log_;
+  std::vector<Child> all_;
+  std::vector<ipc::LinkMonitor>* links_ = nullptr;
+  TimePoint watched_ = Clock::now();
+};
+
+}  // namespace troupe::supervisor

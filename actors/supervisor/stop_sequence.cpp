@@ -1,0 +1,34 @@
+#include "actors/supervisor/stop_sequence.h"
+
+#include <signal.h>
+
+namespace troupe::supervisor {
+
+bool StopSequence::advance(TimePoint now) {
+  for (; current_ < children_.all().size(); ++current_, kill_at_.reset()) {
+    Child& child = children_.all()[current_];
+    if (!child.running()) continue;
+    if (!kill_at_) {
+      child.state = "stopping";
+      ask_to_end(child);
+      kill_at_ = now + grace_;
+    } else if (now >= *kill_at_) {
+      children_.kill(child, "did not end when asked");
+      kill_at_ = now + grace_;
+    }
+    return false;
+  }
+  return true;
+}
+
+// An engine that is asked can still send its clients an error event. One that was asked before, by a drain,
+// has had its time.
+void StopSequence::ask_to_end(Child& child) {
+  const nlohmann::json order = child.side == ipc::Side::worker
+                                   ? nlohmann::json{{"do", "stop"}}
+                                   : nlohmann::json{{"do", "drain"}, {"deadline_s", 0}};
+  if (child.asked_to_end || !child.control.open() || !child.control.send(order).ok()) child.process.kill(SIGKILL);
+  child.asked_to_end = true;
+}
+
+}  // namespace troupe::supervisor

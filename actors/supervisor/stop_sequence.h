@@ -1,0 +1,32 @@
+#pragma once
+// The end of all children, one after the other, the engine first: a worker must not vanish while the engine
+// still sends it plans. Each is asked to end, and killed when it has not ended after the grace.
+#include <cstddef>
+#include <optional>
+
+#include "actors/supervisor/children.h"
+#include "base/clock.h"
+
+namespace troupe::supervisor {
+
+class StopSequence {
+ public:
+  StopSequence(Children& children, Duration grace) : children_(children), grace_(grace) {}
+
+  /// Asks or kills the next child that is due. Call it when a child has ended and at deadline(). True when no
+  /// child is left.
+  bool advance(TimePoint now);
+
+  /// When the child that was asked is killed; in the past when none was asked yet.
+  TimePoint deadline() const { return kill_at_.value_or(TimePoint{}); }
+
+ private:
+  void ask_to_end(Child& child);
+
+  Children& children_;
+  Duration grace_;
+  std::size_t current_ = 0;           // the child that is being stopped
+  std::optional<TimePoint> kill_at_;  // unset: it has not been asked yet
+};
+
+}  // namespace troupe::supervisor
