@@ -10,6 +10,9 @@ from server import PATIENCE, Server, has_ended, leftovers, wait_until
 from streams import Stream
 
 
+MANY = 16
+
+
 class Deaths(unittest.TestCase):
     def setUp(self):
         self.server = Server()
@@ -66,6 +69,52 @@ class Deaths(unittest.TestCase):
         self.assertNotEqual(self.server.process_pid("engine"), pid)
         self.assertEqual(self.restarts("engine"), 1)
         self.assertEqual(self.server.process.poll(), None)
+
+    def many_streams(self):
+        body = {"prompt": "The sea", "max_tokens": 2000, "temperature": 0, "ignore_eos": True}
+        return [Stream(self.server, body) for _ in range(MANY)]
+
+    def kill(self, *names):
+        """Kills these children at once; returns their pids."""
+        pids = {name: self.server.process_pid(name) for name in names}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        return pids
+
+    def recovered(self, killed, free):
+        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new processes")
+        for name, pid in killed.items():
+            self.assertNotEqual(self.server.process_pid(name), pid)
+            self.assertEqual(self.restarts(name), 1)
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
+
+    def test_worker_under_many_streams(self):
+        free = self.server.free_blocks()
+        streams = self.many_streams()
+        killed = self.kill("worker")
+        for stream in streams:
+            stream.join()
+            self.assertIsNotNone(stream.error, f"no error event; {stream.failure}; {stream.events[-3:]}")
+            self.assertEqual(stream.events[-1], "[DONE]")
+        self.recovered(killed, free)
+
+    def test_engine_under_many_streams(self):
+        free = self.server.free_blocks()
+        streams = self.many_streams()
+        killed = self.kill("engine")
+        for stream in streams:
+            stream.join()
+            self.assertNotIn("[DONE]", stream.events, "an answer that was cut off must not look complete")
+        self.recovered(killed, free)
+
+    def test_both_children_at_once(self):
+        free = self.server.free_blocks()
+        streams = self.many_streams()
+        killed = self.kill("worker", "engine")
+        for stream in streams:
+            stream.join()
+        self.recovered(killed, free)
+        self.assertIsNone(self.server.process.poll())
 
     def test_a_worker_that_hangs_is_replaced(self):
         self.server.stop()
