@@ -71,7 +71,7 @@ class Log {
   /// `options.actor_dirs`. Opening the same actor twice in one process gives the same file.
   static Result<Log> open(const std::string& actor, const LogOptions& options);
 
-  /// A log over a given sink, for tests and for sinks of one's own.
+  /// A log over a given sink, for tests and other kinds of sinks.
   static Log to_sink(const std::string& actor, std::shared_ptr<LogSink> sink, const LogOptions& options);
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }

@@ -26,8 +26,8 @@ void write_to_console(std::string_view line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// One write(2) a line, so that a line that did not reach the disk is known at once. Whatever fails, the next
-/// line tries everything again.
+/// One write(2) for each line, so that a line that did not reach the disk is known at once. After a failure the
+/// next line opens the file again.
 class RotatingFile : public LogSink {
  public:
   RotatingFile(std::string path, const LogOptions& options)
@@ -69,7 +69,7 @@ class RotatingFile : public LogSink {
       size_ += bytes;
       return true;
     }
-    if (written > 0) {  // no half lines
+    if (written > 0) {  // removes a line that was written in part
       [[maybe_unused]] const int cut = ::ftruncate(fd_, ::lseek(fd_, 0, SEEK_CUR) - written);
     }
     return false;
@@ -83,7 +83,7 @@ class RotatingFile : public LogSink {
     fd_ = -1;
   }
 
-  /// Somebody may have removed the file, or the directory: looked after once a batch.
+  /// Opens the file again if it, or its directory, was removed. Checked once for each batch of lines.
   void close_if_moved() {
     looked_ = true;
     struct stat ours {
@@ -102,7 +102,7 @@ class RotatingFile : public LogSink {
     close();
     for (int i = rotate_files_; i > 0; --i) std::rename(name_of(i - 1).c_str(), name_of(i).c_str());
     Status status = open();
-    // What could not be renamed goes: the bound on the bytes holds in any case.
+    // A file that cannot be renamed is removed, so that the limit on the bytes holds.
     if (status.ok() && size_ > 0 && ::ftruncate(fd_, 0) == 0) size_ = 0;
     return status;
   }

@@ -10,7 +10,7 @@
 namespace troupe {
 
 LogWriter& LogWriter::instance() {
-  // Never destroyed: threads may log while statics go.
+  // Never destroyed: threads may log while static objects are being destroyed.
   static LogWriter* const writer = [] {
     std::atexit([] { Log::flush(500); });
     return new LogWriter;

@@ -20,7 +20,7 @@ struct Log::State {
   LogOptions options;
   std::shared_ptr<LogSink> sink;  ///< used by the writer's thread only
   std::atomic<std::uint64_t> dropped{0};
-  std::uint64_t reported = 0;  ///< of `dropped`, told in the file; the writer's thread only
+  std::uint64_t reported = 0;  ///< how many of `dropped` the file names already; used by the writer's thread only
 };
 
 class LogWriter {
@@ -52,7 +52,7 @@ class LogWriter {
   std::condition_variable written_;
   std::deque<Line> queue_;
   std::size_t bytes_ = 0;
-  std::uint64_t pushed_ = 0;    ///< lines that left push(), kept or dropped
+  std::uint64_t pushed_ = 0;    ///< lines given to push()
   std::uint64_t finished_ = 0;  ///< of these, written or dropped
   bool running_ = false;
 };

@@ -10,7 +10,7 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-/// U+0080 … U+009F, in two bytes: terminals take them for escape sequences.
+/// True for U+0080 … U+009F (two bytes of UTF-8): terminals interpret them as escape sequences.
 bool is_wide_control(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]) == 0xc2 && at + 1 < text.size() &&
          static_cast<unsigned char>(text[at + 1]) >= 0x80 && static_cast<unsigned char>(text[at + 1]) < 0xa0;
@@ -47,7 +47,7 @@ void append_number(std::string& line, Number value) {
   if (error == std::errc{}) line.append(digits.data(), end);
 }
 
-/// The date to the second, which a thread formats once a second at most.
+/// The date to the second. Cached: a thread formats it at most once a second.
 std::string_view date_of(std::time_t second) {
   thread_local std::time_t last = -1;
   thread_local std::array<char, 32> text;

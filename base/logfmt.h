@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// Appends `value`, cut to `max_bytes` at a character's border and marked by "…" when cut. Quoted if it is
+/// Appends `value`, cut to `max_bytes` at a character boundary and marked by "…" when cut. Quoted if it is
 /// empty or holds a space, a quote, an equals sign, a backslash or a control character.
 void append_logfmt_value(std::string& line, std::string_view value, std::size_t max_bytes);
 

@@ -6,7 +6,7 @@ namespace troupe::ipc {
 
 namespace {
 
-// receive() sleeps no longer than this in one piece, so that it gives a sign of life when idle.
+// Longest single sleep of receive(), so that it beats while idle.
 constexpr Duration kBeat = std::chrono::milliseconds(400);
 
 }  // namespace
@@ -115,7 +115,7 @@ void LinkEnd::done() {
   held_ = nullptr;
 }
 
-// Shows the oldest record of the current epoch, dropping older ones, without releasing it.
+// Peeks at the oldest record of the current epoch and drops older ones. Does not release it.
 LinkEnd::Look LinkEnd::look(Channel channel, Received& out) {
   RingConsumer& ring = receivers_[static_cast<int>(channel)];
   std::span<const std::byte> bytes;
@@ -129,7 +129,7 @@ LinkEnd::Look LinkEnd::look(Channel channel, Received& out) {
       out.view = {};
       return Look::found;
     }
-    // A peer that saw the new epoch first may have sent in it already: tell of the change before.
+    // The peer may have seen the new epoch first and sent in it: report the change before that record.
     if (LinkMonitor::epoch() != epoch()) return Look::epoch_changed;
     if (out.view.header().epoch == epoch()) {
       out.kind = Received::Kind::record;
@@ -140,8 +140,8 @@ LinkEnd::Look LinkEnd::look(Channel channel, Received& out) {
   }
 }
 
-// The step ring is looked at first and the cache ring preferred: seeing a step record makes every cache
-// record that was sent before it visible.
+// Reads the step ring first, then returns a cache record if there is one: once a step record is visible, so
+// is every cache record that was sent before it.
 LinkEnd::Look LinkEnd::look_at_both(Received& out) {
   Received step, cache;
   const Look at_step = look(Channel::step, step);
@@ -160,11 +160,11 @@ Received LinkEnd::receive(TimePoint deadline) {
   done();
   Received out;
   Doorbell& bell = header().doorbells[static_cast<int>(side_)];
-  TimePoint now = Clock::now();  // reading the clock is a good part of a hot round trip: once per turn
+  TimePoint now = Clock::now();  // reading the clock is a large part of a fast round trip: once per iteration
   for (;;) {
     beat_at(now);
     Look found = Look::nothing;
-    bool more = true;  // the wait ended because there is something to look at, perhaps only stale records
+    bool more = true;  // false at the deadline; true may mean stale records only
     while (more) {
       found = LinkMonitor::epoch() != epoch() ? Look::epoch_changed : look_at_both(out);
       if (found != Look::nothing || now >= deadline) break;

@@ -4,10 +4,10 @@
 // and worker; each attaches its end.
 //
 // Epoch. The step segment carries the current epoch, the records carry the one they were written in.
-// Whoever reaps a process calls LinkMonitor::reaped() before it starts the successor: that raises the
-// epoch and wakes both sides. The survivor gets Received::Kind::epoch_changed once; from then on it
-// writes the new epoch, and what is left of the old one in any ring is dropped unread and counted.
-// A process that attaches later starts in the current epoch and is told nothing.
+// The supervisor calls LinkMonitor::reaped() when a process has ended and before it starts the successor: that
+// raises the epoch and wakes both sides. The survivor gets Received::Kind::epoch_changed once; from then on it
+// writes the new epoch, and records of the old one are dropped unread and counted. A process that attaches
+// later starts in the current epoch and gets no epoch_changed.
 //
 // Threads: receive() and done() belong to one thread, try_send() to one thread per channel (it may be
 // another); everything else may be called from anywhere.
@@ -47,7 +47,7 @@ struct QueueDepth {
   std::uint32_t capacity_bytes = 0;
 };
 
-/// A link seen from outside: neither end, but the supervisor's view of both.
+/// The supervisor's view of a link: it is neither end and reads both.
 class LinkMonitor {
  public:
   /// Does not keep the descriptors.
@@ -58,12 +58,12 @@ class LinkMonitor {
   /// Sets the epoch and wakes both sides.
   void set_epoch(std::uint32_t epoch);
 
-  /// A side has died and been waited for: its words are cleared, the epoch rises by one, both doorbells
-  /// are rung. Call it before the successor starts. Returns the new epoch.
+  /// A side's process has ended and was waited for. Clears its heartbeat, raises the epoch by one and wakes both
+  /// sides. Call it before the successor starts. Returns the new epoch.
   std::uint32_t reaped(Side side);
 
-  /// Monotonic time of the side's last sign of life; 0 when it has not attached yet. An attached end gives
-  /// one at least twice a second while it is in receive(), and one at every call of it.
+  /// Monotonic time of the side's last heartbeat; 0 while it is not attached. An attached end beats at every
+  /// receive() and at least twice a second while it waits there.
   std::int64_t heartbeat_ns(Side side) const;
 
   /// Of the four rings, in the order plan, result, cache_down, cache_up.
@@ -79,13 +79,13 @@ class LinkMonitor {
   Segment cache_;
 };
 
-/// What receive() came back with.
+/// What receive() returned.
 struct Received {
   enum class Kind {
     record,         ///< `view` is valid until done() or the next receive()
     timeout,        ///< the deadline passed
-    epoch_changed,  ///< the other side was replaced: forget what was in flight; epoch() is the new one
-    corrupt,        ///< `channel` held no sound record and was emptied: the peer is broken
+    epoch_changed,  ///< the other process was replaced; what was in flight is lost; epoch() is the new one
+    corrupt,        ///< `channel` held a malformed record and was emptied: the peer is broken
   };
   Kind kind = Kind::timeout;
   Channel channel = Channel::step;
@@ -109,10 +109,10 @@ class LinkEnd : public LinkMonitor {
   /// deadline in the past polls.
   Received receive(TimePoint deadline);
 
-  /// Releases the last record before the next receive(), so that the peer has its room earlier.
+  /// Releases the last record now instead of at the next receive(): the peer gets its space back earlier.
   void done();
 
-  /// A sign of life from a thread that is busy elsewhere than in receive(); may be called often.
+  /// A heartbeat from a thread that is not in receive(). Cheap; may be called often.
   void beat() { beat_at(Clock::now()); }
 
   /// Records of another epoch that were dropped.
@@ -123,7 +123,7 @@ class LinkEnd : public LinkMonitor {
 
   LinkEnd(LinkEnd&&) noexcept;
   LinkEnd& operator=(LinkEnd&&) = delete;
-  /// Leaves the link: this side's words are cleared.
+  /// Leaves the link: clears this side's heartbeat.
   ~LinkEnd();
 
  protected:
@@ -158,7 +158,7 @@ class EngineEnd final : public LinkEnd {
 
 class WorkerEnd final : public LinkEnd {
  public:
-  /// Likewise.
+  /// As EngineEnd::attach().
   static Result<WorkerEnd> attach(int step_fd, int cache_fd);
 
  private:

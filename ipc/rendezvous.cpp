@@ -38,7 +38,7 @@ Result<sockaddr_un> address_of(const std::string& path) {
   return address;
 }
 
-// The pid that the owner wrote, or 0 while it has not yet.
+// The pid that the owner wrote; 0 before it has.
 int read_pid(int fd) {
   std::array<char, 16> text{};
   const ssize_t n = pread(fd, text.data(), text.size() - 1, 0);
@@ -47,8 +47,8 @@ int read_pid(int fd) {
   return pid;
 }
 
-// The whole file, exclusively, for the open file and not the process: it ends with the last descriptor.
-// Unlike flock() it can be asked for without being taken.
+// An exclusive lock on the whole file. It belongs to the open file, not the process, and ends with the last
+// descriptor. Unlike flock(), F_OFD_GETLK can query it without taking it.
 struct flock whole_file() {
   struct flock lock {};
   lock.l_type = F_WRLCK;
@@ -69,8 +69,8 @@ Result<Fd> lock_file(const std::string& path, int& owner) {
       owner = read_pid(fd.get());
       return Fd();
     }
-    // The owner before may have removed the file between our open and our lock: then we hold a lock on
-    // a file that has no name, and must try again.
+    // The previous owner may have removed the file between our open and our lock. Then the lock is on a file
+    // without a name, and we try again.
     struct stat ours {
     }, named{};
     if (fstat(fd.get(), &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
@@ -80,14 +80,14 @@ Result<Fd> lock_file(const std::string& path, int& owner) {
   }
 }
 
-// The sticky bit tells cleaners of temporary directories, by the rule for XDG_RUNTIME_DIR, to leave a file
-// alone however old it grows: without its lock file a server that has run for weeks would not be found.
+// The sticky bit tells cleaners of temporary directories to keep a file however old it is (the rule for
+// XDG_RUNTIME_DIR). Without its lock file a server that has run for weeks could not be found.
 constexpr mode_t kFileMode = S_ISVTX | 0600;
 
 Result<Fd> listen_at(const std::string& path) {
   const auto address = address_of(path);
   if (!address) return address.status();
-  unlink(path.c_str());  // a dead owner's; we hold the lock
+  unlink(path.c_str());  // left by a dead owner; we hold the lock
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket || bind(socket.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0 ||
       chmod(path.c_str(), kFileMode) != 0 || listen(socket.get(), 16) != 0) {
@@ -121,7 +121,7 @@ const char* flag_of(PortKind kind) {
 Status prepare_runtime_dir(const std::string& runtime_dir) {
   std::error_code error;
   const auto parent = std::filesystem::path(runtime_dir).lexically_normal();
-  // Parents that we have to make are ours alone as well.
+  // Parents that are created here get mode 0700 too.
   const mode_t old_mask = umask(0077);
   std::filesystem::create_directories(parent, error);
   umask(old_mask);
@@ -185,7 +185,7 @@ PortLock& PortLock::operator=(PortLock&& other) noexcept {
 }
 
 void PortLock::release() {
-  // A fork shares the lock; only the owner may take the names away. Names first, while the lock is held.
+  // A fork shares the lock; only the owner may remove the files. Files first, while the lock is held.
   if (lock_ && owner_pid_ == getpid()) {
     unlink((stem_ + ".sock").c_str());
     unlink((stem_ + ".lock").c_str());
@@ -232,7 +232,7 @@ Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port,
   if (!address) return address.status();
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket) return system_failure("no socket can be opened");
-  // The queue of an owner that is stopped fills up; connect() then waits for room.
+  // If the owner is stopped its accept queue fills up, and connect() then waits for space.
   const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline - Clock::now()).count();
   const timeval patience{static_cast<time_t>(std::max<std::int64_t>(left, 1) / 1'000'000),
                          static_cast<suseconds_t>(std::max<std::int64_t>(left, 1) % 1'000'000)};

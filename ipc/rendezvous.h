@@ -1,11 +1,11 @@
 #pragma once
-// How an instance is found by its port numbers. A port of ours that carries no TCP traffic is a pair of
-// files in the runtime directory: KIND-PORT.lock, which its owner has locked (fcntl, F_OFD_SETLK) and holds
-// its pid, and KIND-PORT.sock, a unix socket at which the owner answers. The directory is 0700 and its owner
-// is checked, so that nobody else gets in; the peer's uid is checked all the same.
+// How an instance is found by its port numbers. Each port is a pair of files in the runtime directory:
+// KIND-PORT.lock holds the owner's pid and is locked by it (fcntl, F_OFD_SETLK); KIND-PORT.sock is its unix
+// socket. At the HTTP port's socket the owner answers `troupe status`; the others only keep the port. The
+// directory has mode 0700 and its owner is checked; the peer's uid is checked as well.
 //
-// The lock, not the file, says who is alive: a file whose owner died is simply taken over. Both vanish when
-// the owner releases them, and are harmless when it could not.
+// The lock says whether the owner is alive, not the file: files of a dead owner are taken over. The owner
+// removes both files when it releases the port; if it was killed they stay, and do no harm.
 #include <string>
 #include <vector>
 
@@ -22,13 +22,13 @@ const char* name_of(PortKind kind);
 /// "--engine-worker-queue-port"; "--port" for http.
 const char* flag_of(PortKind kind);
 
-/// Creates the directory (and its parents) with mode 0700, or checks that it is ours alone.
+/// Creates the directory (and its parents) with mode 0700, or checks that only this user can use it.
 Status prepare_runtime_dir(const std::string& runtime_dir);
 
 class PortLock {
  public:
-  /// Takes the port for this process and listens at its socket (SOCK_STREAM, non-blocking). Held by a
-  /// live process: Code::unavailable, naming port, flag and pid.
+  /// Takes the port for this process and listens at its socket (SOCK_STREAM, non-blocking). Code::unavailable
+  /// when a live process holds it; the message names port, flag and pid.
   static Result<PortLock> acquire(const std::string& runtime_dir, PortKind kind, int port);
 
   PortLock(PortLock&& other) noexcept;
@@ -37,15 +37,15 @@ class PortLock {
 
   PortKind kind() const { return kind_; }
   int port() const { return port_; }
-  /// Whether the owner before died without releasing it: what it started may still be about to end.
+  /// True if the previous owner died without releasing it: processes it started may still be ending.
   bool taken_over() const { return taken_over_; }
   int listen_fd() const { return socket_.get(); }
 
   /// Accepts one waiting client of the same user (non-blocking, close-on-exec). An invalid Fd when none
-  /// waits or the peer was somebody else.
+  /// waits or the peer is another user.
   Fd accept_peer() const;
 
-  /// Removes both files. Also done by the destructor; never in a fork of the owner.
+  /// Removes both files. The destructor does the same. A fork of the owner removes nothing.
   void release();
 
  private:
@@ -67,7 +67,7 @@ struct PortOwner {
 /// Live owners of one kind of port, by port. A missing directory has none.
 std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind);
 
-/// Connects to a port's socket; not_found when nobody listens there, timeout when its owner accepts nobody.
+/// Connects to a port's socket; not_found when nobody listens there, timeout when the owner does not accept.
 Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline);
 
 /// Ok when the process at the other end of a unix socket runs under our uid.

@@ -21,10 +21,10 @@
 //   1. tail → (acquire), read frame    the record stays; the next consumer sees it again
 //   2. head ← new cursor (release)     consumed; the space is the producer's again
 //
-// Nothing else is shared state, so there is no instruction at which a kill leaves the ring unusable. The
-// price is at-least-once delivery across a consumer's death; the epoch in every record sorts that out.
+// Nothing else is shared, so a kill at any instruction leaves the ring usable. The price: a record may be
+// delivered twice when a consumer dies; the epoch in every record tells the second one apart.
 //
-// Each side trusts its own cursor and checks the other's: a length, mark or cursor that cannot be is
+// Each side trusts its own cursor and checks the other's: an impossible length, mark or cursor is
 // reported as corrupt, and no access ever leaves the data, whatever the peer wrote.
 #include <atomic>
 #include <cstddef>
@@ -92,7 +92,7 @@ constexpr std::uint32_t units_of(std::size_t payload_bytes) {
   return 1 + static_cast<std::uint32_t>((payload_bytes + kUnit - 1) / kUnit);
 }
 
-/// True when [head, tail) is a state that some history of pushes and pops can leave behind.
+/// True when pushes and pops can lead to this pair of cursors.
 constexpr bool plausible(Cursor head, Cursor tail, std::uint32_t capacity_units) {
   const std::uint32_t used = tail.units - head.units;
   const std::uint32_t records = tail.records - head.records;
@@ -103,8 +103,8 @@ constexpr bool plausible(Cursor head, Cursor tail, std::uint32_t capacity_units)
 
 inline RingDepth ring_depth(const RingMemory& ring) {
   using namespace ring_detail;
-  // Two words cannot be read at once: between an old head and a new tail there may lie more than the ring
-  // holds. Such a pair is read again; a pair that stays impossible belongs to a corrupt ring.
+  // The two words cannot be read at once: an old head and a new tail may be further apart than the ring is
+  // long. Such a pair is read again; a pair that stays impossible means a corrupt ring.
   for (int attempt = 0; attempt < 8; ++attempt) {
     const Cursor head = Cursor::of(ring.control->head.load(std::memory_order_acquire));
     const Cursor tail = Cursor::of(ring.control->tail.load(std::memory_order_acquire));
@@ -115,12 +115,13 @@ inline RingDepth ring_depth(const RingMemory& ring) {
   return {};
 }
 
-/// The writing end. One object at a time, used by one thread; a successor may be made over the same memory
-/// after the process of the one before has died.
+/// The writing end. One object at a time, used by one thread. After its process has died another may be made
+/// over the same memory.
 class RingProducer {
  public:
   RingProducer() = default;
-  /// Continues where the last producer published. Cursors that cannot be are mended by emptying the ring.
+  /// Continues where the last producer published. If head and tail are inconsistent (the writer died in the
+  /// middle of an update), the ring is reset to empty.
   explicit RingProducer(const RingMemory& ring) : ring_(ring), mask_(ring.capacity / ring_detail::kUnit - 1) {
     using namespace ring_detail;
     tail_ = Cursor::of(ring_.control->tail.load(std::memory_order_relaxed));
@@ -159,7 +160,7 @@ class RingProducer {
     head_ = ring_detail::Cursor::of(ring_.control->head.load(std::memory_order_acquire));
     return fits(units);
   }
-  // A head that the consumer cannot have written counts as a full ring.
+  // An impossible head counts as a full ring.
   bool fits(std::uint32_t units) const {
     const std::uint32_t used = tail_.units - head_.units;
     return used <= mask_ + 1 && units <= mask_ + 1 - used;
@@ -170,17 +171,17 @@ class RingProducer {
 
   RingMemory ring_;
   std::uint32_t mask_ = 0;    // in units
-  ring_detail::Cursor tail_;  // the truth; shared memory holds a copy
-  ring_detail::Cursor head_;  // last seen; the consumer's may be further on
+  ring_detail::Cursor tail_;  // authoritative; shared memory holds a copy
+  ring_detail::Cursor head_;  // last seen; the consumer may be ahead of it
 };
 
-/// The reading end; the rules of RingProducer hold likewise.
+/// The reading end. One object at a time, used by one thread, as RingProducer.
 class RingConsumer {
  public:
   enum class Peek { empty, record, corrupt };
 
   RingConsumer() = default;
-  /// Continues where the last consumer stopped. Cursors that cannot be are mended by emptying the ring.
+  /// Continues where the last consumer stopped. Resets inconsistent cursors as RingProducer does.
   explicit RingConsumer(const RingMemory& ring) : ring_(ring), mask_(ring.capacity / ring_detail::kUnit - 1) {
     using namespace ring_detail;
     head_ = Cursor::of(ring_.control->head.load(std::memory_order_relaxed));
@@ -218,7 +219,7 @@ class RingConsumer {
   /// True when peek() would not say empty: one load, nothing is changed.
   bool ready() const { return ring_.control->tail.load(std::memory_order_acquire) != head_.word(); }
 
-  /// Releases the record that peek() showed; its bytes are the producer's again.
+  /// Releases the record that peek() returned; the producer may overwrite it.
   void pop() {
     TROUPE_CHECK(peeked_ != 0);
     head_ = {head_.units + peeked_, head_.records + 1};
@@ -239,7 +240,7 @@ class RingConsumer {
 
  private:
   ring_detail::Frame frame_at(std::uint32_t unit) const {
-    ring_detail::Frame frame;  // copied once: the peer may change it while it is being checked
+    ring_detail::Frame frame;  // copied once: the peer may change the original during the checks
     std::memcpy(&frame, ring_.data + std::size_t{unit} * ring_detail::kUnit, sizeof frame);
     return frame;
   }
@@ -247,7 +248,7 @@ class RingConsumer {
   RingMemory ring_;
   std::uint32_t mask_ = 0;
   std::uint32_t peeked_ = 0;  // units of the peeked record with its padding; 0 none
-  ring_detail::Cursor head_;  // the truth; shared memory holds a copy
+  ring_detail::Cursor head_;  // authoritative; shared memory holds a copy
   ring_detail::Cursor tail_;  // last seen
 };
 

@@ -21,7 +21,7 @@ namespace bip = boost::interprocess;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// What mapped_region wants to map: anything with a handle.
+// The interface that mapped_region requires of what it maps: a descriptor.
 struct Mapping {
   int fd;
   bip::mapping_handle_t get_mapping_handle() const {

@@ -1,7 +1,7 @@
 #pragma once
-// A piece of shared memory without a name: a memfd, sealed so that nobody can shrink, grow or unseal it,
-// mapped in every process that was given the descriptor. It vanishes with its last user, however that
-// one ended. One segment holds two rings, one each way, behind a page of control words.
+// Shared memory without a name: a memfd, sealed so that nobody can shrink, grow or unseal it, mapped in every
+// process that has the descriptor. The kernel frees it with its last user, however that process ended. One
+// segment holds two rings, one in each direction, behind a page of control words.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,8 @@ struct SideWords {
   alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while nobody is attached
 };
 
-/// The first page of a segment. Fields above `epoch` never change; attach checks them. The epoch, the
-/// sides' words and the doorbells of a link are those of its step segment; a cache segment's stay zero.
+/// The first page of a segment. Fields above `epoch` never change; attach checks them. A link uses the
+/// epoch, heartbeats and doorbells of its step segment; those of its cache segment stay zero.
 struct SegmentHeader {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;  ///< wire::kVersion

@@ -11,7 +11,7 @@ namespace troupe::ipc {
 
 bool Doorbell::park(TimePoint deadline) {
   timespec at{};
-  const timespec* until = nullptr;  // for ever
+  const timespec* until = nullptr;  // no deadline
   if (deadline != TimePoint::max()) {
     const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(deadline.time_since_epoch()).count();
     if (ns <= now_ns()) return false;

@@ -1,17 +1,17 @@
 #pragma once
-// How one side sleeps until the other has written something, at no cost to the writer while nobody
-// sleeps. A Doorbell lies in shared memory, one for each side; it serves all rings that side reads, so
-// that one thread can wait for several.
+// How one side sleeps until the other has written. The writer makes no syscall while nobody sleeps. A Doorbell
+// lies in shared memory, one for each side, and serves all rings that this side reads, so that one thread can
+// wait for several rings.
 //
 //   sleeper                                     ringer
 //   parked ← 1          (seq_cst)               publish the record (release)
-//   fence, look at the rings once more          fence              (seq_cst)
+//   fence, check the rings once more            fence              (seq_cst)
 //   futex_wait(parked == 1)                     parked == 1 ? parked ← 0, futex_wake : nothing
 //
 // The two fences order each side's store before its load: either the sleeper sees the record or the
 // ringer sees that it is parked. A ringer killed between its last two steps leaves the sleeper asleep until
-// its deadline; whoever reaps a process therefore calls shout(). A sleeper killed while parked costs its peer
-// one futile wake.
+// its deadline; the supervisor therefore calls shout() when a process has ended. A sleeper killed while parked
+// costs its peer one unnecessary wake.
 #include <atomic>
 #include <cstdint>
 
@@ -19,7 +19,7 @@
 
 namespace troupe::ipc {
 
-/// Spinning hides the ~20 µs of a wake-up, but takes the core from threads that compute; so: briefly.
+/// Spinning hides the ~20 µs of a wake-up, but takes the core from threads that compute, so it is short.
 inline constexpr Duration kDefaultSpin = std::chrono::microseconds(4);
 
 class Doorbell {
@@ -39,7 +39,7 @@ class Doorbell {
   bool wait(TimePoint deadline, Duration spin, Ready&& ready) {
     if (ready()) return true;
     if (spin > Duration::zero()) {
-      if (spin_some(ready)) return true;  // an answer that is on its way needs no clock
+      if (spin_some(ready)) return true;  // if the answer comes at once the clock is not read
       const TimePoint now = Clock::now();
       const TimePoint spin_end = deadline - now < spin ? deadline : now + spin;
       do {
@@ -66,7 +66,7 @@ class Doorbell {
     }
     return false;
   }
-  /// Sleeps while the flag stands. False when the deadline has passed.
+  /// Sleeps while the flag is set. False when the deadline has passed.
   bool park(TimePoint deadline);
   void wake();
 

@@ -3,10 +3,10 @@
 //
 // A record is one contiguous, 8-byte aligned piece of memory: a fixed, trivially copyable header and
 // the arrays that its Spans name by offset. It holds no pointer, so it is copied as bytes and means
-// the same in both processes. Write one with Writer, read one with View: View checks every offset
-// against the record's size, because the writer may be a process that has just gone wrong.
+// the same in both processes. RecordWriter builds one, RecordView reads one and checks every offset against the
+// record's size, because the writing process may be broken.
 //
-// This file is data and its two accessors only: no Boost, no syscalls, nothing of the ring.
+// This file holds data and its two accessors only: no Boost, no syscalls, nothing of the ring.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,7 +22,7 @@ namespace troupe::wire {
 /// Raised with every change of a struct below; compared at attach.
 inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kAlignment = 8;
-/// No record is longer. Prompts that would be are sent as several TokenRuns in several plans.
+/// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
 /// Most token ids in one plan (512 KiB of a record).
 inline constexpr std::size_t kMaxTokensInPlan = std::size_t{1} << 17;
@@ -71,7 +71,7 @@ struct Hello {
   Header header{};
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
-  std::uint64_t spec_hash = 0;  ///< of config.json's meaning; both sides must have read the same model
+  std::uint64_t spec_hash = 0;  ///< hash of the model's shape; both sides must have read the same model
   Capacity capacity{};
   Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
 };
@@ -92,7 +92,7 @@ struct TokenLogprobs {
 
 enum class RowError : std::uint32_t { none = 0, not_finite, no_such_slot };
 
-/// What one row that samples brought forth.
+/// What one row that samples yielded.
 struct ResultRow {
   SlotRef slot{};
   std::int32_t first = 0;  ///< index of its first token in StepResult::tokens
@@ -122,7 +122,7 @@ struct Sampling {
   float repetition_penalty = 1.0f;  ///< over prompt and output
   float presence_penalty = 0.0f;    ///< over output
   float frequency_penalty = 0.0f;   ///< over output
-  std::int32_t min_tokens = 0;      ///< stop ids are impossible before so many output tokens
+  std::int32_t min_tokens = 0;      ///< stop ids cannot be sampled before so many output tokens
   std::uint64_t seed = 0;           ///< Philox key, word 0–1
   std::uint32_t choice = 0;         ///< Philox key: index of this choice in its request
   std::int32_t logprobs = -1;         ///< top entries per output token; 0 the chosen one alone; -1 none
@@ -142,7 +142,7 @@ struct StartSequence {
   std::int32_t prompt_tokens = 0;  ///< where the prompt ends: output position 0 is this index
   std::int32_t known_tokens = 0;   ///< prompt and, after a recompute, the output so far
   Sampling sampling{};
-  Span<TokenId> stop_ids{};        ///< made impossible until min_tokens; the engine does the stopping
+  Span<TokenId> stop_ids{};        ///< cannot be sampled before min_tokens; the engine does the stopping
   Span<LogitBias> logit_bias{};
 };
 
@@ -167,9 +167,8 @@ enum RowFlags : std::uint32_t {
   kGated = 1u << 1,    ///< waits for a grammar mask before it samples
 };
 
-/// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that
-/// no TokenRun has brought is the one that the slot itself sampled at that position, and never left
-/// the device.
+/// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no TokenRun
+/// contains is the one that the slot itself sampled at that position; it never left the device.
 struct PlanRow {
   SlotRef slot{};
   std::int32_t position = 0;
@@ -199,7 +198,7 @@ struct BlockCopy {
   BlockId to = 0;
 };
 
-/// Runs in arrival order with the plans around it. Ids rise by one; start at 1 in every epoch.
+/// Runs in order of arrival among plans and commands. Ids rise by one; they start at 1 in every epoch.
 struct CacheCommand {
   Header header{};
   std::uint64_t id = 0;
@@ -222,7 +221,7 @@ struct HeldSequence {
   std::int32_t padding = 0;
 };
 
-/// What the worker still holds from the epoch before; empty from a new process.
+/// What the worker still holds from the previous epoch; empty from a new process.
 struct Inventory {
   Header header{};
   std::uint32_t old_epoch = 0;
@@ -293,8 +292,7 @@ class RecordWriter {
   std::vector<std::byte> bytes_;  // operator new aligns to 16
 };
 
-/// Checked, non-owning view of one record. A View exists only over a record whose header is sound;
-/// arrays are checked when they are asked for.
+/// Checked, non-owning view of one record. open() checks the header; arrays are checked when they are read.
 class RecordView {
  public:
   /// False when the bytes are too few, misaligned, or their header disagrees with their number.

@@ -1,13 +1,13 @@
 #pragma once
-// The set of all KV blocks and who holds each. A block is in exactly one of four states, counted as it
-// changes, so that free + cached + leased + moving == total holds after every call:
+// The set of all KV blocks and how many sequences hold each. A block is in exactly one of four states, so that
+// free + cached + leased + moving == total holds after every call:
 //
 //   free     nobody holds it; it may be taken
 //   cached   nobody holds it, but its contents are known and may be found again (no index yet: zero)
 //   leased   one or more sequences hold it; a block shared by several is counted once
 //   moving   held, and the target of a copy that the worker has not confirmed yet
 //
-// The next tier (swap space) and eviction act between `cached` and `free`, inside this class.
+// Swap space and eviction, once offered, act between `cached` and `free`, inside this class.
 #include <cstdint>
 #include <vector>
 
@@ -27,14 +27,14 @@ class BlockPool {
   /// A free block, held once by the caller. Requires free_blocks() > 0.
   BlockId take();
 
-  /// One more holder of a held block.
+  /// Adds a holder to a held block.
   void share(BlockId block);
 
-  /// One holder less; the last one's drop frees the block, even while it is the target of a copy:
-  /// whoever takes it next depends on a later cache command, so the copy is over before it is used.
+  /// Removes a holder. The last one frees the block, even while it is the target of a copy: its next user waits
+  /// for a later cache command, so the copy is complete before the block is used.
   void drop(BlockId block);
 
-  /// A held block is the target of cache command `command`.
+  /// Marks a held block as the target of cache command `command`.
   void begin_move(BlockId block, std::uint64_t command);
 
   /// The command finished. No effect when the block has been freed or given a later command since.
@@ -53,7 +53,7 @@ class BlockPool {
   };
 
   std::vector<Entry> entries_;
-  std::vector<BlockId> free_;  ///< a stack: the block freed last is the warmest
+  std::vector<BlockId> free_;  ///< a stack: the block freed last is most likely still in the CPU caches
   std::int32_t leased_ = 0;
   std::int32_t moving_ = 0;
 };

@@ -10,8 +10,8 @@ namespace {
 
 using Self = cache_actor::stateful_pointer<CacheState>;
 
-/// What the forked blocks hold is unknown once a copy failed, and with it the text of their sequences:
-/// the actor ends, and the engine with it.
+/// After a failed copy the contents of the forked blocks are unknown, so their sequences cannot go on: the
+/// actor ends, and with it the engine.
 void give_up(Self self, const char* why) {
   self->state.parts.log.error("cache_lost", {kv("why", why)});
   self->quit(caf::make_error(caf::sec::runtime_error, why));

@@ -17,7 +17,7 @@ struct CacheState {
   CacheGrants grants;
 };
 
-/// CACHE MANAGER. Its decisions are in actors/cache/cache_manager.h.
+/// CACHE MANAGER. actors/cache/cache_manager.h decides; the actor carries the messages.
 cache_actor::behavior_type cache_behavior(cache_actor::stateful_pointer<CacheState> self, CacheParts parts);
 
 }  // namespace troupe

@@ -93,7 +93,7 @@ void CacheManager::release(const RequestKey& key) {
   const auto found = index_.find(key);
   if (found == index_.end()) return;
   std::vector<BlockId>& blocks = leases_[found->second];
-  // Backwards, so that the next lease takes them in the order of the table.
+  // In reverse, so that the next lease takes them in the order of the table.
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) pool_.drop(*block);
   blocks.clear();
   unused_.push_back(found->second);

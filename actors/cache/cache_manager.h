@@ -2,12 +2,12 @@
 // Leases on KV blocks, one per sequence, and the copies that forks need. Pure: no CAF, no clock, no I/O.
 //
 // A lease is the block table of one sequence: entry i holds positions [i·block_tokens, (i+1)·block_tokens).
-// It ends by release(), whatever way its sequence ends. A fork shares the parent's full blocks, which
-// nobody writes any more, and copies the partly filled one, which both would write: the copy is a
-// CacheCommand on the cache ring, and every plan that uses blocks granted with or after it names its id.
+// release() ends it, whatever way its sequence ends. A fork shares the parent's full blocks, which are never
+// written again, and copies the partly filled one, which both would write. The copy is a CacheCommand on the
+// cache ring; every plan that uses blocks granted with or after it names its id.
 //
-// What comes next has its place here: grow() is where a prefix index is asked for blocks that hold the
-// first positions already (published only after the step that filled them), and where a shortage evicts.
+// A prefix index would be asked in grow() for blocks that already hold the first positions (entered only after
+// the step that filled them), and eviction would happen there too.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,20 +25,20 @@ namespace troupe {
 /// steady state.
 class CacheManager {
  public:
-  /// A worker is attached: `blocks` blocks, all free; every lease and every unfinished copy is void, and
-  /// command ids start at 1 again. Until the first reset there is no block to grant.
+  /// A worker was attached. There are `blocks` blocks, all free; every lease and unfinished copy is void, and
+  /// command ids start at 1 again. Before the first reset() there is no block to grant.
   void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens);
 
-  /// Does what `asks` says and fills `grants` (cleared first, its memory reused): one per fork and grow,
-  /// in their order. Asks of another epoch change nothing and get no grants. command() then holds the
-  /// copies that the grants depend on.
+  /// Carries out `asks` and fills `grants` (cleared first, its memory is reused): one for each fork and grow, in
+  /// their order. Asks of another epoch change nothing and get no grants. Afterwards command() has the copies
+  /// that the grants depend on.
   void answer(const CacheAsks& asks, CacheGrants& grants);
 
   /// The CacheCommand record made by the last answer(), or empty. Valid until the next answer().
   std::span<const std::byte> command() const { return command_; }
 
-  /// The worker confirmed a command. False when it failed or the record makes no sense: nobody can say
-  /// then what the forked blocks hold, and the owner has to give up this epoch.
+  /// The worker confirmed a command. False when the command failed or the record is malformed: the contents of
+  /// the forked blocks are then unknown, and the owner has to give up this epoch.
   [[nodiscard]] bool done(const wire::CacheDone& record);
 
   /// Blocks of a lease in table order; empty when there is none.
@@ -47,7 +47,7 @@ class CacheManager {
   std::size_t leases() const { return index_.size(); }
   CacheStatus status() const { return pool_.status(); }
 
-  /// True when every block's holders are exactly the leases that name it. O(blocks + leases).
+  /// For tests: true when every block's holders are exactly the leases that name it. O(blocks + leases).
   bool sound() const;
 
  private:

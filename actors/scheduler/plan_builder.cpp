@@ -15,7 +15,7 @@ std::size_t score_bytes(std::int32_t top) {
   return sizeof(wire::TokenLogprobs) + static_cast<std::size_t>(top) * sizeof(wire::Logprob);
 }
 
-/// Bytes of a result that a sampled token takes.
+/// Bytes that a sampled token takes in a result.
 std::size_t sampled_bytes(const ScheduledSequence& s) {
   return sizeof(wire::ResultRow) + sizeof(TokenId) +
          (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs));
@@ -28,7 +28,7 @@ void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
   ids_left_ = max_ids_;
   tokens_left_ = max_tokens;
   bytes_left_ =
-      wire::kMaxRecordBytes - sizeof(wire::StepPlan) - wire::kAlignment;  // one odd count of SlotRefs
+      wire::kMaxRecordBytes - sizeof(wire::StepPlan) - wire::kAlignment;  // padding behind an odd count of SlotRefs
   result_left_ = wire::kMaxRecordBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
   finished_.clear();
   started_.clear();

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// begin(), any number of the adders, finish(). An adder that answers false, or with less than was
-/// wanted, has no room left in this plan: the rest goes into a later one. Memory is reused.
+/// Call begin(), then the adders, then finish(). An adder that returns false, or less than was wanted, has no
+/// space left in this plan; the rest goes into a later one. Memory is reused.
 class PlanBuilder {
  public:
   explicit PlanBuilder(std::size_t max_ids) : max_ids_(max_ids) {}
@@ -23,16 +23,16 @@ class PlanBuilder {
 
   bool finished(SlotRef slot);
   bool start(const ScheduledSequence& sequence);
-  /// How many of `ids`, which stand at `position` and after, were taken.
+  /// Adds `ids`, which begin at `position`. Returns how many of them fitted.
   std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);
   bool blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks);
-  /// At most `tokens` (1 or more), and no more than whose logprobs fit the result: each scored prompt
-  /// position and the sampled token take their share of that record.
+  /// How many of `tokens` (1 or more) a row may run so that its logprobs fit the result: each scored prompt
+  /// position and the sampled token take space in that record.
   std::int32_t fitting(const ScheduledSequence& sequence, std::int32_t tokens) const;
-  /// Requires tokens <= tokens_left() and that they are fitting().
+  /// Requires tokens <= tokens_left() and tokens <= fitting().
   bool row(const ScheduledSequence& sequence, std::int32_t tokens, bool samples);
 
-  /// Nothing but finished slots: not worth sending.
+  /// True if the plan holds at most finished slots: it is not worth sending.
   bool empty() const { return rows_.empty() && runs_.empty() && started_.empty() && block_runs_.empty(); }
 
   /// The record's bytes, valid until the next begin().
@@ -44,7 +44,7 @@ class PlanBuilder {
   const std::size_t max_ids_;
   std::size_t ids_left_ = 0;
   std::size_t bytes_left_ = 0;
-  std::size_t result_left_ = 0;  ///< bytes of the StepResult that answers
+  std::size_t result_left_ = 0;  ///< bytes still free in the StepResult that answers the plan
   std::int32_t tokens_left_ = 0;
   wire::RecordWriter<wire::StepPlan> writer_;
   std::vector<SlotRef> finished_;

@@ -1,5 +1,5 @@
 #pragma once
-// What a worker would refuse a whole plan for is refused here, for the one request that brings it.
+// Refuses a request whose parameters would make the worker refuse the whole plan.
 #include "actors/messages.h"
 #include "base/status.h"
 

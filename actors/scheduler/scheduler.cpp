@@ -1,4 +1,4 @@
-// The way in, the way out, and the worker's coming and going.
+// Submitting and cancelling, attaching and losing the worker.
 #include "actors/scheduler/scheduler.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 
 /// Session hosts are few; the bound keeps a wrong number from growing StepOutput.
 constexpr std::uint32_t kMaxHosts = 1024;
-/// More slots than a plan has rows for would be of no use.
+/// At most as many slots as a plan can have rows.
 constexpr std::int32_t kMaxSlots = 4096;
 constexpr std::int32_t kMaxStepsInFlight = 8;
-/// A sequence that was running when so many workers were lost may well be the reason.
+/// A sequence that was running when this many workers were lost may be what kills them.
 constexpr std::int32_t kMaxLosses = 2;
 
 std::int32_t limited(int option, std::int32_t capacity) {
@@ -140,7 +140,7 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
 Status Scheduler::submit(Submit& request) {
   std::vector<SequenceSpec>& specs = request.sequences;
   if (epoch_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
-  // Whose prompt each one runs: its own, or that of an earlier one without a parent.
+  // For each sequence the one whose prompt it runs: itself, or an earlier one without a parent.
   std::vector<std::size_t> origin(specs.size());
   std::int64_t tokens = 0;
   std::unordered_map<RequestKey, std::size_t> places;
@@ -160,7 +160,7 @@ Status Scheduler::submit(Submit& request) {
     if (!status.ok()) return status;
     tokens += static_cast<std::int64_t>(specs[origin[i]].prompt.size());
   }
-  // What comes to an empty queue is always taken, so that no request is too large for ever.
+  // An empty queue accepts any request, so that none is refused for ever for its size.
   const std::int64_t sequences = queue_.size() + static_cast<std::int64_t>(specs.size());
   if (queue_.size() > 0 &&
       (sequences > options_.max_queued_requests || queue_.tokens() + tokens > options_.max_queued_tokens)) {
@@ -178,7 +178,7 @@ Status Scheduler::submit(Submit& request) {
     if (group == kNoGroup) group = groups_.create();
     groups[i] = group;
   }
-  // Children first take copies of the prompts that their parents then take along.
+  // Children first: they copy the prompts that their parents then move from.
   std::vector<std::vector<TokenId>> prompts(specs.size());
   for (std::size_t i = specs.size(); i-- > 0;) {
     if (origin[i] == i) {
@@ -214,8 +214,8 @@ void Scheduler::cancel(const RequestKey& key) {
   if (sequence != kNoSequence) end(sequence, SequenceState::ending);
 }
 
-/// Takes a sequence out of the queue or from among those who run. It stays in the table while a plan in
-/// flight or an open ask names it.
+/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an open
+/// ask names it.
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
@@ -229,7 +229,7 @@ void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   if (s.plans_out == 0 && !s.ask_open) retire(sequence);
 }
 
-/// Nothing out there names it any more: its slot and its blocks are free.
+/// No plan in flight and no ask names the sequence any more: frees its slot and its blocks.
 void Scheduler::retire(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   --ending_;
@@ -237,7 +237,7 @@ void Scheduler::retire(std::uint32_t sequence) {
     if (s.started) finished_.push_back(s.slot);
     slots_.give_back(s.slot);
   }
-  // One that was put back and ends before its release went out has announced that release already.
+  // One that was put back and ends before its release was sent has its release in the list already.
   const auto announced = [&](const Release& release) { return release.key == s.key; };
   if (s.leased && std::none_of(releases_.begin(), releases_.end(), announced)) {
     releases_.push_back({s.key, s.group});
@@ -250,7 +250,7 @@ void Scheduler::retire(std::uint32_t sequence) {
   }
 }
 
-/// To be computed from its first token again.
+/// Resets a sequence so that it is computed from its first token again.
 void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
   s.started = s.refused = s.forks = false;

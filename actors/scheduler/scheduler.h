@@ -1,5 +1,5 @@
 #pragma once
-// The scheduler: what every step runs. Pure: no CAF, no I/O; time comes in as an argument.
+// The scheduler decides what every step runs. Pure: no CAF, no I/O; time is an argument.
 //
 // The life of a sequence
 //
@@ -7,23 +7,23 @@
 //                ▲                             │                                         ▲
 //                └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
 //
-// Three verbs: plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are out at once:
-// a plan is built on the assumption that every sampling row out there yields exactly one token, which the
-// next row takes as "what the slot sampled". So a sequence has two lengths: committed (tokens known here)
-// and planned (positions that plans have run or will have run). An end by length is foreseen and never
-// overshoots; a stop id is seen one step late, and what the plan in flight yields for it is discarded.
+// The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at once: a
+// plan assumes that every sampling row in flight yields exactly one token, which the next row refers to as "what
+// the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned (positions that
+// plans have run or will run). An end by length is foreseen, so it never overshoots; a stop id is seen one step
+// late, and the token that the plan in flight yields for it is discarded.
 //
-// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open;
-// only then is its slot free for a new tenant (with a new generation) and are its blocks released. Thus
-// neither a late result nor a copy on the cache ring can meet somebody else's slot or block.
+// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only then
+// its slot is reused (with a new generation) and its blocks are released, so that neither a late result nor a
+// copy on the cache ring can refer to another sequence's slot or block.
 //
-// One token budget makes a step: decodes first (one token each; there are never more slots than budget),
-// then prompts in the order of admission, cut to what is left. Blocks are asked for one step ahead by
-// take_asks() and come back by granted(); plan() never waits: a row without its block sits out. Admission
-// asks for the whole prompt at once and goes in queue order, but a sequence that does not fit is passed
-// over; after kMaxPassedOver times nobody overtakes it any more. When a running sequence cannot go on for
-// lack of blocks, the youngest running one (by submission) is put back: its lease is released and it is
-// recomputed later from all its tokens. The oldest is never put back, so everything finishes.
+// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
+// prompt chunks in the order of admission with what is left. take_asks() asks for blocks one step ahead and
+// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for the
+// blocks of the whole prompt at once, in queue order. A sequence that does not fit is passed over, at most
+// kMaxPassedOver times; then no other is admitted before it. When a running sequence cannot go on for lack of
+// blocks, the youngest running one (by submission) is put back: its lease is released, and it is recomputed later
+// from all its tokens. The oldest is never put back, so every sequence finishes.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -47,10 +47,10 @@
 
 namespace troupe {
 
-/// What a commit brought. Memory is reused from step to step when the caller keeps the object.
+/// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
 struct StepOutput {
-  std::vector<StepTokens> hosts;  ///< indexed by SESSION HOST; those without sequences are empty
-  StepStats stats;                ///< all but the kv_* counts, which are the CACHE MANAGER's
+  std::vector<StepTokens> hosts;  ///< by SESSION HOST; empty for those without sequences
+  StepStats stats;                ///< except the kv_* counts, which the CACHE MANAGER knows
 
   void clear();
 };
@@ -58,7 +58,7 @@ struct StepOutput {
 enum class Committed {
   applied,
   stale,      ///< of an earlier epoch or step; dropped
-  malformed,  ///< contradicts the plan or itself; dropped, and the worker is not to be trusted
+  malformed,  ///< contradicts the plan or itself; dropped, and the worker cannot be trusted
 };
 
 /// What becomes of open sequences when the worker is lost.
@@ -74,20 +74,20 @@ struct SchedulerTotals {
   std::uint64_t malformed_results = 0;
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
-  std::uint64_t stalled_rows = 0;  ///< sat out a step for lack of a block
+  std::uint64_t stalled_rows = 0;  ///< rows skipped in a step for lack of a block
 };
 
 /// Used by one thread. Nothing allocates per token in steady state.
 class Scheduler {
  public:
-  /// A sequence may be overtaken at admission so many times.
+  /// How often a sequence may be overtaken at admission.
   static constexpr std::int32_t kMaxPassedOver = 16;
 
   explicit Scheduler(const config::SchedulerOptions& options,
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
 
-  /// A worker is ready; steps start at 1. Sequences kept from the last one that cannot fit this one end
-  /// with an error in `out` (cleared first). `epoch` is not 0. Requires that no worker is attached.
+  /// A worker is ready; steps start at 1. Kept sequences that do not fit this worker end with an error in `out`
+  /// (cleared first). `epoch` is not 0. Requires that no worker is attached.
   void attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out);
 
   /// The worker is lost; plans in flight are void. `out` is cleared first.
@@ -99,20 +99,20 @@ class Scheduler {
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …
   Status submit(Submit& request);
 
-  /// Nobody waits for the sequence any more: no token of it is reported after this. Unknown keys are
-  /// ignored. Its slot and blocks are free as soon as the plans in flight have come back.
+  /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in flight
+  /// have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
 
-  /// The next StepPlan, or empty when there is nothing to run now or enough plans are out. Valid until
+  /// The next StepPlan, or empty when nothing can run now or enough plans are in flight. Valid until
   /// the next call. `now_ns` is only noted, for the time a sequence waited.
   std::span<const std::byte> plan(std::int64_t now_ns);
 
   /// Takes the result of the oldest plan in flight. `out` is cleared first.
   Committed commit(std::span<const std::byte> result, StepOutput& out);
 
-  /// What the CACHE MANAGER is to do now: releases, then forks, then what the next steps need. False
-  /// when there is nothing. Call it after every other call; asks once made are not repeated before they
-  /// are answered, and a refused one only after something was released. `asks` is cleared first.
+  /// What the CACHE MANAGER has to do now: releases, then forks, then blocks for the next steps. False when there
+  /// is nothing. Call it after every other call. An ask is not repeated before it is answered, and a refused one
+  /// only after a release. `asks` is cleared first.
   bool take_asks(CacheAsks& asks);
 
   /// Answers to asks; those of another epoch are dropped.
@@ -143,7 +143,7 @@ class Scheduler {
     std::uint32_t group = kNoGroup;
   };
 
-  // scheduler.cpp: the way in, the way out, the worker's coming and going
+  // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
   void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group);
   void end(std::uint32_t sequence, SequenceState how);
@@ -187,7 +187,7 @@ class Scheduler {
   std::int32_t total_blocks_ = 0;
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
-  std::uint64_t last_command_ = 0;  ///< the newest cache command heard of
+  std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
 
   PlanBuilder builder_;
   ScheduledSequences table_;
@@ -202,7 +202,7 @@ class Scheduler {
   std::size_t in_flight_ = 0;
   std::uint64_t next_step_ = 1;
   std::uint64_t arrivals_ = 0;
-  std::uint64_t released_ = 0;        ///< leases given up so far: a refused ask waits for the next
+  std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   std::int32_t preempted_in_step_ = 0;

@@ -19,7 +19,7 @@ void tell_metrics(Self self, StepStats stats) {
   self->send(state.parts.metrics, stats);
 }
 
-/// What no step will tell: METRICS shows the last that it heard of, however long ago.
+/// Reports the queue while no step runs: METRICS would otherwise show the values of the last step.
 void tell_idle_metrics(Self self) {
   const Scheduler& scheduler = *self->state.scheduler;
   if (scheduler.plans_in_flight() > 0) return;
@@ -29,7 +29,7 @@ void tell_idle_metrics(Self self) {
   tell_metrics(self, stats);
 }
 
-/// Plans leave first, for the worker waits for them; then the asks for the steps after.
+/// Sends plans first, since the worker waits for them, then the asks for later steps.
 void advance(Self self) {
   SchedulerState& state = self->state;
   for (auto plan = state.scheduler->plan(now_ns()); !plan.empty(); plan = state.scheduler->plan(now_ns())) {
@@ -51,7 +51,7 @@ void advance(Self self) {
           });
 }
 
-/// One message to each SESSION HOST that the step concerns.
+/// Sends one message to each SESSION HOST that has sequences in the step.
 void tell_hosts(Self self) {
   std::vector<StepTokens>& hosts = self->state.output.hosts;
   for (std::size_t host = 0; host < hosts.size(); ++host) {

@@ -21,13 +21,13 @@ struct SchedulerState {
   static inline const char* name = "scheduler";
   SchedulerParts parts;
   std::optional<Scheduler> scheduler;
-  std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host: whoever submitted for it last
+  std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host; the actor that submitted for it last
   StepOutput output;
   std::int32_t kv_total = 0;
   std::int32_t kv_free = 0;
 };
 
-/// SCHEDULER. Its decisions are in actors/scheduler/scheduler.h; here is who hears of them.
+/// SCHEDULER. actors/scheduler/scheduler.h decides; the actor carries the messages.
 scheduler_actor::behavior_type scheduler_behavior(scheduler_actor::stateful_pointer<SchedulerState> self,
                                                   SchedulerParts parts);
 

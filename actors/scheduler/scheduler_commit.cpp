@@ -1,4 +1,4 @@
-// commit(): what came back, checked against what was sent.
+// commit(): checks a result against its plan and applies it.
 #include <algorithm>
 
 #include "actors/scheduler/scheduler.h"
@@ -60,7 +60,8 @@ Committed Scheduler::judge(std::span<const std::byte> bytes, wire::RecordView& v
   return agrees(view, *result, steps_[first_step_]) ? Committed::applied : Committed::malformed;
 }
 
-/// One row for each that samples, in the plan's order, with one token or an error.
+/// Checks that the result has one row for each plan row that samples, in the plan's order, with one token or an
+/// error.
 bool Scheduler::agrees(const wire::RecordView& view, const wire::StepResult& result,
                        const PlannedStep& step) const {
   if (!view.holds(result.rows) || !view.holds(result.tokens) || !view.holds(result.logprobs)) return false;
@@ -87,8 +88,7 @@ bool Scheduler::agrees(const wire::RecordView& view, const wire::StepResult& res
   return true;
 }
 
-/// Lists the logprobs of each row of the step, in the order in which they came. Those of other slots
-/// belong to no list and are dropped.
+/// Lists the logprobs of each row of the step, in the order of the result. Those of other slots are dropped.
 void Scheduler::sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step) {
   score_head_.assign(scores.empty() ? 0 : step.rows.size(), kNoScore);
   if (scores.empty()) return;
@@ -147,7 +147,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   }
 }
 
-/// Prompt positions are reported once, however often they are computed.
+/// Reports each prompt position once, even if it is computed again.
 void Scheduler::pass_scores(ScheduledSequence& s, std::uint32_t score, const wire::RecordView& view,
                             const wire::StepResult& record, StepOutput& out) {
   StepTokens& host = out.hosts[s.host];

@@ -1,4 +1,4 @@
-// take_asks() and granted(): who may begin, who needs more blocks, who has to give way.
+// take_asks() and granted(): admission, growth, and putting a sequence back.
 #include <algorithm>
 
 #include "actors/scheduler/scheduler.h"
@@ -7,10 +7,10 @@
 namespace troupe {
 namespace {
 
-/// Waiting sequences looked at in one call; the rest get their turn when some of these have gone.
+/// Most waiting sequences considered in one call.
 constexpr int kMaxCandidates = 64;
 
-/// A running sequence that cannot run its next position.
+/// True for a running sequence that has no block for its next position.
 bool blocked(const ScheduledSequence& s, std::int32_t block_tokens) {
   return s.refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
 }
@@ -21,7 +21,7 @@ std::int32_t Scheduler::blocks_for(std::int32_t positions) const {
   return (positions + block_tokens_ - 1) / block_tokens_;
 }
 
-/// Asking again makes sense only when something was released since the refusal.
+/// False after a refusal until something was released.
 bool Scheduler::may_ask(const ScheduledSequence& s) const {
   return !s.ask_open && !(s.refused && s.asked_at == released_);
 }
@@ -44,8 +44,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty());
 }
 
-/// Puts the youngest running sequence back when another one cannot go on and nothing is about to be
-/// released anyway.
+/// Puts the youngest running sequence back when another one cannot go on and no release is pending.
 void Scheduler::make_room() {
   if (ending_ > 0 || !releases_.empty()) return;
   std::uint32_t youngest = kNoSequence;
@@ -61,8 +60,8 @@ void Scheduler::make_room() {
   end(youngest, SequenceState::putting_back);
 }
 
-/// Leases that others of the group may fork from now are kept until those forks were asked for: `donors`
-/// says which of the two kinds goes out.
+/// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in `asks`
+/// copies from. These are released by a later call.
 void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < releases_.size(); ++i) {
@@ -85,7 +84,7 @@ void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
 
 void Scheduler::ask_growth(CacheAsks& asks) {
   bool starved = false;
-  std::int64_t backlog = 0;  // positions of prompts that are admitted and not planned yet
+  std::int64_t backlog = 0;  // prompt positions that are admitted and not planned yet
   for (std::uint32_t i : running_) {
     ScheduledSequence& s = table_[i];
     if (s.remaining() > 1) backlog += s.remaining();
@@ -96,10 +95,11 @@ void Scheduler::ask_growth(CacheAsks& asks) {
     }
     starved |= s.refused;
   }
-  if (!starved) ask_admissions(asks, backlog);  // those who run come first
+  if (!starved) ask_admissions(asks, backlog);  // running sequences come first
 }
 
-/// In queue order, for as many as there are slots, until two steps' worth of prompts is at hand.
+/// Asks for admission in queue order, for as many sequences as there are slots, until the backlog of prompts
+/// fills two steps.
 void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
   int looked_at = 0;
   std::int32_t slots = slots_.free_slots() - admissions_open_;

@@ -1,4 +1,4 @@
-// plan(): who runs in the next step, and how much of each.
+// plan(): which sequences run in the next step, and how many positions of each.
 #include <algorithm>
 
 #include "actors/scheduler/scheduler.h"
@@ -10,10 +10,10 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   PlannedStep& step = steps_[(first_step_ + in_flight_) % steps_.size()];
   step.rows.clear();
   builder_.begin(epoch_, budget_);
-  for (SlotRef slot : finished_) builder_.finished(slot);  // slots are too few to fill a record
+  for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
 
-  // Whoever has one position left decodes, or is as quick. Its row makes one more position expected, so
-  // it still has one left afterwards and the second pass does not take it again.
+  // Decodes first: sequences with exactly one position to compute. Their row makes one more position expected, so
+  // they still have one left afterwards, and the second pass skips them.
   for (std::uint32_t i : running_) {
     if (table_[i].remaining() == 1) plan_row(i, step, now_ns);
   }
@@ -30,8 +30,8 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   return builder_.finish(step.step, last_command_);
 }
 
-/// One row of the sequence, with all that the worker has to know before it; less, or nothing, when the
-/// budget, its blocks or the record end.
+/// Adds one row of the sequence and what the worker must know for it. Runs fewer positions, or none, when the
+/// budget, its blocks or the record do not suffice.
 void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
@@ -52,7 +52,7 @@ void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t
                                .subspan(static_cast<std::size_t>(s.sent)));
   }
   std::int32_t tokens = std::min({s.remaining(), builder_.tokens_left(), covered});
-  // The id after the row goes ahead of it: its logprob, if asked for, comes from the row's last position.
+  // Includes the id after the row: its logprob, if wanted, comes from the row's last position.
   if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
   if (tokens <= 0) return;
   tokens = builder_.fitting(s, tokens);

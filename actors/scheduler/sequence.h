@@ -12,19 +12,19 @@ namespace troupe {
 enum class SequenceState : std::uint8_t {
   waiting,       ///< in the queue; no slot, no lease
   running,       ///< has a slot and a lease
-  ending,        ///< over; kept until no plan in flight and no open ask names it
-  putting_back,  ///< likewise, and then waits again; what is in flight for it still counts
+  ending,        ///< has ended; kept until no plan in flight and no open ask names it
+  putting_back,  ///< likewise, then waits again; results in flight for it still count
 };
 
-/// Names a place in the SequenceTable; none of these.
+/// No index of ScheduledSequences.
 inline constexpr std::uint32_t kNoSequence = UINT32_MAX;
 inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 
-/// Token i of the sequence stands at position i. Position p "was run" when the KV of token p is written;
-/// running the last known position samples the token after it.
+/// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running the
+/// last known position samples the token after it.
 struct ScheduledSequence {
   SequenceState state = SequenceState::waiting;
-  bool live = false;       ///< this place of the table is taken
+  bool live = false;       ///< this entry of the table is in use
   bool started = false;    ///< the worker knows the slot (a plan brought StartSequence)
   bool leased = false;     ///< the CACHE MANAGER holds a lease under this key
   bool ask_open = false;   ///< an ask was made and not answered
@@ -33,36 +33,36 @@ struct ScheduledSequence {
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
 
-  std::int32_t planned = 0;    ///< positions run when all plans out have come back
-  std::int32_t expected = 0;   ///< tokens known when all plans out have come back
+  std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
+  std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
   std::int32_t committed = 0;  ///< positions known to have been run
-  std::int32_t known = 0;      ///< tokens known when it started on its slot: these travel as ids
+  std::int32_t known = 0;      ///< tokens known when it started on its slot; these are sent as ids
   std::int32_t sent = 0;       ///< of those, sent so far
   std::int32_t blocks = 0;     ///< length of its granted block table
   std::int32_t plans_out = 0;  ///< plans in flight with a row of it
   std::int32_t prompt_tokens = 0;
-  std::int32_t max_length = 0;  ///< it ends when it has so many tokens
+  std::int32_t max_length = 0;  ///< it ends when it has this many tokens
   SlotRef slot{};
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
   std::vector<TokenId> tokens;         ///< prompt, then output as committed
 
   RequestKey key{};
   std::uint64_t arrival = 0;      ///< order of submission
-  std::uint64_t asked_at = 0;     ///< number of releases when it was last asked for
+  std::uint64_t asked_at = 0;     ///< Scheduler::released_ when it was last asked for
   std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
   std::uint32_t host = 0;
   std::uint32_t group = kNoGroup;
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
-  std::int32_t passed_over = 0;  ///< how often a later one was admitted while it was refused
+  std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
   std::int32_t losses = 0;       ///< workers lost while it was running
-  std::int32_t scored = 0;       ///< prompt positions below this have had their logprobs reported
+  std::int32_t scored = 0;       ///< the logprobs of prompt positions below this were reported
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
 
   bool active() const { return state == SequenceState::running; }
-  /// Positions to run before it samples next: 1 when it decodes. 0 when its end is foreseen.
+  /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length.
   std::int32_t remaining() const { return expected >= max_length ? 0 : expected - planned; }
   /// Positions that the next steps may run: all that is known, and the token after.
   std::int32_t wanted_positions() const { return expected + 1 < max_length ? expected + 1 : max_length - 1; }

@@ -24,7 +24,7 @@ void ScheduledSequences::erase(std::uint32_t sequence) {
   ScheduledSequence& place = places_[sequence];
   TROUPE_CHECK(place.live);
   index_.erase(place.key);
-  ScheduledSequence empty;  // what it held may be large: that memory goes back
+  ScheduledSequence empty;  // releases its memory, which may be large
   empty.unsent_blocks = std::move(place.unsent_blocks);
   empty.unsent_blocks.clear();
   place = std::move(empty);

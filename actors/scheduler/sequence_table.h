@@ -1,5 +1,5 @@
 #pragma once
-// Where sequences live, and the worker's slots.
+// The table of sequences, and the worker's slots.
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -8,8 +8,7 @@
 
 namespace troupe {
 
-/// Sequences by index and by key. A place that is free holds no memory worth naming; create() may move all
-/// sequences, nothing else does.
+/// Sequences by index and by key. A free entry holds no large memory. Only create() may move sequences.
 class ScheduledSequences {
  public:
   /// A fresh sequence under a key that is not in the table.
@@ -22,7 +21,7 @@ class ScheduledSequences {
   ScheduledSequence& operator[](std::uint32_t sequence) { return places_[sequence]; }
   const ScheduledSequence& operator[](std::uint32_t sequence) const { return places_[sequence]; }
   std::size_t size() const { return index_.size(); }
-  /// Every index below it may be asked for its `live`.
+  /// Number of entries; each may be in use (`live`) or free.
   std::uint32_t places() const { return static_cast<std::uint32_t>(places_.size()); }
 
  private:
@@ -31,7 +30,7 @@ class ScheduledSequences {
   std::unordered_map<RequestKey, std::uint32_t> index_;
 };
 
-/// The worker's slots. A slot's generation rises with every tenant and starts anew with every epoch.
+/// The worker's slots. A slot's generation rises with every sequence that takes it; reset() starts again at 0.
 class SlotTable {
  public:
   void reset(std::int32_t slots);

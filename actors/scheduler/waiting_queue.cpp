@@ -4,7 +4,7 @@ namespace troupe {
 
 void WaitingQueue::insert(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
-  // A new one belongs at the end; one that was put back is older than nearly all: look from the head.
+  // A new one belongs at the end; one that was put back is older than nearly all, so search from the head.
   std::uint32_t before = kNoSequence;
   if (tail_ != kNoSequence && table_[tail_].arrival > s.arrival) {
     before = head_;

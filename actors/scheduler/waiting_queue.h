@@ -6,20 +6,20 @@
 
 namespace troupe {
 
-/// Doubly linked through Sequence::previous and next; allocates nothing. Borrows the table.
+/// Doubly linked through ScheduledSequence::previous and next; allocates nothing. Borrows the table.
 class WaitingQueue {
  public:
   explicit WaitingQueue(ScheduledSequences& table) : table_(table) {}
 
-  /// Puts it behind all that were submitted before it: a new one at the end, one that was put back near
-  /// the head.
+  /// Inserts it behind all that were submitted before it: a new one at the end, one that was put back near the
+  /// head.
   void insert(std::uint32_t sequence);
   void remove(std::uint32_t sequence);
 
   std::uint32_t head() const { return head_; }
   std::uint32_t after(std::uint32_t sequence) const { return table_[sequence].next; }
   std::int32_t size() const { return size_; }
-  /// Tokens of all that wait.
+  /// Tokens of all waiting sequences.
   std::int64_t tokens() const { return tokens_; }
 
  private:

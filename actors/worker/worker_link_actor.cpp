@@ -8,7 +8,7 @@ namespace {
 
 using Self = worker_link_actor::stateful_pointer<WorkerLinkState>;
 
-/// What the worker's first record says, checked; why it cannot be used, if so.
+/// Why this worker cannot be used, from its first record; empty when it can.
 std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
   if (hello.version != wire::kVersion) {
     return "the worker speaks version " + std::to_string(hello.version) + " of the wire format, the engine " +
@@ -19,7 +19,7 @@ std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
   return {};
 }
 
-/// Runs in the receiving thread: turns records into messages. It knows the actor by handle only.
+/// Runs in the receiving thread and turns records into messages. It has the actor's handle only, not its state.
 class Receiver {
  public:
   Receiver(worker_link_actor actor, WorkerLinkParts parts) : actor_(std::move(actor)), parts_(std::move(parts)) {}
@@ -75,7 +75,7 @@ class Receiver {
 void send(Self self, ipc::Channel channel, const Bytes& record) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()), record.size());
   if (self->state.parts.link->try_send(channel, bytes)) return;
-  // The rings hold every record that credits allow, so a full one means that the worker reads nothing.
+  // The rings have space for all records that may be in flight: a full one means that the worker reads nothing.
   self->state.parts.log.error("ring_full", {kv("channel", channel == ipc::Channel::step ? "step" : "cache")});
   self->quit(caf::make_error(caf::sec::runtime_error, "a ring to the worker is full"));
 }
@@ -96,7 +96,7 @@ worker_link_actor::behavior_type worker_link_behavior(Self self, WorkerLinkParts
       [self](const LinkUp& up) {
         self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("device", up.device),
                                                kv("kv_blocks", up.capacity.kv_blocks)});
-        // The pool has its size before the scheduler can ask for a block.
+        // CACHE first: it must know its number of blocks before SCHEDULER asks for one.
         self->send(self->state.consumers.cache, up);
         self->send(self->state.consumers.scheduler, up);
         self->send(self->state.consumers.gateway, up);

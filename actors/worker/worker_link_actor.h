@@ -24,8 +24,8 @@ struct WorkerLinkState {
   std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
 };
 
-/// WORKER LINK. Sending happens here, receiving in a thread of its own that only waits and forwards: no
-/// handler ever blocks. A broken ring or a worker of another model ends the actor, and so the engine.
+/// WORKER LINK. Its handlers send and never block; a thread of its own receives and forwards. A corrupt ring or a
+/// worker with another model ends the actor, and with it the engine.
 worker_link_actor::behavior_type worker_link_behavior(worker_link_actor::stateful_pointer<WorkerLinkState> self,
                                                       WorkerLinkParts parts);
 

@@ -9,9 +9,9 @@ namespace troupe {
 namespace {
 
 constexpr auto kIdleWait = std::chrono::milliseconds(200);
-// While steps are out: a device with a queue of its own takes the next plan while one runs, so neither the
-// rings nor the device may be waited for alone. The one looks are short, the round ends when something ended.
-constexpr auto kLook = std::chrono::microseconds(2);
+// While steps are pending: a device with a queue takes the next plan while one runs, so the loop must not wait
+// for the rings or the device alone. Each poll is short; a round ends as soon as one step or record is ready.
+constexpr auto kDevicePoll = std::chrono::microseconds(2);
 constexpr auto kRound = std::chrono::milliseconds(20);
 constexpr auto kFullRingPatience = std::chrono::seconds(5);
 
@@ -29,16 +29,16 @@ Status WorkerLoop::greet() {
   record.device = name;
   if (Status status = send(ipc::Channel::step, hello.finish()); !status.ok()) return status;
 
-  wire::RecordWriter<wire::Inventory> inventory;  // sequences were forgotten: nothing is held
+  wire::RecordWriter<wire::Inventory> inventory;  // empty: the sequences were dropped
   inventory.begin(link_.epoch());
   inventory.record().old_epoch = std::exchange(old_epoch_, link_.epoch());
   log_.info("ready", {kv("epoch", link_.epoch()), kv("device", device)});
   return send(ipc::Channel::cache, inventory.finish());
 }
 
-Status WorkerLoop::turn() {
+Status WorkerLoop::run_once() {
   for (const TimePoint end = Clock::now() + kRound;;) {
-    // Everything that is there is taken before anything runs: a plan may depend on a cache command.
+    // All records are submitted before anything runs: a plan may depend on a cache command.
     for (;;) {
       const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
       if (got.kind == ipc::Received::Kind::timeout) break;
@@ -47,7 +47,7 @@ Status WorkerLoop::turn() {
     if (pending_ == 0) return {};
 
     const TimePoint now = Clock::now();
-    auto finished = executor_.poll(result_, now + kLook);
+    auto finished = executor_.poll(result_, now + kDevicePoll);
     if (!finished.ok()) return finished.status();
     if (*finished) return send_result();
     if (now > end) return {};

@@ -14,13 +14,13 @@ struct WorkerIdentity {
   std::int32_t rank = 0;
 };
 
-/// Serves plans until `stop` returns true; it is asked at least five times a second. When the engine is replaced the sequences are forgotten and the weights stay. A record that
-/// makes no sense, a full result ring, or a device error ends the loop with a Status: the process is then
-/// of no further use.
+/// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is replaced
+/// the sequences are dropped and the weights stay. A malformed record, a full result ring or a device error ends
+/// the loop with a Status; the process must then end.
 template <class Stop>
 Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
 
-/// The loop's body, apart so that it is compiled once.
+/// The body of run_worker()'s loop; not a template, so that it is compiled once.
 class WorkerLoop {
  public:
   WorkerLoop(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
@@ -29,9 +29,9 @@ class WorkerLoop {
   /// Tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();
 
-  /// Takes what came down until a pending record has ended, and sends its result. Parks for at most 200 ms when
-  /// nothing is pending; else it keeps looking at the rings and the device, for at most 20 ms.
-  Status turn();
+  /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at most
+  /// 200 ms when nothing is pending; otherwise polls the rings and the device for at most 20 ms.
+  Status run_once();
 
  private:
   Status take(const ipc::Received& got);
@@ -43,7 +43,7 @@ class WorkerLoop {
   WorkerIdentity identity_;
   const Log& log_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
-  int pending_ = 0;  ///< submitted, not polled
+  int pending_ = 0;  ///< records submitted and not finished
   std::vector<std::byte> result_;
 };
 
@@ -52,7 +52,7 @@ Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity
                   Stop&& stop) {
   WorkerLoop loop(link, executor, identity, log);
   Status status = loop.greet();
-  while (status.ok() && !stop()) status = loop.turn();
+  while (status.ok() && !stop()) status = loop.run_once();
   return status;
 }
 

@@ -88,11 +88,11 @@ class WorkerLoopTest : public ::testing::Test {
 TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
   executor.ends_with = 2;
   send_plan(1);
-  ASSERT_TRUE(loop->turn().ok());
+  ASSERT_TRUE(loop->run_once().ok());
   EXPECT_EQ(receive(), wire::RecordKind{}) << "step 1 has not ended";
   EXPECT_GT(executor.polls, 1) << "it was looked after again and again";
   send_plan(2);
-  ASSERT_TRUE(loop->turn().ok());
+  ASSERT_TRUE(loop->run_once().ok());
   EXPECT_EQ(executor.most_out, 2u);
   EXPECT_EQ(receive(), wire::RecordKind::step_result);
   EXPECT_EQ(step, 1u);
@@ -104,14 +104,14 @@ TEST_F(WorkerLoopTest, ATurnEndsEvenIfTheStepDoesNot) {
   executor.ends_with = 2;
   send_plan(1);
   const TimePoint before = Clock::now();
-  ASSERT_TRUE(loop->turn().ok());
+  ASSERT_TRUE(loop->run_once().ok());
   EXPECT_LT(Clock::now() - before, test::kPatience) << "the end of the process is asked for less often";
 }
 
 TEST_F(WorkerLoopTest, ResultsComeInOrder) {
   for (std::uint64_t number = 1; number <= 3; ++number) send_plan(number);
   for (std::uint64_t number = 1; number <= 3; ++number) {
-    ASSERT_TRUE(loop->turn().ok());
+    ASSERT_TRUE(loop->run_once().ok());
     EXPECT_EQ(receive(), wire::RecordKind::step_result);
     EXPECT_EQ(step, number);
   }
@@ -122,7 +122,7 @@ TEST_F(WorkerLoopTest, AReplacedEngineIsTold) {
   send_plan(1);
   for (const std::uint32_t old_epoch : {1u, 2u}) {
     worker->reaped(ipc::Side::engine);
-    ASSERT_TRUE(loop->turn().ok());
+    ASSERT_TRUE(loop->run_once().ok());
     EXPECT_TRUE(executor.out.empty()) << "the sequences were forgotten";
     EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);
     const ipc::Received got = engine->receive(Clock::now());
@@ -137,16 +137,16 @@ TEST_F(WorkerLoopTest, AReplacedEngineIsTold) {
 TEST_F(WorkerLoopTest, ADeviceErrorEndsTheLoopWithItsOwnWords) {
   executor.error = failure(Code::internal, "cudaGraphLaunch: an illegal memory access");
   send_plan(1);
-  EXPECT_EQ(loop->turn().message, executor.error.message);
+  EXPECT_EQ(loop->run_once().message, executor.error.message);
   executor.refusal = executor.error;
   send_plan(2);
-  EXPECT_EQ(loop->turn().message, executor.error.message);
+  EXPECT_EQ(loop->run_once().message, executor.error.message);
 }
 
 TEST_F(WorkerLoopTest, ASenselessRecordEndsTheLoop) {
   executor.refusal = invalid("slot 3 generation 1: two rows in one step");
   send_plan(1);
-  const Status status = loop->turn();
+  const Status status = loop->run_once();
   EXPECT_EQ(status.code, Code::internal);
   EXPECT_NE(status.message.find("makes no sense: slot 3"), std::string::npos) << status.message;
 }
