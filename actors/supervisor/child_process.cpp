@@ -22,7 +22,7 @@ namespace {
 [[noreturn]] void become(pid_t parent, const char* executable, char* const argv[],
                          const std::vector<int>& keep_fds, int null_fd) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // it died before the line above
+  if (getppid() != parent) _exit(127);  // the parent died before the line above
   setpgid(0, 0);
   for (int signal = 1; signal < NSIG; ++signal) {
     if (signal != SIGHUP && signal != SIGPIPE) ::signal(signal, SIG_DFL);
@@ -82,7 +82,7 @@ Result<ChildProcess> ChildProcess::start(const std::string& executable, const st
 }
 
 void ChildProcess::kill(int signal) const {
-  if (running()) ::kill(pid_, signal);  // ours until reap(): not waited for, so the pid is not free
+  if (running()) ::kill(pid_, signal);  // the pid is not reused before reap()
 }
 
 ChildExit ChildProcess::reap() {

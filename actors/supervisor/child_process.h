@@ -37,7 +37,7 @@ class ChildProcess {
   /// Readable when the child has ended.
   int pidfd() const { return pidfd_.get(); }
 
-  /// Nothing happens when it has ended already; the pid cannot have become another's.
+  /// No effect when it has ended already: until reap() the pid is not reused.
   void kill(int signal) const;
 
   /// After pidfd() became readable (else it waits). Afterwards there is no child.

@@ -1,14 +1,14 @@
 #pragma once
-// The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object a packet.
-// Rare, small and slow on purpose; nothing of a request's path goes here.
+// The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object in each packet.
+// Its messages are rare and small; nothing of a request's path goes here.
 //
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
 //   {"event":"served","requests":n}                      requests finished well since the last one; at
-//                                                        most one a second. Forgives past deaths.
-//   {"event":"fatal","message":…}                        one sentence, right before it ends
+//                                                        most one a second. Past deaths no longer count
+//   {"event":"fatal","message":…}                        one sentence, right before the child ends
 // from a worker
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
@@ -18,8 +18,8 @@
 // to a worker
 //   {"do":"stop"}                                        finish the step, exit 0
 //
-// Unknown events and members are ignored by both. The end of the channel (Packet::Kind::closed) means that
-// the other process is gone: a child then ends at once.
+// Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process is
+// gone; a child then ends at once.
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -44,10 +44,10 @@ class Control {
   /// Takes the descriptor over.
   explicit Control(ipc::Fd socket) : socket_(std::move(socket)) {}
 
-  /// Never waits: a peer that does not read for long loses messages (Code::overloaded). Any thread.
+  /// Never waits: messages to a peer that does not read are lost (Code::overloaded). Any thread.
   Status send(const nlohmann::json& message) const;
 
-  /// The same for news that may be lost: the peer learns of this process's end in any case.
+  /// As send(), for messages that may be lost.
   void tell(const nlohmann::json& message) const { (void)send(message); }
 
   /// The next message; a deadline in the past polls. Packets that are no JSON object are skipped. One

@@ -16,9 +16,9 @@ namespace troupe::supervisor {
 namespace {
 
 constexpr int kBacklog = 1024;
-// The kernel ends the children of a supervisor that was killed; a large process takes a while to be torn
-// down.
-constexpr Duration kLastOfAnEngine = std::chrono::seconds(5);
+// How long to wait for the children of a killed supervisor: the kernel ends them, which takes a while for a
+// large process.
+constexpr Duration kEngineExitTime = std::chrono::seconds(5);
 
 struct Listener {
   ipc::Fd socket;
@@ -55,9 +55,9 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag) 
   return listener;
 }
 
-// At the port of a lock. The engine of a supervisor that was killed a moment ago may still hold it.
+// Listens at the port of a lock. Retries while the engine of a supervisor that was just killed may still hold it.
 Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host) {
-  const TimePoint end = Clock::now() + kLastOfAnEngine;
+  const TimePoint end = Clock::now() + kEngineExitTime;
   for (;;) {
     auto made = listen_on(host, lock.port(), ipc::flag_of(lock.kind()));
     const bool in_use = !made.ok() && made.status().code == Code::unavailable;
@@ -66,7 +66,7 @@ Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host) {
   }
 }
 
-// A port that carries no TCP: the first free one above `after`.
+// Locks the first free port above `after`; no TCP socket is opened for it.
 Result<ipc::PortLock> choose(const std::string& dir, ipc::PortKind kind, int after,
                              const std::set<int>& used) {
   constexpr int kTries = 1000;
@@ -107,8 +107,8 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   using ipc::PortKind;
   const std::string& dir = options.process.runtime_dir;
   config::HttpOptions& http = options.http;
-  // The lock comes before the socket, so that another instance is named by its pid. A port that the
-  // system is to choose is known only after it was bound.
+  // The lock is taken before the socket, so that the error names the pid of the other instance. If the system
+  // chooses the port, its number is known only after bind().
   Listener listener;
   if (http.port == 0) {
     auto made = listen_on(http.host, 0, "--port");

@@ -1,6 +1,6 @@
 #pragma once
-// The ports of one instance: chosen where they were left open, locked against other instances, and, where
-// HTTP is spoken, bound. All or nothing.
+// The ports of one instance. Unset ones are chosen, all are locked against other instances, and the HTTP ones are
+// bound. Either all are taken or none.
 #include <vector>
 
 #include "base/status.h"
@@ -19,9 +19,8 @@ struct Ports {
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port
 };
 
-/// Takes every port for `ranks` workers and writes the chosen numbers back into the options: an HTTP port
-/// 0 and unset queue ports are chosen. A taken one is an error that names port and flag, and the pid when
-/// the owner is an instance of ours.
+/// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back into the
+/// options. A port in use is an error that names port and flag, and the pid when the owner is another instance.
 Result<Ports> take_ports(config::Options& options, int ranks);
 
 }  // namespace troupe::supervisor

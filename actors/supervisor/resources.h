@@ -1,6 +1,6 @@
 #pragma once
-// Everything that outlives a child: ports, sockets, rings, the file of options. Taken once at the start,
-// given back when the supervisor ends; children inherit the descriptors.
+// Everything that outlives a child: ports, sockets, rings, the file of options. Taken once at the
+// start, released when the supervisor ends; children inherit the descriptors.
 #include <string>
 #include <vector>
 
@@ -29,11 +29,11 @@ struct Resources {
   /// The lines of the start summary that name ports and logs.
   std::string summary() const;
 
-  /// Model, ports and rings; the rest is the caller's.
+  /// The page with model, ports and rings filled in; the caller fills in the rest.
   StatusPage page() const;
 };
 
-/// The name that clients see, or the directory's.
+/// The served model name; without one, the last part of the directory.
 std::string name_of(const config::ModelOptions& model);
 
 }  // namespace troupe::supervisor

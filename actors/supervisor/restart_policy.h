@@ -1,5 +1,5 @@
 #pragma once
-// When a dead child is started again, and when the whole server gives up. Pure: time is passed in.
+// When a dead child is restarted, and when the whole server gives up. Pure: time is an argument.
 #include <deque>
 #include <optional>
 
@@ -18,13 +18,13 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
 
-  /// A child has died. How long to wait before its successor starts; nothing when it is one too many.
+  /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded.
   std::optional<Duration> died(TimePoint now);
 
-  /// Requests were answered: what happened before is forgiven.
+  /// Requests were answered: earlier deaths no longer count.
   void served() { deaths_.clear(); }
 
-  /// Deaths in the current window, the last included.
+  /// Deaths in the current window, including the last one.
   int deaths() const { return static_cast<int>(deaths_.size()); }
   const RestartLimits& limits() const { return limits_; }
 

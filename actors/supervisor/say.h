@@ -3,8 +3,7 @@
 
 namespace troupe::supervisor {
 
-/// A line for a person. Dropped rather than waited for when nobody reads the pipe: a blocked terminal
-/// never stalls a server.
+/// Prints a line for people. Dropped when the pipe is full: a blocked terminal must not stall the server.
 void say(int fd, const std::string& text);
 
 }  // namespace troupe::supervisor

@@ -24,7 +24,7 @@ const nlohmann::json& member_of(const nlohmann::json& object, const char* member
 }  // namespace
 
 void StatusRequests::ask(ipc::Fd client, const Control* engine, TimePoint now) {
-  if (clients_.size() >= kMaxClients) return;  // closes it
+  if (clients_.size() >= kMaxClients) return;  // closes the connection
   clients_.push_back(std::move(client));
   if (deadline_) return;
   deadline_ = now;
@@ -53,7 +53,7 @@ void StatusRequests::fill(StatusPage& page) const {
 void StatusRequests::reply(const StatusPage& page) {
   const std::string text = to_json(page) + "\n";
   for (const ipc::Fd& client : clients_) {
-    // A page is far smaller than a socket's buffer; who does not take it gets a part.
+    // A page is far smaller than a socket's buffer; a client whose buffer is full gets a part of it.
     [[maybe_unused]] const ssize_t n =
         send(client.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Collects who asks for the status and what the engine last said about itself. A question goes to the engine
-// once for all who wait; when it does not answer in time they get the page without its part.
+// The clients that wait for a status page, and the engine's last status. The engine is asked once for all waiting
+// clients; if it does not answer in time they get the page without the engine's part.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -16,7 +16,7 @@ class StatusRequests {
  public:
   explicit StatusRequests(Duration patience) : patience_(patience) {}
 
-  /// Somebody asks. The engine is asked unless it is already; null when it does not run.
+  /// Adds a client and asks the engine unless a question is open. `engine` is null when it does not run.
   void ask(ipc::Fd client, const Control* engine, TimePoint now);
 
   /// A status event of the engine. True when it answers the open question.
@@ -25,10 +25,10 @@ class StatusRequests {
   /// The engine's part of the page, from the last event.
   void fill(StatusPage& page) const;
 
-  /// When the waiting ones have to be answered without the engine. Unset when nobody waits.
+  /// When waiting clients are answered without the engine. Unset when none waits.
   std::optional<TimePoint> deadline() const { return deadline_; }
 
-  /// Sends the page to all who wait.
+  /// Sends the page to all waiting clients.
   void reply(const StatusPage& page);
 
  private:

@@ -21,8 +21,8 @@ bool StopSequence::advance(TimePoint now) {
   return true;
 }
 
-// An engine that is asked can still send its clients an error event. One that was asked before, by a drain,
-// has had its time.
+// An engine that is asked can still send its clients an error event. One that a drain asked before is killed: its
+// time is over.
 void StopSequence::ask_to_end(Child& child) {
   const nlohmann::json order = child.side == ipc::Side::worker
                                    ? nlohmann::json{{"do", "stop"}}

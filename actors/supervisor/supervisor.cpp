@@ -127,7 +127,7 @@ Status Supervisor::prepare() {
 // ------------------------------------------------------------------------------------------- loop
 
 void Supervisor::poll_once() {
-  // Each descriptor with what is to be done when it is readable. A child's messages come before its exit.
+  // Each descriptor and what to do when it is readable. A child's messages come before its exit.
   std::vector<pollfd> fds;
   std::vector<std::function<void()>> actions;
   const auto add = [&](int fd, std::function<void()> action) {

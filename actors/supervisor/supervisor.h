@@ -1,13 +1,13 @@
 #pragma once
 // The supervisor process: no model, no actor, one thread, one poll() loop. It prepares everything that must
-// outlive a child (sockets, rings, locks), starts the children, watches them through pidfds, restarts what
-// dies, drains on a signal, and leaves nothing behind.
+// outlive a child (sockets, rings, locks), starts the children, watches them through pidfds, restarts those that
+// die, drains on a signal, and leaves no file or process behind.
 //
 //   starting  preflight → ports and locks → sockets → rings → children
-//   running   a death: raise the link's epoch, tell the engine, wait the back-off, start the successor;
-//             one death too many, or a fatal word before the child was ever ready: stop, exit 1
+//   running   when a child dies: raise the link's epoch, wait the delay, start its successor; after too many
+//             deaths, or a "fatal" message from a child that was never ready: stop, exit 1
 //   draining  SIGTERM or SIGINT: the engine refuses new requests and finishes the open ones; no restarts
-//   stopping  engine, then workers: asked, after the grace killed. A second signal kills all at once
+//   stopping  the engine, then the workers: asked to end, killed after the grace. A second signal kills all at once
 //
 // Signals are taken through a signalfd; SIGHUP and SIGPIPE are ignored, here and in the children.
 #include <functional>
@@ -25,8 +25,8 @@ namespace troupe::supervisor {
 struct SupervisorSetup {
   config::Options options;  ///< parsed and validated
 
-  /// Checks that the start can succeed, resolves what the options left open, and returns the lines of
-  /// the start summary. Runs before any port is taken.
+  /// Checks that the start can succeed, fills in the options that were left open, and returns the lines of the
+  /// start summary. Runs before any port is taken.
   std::function<Result<std::string>(config::Options&)> preflight;
 
   std::string executable = "/proc/self/exe";
@@ -40,8 +40,8 @@ struct SupervisorSetup {
   LogEvent log = [](LogLevel, std::string_view, std::initializer_list<LogField>) {};
 };
 
-/// Runs a whole server and returns the process's exit code: 0 after a signal, config::exit_code of what
-/// stopped a start, 1 when a child could not be kept alive. Says on stderr why it was not 0.
+/// Runs a whole server and returns the process's exit code: 0 after a signal, config::exit_code() of the error
+/// when the start fails, 1 when a child could not be kept alive. Prints the reason on stderr unless it is 0.
 int supervise(SupervisorSetup setup);
 
 }  // namespace troupe::supervisor
