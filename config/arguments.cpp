@@ -46,7 +46,7 @@ Status unknown_flag(std::string_view written, std::string_view name, const std::
                  std::string(written), "unknown_flag");
 }
 
-/// Walks over the words once; `next_` is the first that no flag has taken.
+/// Goes through the words once; `next_` is the first one not yet consumed.
 class Splitter {
  public:
   Splitter(const std::vector<std::string>& words, const std::vector<Field>& fields)

@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 1 << 20;
 constexpr int kMaxDepth = 16;
-constexpr int kMaxNodes = 100'000;  // anchors may repeat a part many times over
+constexpr int kMaxNodes = 100'000;  // anchors may repeat a part many times
 
 std::string place(const std::string& path, const YAML::Mark& mark) {
   return mark.is_null() ? path : path + ":" + std::to_string(mark.line + 1);
 }
 
-/// A plain scalar is a number, true, false or null where it looks like one; a quoted one is a text.
+/// A plain scalar that looks like a number, true, false or null is one; a quoted one is a string.
 nlohmann::json scalar(const YAML::Node& node) {
   const std::string& text = node.Scalar();
   if (node.Tag() == "!") return text;

@@ -1,5 +1,5 @@
 #pragma once
-// The --config file: YAML, of which JSON is a part. A map from flag names to values.
+// The --config file: YAML (JSON is a subset of it), a map from flag names to values.
 #include <string>
 #include <utility>
 #include <vector>

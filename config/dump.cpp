@@ -11,7 +11,7 @@ namespace {
 
 using JsonValue = nlohmann::json;
 
-/// Numbers, switches, lists and maps keep their JSON type; what has a text form of its own is a text.
+/// Numbers, switches, lists and maps keep their JSON type; fields with a text form become strings.
 JsonValue value_of(const Field& field) {
   return std::visit(Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
                                [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
@@ -53,13 +53,13 @@ bool assign(const Field& field, const JsonValue& value) {
 }
 
 std::string dump(const Options& options, bool secrets) {
-  Options copy = options;  // a Field points to what it may change
+  Options copy = options;  // fields need a mutable object to point to
   JsonValue out = JsonValue::object();
   for (const Field& field : fields(copy)) {
     const bool hide = field.secret && !secrets && !show_value(field).empty();
     out[std::string(field.name)] = hide ? JsonValue("***") : value_of(field);
   }
-  // A path may hold bytes that are no UTF-8; they must not end the process.
+  // A path may contain bytes that are not UTF-8; the dump must not throw.
   return out.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
 }
 

@@ -1,13 +1,13 @@
 #pragma once
-// FastDeploy's environment variables that are not flags here: each is known, and says what it does.
+// FastDeploy's environment variables that are not flags here, and what each of them does.
 #include <span>
 #include <string_view>
 
 namespace troupe::config {
 
 enum class Effect {
-  obeyed,   ///< by a library or the operating system, without our doing
-  ignored,  ///< one warning line: neither answers nor memory depend on it here
+  obeyed,   ///< a library or the operating system reads it
+  ignored,  ///< one warning line: it changes neither answers nor memory here
   refused,  ///< exit code 3: ignoring it would change answers
 };
 
@@ -15,7 +15,7 @@ struct KnownVariable {
   std::string_view name;  ///< a trailing * stands for any ending
   Effect effect;
   std::string_view reason;
-  std::string_view default_value = {};  ///< a value that asks for nothing, besides the empty one
+  std::string_view default_value = {};  ///< a value that means the same as unset
 };
 
 std::span<const KnownVariable> known_variables();

@@ -11,7 +11,7 @@
 namespace troupe::config {
 namespace {
 
-/// A message that starts with what was got; the caller puts the flag's name before it.
+/// The error "got X, expected Y"; the caller puts the flag's name in front.
 Status wrong(std::string_view got, const Field& field) {
   constexpr std::size_t kShown = 80;
   if (field.secret) return invalid("got a malformed value, expected " + describe_values(field));

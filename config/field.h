@@ -16,14 +16,14 @@
 
 namespace troupe::config {
 
-/// What giving a value other than the default does.
+/// The effect of a value other than the default.
 enum class Standing {
   works,
   harmless,  ///< accepted with one warning line: ignoring it changes neither answers nor memory
   refused,   ///< exit code 3: ignoring it would change answers or memory
 };
 
-/// An enum member, reached by the names of its values in order of their numbers.
+/// An enum member; `names` are those of its values in numerical order.
 struct EnumMember {
   std::vector<std::string_view> names;
   std::function<int()> get;
@@ -69,8 +69,8 @@ struct Field {
   std::vector<std::string_view> also_fine = {};  ///< values that mean the same as the default
   std::string_view env = {};                     ///< a variable of FastDeploy's, besides TROUPE_NAME
   std::vector<std::string_view> aliases = {};    ///< other spellings, without the leading dashes
-  Status (*check)(std::string_view value) = nullptr;  ///< what range and list cannot say
-  std::string_view when_unset = {};  ///< shown as the default where the member's is "chosen at start"
+  Status (*check)(std::string_view value) = nullptr;  ///< rules beyond range and list
+  std::string_view when_unset = {};  ///< shown as the default when the default means "chosen at start"
   bool secret = false;               ///< never shown in logs or /config-info
   bool hidden = false;               ///< carried to child processes, but not a flag
   std::string_view group = {};       ///< heading in --help

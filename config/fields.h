@@ -11,7 +11,7 @@ namespace troupe::config {
 /// Every setting, in the order of --help, pointing into `options`.
 std::vector<Field> fields(Options& options);
 
-/// The parts of it whose members no module reads yet: of one server, and of several devices or servers.
+/// The parts of the list that no module reads yet: for one server, and for several devices or servers.
 std::vector<Field> later_fields(LaterOptions& later);
 std::vector<Field> cluster_fields(LaterOptions& later);
 

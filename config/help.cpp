@@ -55,7 +55,7 @@ std::string variables_text(const Field& field) {
   return out;
 }
 
-/// `text` broken at spaces, every line after the first indented.
+/// `text` wrapped at spaces; every line after the first is indented.
 std::string wrapped(const std::string& text, int indent, int width) {
   std::string out;
   std::size_t from = 0;

@@ -18,8 +18,8 @@ inline constexpr int kMaxConfigDepth = 32;
 Result<std::string> read_small_file(const std::filesystem::path& file,
                                     std::size_t limit = kMaxSmallFileBytes);
 
-/// Parses one JSON object nested at most kMaxConfigDepth deep, so that copying and printing it, which is
-/// recursion, cannot exhaust the stack; `where` begins the messages.
+/// Parses one JSON object nested at most kMaxConfigDepth deep, so that recursive copying and printing cannot
+/// exhaust the stack. Messages begin with `where`.
 Result<nlohmann::json> parse_json_object(std::string_view text, const std::string& where);
 
 }  // namespace troupe::config

@@ -24,7 +24,7 @@ struct Key {
   std::vector<std::string_view> allowed = {};
 };
 
-constexpr std::size_t kMaxText = 64 << 10;  // an option is written by hand
+constexpr std::size_t kMaxText = 64 << 10;  // options are written by hand
 constexpr int kMaxDepth = 16;
 
 /// The object, or nothing. Depth is bounded before the parser recurses.
@@ -223,7 +223,7 @@ Status check_limit_mm_per_prompt(std::string_view text) {
 Status check_mm_processor_kwargs(std::string_view text) {
   const auto object = parse_object(text);
   if (!object) return not_an_object(text);
-  // Which keys there are depends on the model's processor; all of them are sizes, rates or switches.
+  // The model's processor defines the keys; all of them are sizes, rates or switches.
   for (const auto& [name, value] : object->items()) {
     if (value.is_number() && value.get<double>() < 0) {
       return invalid("key \"" + name + "\": got " + value.dump() + ", expected a number of at least 0");

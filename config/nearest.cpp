@@ -5,7 +5,7 @@
 namespace troupe::config {
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table suffice: a swap looks back two.
+  // Three rows of the table are enough: a swap looks back two.
   std::vector<int> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
@@ -22,7 +22,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates) {
-  constexpr std::size_t kLongest = 64;  // no name is longer; keeps hostile input cheap
+  constexpr std::size_t kLongest = 64;  // no name is longer; limits the time for hostile input
   if (name.size() > kLongest || name.size() < 2) return {};
   std::string_view best;
   int best_distance = std::max<int>(1, static_cast<int>(name.size()) / 3) + 1;

@@ -1,15 +1,15 @@
 #pragma once
-// Guessing what a misspelt name was meant to be.
+// Suggestions for misspelt names.
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace troupe::config {
 
-/// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
+/// Fewest insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
 int edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate close enough to be meant (a third of the letters wrong at most, or a beginning of it),
+/// The most similar candidate (at most a third of the letters wrong, or the word is a beginning of it),
 /// or an empty string.
 std::string_view nearest(std::string_view name, const std::vector<std::string_view>& candidates);
 

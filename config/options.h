@@ -3,8 +3,8 @@
 // unit in the name. A module's constructor takes its own struct by value, never Options.
 //
 // The flags that fill these are listed once, in config/fields.cpp. Zero or an empty value means "chosen
-// at start from the model and the machine" where the comment says so; the choice is made by whoever
-// knows it (the supervisor's preflight or the worker) and printed in the start summary.
+// at start from the model and the machine" where the comment says so; the supervisor's preflight or the
+// worker chooses, and the start summary shows it.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,7 +18,7 @@ using troupe::LogLevel;
 using troupe::LogOptions;
 
 /// Where the model runs. `echo` is the built-in executor that gives the prompt's tokens back, without
-/// any model: for tests and for measuring everything but the model.
+/// any model, for tests and for measuring everything except the model.
 enum class Device { automatic, cpu, cuda, echo };
 
 /// Storage and activations; sums are always fp32. `automatic` takes the checkpoint's own type, or
@@ -28,22 +28,22 @@ enum class DTypeOption { automatic, bfloat16, float16, float32 };
 /// Where the weights come from: the checkpoint, or random numbers of the shapes in its config.json.
 enum class LoadChoice { checkpoint, dummy };
 
-/// What is published over HTTP and to whom.
+/// The HTTP server: addresses, ports, keys, admission.
 struct HttpOptions {
   std::string host = "127.0.0.1";   ///< address to listen on; 0.0.0.0 opens it to the network
   int port = 8180;                  ///< 1…65535; also names this instance to `troupe status`
   std::optional<int> metrics_port;  ///< absent or equal to port: /metrics is on the HTTP port
-  /// Bearer keys; empty: no key is asked for. They guard every route but the health ones (and a
-  /// separate metrics port, which is open).
+  /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate metrics
+  /// port.
   std::vector<std::string> api_keys;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;
-  /// Requests inside at once, waiting and running; one more gets 429. Bounds memory.
+  /// Requests open at once, waiting and running; one more gets 429. Bounds memory.
   int max_concurrency = 512;
 };
 
-/// Bounds on what one client may send. Each is a flag; each refusal names the limit.
+/// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
   int max_connections = 4096;             ///< open sockets; one more is closed at once
   int max_connections_per_address = 256;  ///< of one peer address
@@ -54,8 +54,8 @@ struct LimitOptions {
   int body_timeout_s = 30;                ///< for a body that arrives slower than min_body_rate; 408
   int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
   int idle_timeout_s = 75;                ///< keep-alive without a request
-  int write_timeout_s = 30;               ///< a client that reads nothing for so long is dropped
-  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; over it the request is cancelled
+  int write_timeout_s = 30;               ///< a client that reads nothing for this long is dropped
+  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; above it the request is cancelled
   std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
   std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
   int max_json_depth = 64;                         ///< nesting of a request body
@@ -99,9 +99,9 @@ struct ModelOptions {
   /// Storage and activations. float32 is exact and twice as large and slow as bfloat16.
   DTypeOption dtype = DTypeOption::automatic;
   LoadChoice load_choices = LoadChoice::checkpoint;
-  /// Template text or a file with it; empty: the checkpoint's own. Wrong templates cost answer quality.
+  /// Template text or a file with it; empty: the checkpoint's own. A wrong template lowers answer quality.
   std::string chat_template;
-  std::int64_t seed = 0;  ///< of requests that bring none, and of dummy weights
+  std::int64_t seed = 0;  ///< for requests without a seed, and for dummy weights
 };
 
 /// What the model runs on, and how much memory it may take.
@@ -111,38 +111,38 @@ struct DeviceOptions {
   /// KV memory of the CPU device in bytes; 0: a quarter of free memory, at most 4 GiB.
   std::int64_t cpu_kv_bytes = 0;
   /// Share of device memory for weights, activations and KV blocks together, 0 < x <= 1. The rest is
-  /// left to others; too high a value fails at start, not later.
+  /// left to other programs. Too high a value fails at start, not later.
   double gpu_memory_utilization = 0.9;
   int num_gpu_blocks_override = 0;  ///< KV blocks on the device, instead of measuring; 0: measure
-  /// A token depends on its own sequence alone, to the bit, whatever else runs in the step. Slower on CUDA;
-  /// the CPU computes so anyway.
+  /// A sequence's tokens are the same to the bit whatever else runs in the step. Slower on CUDA; always so on the
+  /// CPU.
   bool batch_invariant = false;
 };
 
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
   int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
-  int found_model_len = 0;         ///< where that is 0: what fitted when the server started
+  int found_model_len = 0;         ///< when max_model_len is 0: the value chosen at start
   int max_num_seqs = 0;            ///< sequences in one step, 1…256; 0: 256 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
   int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
-  std::int64_t max_queued_tokens = 1 << 20;  ///< prompt tokens that wait, all together; 429
+  std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 
 /// What is kept of finished and preempted sequences.
 struct CacheOptions {
   bool enable_prefix_caching = false;  ///< reuse KV blocks of equal prompt beginnings
-  bool enable_output_caching = false;  ///< the generated part counts as such a beginning too
+  bool enable_output_caching = false;  ///< reuse KV blocks of generated tokens too
   double swap_space_gib = 0;           ///< host memory for blocks that left the device; 0: none
 };
 
-/// Turning text into ids, outside the model.
+/// Converting text to token ids.
 struct TokenizerOptions {
   int threads = 0;  ///< pool size; 0: half the cores, 1…4
 };
 
-/// Processes, their rendezvous and their deaths.
+/// Processes: ports, files, restarts and timeouts.
 struct ProcessOptions {
   std::vector<int> engine_worker_queue_ports;  ///< name the step rings, one per rank; empty: chosen
   std::vector<int> cache_queue_ports;          ///< name the cache rings, one per rank; empty: chosen
@@ -151,9 +151,9 @@ struct ProcessOptions {
   std::string runtime_dir;
   int max_restarts = 3;  ///< deaths within restart_window_s, of all children; one more ends the server
   int restart_window_s = 60;
-  int drain_timeout_s = 30;    ///< running requests may finish for so long after SIGTERM
-  int worker_timeout_s = 60;   ///< a worker without a heartbeat for so long is killed and restarted
-  int start_timeout_s = 1800;  ///< a child that is not ready after so long is killed
+  int drain_timeout_s = 30;    ///< how long running requests may go on after SIGTERM
+  int worker_timeout_s = 60;   ///< a worker without a heartbeat for this long is killed and restarted
+  int start_timeout_s = 1800;  ///< a child that is not ready after this long is killed
 };
 
 /// Parsed and validated in full, but read by no module yet: a value other than the default is refused
@@ -275,7 +275,7 @@ struct Options {
   ProcessOptions process;
   LogOptions log;
   LaterOptions later;
-  std::string config_file;  ///< --config; its values lie below the command line and the environment
+  std::string config_file;  ///< --config; command line and environment override it
   bool dry_run = false;     ///< check everything, print what fits, exit
 };
 

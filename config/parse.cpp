@@ -16,12 +16,12 @@
 namespace troupe::config {
 namespace {
 
-/// Sets fields from one source after the other, each stronger than those before it.
+/// Sets fields from one source after the other; each overrides those before it.
 class Layers {
  public:
   explicit Layers(const std::vector<Field>& fields) : fields_(fields) {}
 
-  /// A list given by a stronger source replaces the weaker one's; within a source it grows.
+  /// A list from a later source replaces an earlier one's; within one source it grows.
   void next_source() { lists_.clear(); }
 
   Status set(const Field& field, const std::string& written, std::string_view value) {
@@ -111,7 +111,7 @@ void judge_variables(const Environment& environment, std::vector<std::string>& w
       const bool same =
           family ? name.starts_with(known.name.substr(0, known.name.size() - 1)) : name == known.name;
       if (!same || value == known.default_value) continue;
-      // What a family's members hold is not known: one may be a key.
+      // The value of a variable that is known by its beginning only is not shown: it may be a key.
       const std::string line =
           name + (family ? "" : "=" + value.substr(0, 80)) + ": " + std::string(known.reason);
       if (known.effect == Effect::refused) refusals.push_back(line + "; unset it");

@@ -11,7 +11,7 @@
 
 namespace troupe::config {
 
-/// Variables by name: the process's, or a test's own.
+/// Variables by name.
 using Environment = std::map<std::string, std::string>;
 
 /// A copy of the process's environment; the only place that reads it. Call it at start, from one thread.
@@ -20,7 +20,7 @@ Environment process_environment();
 /// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset.
 Status read_environment(const Environment& environment, const std::vector<Field>& fields);
 
-/// Where running servers meet: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
+/// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);
 
 struct ParsedOptions {
@@ -31,7 +31,7 @@ struct ParsedOptions {
 };
 
 /// Reads the arguments after `serve`. Errors: invalid_argument (exit code 2), unsupported for a feature
-/// that is not available yet (exit code 3). Touches no file but the one named by --config. The options
+/// that is not available yet (exit code 3). Reads no file but the one named by --config. The options
 /// have passed validate().
 Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Environment& environment);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Rules between fields, and what the file system must hold before anything is started.
+// Rules between fields, and checks of the file system before anything is started.
 #include <string>
 
 #include "base/status.h"
