@@ -1,5 +1,5 @@
 #pragma once
-// The text of a growing list of tokens, a token at a time.
+// The text of a growing list of tokens, one token at a time.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,8 +11,8 @@ namespace troupe {
 
 /// One per generated sequence; cheap to make and to copy (a copy goes on from the same point). Not shared
 /// between threads. Everything it returns is valid UTF-8 and starts and ends at characters: bytes of an
-/// unfinished character wait for the next token, and each maximal invalid sequence becomes one U+FFFD, as
-/// Python's bytes.decode(errors="replace") has it. The concatenation of all results equals that decoding of
+/// unfinished character wait for the next token, and each maximal invalid sequence becomes one U+FFFD, as in
+/// Python's bytes.decode(errors="replace"). The concatenation of all results equals that decoding of
 /// the concatenated token bytes. Nothing is stripped: a leading space belongs to the text.
 class Detokenizer {
  public:
@@ -22,8 +22,7 @@ class Detokenizer {
   /// The characters completed by this token; often empty. An unknown id contributes nothing.
   std::string append(TokenId id);
 
-  /// The end of the sequence: U+FFFD when a character stayed unfinished, else empty. The object may be
-  /// reused.
+  /// At the end of the sequence: U+FFFD when a character is unfinished, else empty. The object may be reused.
   std::string flush();
 
   /// Bytes of the unfinished character, at most 3.

@@ -1,7 +1,7 @@
 #pragma once
-// UTF-8 as the Unicode standard's table 3-7 defines it, with its rule for what is not: each maximal part of a
-// character that breaks off, and each byte that cannot start one, counts as one error (one U+FFFD). Python,
-// Rust and the reference tokenizers follow the same rule.
+// UTF-8 by table 3-7 of the Unicode standard. Errors are counted by its rule: each maximal incomplete part of a
+// character, and each byte that cannot start one, is one error (one U+FFFD). Python, Rust and the reference
+// tokenizers follow the same rule.
 #include <cstddef>
 #include <string>
 #include <string_view>

@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-using Json = nlohmann::ordered_json;  // what is rendered; of files the order does not matter
+using Json = nlohmann::ordered_json;  // the order of keys is rendered
 
 constexpr std::uintmax_t kMaxFileBytes = 16 << 20;
 
@@ -39,8 +39,7 @@ Result<nlohmann::json> read_json(const std::filesystem::path& path) {
   return config::parse_json_object(*text, path.string());
 }
 
-/// Adds the "..._token" entries (a string, or an object with "content") and lists of them that are not there
-/// yet.
+/// Adds the missing "..._token" entries (a string, or an object with "content") and lists of them.
 void collect_special_tokens(const nlohmann::json& config, Json& special_tokens) {
   auto content = [](const nlohmann::json& entry) -> nlohmann::json {
     if (entry.is_string()) return entry;

@@ -19,15 +19,15 @@ class Template;
 /// Immutable after load; any number of threads may render at once.
 class ChatTemplate {
  public:
-  /// Takes the first that exists: `override_template` (the value of --chat-template: a file, or the
+  /// Loads the first that exists: `override_template` (the value of --chat-template: a file, or the
   /// template's own text when it contains "{{" or "{%"), model_dir/chat_template.jinja, "chat_template" of
   /// model_dir/tokenizer_config.json (a string, or a list of {name, template} of which "default" is taken).
-  /// None of them: Code::not_found. A syntax error names the line. bos_token, eos_token and their like come
+  /// Code::not_found if none exists. A syntax error names the line. bos_token, eos_token and similar come
   /// from tokenizer_config.json and special_tokens_map.json and are trusted text.
   static Result<std::shared_ptr<const ChatTemplate>> load(const std::string& model_dir,
                                                           const std::string& override_template = {});
 
-  /// Same, from the text alone. `special_tokens` is an object of name to string, e.g. {"bos_token": "<s>"}.
+  /// The same from a template's text. `special_tokens` is an object of name to string, e.g. {"bos_token": "<s>"}.
   static Result<std::shared_ptr<const ChatTemplate>> compile(
       const std::string& source, const nlohmann::ordered_json& special_tokens = {});
 

@@ -19,7 +19,7 @@ bool is_space_at(std::string_view text, std::size_t at) {
   return utf8::is_space(utf8::decode(text, at).point);
 }
 
-// Letters, digits and what lies beyond ASCII and is no space; enough to tell a word's inside from its border.
+// True for letters, digits and non-ASCII characters that are no space: the characters inside a word.
 bool is_word_at(std::string_view text, std::size_t at) {
   const char32_t point = utf8::decode(text, at).point;
   if (point >= 0x80) return !utf8::is_space(point) && !(point >= 0x2000 && point <= 0x206F) && point < 0xFE00;

@@ -1,5 +1,5 @@
 #pragma once
-// Tokens that text names verbatim: found before anything else looks at the text.
+// Tokens that text spells verbatim. They are found before any other step.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,16 +14,16 @@ namespace troupe {
 struct AddedToken {
   TokenId id = 0;
   std::string text;          ///< not empty
-  bool special = false;      ///< only trusted text may name it, and skip_special_tokens leaves it out
-  bool guarded = false;      ///< only trusted text may name it, but it is printed ("<think>")
-  bool normalized = false;   ///< looked for after normalisation, where the tokenizer normalises
+  bool special = false;      ///< only trusted text may spell it, and skip_special_tokens leaves it out
+  bool guarded = false;      ///< only trusted text may spell it, but it is printed ("<think>")
+  bool normalized = false;   ///< searched for after normalisation, if the tokenizer normalises
   bool single_word = false;  ///< not inside a longer word
   bool lstrip = false;       ///< takes the whitespace before it
   bool rstrip = false;       ///< takes the whitespace after it
 };
 
-/// Whether a string looks like markup that speaks to the model ("<think>", "[SEP]"), for files that do not say
-/// which of their tokens are special; runs of blanks, digits and words are not.
+/// True if a string looks like markup for the model ("<think>", "[SEP]"); false for runs of blanks, digits and
+/// words. For files that do not say which of their tokens are special.
 bool is_markup(std::string_view text);
 
 /// A part of a text: an added token, or what lies between two.
@@ -39,12 +39,11 @@ class AddedTokens {
   AddedTokens() = default;
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
-  /// Splits the text at the leftmost, there longest, tokens that `may` accepts for the given byte range.
+  /// Splits the text at the tokens that `may` accepts for their byte range: the leftmost, and of these the longest.
   using May = std::function<bool(const AddedToken&, std::size_t begin, std::size_t end)>;
   std::vector<AddedPart> split(std::string_view text, const May& may) const;
 
-  /// The first place at or after `from` where a token is spelled, whatever its flags; begin == text.size()
-  /// when there is none.
+  /// The first token spelled at or after `from`, whatever its flags; begin == text.size() when there is none.
   AddedPart find(std::string_view text, std::size_t from) const;
 
   const std::vector<AddedToken>& tokens() const { return tokens_; }

@@ -11,7 +11,7 @@ std::uint64_t pair_of(TokenId left, TokenId right) {
   return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
 }
 
-// Fibonacci hashing of the mixed pair.
+// Fibonacci hashing of the combined pair.
 std::size_t slot_of(std::uint64_t pair, std::size_t mask) {
   pair ^= pair >> 29;
   return static_cast<std::size_t>((pair * 0x9E3779B97F4A7C15ull) >> 24) & mask;
@@ -105,7 +105,7 @@ void BytePairEncoder::merge(Scratch& scratch) const {
     const Candidate top = heap.back();
     heap.pop_back();
     auto& left = symbols[static_cast<std::size_t>(top.at)];
-    if (left.id != top.left || left.next < 0) continue;  // merged meanwhile; a dead symbol's id is -1
+    if (left.id != top.left || left.next < 0) continue;  // already merged; a removed symbol's id is -1
     const auto& right = symbols[static_cast<std::size_t>(left.next)];
     if (right.id != top.right) continue;
     left.id = find(top.left, top.right)->merged;

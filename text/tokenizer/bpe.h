@@ -1,7 +1,7 @@
 #pragma once
 // Byte-pair encoding of one word: starting from its bytes (or characters), the pair of neighbours with the
 // lowest rank is merged, the leftmost of equals first, until no neighbours have a merge. Candidates wait in a
-// heap and symbols form a linked list, so that a word of n bytes costs O(n log n) whatever it looks like.
+// heap and symbols form a linked list, so that a word of n bytes costs O(n log n) in every case.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ class BytePairEncoder {
     /// `characters`, and bytes serve only those that are not there.
     bool byte_level = true;
     std::unordered_map<std::string, TokenId> characters;
-    TokenId unknown = -1;       ///< for what has neither; -1 drops it
+    TokenId unknown = -1;       ///< for a character with neither; -1 drops it
     bool fuse_unknown = false;  ///< a run of unknowns is one token
     /// Words that are whole tokens skip the merges ("ignore_merges").
     std::unordered_map<std::string, TokenId> whole_words;
@@ -44,7 +44,7 @@ class BytePairEncoder {
     struct Candidate {
       std::uint32_t rank;
       std::int32_t at;  // index of the left symbol
-      TokenId right;    // what stood beside it when the candidate was made
+      TokenId right;    // id of its right neighbour when the candidate was made
       TokenId left;
     };
     std::vector<Symbol> symbols;

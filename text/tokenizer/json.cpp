@@ -18,8 +18,8 @@ using nlohmann::json;
 constexpr std::size_t kMaxFile = 256 << 20;
 constexpr std::string_view kBlank = "\xE2\x96\x81";  // "▁"
 
-/// The characters by which byte-level vocabularies spell bytes: printable Latin-1 as itself, the others from
-/// U+0100 on in order (the table of GPT-2).
+/// The characters that byte-level vocabularies use for bytes (the table of GPT-2): printable Latin-1 for itself, the
+/// others from U+0100 on in order.
 struct ByteAlphabet {
   char32_t character[256];
   int byte_of[0x180];
@@ -47,8 +47,7 @@ struct ByteAlphabet {
   }
 };
 
-/// object[name] without a copy (the vocabulary and the merges are most of a large file); null when it is not
-/// there.
+/// object[name] without a copy (the vocabulary and the merges are most of a large file); null when it is absent.
 const json& member(const json& object, const char* name) {
   static const json null;
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -154,8 +153,7 @@ class Loader {
  private:
   Status fail(const std::string& message) const { return invalid(path_ + " " + message); }
 
-  // How pieces become text follows from the kind of vocabulary; a decoder that would do anything else is
-  // refused.
+  // The kind of vocabulary determines how pieces become text; a decoder that differs is refused.
   Status check_decoder(const json& decoder) {
     static const std::set<json> kKnown = {"ByteLevel", "Replace", "ByteFallback",
                                           "Fuse",      "Strip",   "Metaspace"};
@@ -243,7 +241,7 @@ class Loader {
       options.unknown = id_of(unknown.get<std::string>());
     }
     options.fuse_unknown = model.value("fuse_unk", json(false)) == true;
-    // Ids that only trusted text may name never come out of a word, whatever its letters.
+    // Ids that only trusted text may spell are never the result of a word.
     std::vector<bool> reserved(vocabulary_.bytes.size(), false);
     for (const AddedToken& token : vocabulary_.added) {
       if (token.special || token.guarded) reserved[static_cast<std::size_t>(token.id)] = true;

@@ -36,7 +36,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& mode
   try {
     return load_file(file);
   } catch (
-      const std::exception& error) {  // of the JSON library, for a field of another type than it should be
+      const std::exception& error) {  // the JSON library's, for a field of the wrong type
     return invalid(file.string() + " is not a tokenizer: " + error.what());
   }
 }

@@ -10,7 +10,7 @@ constexpr std::string_view kSpaces =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{"
     "3000}";
 
-// \s and \S outside of brackets, and \s inside, in terms of kSpaces.
+// Spells out \s and \S outside brackets, and \s inside, by kSpaces.
 std::string spell_out_spaces(std::string_view expression) {
   std::string out;
   bool in_class = false;
@@ -58,7 +58,7 @@ Result<Pattern> Pattern::compile(const std::string& expression) {
     return invalid("the regular expression " + expression.substr(0, 200) +
                    " is not understood: " + reinterpret_cast<const char*>(message));
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter serves
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without a JIT the interpreter is used
   return Pattern(code);
 }
 

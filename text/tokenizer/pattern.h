@@ -22,8 +22,8 @@ class Pattern {
 
   using Ranges = std::vector<std::pair<std::size_t, std::size_t>>;
 
-  /// Appends the non-empty matches in `text` (valid UTF-8), left to right. Where the engine gives up (its own
-  /// limits of stack and steps), the rest counts as unmatched.
+  /// Appends the non-empty matches in `text` (valid UTF-8), left to right. If PCRE2 stops at its own
+  /// limits of stack or steps, the rest counts as unmatched.
   void find_all(std::string_view text, Ranges& out) const;
 
  private:

@@ -1,4 +1,4 @@
-// SentencePiece knows four kinds of text that is a token as a whole: control pieces ("<s>"), which its
+// Several kinds of text are a token as a whole: control pieces ("<s>"), which its
 // encoder never finds in text; user-defined pieces ("<|begin_of_sentence|>", but also "\n" or digits), which
 // it always finds; and, outside of the model file, the added tokens of the checkpoint. The reference
 // tokenizers first split the text at all strings that name a token and encode the rest piece by piece; that
@@ -99,7 +99,7 @@ class SentencePieceTokenizer : public VocabularyTokenizer {
 
   // Const use of a processor is thread-safe.
   const std::unique_ptr<const Processor> processor_;  // puts no blank before what it encodes
-  // Puts one, for the beginning of a text; null if the model has it so.
+  // Puts one, for the beginning of a text; null if the model puts none.
   const std::unique_ptr<const Processor> beginning_;
   AddedTokens markup_;  // the reserved strings that the library itself would find
 };
@@ -115,8 +115,8 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string&
   Result<SentencePieceFile> file = SentencePieceFile::parse(*bytes);
   if (!file.ok()) return invalid(path + " " + file.status().message);
 
-  // A model that wants a blank before its text wants it once, not before each part that a special token
-  // leaves: the processor for all but the beginning has the setting off, by a second normalizer_spec
+  // A model with add_dummy_prefix needs the blank once, not before each part between special tokens. The processor
+  // for all parts but the first has the setting off, by a second normalizer_spec
   // {add_dummy_prefix: false} at the end, which protobuf merges into the first.
   std::unique_ptr<const Processor> beginning;
   if (file->add_dummy_prefix) {

@@ -12,7 +12,7 @@ class Message {
  public:
   explicit Message(std::string_view bytes) : rest_(bytes) {}
 
-  /// False at the end or at damage; ok() tells which.
+  /// False at the end or when the message is damaged; ok() tells which.
   bool next() {
     if (rest_.empty()) return false;
     const std::uint64_t key = varint();

@@ -1,5 +1,5 @@
 #pragma once
-// The parts of a SentencePiece model file (a protobuf message) that the library does not show.
+// The parts of a SentencePiece model file (a protobuf message) that the library does not expose.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +17,7 @@ struct SentencePieceFile {
   std::vector<Piece> pieces;     ///< by id
   bool add_dummy_prefix = true;  ///< whether a blank is put before every text
 
-  /// Walks the message; anything that is not one is an error.
+  /// Reads the message; an error if it is malformed.
   static Result<SentencePieceFile> parse(std::string_view bytes);
 };
 

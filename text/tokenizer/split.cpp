@@ -32,7 +32,7 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 8;  // sequences inside sequences
 
-/// The split of GPT-2, which ByteLevel brings along unless told not to.
+/// The split of GPT-2, which ByteLevel includes unless use_regex is false.
 constexpr const char* kGpt2 =
     "'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 
@@ -219,7 +219,7 @@ void PreTokenizer::refine(const Step& step, std::string_view text, std::vector<s
     out.push_back(text);
     return;
   }
-  // All of the text, in order, as parts that match and parts that do not.
+  // The whole text in order, as parts that match and parts that do not.
   struct Part {
     std::size_t begin, end;
     bool match;
@@ -234,7 +234,7 @@ void PreTokenizer::refine(const Step& step, std::string_view text, std::vector<s
   if (at < text.size()) parts.push_back({at, text.size(), step.invert});
 
   std::vector<Part> kept;
-  bool glue = false;  // the previous part asks for the next one
+  bool glue = false;  // the previous part is joined with the next one
   for (const Part& part : parts) {
     const bool to_previous = !kept.empty() && kept.back().end == part.begin;
     bool merge = false;

@@ -32,14 +32,14 @@ class PreTokenizer {
  public:
   static Result<PreTokenizer> from_json(const nlohmann::json& json);
 
-  /// Whether words are to be encoded byte by byte (a ByteLevel part is present).
+  /// True if words are encoded byte by byte (a ByteLevel part is present).
   bool byte_level() const { return byte_level_; }
 
-  /// What has to be done to the text before split(): a blank in front, blanks spelled "▁". `first` as in
+  /// Prepares the text for split(): puts a blank in front, spells blanks "▁". `first` as in
   /// VocabularyTokenizer::encode_ordinary. Returns `text` itself, or a view of `storage`.
   std::string_view prepare(std::string_view text, bool first, std::string& storage) const;
 
-  /// The words of `text` in order; they cover it but for parts a Split removes.
+  /// The words of `text` in order; they cover it except for parts that a Split removes.
   std::vector<std::string_view> split(std::string_view text) const;
 
  private:
@@ -60,7 +60,7 @@ class PreTokenizer {
 
   std::vector<Step> steps_;
   Prefix prefix_ = Prefix::none;
-  std::string blank_ = " ";  // what a blank is spelled as
+  std::string blank_ = " ";  // the spelling of a blank
   bool byte_level_ = false;
 };
 

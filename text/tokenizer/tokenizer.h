@@ -24,7 +24,7 @@ enum class SpecialTokens {
   plain,  ///< it is ordinary text: everything a chat message says
 };
 
-/// A token that text can name verbatim.
+/// A token that text can spell verbatim.
 struct SpecialToken {
   TokenId id = 0;
   std::string text;
@@ -34,9 +34,9 @@ class Tokenizer {
  public:
   /// Loads `path` when it is not empty (a tokenizer.model or tokenizer.json, or a directory with one),
   /// otherwise model_dir's tokenizer.model, otherwise its tokenizer.json. Special tokens and their roles are
-  /// completed from added_tokens.json, special_tokens_map.json and tokenizer_config.json of the directory the
-  /// tokenizer lies in. A file that is missing, damaged or asks for a component that is not offered is an
-  /// error that names it.
+  /// completed from added_tokens.json, special_tokens_map.json and tokenizer_config.json of the tokenizer's
+  /// directory. A file that is missing, damaged or needs a component that is not offered is an error that names
+  /// it.
   static Result<std::shared_ptr<const Tokenizer>> load(const std::string& model_dir,
                                                        const std::string& path = {});
 
@@ -47,16 +47,16 @@ class Tokenizer {
 
   std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const;
 
-  /// Encodes the spans as one text: an ordinary word may reach across a border, a special token may not. No
+  /// Encodes the spans as one text: an ordinary word may cross from one span to the next, a special token may not. No
   /// byte of an untrusted span ever becomes part of a special token. Added tokens that are not special match
   /// in both kinds, as they do in the reference tokenizers.
   virtual std::vector<TokenId> encode(std::span<const TextSpan> spans) const = 0;
 
-  /// What the token contributes to the output: raw bytes (perhaps a part of a character), special and added
-  /// tokens verbatim, nothing for an id without a piece. Lives as long as the tokenizer.
+  /// The token's bytes in the output (perhaps a part of a character); special and added tokens verbatim, nothing for
+  /// an id without a piece. Valid as long as the tokenizer.
   virtual std::string_view token_bytes(TokenId id) const = 0;
 
-  /// Whether skip_special_tokens leaves the token out. False for ids that do not exist.
+  /// True if skip_special_tokens leaves the token out. False for ids that do not exist.
   virtual bool is_special(TokenId id) const = 0;
 
   /// The id of a token spelled exactly like `piece` as token_bytes() gives it; specials first.

@@ -58,8 +58,7 @@ std::optional<TokenId> VocabularyTokenizer::token_id(std::string_view piece) con
 }
 
 std::vector<TokenId> VocabularyTokenizer::encode(std::span<const TextSpan> spans) const {
-  // One text, so that words are what they would be without the borders, and the ranges of it that are
-  // trusted.
+  // One text, so that words may cross from span to span, and its trusted ranges.
   std::string text;
   std::vector<std::pair<std::size_t, std::size_t>> trusted;
   for (const TextSpan& span : spans) {

@@ -1,5 +1,5 @@
 #pragma once
-// What both kinds of tokenizer share: the table of pieces, the added tokens, and the rule of trust.
+// Shared by both kinds of tokenizer: the table of pieces, the added tokens, and the rule of trust.
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,17 +11,17 @@
 
 namespace troupe {
 
-/// The ids and strings of a tokenizer, as its loader puts them together.
+/// The ids and strings of a tokenizer, filled by its loader.
 struct Vocabulary {
   std::vector<std::string> bytes;  ///< by id: what the token prints; empty where there is no token
   std::vector<AddedToken> added;   ///< unique by text
   std::optional<TokenId> bos, eos, pad;
 
-  /// Makes room for `id` and sets its bytes. False when the id is negative or absurdly large.
+  /// Makes room for `id` and sets its bytes. False when the id is negative or above the limit.
   bool set(TokenId id, std::string text);
 };
 
-/// Largest id accepted from a file, so that a damaged one cannot claim the memory of the machine.
+/// Largest id accepted from a file, so that a damaged one cannot exhaust the memory.
 inline constexpr TokenId kMaxTokenId = 4'000'000;
 
 class VocabularyTokenizer : public Tokenizer {
@@ -40,12 +40,11 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<TokenId> pad_id() const override { return pad_; }
 
  protected:
-  /// Encodes text in which no added token may be found any more, and appends. Must never yield an id for
-  /// which is_reserved() holds (but for the unknown token). `first` says that the text starts the whole
-  /// input.
+  /// Encodes text without added tokens, and appends. Must never yield an id for which is_reserved() holds, except
+  /// the unknown token. `first` means that the text starts the whole input.
   virtual void encode_ordinary(std::string_view text, bool first, std::vector<TokenId>& out) const = 0;
 
-  /// Whether only trusted text may bring this id about.
+  /// True if only trusted text may yield this id.
   bool is_reserved(TokenId id) const { return in(id) && reserved_[static_cast<std::size_t>(id)]; }
   const AddedTokens& added() const { return added_; }
 

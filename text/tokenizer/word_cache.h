@@ -1,5 +1,5 @@
 #pragma once
-// A bounded memory of words already encoded. Most text is made of few words.
+// A bounded cache of encoded words: most text repeats few words.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -13,12 +13,12 @@
 namespace troupe {
 
 /// Direct-mapped, fixed in size (about 0.5 MB), shared by all threads. A thread never waits: a slot that
-/// another one holds counts as a miss.
+/// another thread uses counts as a miss.
 class WordCache {
  public:
   WordCache() : slots_(kSlots) {}
 
-  /// Appends the word's tokens when they are known.
+  /// Appends the word's tokens if they are cached. True if they were.
   bool find(std::string_view word, std::vector<TokenId>& out) {
     if (word.size() > kMaxBytes) return false;
     const std::size_t at = slot_of(word);

@@ -13,11 +13,11 @@ namespace troupe::jinja {
 
 class MatchedArguments {
  public:
-  /// Throws Error for an argument too many or of an unknown name.
+  /// Throws Error for too many arguments or an unknown name.
   MatchedArguments(const char* function, const PassedArguments& arguments,
                    std::initializer_list<std::string_view> names);
 
-  /// nullptr when the caller gave none.
+  /// nullptr when the caller passed none.
   const Value* get(std::size_t i) const { return values_[i]; }
 
   const Value& required(std::size_t i) const;

@@ -17,7 +17,7 @@ class Expression {
   explicit Expression(int line) : line_(line) {}
   virtual ~Expression() = default;
 
-  /// One step of the budget and one level of depth around evaluate().
+  /// evaluate(), charged with one step of the budget and one level of depth.
   Value value(Rendering& rendering) const;
   int line() const { return line_; }
 
@@ -45,7 +45,7 @@ enum class UnaryOp { negate, plus, logical_not };
 enum class BinaryOp { add, subtract, multiply, divide, floor_divide, modulo, power, logical_and, logical_or };
 enum class CompareOp { equal, not_equal, less, less_equal, greater, greater_equal, in, not_in };
 
-// Each expression: its parts in the order of evaluation.
+// The expressions. Members are in the order of evaluation.
 struct Constant : Expression {
   Constant(int line, Value v) : Expression(line), constant(std::move(v)) {}
   Value evaluate(Rendering&) const override;
@@ -149,7 +149,7 @@ class Statement {
  public:
   explicit Statement(int line) : line_(line) {}
   virtual ~Statement() = default;
-  /// One step of the budget around execute(); appends to `out`.
+  /// execute(), charged with one step of the budget; appends to `out`.
   Flow run(Rendering& rendering, Text& out) const;
   int line() const { return line_; }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The meter that every piece of work of one rendering runs past.
+// Counts the work of one rendering and throws when a limit is exceeded.
 #include <cstdint>
 
 #include "text/template/jinja/error.h"
@@ -12,17 +12,17 @@ class Budget {
   explicit Budget(const RenderLimits& limits)
       : steps_(limits.steps), made_bytes_(limits.made_bytes), depth_(limits.depth) {}
 
-  /// Time: one unit is about an expression, an item or 64 bytes looked at.
+  /// Time: one unit is about one expression, one item or 64 bytes read.
   void step(std::int64_t count = 1) {
     if ((steps_ -= count) < 0) throw LimitError("the chat template ran over its budget of steps");
   }
 
-  /// Memory: called before the bytes are made.
+  /// Memory: called before the bytes are allocated.
   void made(std::int64_t bytes) {
     if ((made_bytes_ -= bytes) < 0) throw LimitError("the chat template ran over its budget of memory");
   }
 
-  /// Stack: held for as long as a nested evaluation runs.
+  /// Stack: one object lives as long as a nested evaluation runs.
   class Level {
    public:
     explicit Level(Budget& budget) : budget_(budget) {

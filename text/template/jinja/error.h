@@ -1,7 +1,7 @@
 #pragma once
 // How a template fails, inside this folder only: Template::compile and Template::render catch it and return a
-// Status. Evaluation is a deep recursion over a tree in which nearly every operation can fail, and the first
-// failure ends all of it: that is what an exception is for, and none leaves the two functions.
+// Status. Evaluation is a deep recursion in which nearly every operation can fail and the first failure ends all of
+// it, so failures are exceptions here; none leaves the two functions.
 #include <stdexcept>
 #include <string>
 
@@ -13,12 +13,12 @@ struct Error : std::runtime_error {
   int line;  ///< of the template, from 1; 0 while unknown
 };
 
-/// A budget of RenderLimits ran out.
+/// A limit of RenderLimits was exceeded.
 struct LimitError : Error {
   using Error::Error;
 };
 
-/// The template called raise_exception(): its message is meant for the client as it is.
+/// The template called raise_exception(): the message goes to the client unchanged.
 struct RaisedError : Error {
   using Error::Error;
 };

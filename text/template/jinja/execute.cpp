@@ -8,8 +8,8 @@
 namespace troupe::jinja {
 namespace {
 
-/// A macro or the body of a call block. Its free variables are those of the place where it stands, so it
-/// holds that scope, weakly: a scope that holds its own macro must not keep itself alive.
+/// A macro or the body of a call block. Its free variables are those of the scope it is defined in. It holds that
+/// scope weakly: a scope that holds its own macro must not keep itself alive.
 class MacroValue : public Object {
  public:
   MacroValue(const Macro& macro, const std::shared_ptr<Scope>& scope) : macro_(macro), scope_(scope) {}
@@ -86,7 +86,7 @@ class LoopVariable : public Object {
     if (name == "first") return Value(index == 0);
     if (name == "last") return Value(index + 1 == size);
     if (name == "length") return Value(size);
-    if (name == "depth") return Value(1);  // counts recursive loops, of which there are none
+    if (name == "depth") return Value(1);  // the depth of recursive loops, which are not offered
     if (name == "depth0") return Value(0);
     if (name == "previtem")
       return index > 0 ? items[index - 1] : Value::undefined("there is no previous item");
@@ -209,7 +209,7 @@ Flow For::execute(Rendering& rendering, Text& out) const {
     completed = completed || flow == Flow::next;
     if (flow == Flow::break_loop) break;
   }
-  // After the loop its object still answers, as if at the last item.
+  // After the loop the object still works, as if at the last item.
   if (loop->index == loop->items.size()) --loop->index;
   return completed ? Flow::next : run_block(otherwise, rendering, out);
 }
@@ -257,7 +257,7 @@ Flow FilterBlock::execute(Rendering& rendering, Text& out) const {
 
 Flow With::execute(Rendering& rendering, Text& out) const {
   auto scope = std::make_shared<Scope>(rendering.scope_ptr());
-  // The values are those of the scope around: "with a = 1, b = a" sees the outer a.
+  // The values are evaluated in the outer scope: "with a = 1, b = a" sees the outer a.
   for (const auto& [variable, expression] : variables)
     scope->set(variable.name, expression->value(rendering));
   const Rendering::Enter enter(rendering, scope);

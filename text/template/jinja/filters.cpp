@@ -1,4 +1,4 @@
-// The table of filters, and those that make one value of one value. Sequences are in sequence_filters.cpp.
+// The table of filters, and the filters of a single value. Those of sequences are in sequence_filters.cpp.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -131,7 +131,7 @@ Value abs_filter(Rendering&, const Value& input, const PassedArguments&) {
   return number < 0 ? unary(UnaryOp::negate, input) : Value(number);
 }
 
-// The whole of a text as a number; false when it is something else.
+// A text as a number; false unless all of it is one.
 template <class Number, class... Base>
 bool parse_number(const Text& text, Number& number, Base... base) {
   const Text stripped = strip(text, nullptr, true, true);

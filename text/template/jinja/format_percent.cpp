@@ -86,7 +86,7 @@ Text converted(Rendering& rendering, const Conversion& conversion, const Value& 
       return text.slice(0, utf8::offset_of(text.view(), static_cast<std::size_t>(conversion.precision)));
     }
     case 'r': {
-      // repr() of a value is how a list shows it, without the brackets.
+      // repr(): as the list [value] is printed, without the brackets.
       const Text listed = to_text(Value(List{{value}}), rendering.budget);
       return listed.slice(1, listed.size() - 1);
     }

@@ -1,14 +1,14 @@
 #pragma once
-// What one rendering may consume. A template that runs over any of these fails its own request only.
+// What one rendering may consume. A template that exceeds one of these fails its own request only.
 #include <cstdint>
 #include <optional>
 
 namespace troupe {
 
 struct RenderLimits {
-  std::int64_t steps = 2'000'000;            ///< expressions and statements evaluated, items looked at
+  std::int64_t steps = 2'000'000;            ///< expressions and statements evaluated, items visited
   std::int64_t output_bytes = 32 << 20;      ///< the prompt
-  std::int64_t made_bytes = 256ll << 20;     ///< all strings and lists made on the way, dead ones included
+  std::int64_t made_bytes = 256ll << 20;     ///< all strings and lists made, including those freed again
   int depth = 400;                           ///< nested expressions, blocks and macro calls
   std::optional<std::int64_t> now_unix_s{};  ///< what strftime_now() reads; the wall clock when unset
 };

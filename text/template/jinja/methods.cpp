@@ -1,5 +1,5 @@
-// The methods of strings, dictionaries and lists. Nothing here changes its object: append(), update() and the
-// like are not offered, as in Jinja's immutable sandbox.
+// The methods of strings, dictionaries and lists. None changes its object: append(), update() and similar are not
+// offered, as in Jinja's immutable sandbox.
 #include <algorithm>
 #include <iterator>
 
@@ -114,7 +114,7 @@ Value join(Rendering& rendering, const Value& self, const PassedArguments& argum
   return rendering.make(std::move(out));
 }
 
-// isdigit() and its like: every character satisfies, and there is one.
+// isdigit() and similar: true if there is a character and kIs holds for all.
 template <bool (*kIs)(char32_t)>
 Value all_are(Rendering&, const Value& self, const PassedArguments&) {
   const std::string_view view = self.text()->view();

@@ -79,7 +79,7 @@ Value integer_binary(BinaryOp op, std::int64_t x, std::int64_t y) {
   bool overflow = false;
   const bool divides = op == BinaryOp::divide || op == BinaryOp::floor_divide || op == BinaryOp::modulo;
   if (divides && y == 0) throw Error("division by zero");
-  if (divides && op != BinaryOp::divide && y == -1) {  // the one quotient that overflows
+  if (divides && op != BinaryOp::divide && y == -1) {  // the only quotient that can overflow
     if (op == BinaryOp::modulo) return Value(std::int64_t{0});
     overflow = __builtin_sub_overflow(std::int64_t{0}, x, &result);
   } else {
@@ -186,7 +186,7 @@ bool compare(Rendering& rendering, CompareOp op, const Value& a, const Value& b)
   switch (op) {
     case CompareOp::less: return less(a, b, rendering.budget);
     case CompareOp::greater: return less(b, a, rendering.budget);
-    // Not the negation of the other two: a NaN is on no side of anything.
+    // Not the negation of the other two, because of NaN.
     case CompareOp::less_equal: return less(a, b, rendering.budget) || equal(a, b, rendering.budget);
     default: return less(b, a, rendering.budget) || equal(a, b, rendering.budget);
   }
@@ -258,7 +258,7 @@ Value slice(Rendering& rendering, const Value& object, const Value* start, const
     if (!is_int) throw Error("slice indices must be integers or None");
     return number;
   };
-  // A step beyond any length acts as one of that length; this keeps the sums below within range.
+  // Clamps the step to a length beyond any list, so that the sums below cannot overflow.
   const std::int64_t by = std::clamp<std::int64_t>(bound(step, 1), -(1ll << 40), 1ll << 40);
   if (by == 0) throw Error("slice step cannot be zero");
   const auto size =

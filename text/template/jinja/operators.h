@@ -25,10 +25,10 @@ Value item(Rendering& rendering, const Value& object, const Value& index);
 Value slice(Rendering& rendering, const Value& object, const Value* start, const Value* stop,
             const Value* step);
 
-/// What a loop over the value sees: elements, keys, characters; nothing for undefined.
+/// What a loop over the value visits: elements, keys or characters; nothing for undefined.
 std::vector<Value> items_of(Rendering& rendering, const Value& value);
 
-/// len(); Error for what has none.
+/// len(); Error for a value without a length.
 std::int64_t length_of(const Value& value);
 
 /// The characters of a text, each with its trust.

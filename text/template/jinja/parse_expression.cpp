@@ -207,7 +207,7 @@ ExpressionPtr ExpressionParser::primary() {
     }
     case Kind::string: {
       std::string text;
-      while (peek().kind == Kind::string) text += next().value;  // neighbours are one string
+      while (peek().kind == Kind::string) text += next().value;  // adjacent strings are one
       return make<Constant>(line, Value::trusted(std::move(text)));
     }
     case Kind::integer: return make<Constant>(line, Value(next().integer));

@@ -118,7 +118,7 @@ class Parser : ExpressionParser {
     return node;
   }
 
-  // The body of what may run elsewhere: a break in it does not end the loop around it.
+  // The body of a macro or call block: a break in it does not end the loop around it.
   StatementBlock isolated_block(std::initializer_list<std::string_view> until) {
     const int around = std::exchange(loops_, 0);
     StatementBlock body = block(until);

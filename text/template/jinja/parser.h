@@ -15,7 +15,7 @@ struct ParsedTemplate {
   std::set<std::string, std::less<>> names;  ///< every variable the template reads
 };
 
-/// Throws Error with the line of what it does not understand.
+/// Throws Error with the line of a syntax error.
 ParsedTemplate parse(std::string_view source);
 
 /// The token stream and the expression half of the grammar; statements are in parser.cpp.
@@ -44,7 +44,7 @@ class ExpressionParser {
   std::string expect_identifier();
   [[noreturn]] void unexpected(std::string_view wanted) const;
 
-  /// Nesting of expressions and blocks, which is recursion here.
+  /// Nesting of expressions and blocks; bounds the parser's recursion.
   class Nesting {
    public:
     explicit Nesting(ExpressionParser& parser);

@@ -19,7 +19,7 @@ void append_escape(std::string& out, const char* format, unsigned point) {
   out += buffer;
 }
 
-// Writes one container or scalar after another into `out_`, noting whether any string was untrusted.
+// Writes containers and scalars into `out_` and notes whether any string was untrusted.
 class ValueWriter {
  public:
   explicit ValueWriter(Budget& budget) : budget_(budget) {}
@@ -30,8 +30,8 @@ class ValueWriter {
   }
 
  protected:
-  // Called for each element: the output grows by far more than is checked here only through its strings, each
-  // of which is paid for as well.
+  // Called for each element. Strings are paid for separately, so the output cannot grow much beyond what is
+  // checked here.
   void pay(std::size_t bytes = 16) {
     budget_.step();
     budget_.made(static_cast<std::int64_t>(bytes));

@@ -23,7 +23,7 @@ struct JsonStyle {
   bool sort_keys = false;
 };
 
-/// Python's json.dumps(). Throws Error for what JSON cannot say. Trust as to_text().
+/// Python's json.dumps(). Throws Error for a value that JSON does not have. Trust as to_text().
 Text to_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 /// Every string of `json`, keys too, gets the mark `trusted`. An integer beyond 64 bits becomes a float.

@@ -1,6 +1,5 @@
 #pragma once
-// The state of one rendering: its variables, its budget and what it has to free at the end. Used by one
-// thread.
+// The state of one rendering: its variables, its budget and what it frees at the end. Used by one thread.
 #include <deque>
 #include <memory>
 #include <string>
@@ -52,7 +51,7 @@ class Rendering {
   /// A variable, a global function, or undefined.
   Value lookup(const std::string& name) const;
 
-  /// Makes `scope` the innermost for a C++ scope.
+  /// Makes `scope` the innermost one while this object lives.
   class Enter {
    public:
     Enter(Rendering& rendering, std::shared_ptr<Scope> scope)
@@ -67,12 +66,12 @@ class Rendering {
     std::shared_ptr<Scope> saved_;
   };
 
-  /// Values of new texts and lists, paid for.
+  /// Makes values of new texts and lists and charges the budget.
   Value make(Text text);
   Value make(std::vector<Value> items, bool tuple = false);
   Value make(Dict dict);
 
-  /// Appends to what a block prints, within the limit of the output.
+  /// Appends to a block's output, within the limit of the output.
   void print(Text& out, const Text& text);
 
   NamespaceData& new_namespace() { return namespaces_.emplace_back(); }

@@ -30,7 +30,7 @@ Value path(Rendering& rendering, Value value, const Value& attribute_path) {
   }
 }
 
-// What elements are compared by: the value at `attribute`, its case ignored unless asked for.
+// The value that elements are compared by: the one at `attribute`, in lower case unless case_sensitive.
 Value sort_key(Rendering& rendering, const Value& value, const Value* attribute, bool case_sensitive) {
   Value key = attribute && !attribute->is_none() ? path(rendering, value, *attribute) : value;
   return key.text() && !case_sensitive ? rendering.make(lower(*key.text())) : key;
@@ -39,7 +39,7 @@ Value sort_key(Rendering& rendering, const Value& value, const Value* attribute,
 using Keyed = std::pair<Value, Value>;  // key, element
 
 void sort_keyed(Rendering& rendering, std::vector<Keyed>& keyed, bool reverse) {
-  // Comparison may throw half-way; a stable merge sort leaves valid values then.
+  // A comparison may throw; a stable merge sort then leaves valid values.
   std::stable_sort(keyed.begin(), keyed.end(), [&](const Keyed& a, const Keyed& b) {
     return reverse ? less(b.first, a.first, rendering.budget) : less(a.first, b.first, rendering.budget);
   });
@@ -191,7 +191,7 @@ Value batch(Rendering& rendering, const Value& input, const PassedArguments& arg
   return rendering.make(std::move(out));
 }
 
-// Of none, 0 and false, map() and select() make an empty list, as of all that is false.
+// map() and select() make an empty list of every value that is false, none and 0 among them.
 std::vector<Value> items_if_true(Rendering& rendering, const Value& value) {
   return value.truthy() ? items_of(rendering, value) : std::vector<Value>();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Filters over lists, dictionaries and characters; find_filter() asks here last.
+// Filters over lists, dictionaries and characters; find_filter() searches these last.
 #include <string_view>
 
 #include "text/template/jinja/rendering.h"

@@ -1,5 +1,5 @@
 #pragma once
-// A compiled template and the one way to run it.
+// A compiled template.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,16 +19,16 @@ namespace troupe::jinja {
 struct Input {
   std::string_view name;
   const nlohmann::ordered_json* value = nullptr;  ///< not null; outlives the call
-  bool trusted = false;                           ///< all of its strings
+  bool trusted = false;                           ///< whether all of its strings are trusted
 };
 
-/// Immutable and free of any tie to a thread: any number of renderings may run at once.
+/// Immutable; any number of threads may render at once.
 class Template {
  public:
-  /// invalid_argument with the line for what is not a template.
+  /// invalid_argument with the line of a syntax error.
   static Result<std::shared_ptr<const Template>> compile(std::string_view source);
 
-  /// The output with the trust of every byte. No exception leaves; a failed rendering leaves nothing behind.
+  /// The output with the trust of every byte. Throws nothing; a failed rendering frees all it made.
   Result<Text> render(const std::vector<Input>& inputs, const RenderLimits& limits) const;
 
   bool reads(std::string_view name) const { return parsed_.names.contains(name); }

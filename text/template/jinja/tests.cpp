@@ -1,4 +1,4 @@
-// What may follow "is".
+// The tests: what may follow "is".
 #include <algorithm>
 #include <iterator>
 
@@ -25,7 +25,7 @@ bool is_mapping(Rendering&, const Value& v, const PassedArguments&) { return v.d
 bool is_true(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() && *v.get<bool>(); }
 bool is_false(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() && !*v.get<bool>(); }
 
-// Jinja asks for the methods, and undefined has them all; what they do is another matter.
+// Jinja tests for the method __call__, which undefined has too, although calling it fails.
 bool is_callable(Rendering&, const Value& v, const PassedArguments&) {
   return v.is_undefined() || (v.object() && v.object()->callable());
 }

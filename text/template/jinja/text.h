@@ -1,5 +1,5 @@
 #pragma once
-// A string that knows, byte for byte, who wrote it.
+// A string that knows for each byte whether it is trusted.
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace troupe::jinja {
 
 /// UTF-8 with a trust mark on every byte. The marks survive every operation: what a template does with a
 /// message (concatenate, trim, replace, split, quote as JSON) never turns the client's bytes into trusted
-/// ones. Comparison looks at the bytes alone.
+/// ones. Comparison ignores the marks.
 class Text {
  public:
   Text() = default;
@@ -21,7 +21,7 @@ class Text {
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
 
-  /// Whether no byte is untrusted; so an empty text is trusted.
+  /// True if no byte is untrusted; an empty text is trusted.
   bool trusted() const { return bytes_.empty() || (first_trusted_ && borders_.empty()); }
 
   void append(const Text& tail);

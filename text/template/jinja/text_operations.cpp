@@ -15,7 +15,7 @@ std::size_t previous(std::string_view text, std::size_t end) {
   return end;
 }
 
-// Where Python's splitlines() cuts.
+// True for the characters at which Python's splitlines() cuts.
 bool ends_line(char32_t point) {
   return (point >= 0x0A && point <= 0x0D) || (point >= 0x1C && point <= 0x1E) || point == 0x85 ||
          point == 0x2028 || point == 0x2029;
@@ -79,7 +79,7 @@ std::vector<Value> split(Rendering& rendering, const Text& text, const Text* sep
   std::size_t begin = 0;
   std::size_t end = view.size();
   if (!separator) {
-    // Whitespace at the ends separates nothing; at the end where a limit stops the splitting, it stays.
+    // Whitespace at the ends separates nothing; where `limit` ends the splitting it is kept.
     auto drop_leading = [&] {
       if (cuts.empty() || cuts.front().first != 0) return;
       begin = cuts.front().second;
@@ -114,7 +114,7 @@ std::vector<Value> split_lines(Rendering& rendering, const Text& text, bool keep
   std::vector<Value> out;
   for (std::size_t begin = 0; begin < view.size();) {
     std::size_t end = begin;
-    std::size_t next = begin;  // behind what ends the line
+    std::size_t next = begin;  // after the line end
     while (end == next && end < view.size()) {
       const utf8::Step step = utf8::decode(view, end);
       next += static_cast<std::size_t>(view.substr(end, 2) == "\r\n" ? 2 : step.bytes);

@@ -7,7 +7,7 @@
 
 namespace troupe::jinja {
 
-/// strip(): removes whitespace, or the characters of `set` when it is not null, at the ends asked for.
+/// strip(): removes whitespace, or the characters of `set` when it is not null, at the chosen ends.
 Text strip(const Text& text, const Text* set, bool left, bool right);
 
 /// split(): on runs of whitespace when `separator` is null. `limit` < 0 means no limit; `from_right` counts

@@ -6,7 +6,7 @@
 namespace troupe::jinja::unicode {
 namespace {
 
-// The C library's Unicode tables, whatever locale the process runs in.
+// The C library's Unicode tables, independent of the process's locale.
 locale_t tables() {
   static const locale_t locale = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   return locale;

@@ -14,11 +14,11 @@ bool is_alnum(char32_t point);
 bool is_upper(char32_t point);
 bool is_lower(char32_t point);
 
-/// Whether repr() shows it as it is.
+/// True if repr() prints it unescaped.
 bool is_printable(char32_t point);
 
-/// f(point) for each character; what it returns takes the character's place and trust. U+00DF, the one letter
-/// in common use whose capital is two, becomes "SS" where f says so by returning kCapitalSharpS.
+/// Replaces each character by f(character), which gets its trust. f returns kCapitalSharpS for U+00DF: its capital
+/// is the two letters "SS".
 inline constexpr char32_t kCapitalSharpS = 0x110000;  ///< no character
 template <class F>
 Text map(const Text& text, F&& f);

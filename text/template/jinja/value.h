@@ -1,5 +1,5 @@
 #pragma once
-// The values a template computes with: Python's, as far as templates can tell.
+// The values of a template; they behave as Python's.
 //
 // Values are immutable and share their contents; the only thing that changes is a namespace, which lives in
 // the Rendering that made it. So values form no cycle, and one that outlives its template's variables frees
@@ -23,8 +23,8 @@ struct PassedArguments;
 
 struct None {};
 
-/// A name or key that has no value. Prints as nothing, iterates as nothing, is false; anything else is an
-/// error.
+/// A name or key that has no value. Prints as nothing, iterates as nothing, is false; every other use is
+/// an error.
 struct Undefined {
   std::shared_ptr<const std::string> what;  ///< for the error's sentence, perhaps null
 };
@@ -81,7 +81,7 @@ class Value {
   const Dict* dict() const { return pointee<DictPtr>(); }
   const Object* object() const { return pointee<ObjectPtr>(); }
 
-  /// int or bool as an int64; nullptr-like false in .second otherwise.
+  /// int or bool as an int64; .second is false for other types.
   std::pair<std::int64_t, bool> as_int() const;
   double as_double() const;  ///< numbers only
 
@@ -120,7 +120,7 @@ struct Dict {
   void set(Value key, Value value, Budget& budget);
 };
 
-/// What a call passes.
+/// The arguments of a call.
 struct PassedArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
