@@ -21,7 +21,8 @@ TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
   EXPECT_TRUE(nothing_left());
   EXPECT_TRUE(children_gone());
   // The engine finishes its requests before the worker is told to stop.
-  const auto lines = events();
+  auto lines = events();
+  std::erase_if(lines, [](const std::string& line) { return line.find(" sees epoch ") != std::string::npos; });
   ASSERT_EQ(lines.size(), 5u);
   EXPECT_EQ(lines[2], "engine drains 5");
   EXPECT_EQ(lines[3], "engine drained");
