@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/utf8.h"
 #include "text/tokenizer/nfc_table.h"
-#include "text/utf8.h"
 
 namespace troupe {
 namespace {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "base/utf8.h"
 #include "text/template/jinja/arguments.h"
 #include "text/template/jinja/operators.h"
 #include "text/template/jinja/print.h"
@@ -11,7 +12,6 @@
 #include "text/template/jinja/sequence_filters.h"
 #include "text/template/jinja/text_operations.h"
 #include "text/template/jinja/unicode.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {
