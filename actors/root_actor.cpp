@@ -41,7 +41,7 @@ void child_down(Self self, const caf::down_msg& down) {
     stop_next(self);
     return;
   }
-  Child& dead = state.parts.children[child];
+  RootChild& dead = state.parts.children[child];
   state.parts.log.error("actor_down", {kv("name", dead.name), kv("why", text(self, down.reason)),
                                        kv("then", dead.on_down == OnDown::restart ? "restart" : "escalate")});
   if (dead.on_down == OnDown::restart) {
@@ -52,7 +52,7 @@ void child_down(Self self, const caf::down_msg& down) {
   }
 }
 
-/// Asks the three that know, one after the other, and answers with the sum.
+/// Asks the three that know the state, one after the other, and answers with all of it.
 caf::typed_response_promise<EngineStatus> report(Self self) {
   auto promise = self->make_response_promise<EngineStatus>();
   const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };

@@ -17,8 +17,8 @@ caf::actor spawn_child(caf::actor_system& system, std::string name, std::vector<
 
 class RootTest : public testing::ActorWorld {
  protected:
-  Child child(const std::string& name, OnDown on_down) {
-    Child out{name, on_down, spawn_child(system_, name, ends_), {}};
+  RootChild child(const std::string& name, OnDown on_down) {
+    RootChild out{name, on_down, spawn_child(system_, name, ends_), {}};
     actors_.push_back(out.actor);
     if (on_down == OnDown::restart) {
       out.respawn = [this, name] {
