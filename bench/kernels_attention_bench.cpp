@@ -35,7 +35,7 @@ double attention_seconds(Cpu& device, int count, int tokens, int end) {
   kv.data = device.alloc(bytes);
   for (std::size_t i = 0; i < bytes / 2; ++i) store_element(kv.data, DType::bf16, i, 0.01f * float(i % 13));
   std::vector<BlockId> blocks;
-  std::vector<Sequence> sequences;
+  std::vector<SequenceRows> sequences;
   for (int i = 0; i < count * blocks_each; ++i) blocks.push_back(i);
   for (int i = 0; i < count; ++i) {
     sequences.push_back({blocks.data() + i * blocks_each, end - tokens, tokens, i * tokens});

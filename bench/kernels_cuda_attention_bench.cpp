@@ -61,11 +61,11 @@ class Setting {
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(1));
     auto* table = static_cast<BlockId*>(put(order));
-    std::vector<Sequence> sequences;
+    std::vector<SequenceRows> sequences;
     for (int i = 0; i < count; ++i) {
       sequences.push_back({table + each * static_cast<std::size_t>(i), past - 1, 1, i});
     }
-    auto* on_device = static_cast<Sequence*>(put(sequences));
+    auto* on_device = static_cast<SequenceRows*>(put(sequences));
     Attention op{.out = out_,
                  .q = q_,
                  .kv = {.data = pool_,

@@ -84,11 +84,11 @@ double seconds_of(Cuda& device, const Model& model, const Chunks& c) {
   std::iota(blocks.begin(), blocks.end(), 0);
   std::shuffle(blocks.begin(), blocks.end(), std::mt19937(1));
   BlockId* table = put(device, blocks);
-  std::vector<Sequence> sequences;
+  std::vector<SequenceRows> sequences;
   for (int i = 0; i < c.count; ++i) {
     sequences.push_back({table + i * blocks_each, c.position, c.tokens, i * c.tokens});
   }
-  Sequence* on_device = put(device, sequences);
+  SequenceRows* on_device = put(device, sequences);
   const int rows = c.count * c.tokens;
   const std::size_t row_bytes = static_cast<std::size_t>(padded(model.heads * model.head_dim)) * 2;
   Attention op{.out = random(device, static_cast<std::size_t>(rows) * row_bytes),

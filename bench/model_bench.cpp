@@ -83,17 +83,17 @@ class Feed {
 
  private:
   void submit(int tokens) {
-    const auto rows = writer_.array(std::vector<wire::Row>{{slot_, position_, tokens, wire::kSamples, 0}});
+    const auto rows = writer_.array(std::vector<wire::PlanRow>{{slot_, position_, tokens, wire::kSamples, 0}});
     writer_.record().rows = rows;
     writer_.record().step = ++step_;
     position_ += tokens;
-    wire::View view;
-    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
     require(executor_.submit(view));
   }
 
   Executor& executor_;
-  wire::Writer<wire::StepPlan> writer_;
+  wire::RecordWriter<wire::StepPlan> writer_;
   std::vector<std::byte> out_;
   SlotRef slot_{0, 0};
   std::int32_t position_ = 0;
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
   config::Options options;
   options.device.device = config::Device::cpu;
   options.model.load_choices = config::LoadChoice::dummy;
-  options.model.dtype = config::DType::bfloat16;
+  options.model.dtype = config::DTypeOption::bfloat16;
   options.model.directory = TROUPE_BENCH_MODELS "/ERNIE-4.5-0.3B";
   options.scheduler.max_model_len = kPositions;
   options.scheduler.max_num_seqs = 1;

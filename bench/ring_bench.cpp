@@ -84,7 +84,7 @@ void pause_for(std::int64_t ns) {
 
 template <class R>
 struct Player {
-  wire::Writer<R> writer;
+  wire::RecordWriter<R> writer;
   bool send(LinkEnd& end, std::uint64_t step) {
     writer.begin(end.epoch());
     writer.record().step = step;

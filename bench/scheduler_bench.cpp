@@ -23,17 +23,17 @@ constexpr int kWarmUp = 2'000;
 
 /// Answers each plan with one token per sampling row.
 std::vector<std::byte> echo(std::span<const std::byte> bytes, std::mt19937& random) {
-  wire::View view;
-  if (!wire::View::open(bytes, view)) return {};
+  wire::RecordView view;
+  if (!wire::RecordView::open(bytes, view)) return {};
   const wire::StepPlan& plan = *view.as<wire::StepPlan>();
   std::vector<wire::ResultRow> rows;
   std::vector<TokenId> tokens;
-  for (const wire::Row& row : view.array(plan.rows)) {
+  for (const wire::PlanRow& row : view.array(plan.rows)) {
     if ((row.flags & wire::kSamples) == 0) continue;
     rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1, wire::RowError::none, 0});
     tokens.push_back(static_cast<TokenId>(random() % 99'000));
   }
-  wire::Writer<wire::StepResult> writer;
+  wire::RecordWriter<wire::StepResult> writer;
   writer.begin(plan.header.epoch);
   const auto row_span = writer.array(rows);
   const auto token_span = writer.array(tokens);

@@ -46,7 +46,7 @@ class Host {
   /// Microseconds of one decode step.
   double step() {
     writer_.begin(1);
-    std::vector<wire::Row> rows;
+    std::vector<wire::PlanRow> rows;
     for (std::uint32_t s = 0; s < kSequences; ++s)
       rows.push_back({SlotRef{s, 1}, position_, 1, wire::kSamples, 0});
     ++position_;
@@ -67,7 +67,7 @@ class Host {
     const auto started = writer_.array(std::vector{s});
     const auto runs = writer_.array(std::vector{wire::TokenRun{slot, 0, 0, writer_.array(prompt)}});
     const auto block_runs = writer_.array(std::vector{wire::BlockRun{slot, 0, 0, writer_.array(blocks)}});
-    const auto rows = writer_.array(std::vector{wire::Row{slot, 0, kContext, wire::kSamples, 0}});
+    const auto rows = writer_.array(std::vector{wire::PlanRow{slot, 0, kContext, wire::kSamples, 0}});
     wire::StepPlan& record = writer_.record();
     record.started = started;
     record.tokens = runs;
@@ -78,8 +78,8 @@ class Host {
 
   double take() {
     writer_.record().step = ++steps_;
-    wire::View view;
-    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
     const auto& plan = *view.as<wire::StepPlan>();
     const double begin = bench::cpu_us();
     TROUPE_CHECK(check_.admit(view, plan).ok());
@@ -91,11 +91,11 @@ class Host {
   model::StepMemory memory_;
   kernels::PieceLayout layout_ = model::StepPacker::layout(capacity());
   model::PlanCheck check_{capacity()};
-  model::SequenceTable table_{kSequences};
+  model::WorkerSequences table_{kSequences};
   model::StepPacker packer_{memory_.sequences, layout_, kSequences};
   model::StepBatch batch_;
   std::vector<std::uint64_t> piece_;
-  wire::Writer<wire::StepPlan> writer_;
+  wire::RecordWriter<wire::StepPlan> writer_;
   std::uint64_t steps_ = 0;
   std::int32_t position_ = kContext;
 };

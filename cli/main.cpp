@@ -10,7 +10,7 @@
 
 namespace {
 
-using Arguments = std::vector<std::string>;
+using WordList = std::vector<std::string>;
 
 struct Subcommand {
   std::string_view name;
@@ -19,12 +19,12 @@ struct Subcommand {
 };
 
 /// Adapts a main that takes words to the signature with argc and argv.
-template <int (*Main)(const Arguments&)>
+template <int (*Main)(const WordList&)>
 int words(int argc, char** argv) {
-  return Main(Arguments(argv + 1, argv + argc));
+  return Main(WordList(argv + 1, argv + argc));
 }
 
-template <int (*Main)(const Arguments&)>
+template <int (*Main)(const WordList&)>
 int child(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) != "--help") continue;

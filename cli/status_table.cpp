@@ -10,28 +10,28 @@
 namespace troupe::cli {
 namespace {
 
-using Value = nlohmann::json;
+using JsonValue = nlohmann::json;
 
-const Value& member(const Value& object, const char* name) {
-  static const Value nothing;
+const JsonValue& member(const JsonValue& object, const char* name) {
+  static const JsonValue nothing;
   if (!object.is_object()) return nothing;
   const auto found = object.find(name);
   return found == object.end() ? nothing : *found;
 }
 
-std::string shown(const Value& value) {
+std::string shown(const JsonValue& value) {
   if (value.is_null()) return "-";
   if (value.is_string()) return printable(value.get_ref<const std::string&>());
   if (value.is_array()) {
     std::string out;
-    for (const Value& item : value) out += (out.empty() ? "" : ",") + shown(item);
+    for (const JsonValue& item : value) out += (out.empty() ? "" : ",") + shown(item);
     return out.empty() ? "-" : out;
   }
   return value.dump();
 }
 
 /// "3d 4h", "2h 5m", "7m 12s", "9s".
-std::string duration(const Value& seconds) {
+std::string duration(const JsonValue& seconds) {
   if (!seconds.is_number()) return "-";
   const auto total = static_cast<std::int64_t>(std::clamp(seconds.get<double>(), 0.0, 1e12));
   const auto pair = [](std::int64_t a, char unit, std::int64_t b, char small) {
@@ -43,17 +43,17 @@ std::string duration(const Value& seconds) {
   return std::to_string(total) + "s";
 }
 
-using Row = std::vector<std::string>;
+using TableRow = std::vector<std::string>;
 
 /// Columns as wide as their widest cell, two spaces apart.
-std::string table(const std::vector<Row>& rows) {
+std::string table(const std::vector<TableRow>& rows) {
   std::vector<std::size_t> widths;
-  for (const Row& row : rows) {
+  for (const TableRow& row : rows) {
     widths.resize(std::max(widths.size(), row.size()), 0);
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
   std::string out;
-  for (const Row& row : rows) {
+  for (const TableRow& row : rows) {
     std::string line = "  ";
     for (std::size_t i = 0; i < row.size(); ++i) {
       line += row[i];
@@ -67,10 +67,10 @@ std::string table(const std::vector<Row>& rows) {
 }  // namespace
 
 Result<std::string> status_table(std::string_view json) {
-  const Value status = Value::parse(json, nullptr, false);
+  const JsonValue status = JsonValue::parse(json, nullptr, false);
   if (!status.is_object()) return failure(Code::internal, "the server's status is not a JSON object");
-  const Value& ports = member(status, "ports");
-  const Value& blocks = member(status, "kv_blocks");
+  const JsonValue& ports = member(status, "ports");
+  const JsonValue& blocks = member(status, "kv_blocks");
   std::string out = "model   " + shown(member(status, "model")) + "\nstate   " +
                     shown(member(status, "state")) + "\nports   http " + shown(member(ports, "http")) +
                     " · metrics " + shown(member(ports, "metrics")) + " · engine worker queue " +
@@ -80,15 +80,15 @@ Result<std::string> status_table(std::string_view json) {
     out +=
         shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");
   }
-  std::vector<Row> rows = {{"process", "pid", "up", "restarts", "state"}};
-  for (const Value& process : member(status, "processes")) {
+  std::vector<TableRow> rows = {{"process", "pid", "up", "restarts", "state"}};
+  for (const JsonValue& process : member(status, "processes")) {
     rows.push_back({shown(member(process, "name")), shown(member(process, "pid")),
                     duration(member(process, "uptime_s")), shown(member(process, "restarts")),
                     shown(member(process, "state"))});
   }
   out += "\n" + table(rows);
   rows = {{"queue", "depth", "capacity"}};
-  for (const Value& queue : member(status, "queues")) {
+  for (const JsonValue& queue : member(status, "queues")) {
     rows.push_back(
         {shown(member(queue, "name")), shown(member(queue, "depth")), shown(member(queue, "capacity"))});
   }

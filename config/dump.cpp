@@ -4,29 +4,25 @@
 #include <nlohmann/json.hpp>
 
 #include "config/fields.h"
+#include "config/overloaded.h"
 
 namespace troupe::config {
 namespace {
 
-using Value = nlohmann::json;
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
+using JsonValue = nlohmann::json;
 
 /// Numbers, switches, lists and maps keep their JSON type; what has a text form of its own is a text.
-Value value_of(const Field& field) {
+JsonValue value_of(const Field& field) {
   return std::visit(
-      Overloaded{[](std::optional<bool>* p) { return *p ? Value(**p) : Value(); },
-                 [](std::optional<int>* p) { return *p ? Value(**p) : Value(); },
-                 [&](const Choice&) { return Value(show_value(field)); },
-                 [](Bytes b) { return Value(*b.value); }, [&](Rate) { return Value(show_value(field)); },
-                 [](Json j) { return Value(*j.text); }, [](auto* member) { return Value(*member); }},
+      Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                 [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                 [&](const EnumMember&) { return JsonValue(show_value(field)); },
+                 [](ByteCount b) { return JsonValue(*b.value); }, [&](Rate) { return JsonValue(show_value(field)); },
+                 [](JsonText j) { return JsonValue(*j.text); }, [](auto* member) { return JsonValue(*member); }},
       field.slot);
 }
 
-bool assign(const Field& field, const Value& value) {
+bool assign(const Field& field, const JsonValue& value) {
   const auto text = [&] {
     return value.is_string() && set_value(field, value.get_ref<const std::string&>()).ok();
   };
@@ -43,9 +39,9 @@ bool assign(const Field& field, const Value& value) {
                    if (value.is_null()) return p->reset(), true;
                    return value.is_number_integer() ? (*p = value.get<int>(), true) : false;
                  },
-                 [&](const Choice&) { return text(); },
-                 [&](Bytes b) { return value.is_number_integer() && take(*b.value); },
-                 [&](Rate) { return text(); }, [&](Json j) { return value.is_string() && take(*j.text); },
+                 [&](const EnumMember&) { return text(); },
+                 [&](ByteCount b) { return value.is_number_integer() && take(*b.value); },
+                 [&](Rate) { return text(); }, [&](JsonText j) { return value.is_string() && take(*j.text); },
                  [&](bool* p) { return value.is_boolean() && take(*p); },
                  [&](int* p) { return value.is_number_integer() && take(*p); },
                  [&](std::int64_t* p) { return value.is_number_integer() && take(*p); },
@@ -57,13 +53,13 @@ bool assign(const Field& field, const Value& value) {
 
 std::string dump(const Options& options, bool secrets) {
   Options copy = options;  // a Field points to what it may change
-  Value out = Value::object();
+  JsonValue out = JsonValue::object();
   for (const Field& field : fields(copy)) {
     const bool hide = field.secret && !secrets && !show_value(field).empty();
-    out[std::string(field.name)] = hide ? Value("***") : value_of(field);
+    out[std::string(field.name)] = hide ? JsonValue("***") : value_of(field);
   }
   // A path may hold bytes that are no UTF-8; they must not end the process.
-  return out.dump(-1, ' ', false, Value::error_handler_t::replace);
+  return out.dump(-1, ' ', false, JsonValue::error_handler_t::replace);
 }
 
 }  // namespace
@@ -74,7 +70,7 @@ Status check_utf8(const std::vector<Field>& fields) {
   for (const Field& field : fields) {
     try {
       value_of(field).dump();
-    } catch (const Value::exception&) {
+    } catch (const JsonValue::exception&) {
       return invalid("--" + std::string(field.name) + ": got a text that is not UTF-8, expected one that is",
                      std::string(field.name), "invalid_value");
     }
@@ -85,7 +81,7 @@ Status check_utf8(const std::vector<Field>& fields) {
 std::string to_public_json(const Options& options) { return dump(options, false); }
 
 Result<Options> from_json(std::string_view text) {
-  const Value object = Value::parse(text, nullptr, false);
+  const JsonValue object = JsonValue::parse(text, nullptr, false);
   if (!object.is_object()) return invalid("the options are not a JSON object");
   Options options;
   const std::vector<Field> all = fields(options);
@@ -95,7 +91,7 @@ Result<Options> from_json(std::string_view text) {
     bool fine = false;
     try {
       fine = assign(*field, value);
-    } catch (const Value::exception&) {
+    } catch (const JsonValue::exception&) {
       fine = false;
     }
     if (!fine) return invalid("option \"" + name + "\": got " + value.dump().substr(0, 80), name);

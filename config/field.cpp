@@ -6,13 +6,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "config/overloaded.h"
+
 namespace troupe::config {
 namespace {
-
-template <class... Ts>
-struct Overloaded : Ts... {
-  using Ts::operator()...;
-};
 
 /// A message that starts with what was got; the caller puts the flag's name before it.
 Status wrong(std::string_view got, const Field& field) {
@@ -166,7 +163,7 @@ bool read_rate(std::string_view text, const Field& field, Rate rate) {
   return true;
 }
 
-bool read_choice(std::string_view text, const Choice& choice) {
+bool read_choice(std::string_view text, const EnumMember& choice) {
   for (std::size_t i = 0; i < choice.names.size(); ++i) {
     if (canonical(choice.names[i]) == canonical(text)) return choice.set(static_cast<int>(i)), true;
   }
@@ -228,10 +225,10 @@ std::string describe_values(const Field& field) {
           [&](std::vector<int>* p) { return whole(p) + ", or several separated by commas"; },
           [&](std::vector<std::string>*) { return text() + ", or several separated by commas"; },
           [](std::map<std::string, std::string>*) { return std::string("NAME=VALUE"); },
-          [](const Choice& c) { return join(c.names); },
-          [&](Bytes) { return "a number of bytes" + range_text(field) + " (KiB, MiB, GiB may follow)"; },
+          [](const EnumMember& c) { return join(c.names); },
+          [&](ByteCount) { return "a number of bytes" + range_text(field) + " (KiB, MiB, GiB may follow)"; },
           [](Rate) { return std::string("COUNT/SECONDS, whole numbers"); },
-          [](Json) { return std::string("a JSON object"); }},
+          [](JsonText) { return std::string("a JSON object"); }},
       field.slot);
 }
 
@@ -261,10 +258,10 @@ Status set_value(const Field& field, std::string_view text) {
                             [&](std::vector<int>* p) { return read_numbers(text, field, *p); },
                             [&](std::vector<std::string>* p) { return read_names(text, field, *p); },
                             [&](std::map<std::string, std::string>* p) { return read_pairs(text, *p); },
-                            [&](const Choice& c) { return read_choice(text, c); },
-                            [&](Bytes b) { return read_bytes(text, field, *b.value); },
+                            [&](const EnumMember& c) { return read_choice(text, c); },
+                            [&](ByteCount b) { return read_bytes(text, field, *b.value); },
                             [&](Rate r) { return read_rate(text, field, r); },
-                            [&](Json j) { return *j.text = std::string(text), true; }},
+                            [&](JsonText j) { return *j.text = std::string(text), true; }},
                  field.slot);
   return fine ? Status{} : wrong(text, field);
 }
@@ -289,10 +286,10 @@ std::string show_value(const Field& field) {
                  [](std::vector<int>* p) { return join_items(*p); },
                  [](std::vector<std::string>* p) { return join_items(*p); },
                  [](std::map<std::string, std::string>* p) { return join_items(*p); },
-                 [](const Choice& c) { return std::string(c.names.at(static_cast<std::size_t>(c.get()))); },
-                 [](Bytes b) { return std::to_string(*b.value); },
+                 [](const EnumMember& c) { return std::string(c.names.at(static_cast<std::size_t>(c.get()))); },
+                 [](ByteCount b) { return std::to_string(*b.value); },
                  [](Rate r) { return std::to_string(*r.count) + "/" + std::to_string(*r.seconds); },
-                 [](Json j) { return *j.text; }},
+                 [](JsonText j) { return *j.text; }},
       field.slot);
 }
 

@@ -24,20 +24,20 @@ enum class Standing {
 };
 
 /// An enum member, reached by the names of its values in order of their numbers.
-struct Choice {
+struct EnumMember {
   std::vector<std::string_view> names;
   std::function<int()> get;
   std::function<void(int)> set;
 };
 
 template <class Enum>
-Choice choice(Enum& member, std::vector<std::string_view> names) {
+EnumMember choice(Enum& member, std::vector<std::string_view> names) {
   return {std::move(names), [&member] { return static_cast<int>(member); },
           [&member](int value) { member = static_cast<Enum>(value); }};
 }
 
 /// A number of bytes; the text form may end in KiB, MiB or GiB.
-struct Bytes {
+struct ByteCount {
   std::int64_t* value;
 };
 
@@ -48,13 +48,13 @@ struct Rate {
 };
 
 /// JSON kept as its text; checked by Field::check.
-struct Json {
+struct JsonText {
   std::string* text;
 };
 
 using Slot = std::variant<bool*, std::optional<bool>*, int*, std::optional<int>*, std::int64_t*, double*,
                           std::string*, std::vector<int>*, std::vector<std::string>*,
-                          std::map<std::string, std::string>*, Choice, Bytes, Rate, Json>;
+                          std::map<std::string, std::string>*, EnumMember, ByteCount, Rate, JsonText>;
 
 struct Field {
   std::string_view name;  ///< with dashes, without the leading ones

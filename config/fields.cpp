@@ -5,16 +5,16 @@
 namespace troupe::config {
 namespace {
 
-using Fields = std::vector<Field>;
+using FieldList = std::vector<Field>;
 
-void add(Fields& all, std::string_view group, Fields part) {
+void add(FieldList& all, std::string_view group, FieldList part) {
   for (Field& field : part) {
     if (field.group.empty()) field.group = group;
     all.push_back(std::move(field));
   }
 }
 
-Fields model_fields(ModelOptions& o) {
+FieldList model_fields(ModelOptions& o) {
   return {
       {.name = "model",
        .slot = &o.model,
@@ -33,7 +33,7 @@ Fields model_fields(ModelOptions& o) {
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
        .help = "storage and activations; sums are always fp32. auto takes the checkpoint's"},
       {.name = "load-choices",
-       .slot = Choice{{"default_v1", "dummy", "default"},
+       .slot = EnumMember{{"default_v1", "dummy", "default"},
                       [&o] { return static_cast<int>(o.load_choices); },
                       [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
        .help =
@@ -56,7 +56,7 @@ Fields model_fields(ModelOptions& o) {
   };
 }
 
-Fields http_fields(HttpOptions& o) {
+FieldList http_fields(HttpOptions& o) {
   return {
       {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
       {.name = "port",
@@ -90,7 +90,7 @@ Fields http_fields(HttpOptions& o) {
   };
 }
 
-Fields device_fields(DeviceOptions& o) {
+FieldList device_fields(DeviceOptions& o) {
   return {
       {.name = "device",
        .slot = choice(o.device, {"auto", "cpu", "cuda", "echo"}),
@@ -104,7 +104,7 @@ Fields device_fields(DeviceOptions& o) {
        .max = 1024,
        .when_unset = "the physical cores"},
       {.name = "cpu-kv-bytes",
-       .slot = Bytes{&o.cpu_kv_bytes},
+       .slot = ByteCount{&o.cpu_kv_bytes},
        .help = "KV memory of the CPU device",
        .unit = "bytes",
        .min = 0,
@@ -129,7 +129,7 @@ Fields device_fields(DeviceOptions& o) {
   };
 }
 
-Fields scheduler_fields(SchedulerOptions& o) {
+FieldList scheduler_fields(SchedulerOptions& o) {
   return {
       {.name = "max-model-len",
        .slot = &o.max_model_len,
@@ -177,7 +177,7 @@ Fields scheduler_fields(SchedulerOptions& o) {
   };
 }
 
-Fields cache_fields(CacheOptions& o) {
+FieldList cache_fields(CacheOptions& o) {
   return {
       {.name = "enable-prefix-caching",
        .slot = &o.enable_prefix_caching,
@@ -200,7 +200,7 @@ Fields cache_fields(CacheOptions& o) {
   };
 }
 
-Fields process_fields(Options& o) {
+FieldList process_fields(Options& o) {
   ProcessOptions& p = o.process;
   return {
       {.name = "engine-worker-queue-port",
@@ -255,7 +255,7 @@ Fields process_fields(Options& o) {
   };
 }
 
-Fields log_fields(LogOptions& o) {
+FieldList log_fields(LogOptions& o) {
   return {
       {.name = "log-dir",
        .slot = &o.dir,
@@ -269,7 +269,7 @@ Fields log_fields(LogOptions& o) {
        .help = "debug adds a line per step",
        .env = "FD_LOG_LEVEL"},
       {.name = "log-rotate-bytes",
-       .slot = Bytes{&o.rotate_bytes},
+       .slot = ByteCount{&o.rotate_bytes},
        .help = "size at which a log file is rotated",
        .unit = "bytes",
        .min = 4096},
@@ -302,10 +302,10 @@ Field limit(std::string_view name, int& member, std::string_view help, std::stri
 }
 
 Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
-  return {.name = name, .slot = Bytes{&member}, .help = help, .unit = "bytes", .min = 1};
+  return {.name = name, .slot = ByteCount{&member}, .help = help, .unit = "bytes", .min = 1};
 }
 
-Fields limit_fields(LimitOptions& o) {
+FieldList limit_fields(LimitOptions& o) {
   return {
       limit("max-connections", o.max_connections, "open sockets; one more is closed at once"),
       limit("max-connections-per-address", o.max_connections_per_address, "open sockets of one address"),
@@ -362,7 +362,7 @@ Fields limit_fields(LimitOptions& o) {
 }  // namespace
 
 std::vector<Field> fields(Options& options) {
-  Fields all;
+  FieldList all;
   all.reserve(256);
   add(all, "Model", model_fields(options.model));
   add(all, "HTTP", http_fields(options.http));

@@ -4,9 +4,9 @@
 namespace troupe::config {
 namespace {
 
-using Fields = std::vector<Field>;
+using FieldList = std::vector<Field>;
 
-Fields parallel_fields(LaterOptions& o) {
+FieldList parallel_fields(LaterOptions& o) {
   return {
       {.name = "tensor-parallel-size",
        .slot = &o.tensor_parallel_size,
@@ -41,7 +41,7 @@ Fields parallel_fields(LaterOptions& o) {
        .standing = Standing::refused,
        .reason = "one device runs the model"},
       {.name = "eplb-config",
-       .slot = Json{&o.eplb_config},
+       .slot = JsonText{&o.eplb_config},
        .help = "settings of --enable-eplb",
        .standing = Standing::harmless,
        .reason = "it needs --enable-eplb",
@@ -108,7 +108,7 @@ Fields parallel_fields(LaterOptions& o) {
   };
 }
 
-Fields memory_fields(LaterOptions& o) {
+FieldList memory_fields(LaterOptions& o) {
   return {
       {.name = "kv-cache-ratio",
        .slot = &o.kv_cache_ratio,
@@ -148,7 +148,7 @@ Fields memory_fields(LaterOptions& o) {
   };
 }
 
-Fields role_fields(LaterOptions& o) {
+FieldList role_fields(LaterOptions& o) {
   return {
       {.name = "splitwise-role",
        .slot = &o.splitwise_role,
@@ -309,7 +309,7 @@ Fields role_fields(LaterOptions& o) {
   };
 }
 
-Fields update_fields(LaterOptions& o) {
+FieldList update_fields(LaterOptions& o) {
   return {
       {.name = "dynamic-load-weight",
        .slot = &o.dynamic_load_weight,
@@ -323,7 +323,7 @@ Fields update_fields(LaterOptions& o) {
        .standing = Standing::refused,
        .reason = "weights are loaded once"},
       {.name = "rsync-config",
-       .slot = Json{&o.rsync_config},
+       .slot = JsonText{&o.rsync_config},
        .help = "etcd server of --load-strategy rsync",
        .standing = Standing::harmless,
        .reason = "it needs --load-strategy rsync",
@@ -334,7 +334,7 @@ Fields update_fields(LaterOptions& o) {
        .standing = Standing::harmless,
        .reason = "one device runs the model"},
       {.name = "routing-replay-config",
-       .slot = Json{&o.routing_replay_config},
+       .slot = JsonText{&o.routing_replay_config},
        .help = "replay of expert routing",
        .standing = Standing::refused,
        .reason = "routing is not recorded",
@@ -355,8 +355,8 @@ Fields update_fields(LaterOptions& o) {
 }  // namespace
 
 std::vector<Field> cluster_fields(LaterOptions& later) {
-  Fields all;
-  const auto add = [&all](std::string_view group, Fields part) {
+  FieldList all;
+  const auto add = [&all](std::string_view group, FieldList part) {
     for (Field& field : part) {
       field.group = group;
       all.push_back(std::move(field));

@@ -4,9 +4,9 @@
 namespace troupe::config {
 namespace {
 
-using Fields = std::vector<Field>;
+using FieldList = std::vector<Field>;
 
-Fields http_fields(LaterOptions& o) {
+FieldList http_fields(LaterOptions& o) {
   return {
       {.name = "controller-port",
        .slot = &o.controller_port,
@@ -54,7 +54,7 @@ Fields http_fields(LaterOptions& o) {
   };
 }
 
-Fields answer_fields(LaterOptions& o) {
+FieldList answer_fields(LaterOptions& o) {
   return {
       {.name = "reasoning-parser",
        .slot = &o.reasoning_parser,
@@ -116,7 +116,7 @@ Fields answer_fields(LaterOptions& o) {
        .standing = Standing::refused,
        .reason = "repetition does not end an answer"},
       {.name = "early-stop-config",
-       .slot = Json{&o.early_stop_config},
+       .slot = JsonText{&o.early_stop_config},
        .help = "window and threshold of --enable-early-stop",
        .standing = Standing::refused,
        .reason = "repetition does not end an answer",
@@ -142,7 +142,7 @@ Fields answer_fields(LaterOptions& o) {
        .reason = "only generation is offered",
        .also_fine = {"none"}},
       {.name = "override-pooler-config",
-       .slot = Json{&o.override_pooler_config},
+       .slot = JsonText{&o.override_pooler_config},
        .help = "settings of a pooling model",
        .standing = Standing::refused,
        .reason = "only generation is offered",
@@ -150,7 +150,7 @@ Fields answer_fields(LaterOptions& o) {
   };
 }
 
-Fields numeric_fields(LaterOptions& o) {
+FieldList numeric_fields(LaterOptions& o) {
   return {
       {.name = "quantization",
        .slot = &o.quantization,
@@ -164,13 +164,13 @@ Fields numeric_fields(LaterOptions& o) {
        .standing = Standing::refused,
        .reason = "the LM head is stored in --dtype; --dtype float32 makes all of it fp32"},
       {.name = "speculative-config",
-       .slot = Json{&o.speculative_config},
+       .slot = JsonText{&o.speculative_config},
        .help = "draft tokens with MTP or n-grams",
        .standing = Standing::refused,
        .reason = "tokens are not drafted",
        .check = check_speculative_config},
       {.name = "graph-optimization-config",
-       .slot = Json{&o.graph_optimization_config},
+       .slot = JsonText{&o.graph_optimization_config},
        .help = "CUDA graphs",
        .standing = Standing::harmless,
        .reason = "which steps are captured is decided by the device",
@@ -181,7 +181,7 @@ Fields numeric_fields(LaterOptions& o) {
        .standing = Standing::harmless,
        .reason = "CUDA graphs are a matter of the device"},
       {.name = "plas-attention-config",
-       .slot = Json{&o.plas_attention_config},
+       .slot = JsonText{&o.plas_attention_config},
        .help = "sparse attention",
        .standing = Standing::refused,
        .reason = "attention is dense",
@@ -234,16 +234,16 @@ Fields numeric_fields(LaterOptions& o) {
   };
 }
 
-Fields media_fields(LaterOptions& o) {
+FieldList media_fields(LaterOptions& o) {
   return {
       {.name = "limit-mm-per-prompt",
-       .slot = Json{&o.limit_mm_per_prompt},
+       .slot = JsonText{&o.limit_mm_per_prompt},
        .help = "images and videos of one request",
        .standing = Standing::harmless,
        .reason = "models that see are not available yet; --max-images bounds requests",
        .check = check_limit_mm_per_prompt},
       {.name = "mm-processor-kwargs",
-       .slot = Json{&o.mm_processor_kwargs},
+       .slot = JsonText{&o.mm_processor_kwargs},
        .help = "image and video sizes",
        .standing = Standing::harmless,
        .reason = "models that see are not available yet",
@@ -285,8 +285,8 @@ Fields media_fields(LaterOptions& o) {
 }  // namespace
 
 std::vector<Field> later_fields(LaterOptions& later) {
-  Fields all;
-  const auto add = [&all](std::string_view group, Fields part) {
+  FieldList all;
+  const auto add = [&all](std::string_view group, FieldList part) {
     for (Field& field : part) {
       field.group = group;
       all.push_back(std::move(field));

@@ -29,8 +29,8 @@ std::string joined(const std::vector<std::string_view>& words) {
 
 std::string placeholder(const Field& field) {
   if (is_switch(field)) return {};
-  if (const auto* choice = std::get_if<Choice>(&field.slot)) return joined(choice->names);
-  if (std::holds_alternative<Json>(field.slot)) return "JSON";
+  if (const auto* choice = std::get_if<EnumMember>(&field.slot)) return joined(choice->names);
+  if (std::holds_alternative<JsonText>(field.slot)) return "JSON";
   if (std::holds_alternative<Rate>(field.slot)) return "N/S";
   if (std::holds_alternative<std::map<std::string, std::string>*>(field.slot)) return "NAME=VALUE";
   const bool text = std::holds_alternative<std::string*>(field.slot) ||

@@ -12,13 +12,13 @@
 namespace troupe::config {
 namespace {
 
-using Value = nlohmann::json;
+using JsonValue = nlohmann::json;
 
-enum class Type { boolean, integer, number, text, text_or_object, integers, texts };
+enum class JsonType { boolean, integer, number, text, text_or_object, integers, texts };
 
 struct Key {
   const char* name;
-  Type type;
+  JsonType type;
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
   std::vector<std::string_view> allowed = {};
@@ -28,14 +28,14 @@ constexpr std::size_t kMaxText = 64 << 10;  // an option is written by hand
 constexpr int kMaxDepth = 16;
 
 /// The object, or nothing. Depth is bounded before the parser recurses.
-std::optional<Value> parse_object(std::string_view text) {
+std::optional<JsonValue> parse_object(std::string_view text) {
   if (text.size() > kMaxText) return std::nullopt;
   bool too_deep = false;
-  const auto guard = [&](int depth, Value::parse_event_t, Value&) {
+  const auto guard = [&](int depth, JsonValue::parse_event_t, JsonValue&) {
     too_deep = too_deep || depth > kMaxDepth;
     return !too_deep;
   };
-  Value value = Value::parse(text, guard, false);
+  JsonValue value = JsonValue::parse(text, guard, false);
   if (too_deep || !value.is_object()) return std::nullopt;
   return value;
 }
@@ -45,26 +45,26 @@ Status not_an_object(std::string_view text) {
                  "\", expected a JSON object such as {\"key\": 1}");
 }
 
-bool in_range(const Value& value, const Key& key) {
+bool in_range(const JsonValue& value, const Key& key) {
   const double number = value.get<double>();
   return number >= key.min && number <= key.max;
 }
 
-bool matches(const Value& value, const Key& key) {
+bool matches(const JsonValue& value, const Key& key) {
   const auto all_of = [&](auto&& test) {
     return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), test);
   };
   switch (key.type) {
-    case Type::boolean: return value.is_boolean();
-    case Type::integer: return value.is_number_integer() && in_range(value, key);
-    case Type::number: return value.is_number() && in_range(value, key);
-    case Type::text:
+    case JsonType::boolean: return value.is_boolean();
+    case JsonType::integer: return value.is_number_integer() && in_range(value, key);
+    case JsonType::number: return value.is_number() && in_range(value, key);
+    case JsonType::text:
       return value.is_string() && (key.allowed.empty() ||
                                    std::ranges::count(key.allowed, value.get_ref<const std::string&>()) > 0);
-    case Type::text_or_object: return value.is_string() || value.is_object();
-    case Type::integers:
-      return all_of([&](const Value& v) { return v.is_number_integer() && in_range(v, key); });
-    case Type::texts:
+    case JsonType::text_or_object: return value.is_string() || value.is_object();
+    case JsonType::integers:
+      return all_of([&](const JsonValue& v) { return v.is_number_integer() && in_range(v, key); });
+    case JsonType::texts:
       return value.is_array() && std::ranges::all_of(value, [](auto& v) { return v.is_string(); });
   }
   return false;
@@ -72,7 +72,7 @@ bool matches(const Value& value, const Key& key) {
 
 std::string bounds(const Key& key) {
   const auto show = [](double x) {
-    return Value(x == static_cast<long>(x) ? Value(static_cast<long>(x)) : Value(x)).dump();
+    return JsonValue(x == static_cast<long>(x) ? JsonValue(static_cast<long>(x)) : JsonValue(x)).dump();
   };
   std::string out;
   if (key.min > std::numeric_limits<double>::lowest()) out += " of at least " + show(key.min);
@@ -83,17 +83,17 @@ std::string bounds(const Key& key) {
 
 std::string expected(const Key& key) {
   switch (key.type) {
-    case Type::boolean: return "true or false";
-    case Type::integer: return "a whole number" + bounds(key);
-    case Type::number: return "a number" + bounds(key);
-    case Type::text: {
+    case JsonType::boolean: return "true or false";
+    case JsonType::integer: return "a whole number" + bounds(key);
+    case JsonType::number: return "a number" + bounds(key);
+    case JsonType::text: {
       std::string out = key.allowed.empty() ? "a text" : "";
       for (std::string_view word : key.allowed) out += (out.empty() ? "" : " or ") + std::string(word);
       return out;
     }
-    case Type::text_or_object: return "a text or an object";
-    case Type::integers: return "a list, not empty, of whole numbers" + bounds(key);
-    case Type::texts: return "a list of texts";
+    case JsonType::text_or_object: return "a text or an object";
+    case JsonType::integers: return "a list, not empty, of whole numbers" + bounds(key);
+    case JsonType::texts: return "a list of texts";
   }
   return {};
 }
@@ -121,23 +121,23 @@ Status check_keys(std::string_view text, const std::vector<Key>& keys) {
 
 Status check_speculative_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"method", Type::text, 0, 0, {"mtp", "ngram", "ngram_match"}},
-      {"model", Type::text},
-      {"num_speculative_tokens", Type::integer, 1, 5},
-      {"num_model_steps", Type::integer, 1, 5},
-      {"mtp_strategy", Type::text, 0, 0, {"default", "with_ngram"}},
-      {"quantization", Type::text_or_object},
-      {"max_candidate_len", Type::integer, 1},
-      {"verify_window", Type::integer, 1},
-      {"max_ngram_size", Type::integer, 1},
-      {"min_ngram_size", Type::integer, 1},
-      {"benchmark_mode", Type::boolean},
-      {"enable_draft_logprob", Type::boolean},
+      {"method", JsonType::text, 0, 0, {"mtp", "ngram", "ngram_match"}},
+      {"model", JsonType::text},
+      {"num_speculative_tokens", JsonType::integer, 1, 5},
+      {"num_model_steps", JsonType::integer, 1, 5},
+      {"mtp_strategy", JsonType::text, 0, 0, {"default", "with_ngram"}},
+      {"quantization", JsonType::text_or_object},
+      {"max_candidate_len", JsonType::integer, 1},
+      {"verify_window", JsonType::integer, 1},
+      {"max_ngram_size", JsonType::integer, 1},
+      {"min_ngram_size", JsonType::integer, 1},
+      {"benchmark_mode", JsonType::boolean},
+      {"enable_draft_logprob", JsonType::boolean},
   };
   Status status = check_keys(text, kKeys);
   if (!status.ok()) return status;
   const auto object = parse_object(text);
-  if (object->value("method", Value()) == "mtp" && !object->value("model", Value()).is_string()) {
+  if (object->value("method", JsonValue()) == "mtp" && !object->value("model", JsonValue()).is_string()) {
     return invalid("method \"mtp\" needs the key \"model\": the directory of the MTP weights");
   }
   const auto size = [&](const char* key, std::int64_t unset) {
@@ -155,68 +155,68 @@ Status check_speculative_config(std::string_view text) {
 
 Status check_graph_optimization_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"graph_opt_level", Type::integer, 0, 2},       {"use_cudagraph", Type::boolean},
-      {"cudagraph_capture_sizes", Type::integers, 1}, {"cudagraph_num_of_warmups", Type::integer, 0},
-      {"cudagraph_copy_inputs", Type::boolean},       {"cudagraph_splitting_ops", Type::texts},
-      {"cudagraph_only_prefill", Type::boolean},      {"full_cuda_graph", Type::boolean},
-      {"use_unique_memory_pool", Type::boolean},      {"draft_model_use_cudagraph", Type::boolean},
-      {"sot_warmup_sizes", Type::integers, 1},
+      {"graph_opt_level", JsonType::integer, 0, 2},       {"use_cudagraph", JsonType::boolean},
+      {"cudagraph_capture_sizes", JsonType::integers, 1}, {"cudagraph_num_of_warmups", JsonType::integer, 0},
+      {"cudagraph_copy_inputs", JsonType::boolean},       {"cudagraph_splitting_ops", JsonType::texts},
+      {"cudagraph_only_prefill", JsonType::boolean},      {"full_cuda_graph", JsonType::boolean},
+      {"use_unique_memory_pool", JsonType::boolean},      {"draft_model_use_cudagraph", JsonType::boolean},
+      {"sot_warmup_sizes", JsonType::integers, 1},
   };
   return check_keys(text, kKeys);
 }
 
 Status check_early_stop_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"enable_early_stop", Type::boolean},
-      {"strategy", Type::text, 0, 0, {"repetition"}},
-      {"window_size", Type::integer, 1},
-      {"threshold", Type::number, 0, 1},
+      {"enable_early_stop", JsonType::boolean},
+      {"strategy", JsonType::text, 0, 0, {"repetition"}},
+      {"window_size", JsonType::integer, 1},
+      {"threshold", JsonType::number, 0, 1},
   };
   return check_keys(text, kKeys);
 }
 
 Status check_eplb_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"redundant_experts_num", Type::integer, 0},
-      {"redundant_expert_meta_dir", Type::text},
-      {"redundant_expert_api_user", Type::text},
-      {"redundant_expert_api_password", Type::text},
-      {"redundant_expert_eplb_strategy", Type::text},
-      {"redundant_expert_dump_workload_interval", Type::integer, 1},
-      {"redundant_expert_async_load_model_shmem_size_gb", Type::number, 0},
-      {"redundant_expert_enable_schedule_cordon", Type::boolean},
-      {"moe_quant_type", Type::text},
+      {"redundant_experts_num", JsonType::integer, 0},
+      {"redundant_expert_meta_dir", JsonType::text},
+      {"redundant_expert_api_user", JsonType::text},
+      {"redundant_expert_api_password", JsonType::text},
+      {"redundant_expert_eplb_strategy", JsonType::text},
+      {"redundant_expert_dump_workload_interval", JsonType::integer, 1},
+      {"redundant_expert_async_load_model_shmem_size_gb", JsonType::number, 0},
+      {"redundant_expert_enable_schedule_cordon", JsonType::boolean},
+      {"moe_quant_type", JsonType::text},
   };
   return check_keys(text, kKeys);
 }
 
 Status check_plas_attention_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"plas_encoder_top_k_left", Type::integer, 0},
-      {"plas_encoder_top_k_right", Type::integer, 0},
-      {"plas_decoder_top_k_left", Type::integer, 0},
-      {"plas_decoder_top_k_right", Type::integer, 0},
-      {"plas_use_encoder_seq_limit", Type::integer, 0},
-      {"plas_use_decoder_seq_limit", Type::integer, 0},
-      {"plas_block_size", Type::integer, 1},
-      {"mlp_weight_name", Type::text},
-      {"plas_max_seq_length", Type::integer, 1},
+      {"plas_encoder_top_k_left", JsonType::integer, 0},
+      {"plas_encoder_top_k_right", JsonType::integer, 0},
+      {"plas_decoder_top_k_left", JsonType::integer, 0},
+      {"plas_decoder_top_k_right", JsonType::integer, 0},
+      {"plas_use_encoder_seq_limit", JsonType::integer, 0},
+      {"plas_use_decoder_seq_limit", JsonType::integer, 0},
+      {"plas_block_size", JsonType::integer, 1},
+      {"mlp_weight_name", JsonType::text},
+      {"plas_max_seq_length", JsonType::integer, 1},
   };
   return check_keys(text, kKeys);
 }
 
 Status check_pooler_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"pooling_type", Type::text},        {"normalize", Type::boolean},
-      {"dimensions", Type::integer, 1},    {"enable_chunked_processing", Type::boolean},
-      {"max_embed_len", Type::integer, 1},
+      {"pooling_type", JsonType::text},        {"normalize", JsonType::boolean},
+      {"dimensions", JsonType::integer, 1},    {"enable_chunked_processing", JsonType::boolean},
+      {"max_embed_len", JsonType::integer, 1},
   };
   return check_keys(text, kKeys);
 }
 
 Status check_limit_mm_per_prompt(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"image", Type::integer, 0}, {"video", Type::integer, 0}, {"audio", Type::integer, 0}};
+      {"image", JsonType::integer, 0}, {"video", JsonType::integer, 0}, {"audio", JsonType::integer, 0}};
   return check_keys(text, kKeys);
 }
 

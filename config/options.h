@@ -23,7 +23,7 @@ enum class Device { automatic, cpu, cuda, echo };
 
 /// Storage and activations; sums are always fp32. `automatic` takes the checkpoint's own type, or
 /// what the device computes fastest when that one is not supported there.
-enum class DType { automatic, bfloat16, float16, float32 };
+enum class DTypeOption { automatic, bfloat16, float16, float32 };
 
 /// Where the weights come from: the checkpoint, or random numbers of the shapes in its config.json.
 enum class LoadChoice { checkpoint, dummy };
@@ -97,7 +97,7 @@ struct ModelOptions {
   std::string revision = "master";                ///< of a downloaded model; local directories have none
   std::string model_cache;  ///< where model names are looked up (FD_MODEL_CACHE); empty: nowhere
   /// Storage and activations. float32 is exact and twice as large and slow as bfloat16.
-  DType dtype = DType::automatic;
+  DTypeOption dtype = DTypeOption::automatic;
   LoadChoice load_choices = LoadChoice::checkpoint;
   /// Template text or a file with it; empty: the checkpoint's own. Wrong templates cost answer quality.
   std::string chat_template;

@@ -187,8 +187,8 @@ Status read_environment(const Environment& environment, const std::vector<Field>
   return {};
 }
 
-Result<Parsed> parse(const std::vector<std::string>& arguments, const Environment& environment) {
-  Parsed out;
+Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Environment& environment) {
+  ParsedOptions out;
   Options& options = out.options;
   const std::vector<Field> all = fields(options);
   Result<Arguments> split = split_arguments(arguments, all);

@@ -23,7 +23,7 @@ Status read_environment(const Environment& environment, const std::vector<Field>
 /// Where running servers meet: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);
 
-struct Parsed {
+struct ParsedOptions {
   Options options;
   std::vector<std::string> warnings;  ///< one line each, to be printed before the start
   bool help = false;                  ///< --help was given: print help_text(); options are incomplete
@@ -33,7 +33,7 @@ struct Parsed {
 /// Reads the arguments after `serve`. Errors: invalid_argument (exit code 2), unsupported for a feature
 /// that is not available yet (exit code 3). Touches no file but the one named by --config. The options
 /// have passed validate().
-Result<Parsed> parse(const std::vector<std::string>& arguments, const Environment& environment);
+Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Environment& environment);
 
 /// Exit code for a failed start: 2 for a wrong command line, 3 for what is not available yet, else 1.
 int exit_code(const Status& status);

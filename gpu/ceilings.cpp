@@ -91,12 +91,12 @@ void muls_128() {
   }
 }
 
-struct Loop {
+struct MeasuredLoop {
   void (*run)();
   double operations;
 };
 
-Loop loop(Isa isa) {
+MeasuredLoop loop(Isa isa) {
   const auto rounds = static_cast<double>(kRounds);
   switch (isa) {
     case Isa::avx512_bf16: return {dots_bf16, rounds * 24 * 64};
@@ -148,7 +148,7 @@ double read_bandwidth(Cpu& device, std::size_t bytes) {
 }
 
 double dot_peak(Cpu& device) {
-  const Loop inner = loop(device.isa());
+  const MeasuredLoop inner = loop(device.isa());
   const int threads = device.pool().threads();
   const double seconds = best_seconds(7, [&] {
     device.pool().for_each(8 * threads, 1, [&](int begin, int end, int) {

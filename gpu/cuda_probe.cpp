@@ -17,19 +17,19 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(60);
 
 // What the child sends: small enough to go through the pipe in one piece.
-struct Answer {
+struct ProbeAnswer {
   Code code = Code::ok;
   std::uint64_t free = 0;
   std::uint64_t total = 0;
   char text[1024] = {};
 };
 
-void set_text(Answer& answer, const std::string& text) {
+void set_text(ProbeAnswer& answer, const std::string& text) {
   std::strncpy(answer.text, text.c_str(), sizeof answer.text - 1);
 }
 
-Answer look(int ordinal) {
-  Answer answer;
+ProbeAnswer look(int ordinal) {
+  ProbeAnswer answer;
   if (Status usable = cuda_usable(ordinal); !usable.ok()) {
     answer.code = usable.code;
     set_text(answer, usable.message);
@@ -50,7 +50,7 @@ Answer look(int ordinal) {
 }
 
 // The child's answer, or false when none came in time.
-bool await(int fd, Answer& answer) {
+bool await(int fd, ProbeAnswer& answer) {
   std::size_t got = 0;
   const TimePoint deadline = Clock::now() + kPatience;
   while (got < sizeof answer) {
@@ -67,7 +67,7 @@ bool await(int fd, Answer& answer) {
   return true;
 }
 
-Result<CudaProbe> result_of(const Answer& answer) {
+Result<CudaProbe> result_of(const ProbeAnswer& answer) {
   if (answer.code != Code::ok) return failure(answer.code, answer.text);
   return CudaProbe{answer.text, answer.free, answer.total};
 }
@@ -83,12 +83,12 @@ Result<CudaProbe> probe_cuda(int ordinal) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(ends[0]);
-    const Answer answer = look(ordinal);
+    const ProbeAnswer answer = look(ordinal);
     const bool sent = ::write(ends[1], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer);
     ::_exit(sent ? 0 : 1);
   }
   ::close(ends[1]);
-  Answer answer;
+  ProbeAnswer answer;
   const bool answered = child > 0 && await(ends[0], answer);
   ::close(ends[0]);
   if (child > 0) {

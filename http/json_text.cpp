@@ -43,7 +43,7 @@ void append_json_string(std::string& out, std::string_view text) {
     if (action == 2) {
       const utf8::Step step = utf8::decode(text, i);
       const auto bytes = static_cast<std::size_t>(step.bytes);
-      if (step.kind != utf8::Kind::character) {
+      if (step.kind != utf8::SequenceKind::character) {
         out.append(text, run, i - run).append(utf8::kReplacement);
         run = i + bytes;
       }

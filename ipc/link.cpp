@@ -132,7 +132,7 @@ LinkEnd::Look LinkEnd::look(Channel channel, Received& out) {
     const RingConsumer::Peek peek = ring.peek(bytes);
     if (peek == RingConsumer::Peek::empty) return Look::nothing;
     out.channel = channel;
-    if (peek == RingConsumer::Peek::corrupt || !wire::View::open(bytes, out.view)) {
+    if (peek == RingConsumer::Peek::corrupt || !wire::RecordView::open(bytes, out.view)) {
       ring.resync();
       out.kind = Received::Kind::corrupt;
       out.view = {};

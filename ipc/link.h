@@ -90,7 +90,7 @@ struct Received {
   };
   Kind kind = Kind::timeout;
   Channel channel = Channel::step;
-  wire::View view{};
+  wire::RecordView view{};
 };
 
 /// One end of a link. Use EngineEnd and WorkerEnd.

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
 /// Most token ids in one plan (512 KiB of a record).
 inline constexpr std::size_t kMaxTokensInPlan = std::size_t{1} << 17;
 
-enum class Kind : std::uint32_t {
+enum class RecordKind : std::uint32_t {
   hello = 1,      ///< worker → engine, step ring: ready, and what it can hold
   step_plan,      ///< engine → worker, step ring
   step_result,    ///< worker → engine, step ring
@@ -45,7 +45,7 @@ struct Span {
 };
 
 struct Header {
-  Kind kind{};
+  RecordKind kind{};
   std::uint32_t bytes = 0;  ///< the whole record
   std::uint32_t epoch = 0;  ///< of the link; a record of another epoch is dropped unread
   std::uint32_t padding = 0;
@@ -181,7 +181,7 @@ enum RowFlags : std::uint32_t {
 /// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that
 /// no TokenRun has brought is the one that the slot itself sampled at that position, and never left
 /// the device.
-struct Row {
+struct PlanRow {
   SlotRef slot{};
   std::int32_t position = 0;
   std::int32_t tokens = 0;
@@ -198,7 +198,7 @@ struct StepPlan {
   Span<StartSequence> started{};
   Span<TokenRun> tokens{};
   Span<BlockRun> blocks{};
-  Span<Row> rows{};
+  Span<PlanRow> rows{};
 };
 
 // ----------------------------------------------------------------------------------- cache ring
@@ -242,19 +242,19 @@ struct Inventory {
 };
 
 template <class R>
-inline constexpr Kind kKindOf = Kind{};
-template <> inline constexpr Kind kKindOf<Hello> = Kind::hello;
-template <> inline constexpr Kind kKindOf<StepPlan> = Kind::step_plan;
-template <> inline constexpr Kind kKindOf<StepResult> = Kind::step_result;
-template <> inline constexpr Kind kKindOf<CacheCommand> = Kind::cache_command;
-template <> inline constexpr Kind kKindOf<CacheDone> = Kind::cache_done;
-template <> inline constexpr Kind kKindOf<Inventory> = Kind::inventory;
-template <> inline constexpr Kind kKindOf<Goodbye> = Kind::goodbye;
+inline constexpr RecordKind kKindOf = RecordKind{};
+template <> inline constexpr RecordKind kKindOf<Hello> = RecordKind::hello;
+template <> inline constexpr RecordKind kKindOf<StepPlan> = RecordKind::step_plan;
+template <> inline constexpr RecordKind kKindOf<StepResult> = RecordKind::step_result;
+template <> inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cache_command;
+template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
+template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
+template <> inline constexpr RecordKind kKindOf<Goodbye> = RecordKind::goodbye;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 
-static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(Row) == 24);
+static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
 static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 40 && sizeof(CacheDone) == 32);
@@ -266,7 +266,7 @@ static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Pla
 /// Elements that hold Spans themselves (StartSequence, TokenRun) are appended like any other after the
 /// spans they name.
 template <class R>
-class Writer {
+class RecordWriter {
  public:
   /// Starts a new record; the old one's memory is reused.
   void begin(std::uint32_t epoch) {
@@ -307,10 +307,10 @@ class Writer {
 
 /// Checked, non-owning view of one record. A View exists only over a record whose header is sound;
 /// arrays are checked when they are asked for.
-class View {
+class RecordView {
  public:
   /// False when the bytes are too few, misaligned, or their header disagrees with their number.
-  static bool open(std::span<const std::byte> bytes, View& out) {
+  static bool open(std::span<const std::byte> bytes, RecordView& out) {
     if (bytes.size() < sizeof(Header) || bytes.size() > kMaxRecordBytes) return false;
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment != 0) return false;
     out.bytes_ = bytes;

@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 constexpr int kHeld =
     8;  // quads of columns that a thread keeps in registers: 8,192 columns; more are read again
 
-struct Arguments {
+struct AddNormArgs {
   void* out;
   float* residual;
   const float* add;
@@ -37,7 +37,7 @@ __device__ float block_sum(float value) {
 
 // One block a row. Padding columns of `residual` and `weight` are zero, so those of `out` become so.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) norm_kernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const int first = threadIdx.x * 4;
   float4 weight[kHeld];
 #pragma unroll
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(Arguments a) {
 
 void run(Cuda& device, const AddRmsNorm& op) {
   TROUPE_CHECK(op.add == nullptr || op.pick == nullptr);
-  const Arguments arguments{op.out,  op.residual, op.add,          op.weight,
+  const AddNormArgs arguments{op.out,  op.residual, op.add,          op.weight,
                             op.pick, op.cols,     padded(op.cols), op.eps};
   cuda::with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, norm_kernel<decltype(element)>,

@@ -13,7 +13,7 @@ namespace {
 static_assert(kMostGroup <= kAttendRows);
 
 /// One piece of work: some tokens of a sequence, one KV head, some spans of the past.
-struct Piece {
+struct AttentionPiece {
   std::int32_t sequence = 0;
   std::int32_t kv_head = 0;
   std::int32_t token = 0;  // first, within the sequence's tokens of this batch
@@ -25,9 +25,9 @@ struct Piece {
 
 int spans_of(int positions) { return (positions + kSpanTokens - 1) / kSpanTokens; }
 
-class Plan {
+class AttentionPlan {
  public:
-  Plan(Cpu& device, const Attention& op)
+  AttentionPlan(Cpu& device, const Attention& op)
       : op_(op), group_(op.heads / op.kv.kv_heads), tokens_per_piece_(std::max(1, kAttendRows / group_)) {
     TROUPE_CHECK(op.heads % op.kv.kv_heads == 0 && group_ <= kMostGroup);
     TROUPE_CHECK(op.kv.head_dim % 2 == 0 && op.kv.head_dim <= kMostHeadDim);
@@ -37,41 +37,41 @@ class Plan {
     split_ = whole < 4 * device.pool().threads() && device.pool().threads() > 1;
     std::int64_t floats = 0;
     int pieces = 0;
-    for_each_piece([&](const Piece& piece) {
+    for_each_piece([&](const AttentionPiece& piece) {
       ++pieces;
       if (piece.partial >= 0) floats = piece.partial + piece.spans * floats_per_span();
     });
-    const std::size_t list_bytes = aligned_bytes(static_cast<std::size_t>(pieces) * sizeof(Piece));
+    const std::size_t list_bytes = aligned_bytes(static_cast<std::size_t>(pieces) * sizeof(AttentionPiece));
     auto* memory = static_cast<std::byte*>(
         device.scratch(list_bytes + static_cast<std::size_t>(floats) * sizeof(float)));
-    pieces_ = reinterpret_cast<Piece*>(memory);
+    pieces_ = reinterpret_cast<AttentionPiece*>(memory);
     partials_ = reinterpret_cast<float*>(memory + list_bytes);
-    for_each_piece([&](const Piece& piece) { pieces_[count_++] = piece; });
+    for_each_piece([&](const AttentionPiece& piece) { pieces_[count_++] = piece; });
   }
 
   int count() const { return count_; }
   int group() const { return group_; }
-  const Piece& operator[](int i) const { return pieces_[i]; }
+  const AttentionPiece& operator[](int i) const { return pieces_[i]; }
   float* partials() const { return partials_; }
-  bool split(const Sequence& s) const {
+  bool split(const SequenceRows& s) const {
     return split_ && row_pieces(s) == 1 && spans_of(s.position + s.tokens) > 1;
   }
   std::int64_t floats_per_row() const { return partial_floats(op_.kv.head_dim); }
   std::int64_t floats_per_span() const { return kAttendRows * floats_per_row(); }
 
  private:
-  int row_pieces(const Sequence& s) const { return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_; }
+  int row_pieces(const SequenceRows& s) const { return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_; }
 
   /// The last tokens of a sequence first: they have the longest past.
   template <class Take>
   void for_each_piece(Take&& take) const {
     std::int64_t next_partial = 0;
     for (int i = 0; i < op_.batch.count; ++i) {
-      const Sequence& s = op_.batch.sequences[i];
+      const SequenceRows& s = op_.batch.sequences[i];
       if (split(s)) {
         for (int head = 0; head < op_.kv.kv_heads; ++head) {
           for (int span = 0; span < spans_of(s.position + s.tokens); ++span) {
-            take(Piece{i, head, 0, s.tokens, span, 1, next_partial});
+            take(AttentionPiece{i, head, 0, s.tokens, span, 1, next_partial});
             next_partial += floats_per_span();
           }
         }
@@ -81,7 +81,7 @@ class Plan {
         const int token = piece * tokens_per_piece_;
         const int tokens = std::min(tokens_per_piece_, s.tokens - token);
         for (int head = 0; head < op_.kv.kv_heads; ++head) {
-          take(Piece{i, head, token, tokens, 0, spans_of(s.position + token + tokens), -1});
+          take(AttentionPiece{i, head, token, tokens, 0, spans_of(s.position + token + tokens), -1});
         }
       }
     }
@@ -91,7 +91,7 @@ class Plan {
   const int group_;
   const int tokens_per_piece_;
   bool split_ = false;
-  Piece* pieces_ = nullptr;
+  AttentionPiece* pieces_ = nullptr;
   int count_ = 0;
   float* partials_ = nullptr;
 };
@@ -102,7 +102,7 @@ void run(Cpu& device, const Attention& op) {
   const Routines& r = routines(device.isa());
   const auto attend = r.attend[static_cast<int>(op.kv.dtype)];
   const auto merge = r.merge[static_cast<int>(op.kv.dtype)];
-  const Plan plan(device, op);
+  const AttentionPlan plan(device, op);
   const int head_dim = op.kv.head_dim;
   const auto ld = static_cast<std::size_t>(padded(op.heads * head_dim));
   const auto element = [&](int row, int head) {
@@ -112,8 +112,8 @@ void run(Cpu& device, const Attention& op) {
   device.reserve_lanes(attend_bytes(head_dim));
   device.pool().for_each(plan.count(), 1, [&](int begin, int end, int lane) {
     for (int i = begin; i < end; ++i) {
-      const Piece& piece = plan[i];
-      const Sequence& s = op.batch.sequences[piece.sequence];
+      const AttentionPiece& piece = plan[i];
+      const SequenceRows& s = op.batch.sequences[piece.sequence];
       const std::size_t at = element(s.row + piece.token, piece.kv_head * plan.group());
       attend({.q = static_cast<const std::byte*>(op.q) + at,
               .ldq = ld,
@@ -135,9 +135,9 @@ void run(Cpu& device, const Attention& op) {
     }
   });
   for (int i = 0; i < plan.count(); ++i) {
-    const Piece& piece = plan[i];
+    const AttentionPiece& piece = plan[i];
     if (piece.partial < 0 || piece.span != 0) continue;
-    const Sequence& s = op.batch.sequences[piece.sequence];
+    const SequenceRows& s = op.batch.sequences[piece.sequence];
     for (int row = 0; row < piece.tokens * plan.group(); ++row) {
       const int token = row / plan.group();
       merge(static_cast<std::byte*>(op.out) +

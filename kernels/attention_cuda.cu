@@ -16,14 +16,14 @@ namespace {
 constexpr int kThreads = 2 * kBlockTokens;  // two for each token's score, one for each dimension
 constexpr int kPerThread = kMostHeadDim / kThreads;
 
-struct Parameters {
+struct GenericAttentionArgs {
   void* out;
   const void* q;
   const std::byte* kv;
   std::size_t block_bytes;
   std::size_t key_offset, value_offset;  // of block 0, KV head 0
   std::size_t key_bytes, value_bytes;
-  const Sequence* sequences;
+  const SequenceRows* sequences;
   int count, heads, group, head_dim;
   int row_elements;  // of q and out
   bool swizzled;
@@ -33,7 +33,7 @@ struct Parameters {
 /// A block has one row and one head. Tiles of 64 tokens: all their scores, then their share of every
 /// dimension of the output.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Parameters p) {
+__global__ void __launch_bounds__(kThreads) generic_attention_kernel(const GenericAttentionArgs p) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   __shared__ float q[kMostHeadDim];
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Param
     q[d] = to_float(static_cast<const Element*>(p.q)[at + d]);
   __syncthreads();
   if (found < 0) return;  // padding
-  const Sequence sequence = p.sequences[found];
+  const SequenceRows sequence = p.sequences[found];
   const int length = sequence.position + row - sequence.row + 1;
   const int kv_head = head / p.group;
   float o[kPerThread] = {};
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Param
 void run_generic_attention(Cuda& device, const Attention& op) {
   const KvCache& kv = op.kv;
   TROUPE_CHECK(kv.head_dim <= kMostHeadDim);
-  const Parameters parameters{.out = op.out,
+  const GenericAttentionArgs parameters{.out = op.out,
                               .q = op.q,
                               .kv = static_cast<const std::byte*>(kv.data),
                               .block_bytes = kv.block_bytes(),

@@ -13,8 +13,8 @@ using namespace decode;
 
 template <class Element, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
-    decode_attention_kernel(const Parameters p) {
-  using L = Layout<kHeadDim>;
+    decode_attention_kernel(const DecodeArgs p) {
+  using L = DecodeLayout<kHeadDim>;
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<typename L::Shared*>(memory);
   const int thread = int(threadIdx.x);
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 }
 
 template <class Element, int kHeadDim>
-void launch_decode(Cuda& device, const Parameters& parameters, int blocks) {
-  constexpr std::size_t kBytes = sizeof(typename Layout<kHeadDim>::Shared);
+void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
+  constexpr std::size_t kBytes = sizeof(typename DecodeLayout<kHeadDim>::Shared);
   const auto kernel = decode_attention_kernel<Element, kHeadDim>;
   troupe::cuda::allow_shared(kernel, kBytes);
   troupe::cuda::launch(device, kernel,
@@ -83,7 +83,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const int blocks =
       teams ? multiprocessors / kTeam * kTeam : (few ? 1 : kBlocksPerMultiprocessor) * multiprocessors;
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
-  const Parameters parameters{.out = op.out,
+  const DecodeArgs parameters{.out = op.out,
                               .q = op.q,
                               .kv = static_cast<const std::byte*>(kv.data),
                               .block_bytes = kv.block_bytes(),

@@ -21,7 +21,7 @@ inline constexpr BlockId kPaddingBlock = -1;
 
 /// Tokens [position, position + tokens) of one sequence; their rows start at `row`. Keys and values of
 /// all positions before `position` are in the blocks already. Position p lies in blocks[p / 64].
-struct Sequence {
+struct SequenceRows {
   const BlockId* blocks = nullptr;  ///< at least (position + tokens + 63) / 64 entries; device memory
   std::int32_t position = 0;
   std::int32_t tokens = 0;
@@ -37,7 +37,7 @@ struct KvSlot {
 /// All arrays in device memory. Two sequences never write the same block. Padding comes last: sequences with
 /// tokens 0, rows with slots[r].block == kPaddingBlock; the Cpu is never given any.
 struct Batch {
-  const Sequence* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows)
+  const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows)
   const KvSlot* slots = nullptr;        ///< (rows)
   std::int32_t count = 0;
   std::int32_t rows = 0;
@@ -71,9 +71,9 @@ struct KvCache {
 };
 
 /// Fills the (rows) arrays of a batch from its sequences; host memory. `positions` feeds RopeTable.
-inline void describe_rows(const Sequence* sequences, int count, KvSlot* slots, std::int32_t* positions) {
+inline void describe_rows(const SequenceRows* sequences, int count, KvSlot* slots, std::int32_t* positions) {
   for (int s = 0; s < count; ++s) {
-    const Sequence& sequence = sequences[s];
+    const SequenceRows& sequence = sequences[s];
     for (std::int32_t t = 0; t < sequence.tokens; ++t) {
       const std::int32_t position = sequence.position + t;
       positions[sequence.row + t] = position;

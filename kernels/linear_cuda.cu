@@ -18,7 +18,7 @@ constexpr int kPitch = kTile + 4;
 constexpr int kManyRows = 32;
 constexpr int kManyRowsOfGroup = 12;
 
-struct Args {
+struct GenericArgs {
   const void* weight = nullptr;
   const void* x = nullptr;
   int stride = 0;  ///< elements of a row of weight and of x
@@ -30,7 +30,7 @@ struct Args {
 
 // A sum is taken in the order of the inputs, whatever the tile: a row's bits are its own.
 template <class T>
-__global__ void __launch_bounds__(kThreads) generic(const Args a) {
+__global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   __shared__ float w_tile[kDepth][kPitch], x_tile[kDepth][kPitch];
   __shared__ float sums_at[kTile][kPitch];
   troupe::cuda::wait_for_previous();
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) generic(const Args a) {
 
 void run_generic(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
-  const Args a{.weight = linear.weight.data,
+  const GenericArgs a{.weight = linear.weight.data,
                .x = linear.x,
                .stride = row_stride(linear.weight.inputs),
                .rows = linear.rows,

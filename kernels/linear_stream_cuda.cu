@@ -20,10 +20,10 @@ constexpr int kMostWholeInputs = 4096;     ///< of 8 rows of x in shared memory:
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
-    stream(const Args a, const __grid_constant__ CUtensorMap weight_map,
+    stream(const StreamArgs a, const __grid_constant__ CUtensorMap weight_map,
            const __grid_constant__ CUtensorMap x_map) {
   extern __shared__ __align__(1024) char shared[];
-  Block<Tile> block{.a = a, .shared = shared};
+  StreamBlock<Tile> block{.a = a, .shared = shared};
   const bool dense = a.groups.offsets == nullptr;
   if (dense) troupe::cuda::let_next_start();
   const bool brings_weights = block.warp == Tile::kWarps;
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     if (a.split > 1) st::cluster_wait();
     return;
   }
-  typename Block<Tile>::WholeX whole;
+  typename StreamBlock<Tile>::WholeX whole;
   if constexpr (Tile::kWholeX) whole = block.place_whole_x();
   const auto operands = block.place_operands();
   const auto destination = block.place_sums();
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   troupe::cuda::wait_for_previous();
   if constexpr (Tile::kWholeX) block.bring_whole_x(whole);
   if (first.there) four.read();
-  typename Block<Tile>::Sums sums;
+  typename StreamBlock<Tile>::Sums sums;
   block.multiply(sums, operands);
   block.hand_over(sums, destination);
   if (block.m_first < Tile::kM) block.finish(first, four);
@@ -88,7 +88,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   constexpr int kM = Tile::kM, kN = Tile::kN;
   const int inputs = row_stride(linear.weight.inputs);
   const bool grouped = linear.groups.offsets != nullptr;
-  Args a{.weight = static_cast<const char*>(linear.weight.data),
+  StreamArgs a{.weight = static_cast<const char*>(linear.weight.data),
          .x = static_cast<const char*>(linear.x),
          .row_bytes = static_cast<std::size_t>(inputs) * 2,
          .chunks = inputs / kChunk,
@@ -138,10 +138,10 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 template <class T>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   switch (plan.tile_rows) {
-    case 8: return launch_tiles<Tile<T, kOutputs, 8, 4, 1>>(device, linear, plan);
-    case 16: return launch_tiles<Tile<T, kOutputs, 16, 4, 1>>(device, linear, plan);
-    case 32: return launch_tiles<Tile<T, kOutputs, 32, 4, 1>>(device, linear, plan);
-    default: return launch_tiles<Tile<T, kOutputs, 64, 4, 2>>(device, linear, plan);
+    case 8: return launch_tiles<StreamTile<T, kOutputs, 8, 4, 1>>(device, linear, plan);
+    case 16: return launch_tiles<StreamTile<T, kOutputs, 16, 4, 1>>(device, linear, plan);
+    case 32: return launch_tiles<StreamTile<T, kOutputs, 32, 4, 1>>(device, linear, plan);
+    default: return launch_tiles<StreamTile<T, kOutputs, 64, 4, 2>>(device, linear, plan);
   }
 }
 

@@ -15,7 +15,7 @@ constexpr int kPace = 53;
 constexpr int pace_behind_norm(int rows) { return rows <= 2 ? 70 : rows <= 4 ? 85 : 60; }
 
 template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
-__global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
+__global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   extern __shared__ __align__(128) char shared[];
   troupe::cuda::let_next_start();
   using Block = Strip<kSplit, kEights, kPieces, kSets, kTakes>;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const Args a) {
 template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs);
-  Args a{.weight = static_cast<const char*>(linear.weight.data),
+  StripArgs a{.weight = static_cast<const char*>(linear.weight.data),
          .x = static_cast<const char*>(kTakes ? linear.takes.weighted : linear.x),
          .squares = linear.takes.squares,
          .eps = linear.takes.eps,

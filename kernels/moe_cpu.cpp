@@ -22,7 +22,7 @@ constexpr int kClaimsPerThread = 8;
 constexpr std::size_t kSkewBytes = 64;  // see operands()
 
 /// Some rows of one group: they stay in the cache while the group's panels pass.
-struct Unit {
+struct GroupRows {
   int group = 0;    ///< expert or experts + slice
   int first = 0;    ///< place of its first row in the grouped order
   int operand = 0;  ///< its first row among the operands: the shared slices have theirs in common
@@ -30,7 +30,7 @@ struct Unit {
 };
 
 /// The pieces of device.scratch(): add() all, then get them.
-class Layout {
+class ScratchLayout {
  public:
   template <class T>
   std::size_t add(std::size_t count) {
@@ -45,9 +45,9 @@ class Layout {
 };
 
 /// One run over at most kRowsAtOnce rows.
-class Run {
+class MoeRun {
  public:
-  Run(Cpu& device, const Moe& op) : device_(device), op_(op), r_(routines(device.isa())) {
+  MoeRun(Cpu& device, const Moe& op) : device_(device), op_(op), r_(routines(device.isa())) {
     const auto rows = static_cast<std::size_t>(op.rows);
     const auto k = static_cast<std::size_t>(op.top_k);
     const auto width = static_cast<std::size_t>(padded(op.gate_up.first.inputs));
@@ -61,14 +61,14 @@ class Run {
     unit_rows_ = rows_of_a_block(std::max(width, activation) * element_, r_.tile_rows);
     const std::size_t operands = rows == 1 ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
 
-    Layout layout;
+    ScratchLayout layout;
     const std::size_t logits = layout.add<float>(rows * experts_stride());
     const std::size_t chosen = layout.add<std::int32_t>(rows * k);
     const std::size_t weights = layout.add<float>(rows * k);
     const std::size_t row_of = layout.add<std::int32_t>(places);
     const std::size_t weight_of = layout.add<float>(places);
     const std::size_t offsets = layout.add<std::int32_t>(groups + 1);
-    const std::size_t units = layout.add<Unit>(groups + places / static_cast<std::size_t>(unit_rows_));
+    const std::size_t units = layout.add<GroupRows>(groups + places / static_cast<std::size_t>(unit_rows_));
     const std::size_t x = layout.add<std::byte>(operands * x_.ld * element_);
     const std::size_t a = layout.add<std::byte>(places * a_.ld * element_);
     auto* base = static_cast<std::byte*>(device.scratch(layout.bytes()));
@@ -78,7 +78,7 @@ class Run {
     row_of_ = reinterpret_cast<std::int32_t*>(base + row_of);
     weight_of_ = reinterpret_cast<float*>(base + weight_of);
     offsets_ = reinterpret_cast<std::int32_t*>(base + offsets);
-    units_ = reinterpret_cast<Unit*>(base + units);
+    units_ = reinterpret_cast<GroupRows*>(base + units);
     x_.data = base + x;
     a_.data = base + a;
     device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * width * sizeof(float));
@@ -249,7 +249,7 @@ class Run {
     device_.pool().for_each(
         count_ * pairs, claim(count_ * pairs, kMostPairsPerClaim), [&](int begin, int end, int) {
           for (int item = begin; item < end; ++item) {
-            const Unit unit = units_[item / pairs];
+            const GroupRows unit = units_[item / pairs];
             const int pair = item % pairs;
             const Matrix weight = op_.gate_up.at(unit.group);
             const auto store = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
@@ -280,7 +280,7 @@ class Run {
     const auto ld = static_cast<std::size_t>(padded(shape.outputs));
     device_.pool().for_each(panels, claim(panels, kMostPanelsPerClaim), [&](int begin, int end, int) {
       for (int u = 0; u < count_; ++u) {
-        const Unit unit = units_[u];
+        const GroupRows unit = units_[u];
         const Matrix weight = op_.down.at(unit.group);
         for (int panel = begin; panel < end; ++panel) {
           const auto add = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
@@ -313,7 +313,7 @@ class Run {
   std::int32_t* row_of_ = nullptr;  ///< by place
   float* weight_of_ = nullptr;
   std::int32_t* offsets_ = nullptr;
-  Unit* units_ = nullptr;
+  GroupRows* units_ = nullptr;
   Operands x_{};
   Operands a_{};
 };
@@ -334,7 +334,7 @@ void run(Cpu& device, const Moe& op) {
     some.x = static_cast<const std::byte*>(op.x) + skipped * width * size_of(op.down.first.dtype);
     if (op.slots != nullptr) some.slots += skipped;
     if (op.chosen != nullptr) some.chosen += skipped * static_cast<std::size_t>(op.top_k);
-    Run(device, some).run();
+    MoeRun(device, some).run();
   }
 }
 

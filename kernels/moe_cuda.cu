@@ -16,7 +16,7 @@ constexpr int kMostThreads = 384;
 constexpr int kColumns = 8;  // of a thread: one load of 16 bytes for the 16-bit types
 constexpr int kMostAtOnce = 8;
 
-struct Arguments {
+struct CombineArgs {
   float* residual;
   const void* outputs;  ///< by place, scaled
   const std::int32_t* places;
@@ -26,13 +26,13 @@ struct Arguments {
 };
 
 template <class Element>
-struct alignas(16) Columns {
+struct alignas(16) ColumnValues {
   Element value[kColumns];
 };
 
 /// Adds the outputs of a row's experts, rising, then those of the shared slices.
 template <class Element>
-__global__ void __launch_bounds__(kMostThreads) combine_kernel(Arguments a) {
+__global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const auto row = static_cast<std::size_t>(blockIdx.x);
@@ -43,14 +43,14 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(Arguments a) {
   float sum[kColumns] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
   const int parts = a.top_k + a.shared;
   for (int first = 0; first < parts; first += kMostAtOnce) {
-    Columns<Element> part[kMostAtOnce];  // all on their way before the first is added
+    ColumnValues<Element> part[kMostAtOnce];  // all on their way before the first is added
 #pragma unroll
     for (int i = 0; i < kMostAtOnce; ++i) {
       const int k = first + i;
       if (k >= parts) break;
       const std::size_t place =
           k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.experts + k - a.top_k] + row;
-      part[i] = *reinterpret_cast<const Columns<Element>*>(static_cast<const Element*>(a.outputs) +
+      part[i] = *reinterpret_cast<const ColumnValues<Element>*>(static_cast<const Element*>(a.outputs) +
                                                            place * a.stride + column);
     }
 #pragma unroll
@@ -108,7 +108,7 @@ void run(Cuda& device, const Moe& op) {
                                  .ending = cuda::Ending::store_scaled,
                                  .out = outputs,
                                  .scale = routing.scale});
-  const Arguments arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
+  const CombineArgs arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
                             op.experts,  op.shared, op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;

@@ -13,7 +13,7 @@ constexpr int kTile = 32;
 constexpr int kTileRows = 8;
 constexpr std::size_t kPieceBytes = std::size_t{64} << 20;
 
-struct Arguments {
+struct PackArgs {
   void* into;
   const void* source;  // lines × length, dense
   int first_line, lines, length;
@@ -24,7 +24,7 @@ struct Arguments {
 
 // A tile of 32 × 32 through shared memory: read along the source's lines, written along the matrix's rows.
 template <class From, class To>
-__global__ void __launch_bounds__(kTile* kTileRows) pack_kernel(Arguments a) {
+__global__ void __launch_bounds__(kTile* kTileRows) pack_kernel(PackArgs a) {
   __shared__ float tile[kTile][kTile + 1];
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -72,7 +72,7 @@ void run(Cuda& device, const Pack& op) {
     const int count = std::min(lines_at_once, lines - line);
     device.upload_lines(piece, source + std::size_t(line) * stride * element, std::size_t(count),
                         std::size_t(length) * element, stride * element);
-    const Arguments arguments{op.into.data,  piece,    line,     count,   length,
+    const PackArgs arguments{op.into.data,  piece,    line,     count,   length,
                               op.transposed, op.place, op.first, int(row)};
     const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((count + kTile - 1) / kTile));
     cuda::with_element(op.source_dtype, [&](auto from) {

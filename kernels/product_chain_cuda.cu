@@ -15,7 +15,7 @@ constexpr int kThreads = 256;
 constexpr int kPiece = 1024;    ///< of weights, fetched at a time
 constexpr int kWeightsAt = 64;  ///< in shared memory, behind the barrier
 
-struct Args {
+struct ChainArgs {
   const char* weights = nullptr;
   int pieces = 0;  ///< of weights, that a block fetches
   const uint4* x = nullptr;
@@ -24,7 +24,7 @@ struct Args {
 };
 
 template <int kLoads>
-__global__ void __launch_bounds__(kThreads) chain_kernel(const Args a) {
+__global__ void __launch_bounds__(kThreads) chain_kernel(const ChainArgs a) {
   extern __shared__ __align__(128) char shared[];
   __shared__ unsigned of_warps[kThreads / 32];
   troupe::cuda::let_next_start();
@@ -75,7 +75,7 @@ void start(Cuda& device, const ProductChain& op) {
   for (int i = 0; i < op.kernels; ++i) {
     troupe::cuda::launch(
         device, chain_kernel<kLoads>, shape,
-        Args{.weights = static_cast<const char*>(op.weights) + static_cast<std::size_t>(i) % turns * read,
+        ChainArgs{.weights = static_cast<const char*>(op.weights) + static_cast<std::size_t>(i) % turns * read,
              .pieces = op.fetched / kPiece,
              .x = x[i % 2],
              .readers = x_words / kLoads,

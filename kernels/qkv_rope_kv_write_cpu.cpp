@@ -8,9 +8,9 @@ namespace troupe::kernels {
 namespace {
 
 /// What becomes of the projection's outputs: each is one dimension of a head of q, k or v.
-class Writer {
+class KvWriter {
  public:
-  explicit Writer(const QkvRopeKvWrite& op)
+  explicit KvWriter(const QkvRopeKvWrite& op)
       : op_(op),
         keys_at_(op.heads * op.kv.head_dim),
         values_at_(keys_at_ + op.kv.kv_heads * op.kv.head_dim),
@@ -79,7 +79,7 @@ void run(Cpu& device, const QkvRopeKvWrite& op) {
   TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
   TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
   if (op.norm.weight != nullptr) run(device, op.norm);
-  const Writer writer(op);
+  const KvWriter writer(op);
   linear<1>(device, op.weight, op.x, op.batch.rows,
             [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {
               for (int i = 0; i < rows; ++i) writer.row(first + i, panel * kPanel, sums[0][i]);

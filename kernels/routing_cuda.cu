@@ -21,7 +21,7 @@ constexpr int kManyRows = 2048;
 
 /// Any dtype: a warp a row and an expert; lane l sums inputs 4l … 4l + 3 of every 128.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) score_kernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads) score_kernel(RoutingArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const int expert = static_cast<int>(blockIdx.y) * kWarps + static_cast<int>(threadIdx.x / 32);
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kThreads) score_kernel(Arguments a) {
   if (lane == 0) a.to.logits[static_cast<std::size_t>(row) * a.stride + expert] = sum;
 }
 
-__global__ void __launch_bounds__(kThreads) choose_kernel(Arguments a) {
-  __shared__ Tile tile;
+__global__ void __launch_bounds__(kThreads) choose_kernel(RoutingArgs a) {
+  __shared__ RoutingTile tile;
   tile.clear(a.experts);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -55,10 +55,10 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(Arguments a) {
 }
 
 /// One block a tile. Each sums up the tiles' counts for itself.
-__global__ void __launch_bounds__(kPlacingThreads) place_kernel(Arguments a) {
+__global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
   __shared__ int partial[kPlacingThreads], partial_earlier[kPlacingThreads];
   __shared__ int earlier[kMostExperts + 1];
-  __shared__ Columns columns;
+  __shared__ ExpertColumns columns;
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const int tile = static_cast<int>(blockIdx.x);
@@ -146,10 +146,10 @@ __device__ __forceinline__ void take_apart(float low, float high, std::uint32_t 
 /// a cluster, and the first of them gets the logits in its shared memory; else they go through global memory,
 /// and the last block to arrive goes on.
 template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster>
-__global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_kernel(Arguments a) {
+__global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_kernel(RoutingArgs a) {
   constexpr int kRows = 16 * kMs, kExperts = 8 * kNs;
   extern __shared__ float partial[];  // [kWarps][kRows][kExperts]
-  __shared__ Tile tile;
+  __shared__ RoutingTile tile;
   __shared__ float logits[kCluster ? kRows * kExperts * kMostCluster : 1];
   if constexpr (kCluster) troupe::cuda::cluster_come();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
@@ -294,7 +294,7 @@ std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
 }
 
 template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster = false>
-void launch_tensor_route(Cuda& device, Arguments a) {
+void launch_tensor_route(Cuda& device, RoutingArgs a) {
   constexpr std::size_t kBytes = sizeof(float) * kWarps * 16 * kMs * 8 * kNs;
   const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster>;
   a.tile_rows = 16 * kMs;
@@ -318,7 +318,7 @@ void launch_tensor_route(Cuda& device, Arguments a) {
 }
 
 void route(Cuda& device, const Moe& op, const Routing& routing) {
-  const Arguments a{.x = op.x,
+  const RoutingArgs a{.x = op.x,
                     .router = static_cast<const float*>(op.router.data),
                     .bias = op.bias,
                     .slots = op.slots,
@@ -344,7 +344,7 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
     }
     return launch_tensor_route<1, 1, 16, 5>(device, a);
   }
-  Arguments plain = a;
+  RoutingArgs plain = a;
   plain.tile_rows = kMostTileRows;
   plain.tiles = (op.rows + kMostTileRows - 1) / kMostTileRows;
   with_element(dtype, [&](auto element) {

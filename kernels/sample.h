@@ -54,7 +54,7 @@ struct SampleRow {
 
 enum class SampleError : std::int32_t { none = 0, not_finite };
 
-struct TokenLogprob {
+struct TopLogprob {
   TokenId token = 0;
   float logprob = 0;
 };
@@ -65,7 +65,7 @@ struct SampleResult {
   SampleError error = SampleError::none;
   float logprob = 0;                    ///< of the token; when row.logprobs >= 0
   std::int32_t top_count = 0;           ///< min(row.logprobs, vocab)
-  TokenLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
+  TopLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
 };
 
 /// Not-finite logits (NaN or infinity, before the processors) are that row's error and no other's.

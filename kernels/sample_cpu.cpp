@@ -43,7 +43,7 @@ void penalise(const SampleRow& row, float* logits, std::uint32_t* seen) {
 }
 
 /// The `count` largest logits, largest first, lowest id first among equals.
-void top_logits(const Routines& r, const float* logits, int vocab, int count, TokenLogprob* top) {
+void top_logits(const Routines& r, const float* logits, int vocab, int count, TopLogprob* top) {
   int held = 0;
   const auto insert = [&](TokenId id) {
     int at = held < count ? held++ : count - 1;

@@ -32,9 +32,9 @@ constexpr std::size_t table_bytes(int slice) {
 
 /// The logits of a step's row and this block's part of them.
 template <bool Resident, int Threads>
-__device__ Slice<Resident, Threads> slice_of(float* row, std::byte* shared, std::size_t tables,
+__device__ LogitSlice<Resident, Threads> slice_of(float* row, std::byte* shared, std::size_t tables,
                                              float* working, int length, int vocab) {
-  Slice<Resident, Threads> slice;
+  LogitSlice<Resident, Threads> slice;
   slice.begin = min(static_cast<int>(team_rank()) * length, vocab);
   slice.count = min(length, vocab - slice.begin);
   slice.row = row + slice.begin;
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) score_kernel(const Sc
 }
 
 /// How an op's rows are shared out.
-struct Plan {
+struct SampleLaunch {
   bool resident = false;
   bool few = false;
   int length = 0;
@@ -173,9 +173,9 @@ struct Plan {
   troupe::cuda::Shape shape;
 };
 
-Plan plan_for(const Cuda& device, int count, int vocab) {
+SampleLaunch plan_for(const Cuda& device, int count, int vocab) {
   const int team = device.hopper() ? kTeamBlocks : 1;
-  Plan plan;
+  SampleLaunch plan;
   plan.length = (vocab + 4 * team - 1) / (4 * team) * 4;
   plan.resident = team > 1 && plan.length <= kMaxResident;
   plan.few = count <= kFewRows || !plan.resident;
@@ -192,7 +192,7 @@ Plan plan_for(const Cuda& device, int count, int vocab) {
 }
 
 template <class... Parameters, class... Arguments>
-void launch_planned(Cuda& device, void (*kernel)(Parameters...), const Plan& plan,
+void launch_planned(Cuda& device, void (*kernel)(Parameters...), const SampleLaunch& plan,
                     const Arguments&... arguments) {
   troupe::cuda::allow_shared(kernel, plan.shape.shared_bytes);
   troupe::cuda::launch(device, kernel, plan.shape, arguments...);
@@ -203,7 +203,7 @@ void launch_planned(Cuda& device, void (*kernel)(Parameters...), const Plan& pla
 
 void run(Cuda& device, const Sample& op) {
   if (op.count == 0) return;
-  const cuda::Plan plan = cuda::plan_for(device, op.count, op.vocab);
+  const cuda::SampleLaunch plan = cuda::plan_for(device, op.count, op.vocab);
   const cuda::SampleArgs args{
       .results = op.results,
       .rows = op.rows,
@@ -222,7 +222,7 @@ void run(Cuda& device, const Sample& op) {
 
 void run(Cuda& device, const Score& op) {
   if (op.count == 0) return;
-  const cuda::Plan plan = cuda::plan_for(device, op.count, op.vocab);
+  const cuda::SampleLaunch plan = cuda::plan_for(device, op.count, op.vocab);
   const cuda::ScoreArgs args{.results = op.results,
                              .rows = op.rows,
                              .logits = op.logits,

@@ -63,7 +63,7 @@ struct StepArrays {
   TokenId* tokens = nullptr;          ///< (rows)
   std::int32_t* positions = nullptr;  ///< (rows)
   KvSlot* slots = nullptr;            ///< (rows)
-  Sequence* sequences = nullptr;      ///< (sequences)
+  SequenceRows* sequences = nullptr;      ///< (sequences)
   SampleRow* samples = nullptr;       ///< (samples)
   std::int32_t* picks = nullptr;      ///< (samples), room for an even number
 };

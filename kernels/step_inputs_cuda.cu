@@ -16,11 +16,11 @@ constexpr int kCollectThreads = 512;
 
 using Word = std::uint64_t;
 constexpr int kRowWords = 2;  // an InputRow and a KvSlot
-constexpr int kSequenceWords = sizeof(Sequence) / sizeof(Word);
+constexpr int kSequenceWords = sizeof(SequenceRows) / sizeof(Word);
 constexpr int kSampleWords = sizeof(SampleRow) / sizeof(Word);
 constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
 static_assert(sizeof(InputRow) == sizeof(Word) && sizeof(KvSlot) == sizeof(Word));
-static_assert(sizeof(Sequence) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
+static_assert(sizeof(SequenceRows) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
 static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == sizeof(Word));
 static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);

@@ -148,7 +148,7 @@ class Decoder {
   // Host side of the step at hand.
   std::vector<kernels::KvSlot> slots_;
   std::vector<std::int32_t> positions_;
-  std::vector<kernels::Sequence> sequences_;
+  std::vector<kernels::SequenceRows> sequences_;
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
 };

@@ -216,7 +216,7 @@ DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
   positions_.resize(rows);
   kernels::describe_rows(batch.sequences.data(), static_cast<int>(count), slots_.data(), positions_.data());
   sequences_ = batch.sequences;
-  for (kernels::Sequence& sequence : sequences_) {
+  for (kernels::SequenceRows& sequence : sequences_) {
     const int blocks =
         (sequence.position + sequence.tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
     sequence.blocks = stage_.put(sequence.blocks, static_cast<std::size_t>(blocks));
@@ -255,7 +255,7 @@ inline std::size_t stage_bytes(const DecoderLimits& limits) {
   const auto positions = static_cast<std::size_t>(limits.positions);
   const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
                               sizeof(std::int32_t) + sizeof(kernels::ScoreRow);
-  const std::size_t per_sequence = sizeof(kernels::Sequence) + sizeof(kernels::SampleRow) +
+  const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
                                    sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes;

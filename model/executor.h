@@ -30,7 +30,7 @@ class Executor {
 
   /// Takes a StepPlan or a CacheCommand. Copies what it needs: the bytes may go after the call.
   /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
-  virtual Status submit(const wire::View& record) = 0;
+  virtual Status submit(const wire::RecordView& record) = 0;
 
   /// Writes the oldest finished record (StepResult or CacheDone, complete but for header.epoch) into
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.

@@ -64,7 +64,7 @@ PlanCheck::Slot* PlanCheck::find(SlotRef ref) {
   return slot.live && slot.generation == ref.generation ? &slot : nullptr;
 }
 
-Status PlanCheck::admit(const wire::View& record, const wire::StepPlan& plan) {
+Status PlanCheck::admit(const wire::RecordView& record, const wire::StepPlan& plan) {
   if (plan.step != step_ + 1) {
     return invalid("step " + std::to_string(plan.step) + " follows step " + std::to_string(step_));
   }
@@ -82,7 +82,7 @@ Status PlanCheck::admit(const wire::View& record, const wire::StepPlan& plan) {
   return {};
 }
 
-Status PlanCheck::apply(const wire::View& record, const wire::StepPlan& plan) {
+Status PlanCheck::apply(const wire::RecordView& record, const wire::StepPlan& plan) {
   for (const SlotRef ref : record.array(plan.finished)) {
     if (!in_range(ref)) return wrong(ref, "no such slot");
     if (Slot* slot = find(ref)) slot->live = false;
@@ -98,13 +98,13 @@ Status PlanCheck::apply(const wire::View& record, const wire::StepPlan& plan) {
   }
   StepSize size{.result_bytes = sizeof(wire::StepResult)};
   for (Slot& slot : slots_) slot.has_row = false;
-  for (const wire::Row& row : record.array(plan.rows)) {
+  for (const wire::PlanRow& row : record.array(plan.rows)) {
     if (Status status = take_row(row, size); !status.ok()) return status;
   }
   return {};
 }
 
-Status PlanCheck::start(const wire::View& record, const wire::StartSequence& start) {
+Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequence& start) {
   if (!in_range(start.slot)) return wrong(start.slot, "no such slot");
   Slot& slot = slots_[start.slot.slot];
   if (slot.live)
@@ -141,7 +141,7 @@ Status PlanCheck::start(const wire::View& record, const wire::StartSequence& sta
   return {};
 }
 
-Status PlanCheck::take_ids(const wire::View& record, const wire::TokenRun& run) {
+Status PlanCheck::take_ids(const wire::RecordView& record, const wire::TokenRun& run) {
   if (!in_range(run.slot)) return wrong(run.slot, "no such slot");
   if (!record.holds(run.ids)) return wrong(run.slot, "its token ids lie outside the record");
   Slot* slot = find(run.slot);
@@ -162,7 +162,7 @@ Status PlanCheck::take_ids(const wire::View& record, const wire::TokenRun& run) 
   return {};
 }
 
-Status PlanCheck::take_blocks(const wire::View& record, const wire::BlockRun& run) {
+Status PlanCheck::take_blocks(const wire::RecordView& record, const wire::BlockRun& run) {
   if (!in_range(run.slot)) return wrong(run.slot, "no such slot");
   if (!record.holds(run.blocks)) return wrong(run.slot, "its blocks lie outside the record");
   Slot* slot = find(run.slot);
@@ -182,7 +182,7 @@ Status PlanCheck::take_blocks(const wire::View& record, const wire::BlockRun& ru
   return {};
 }
 
-Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
+Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   if (!in_range(row.slot)) return wrong(row.slot, "no such slot");
   if (row.flags & ~std::uint32_t{wire::kSamples}) {
     return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered");
@@ -227,12 +227,12 @@ Status PlanCheck::take_row(const wire::Row& row, StepSize& size) {
   return check_fits(row, size);
 }
 
-Status PlanCheck::check_fits(const wire::Row& row, const StepSize& size) {
+Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {
   if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxRecordBytes - kRounding)) return {};
   return wrong(row.slot, "the logprobs asked for do not fit one result");
 }
 
-Status PlanCheck::admit(const wire::View& record, const wire::CacheCommand& command) {
+Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand& command) {
   const std::string where = "cache command " + std::to_string(command.id);
   if (command.id != command_ + 1) return invalid(where + " follows " + std::to_string(command_));
   if (command.op != wire::CacheOp::copy_blocks) return invalid(where + ": unknown operation");

@@ -31,10 +31,10 @@ class PlanCheck {
   /// - the result with all logprobs asked for fits a record.
   /// A row, a TokenRun or an ending of a generation that no longer lives in its slot is late, not wrong: it
   /// is accepted and will be passed over.
-  Status admit(const wire::View& record, const wire::StepPlan& plan);
+  Status admit(const wire::RecordView& record, const wire::StepPlan& plan);
 
   /// Accepts copies between blocks that exist; no block is a target twice, or both source and target.
-  Status admit(const wire::View& record, const wire::CacheCommand& command);
+  Status admit(const wire::RecordView& record, const wire::CacheCommand& command);
 
   /// Forgets all sequences; steps and commands count from 1 again.
   void reset();
@@ -58,12 +58,12 @@ class PlanCheck {
     std::int64_t result_bytes = 0;
   };
 
-  Status apply(const wire::View& record, const wire::StepPlan& plan);
-  Status start(const wire::View& record, const wire::StartSequence& start);
-  Status take_ids(const wire::View& record, const wire::TokenRun& run);
-  Status take_blocks(const wire::View& record, const wire::BlockRun& run);
-  Status take_row(const wire::Row& row, StepSize& size);
-  static Status check_fits(const wire::Row& row, const StepSize& size);
+  Status apply(const wire::RecordView& record, const wire::StepPlan& plan);
+  Status start(const wire::RecordView& record, const wire::StartSequence& start);
+  Status take_ids(const wire::RecordView& record, const wire::TokenRun& run);
+  Status take_blocks(const wire::RecordView& record, const wire::BlockRun& run);
+  Status take_row(const wire::PlanRow& row, StepSize& size);
+  static Status check_fits(const wire::PlanRow& row, const StepSize& size);
   // The slot, or null when it is out of range (an error) or holds another generation (late).
   Slot* find(SlotRef ref);
   bool in_range(SlotRef ref) const { return ref.slot < slots_.size(); }

@@ -6,8 +6,8 @@ namespace troupe::model {
 namespace {
 
 template <class R>
-const R& front(const WorkQueue& queue, wire::View& record) {
-  TROUPE_CHECK(wire::View::open(queue.front(), record));
+const R& front(const WorkQueue& queue, wire::RecordView& record) {
+  TROUPE_CHECK(wire::RecordView::open(queue.front(), record));
   const R* found = record.as<R>();
   TROUPE_CHECK(found != nullptr);
   return *found;
@@ -22,7 +22,7 @@ QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity)
       plans_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       commands_(kMaxCommandsQueued) {}
 
-Status QueuedExecutor::submit(const wire::View& record) {
+Status QueuedExecutor::submit(const wire::RecordView& record) {
   if (const auto* plan = record.as<wire::StepPlan>()) {
     if (plans_.full()) {
       return failure(Code::overloaded, std::to_string(plans_.size()) + " steps are in flight already");
@@ -45,7 +45,7 @@ Status QueuedExecutor::submit(const wire::View& record) {
 
 bool QueuedExecutor::plan_is_ready() const {
   if (plans_.empty()) return false;
-  wire::View record;
+  wire::RecordView record;
   return front<wire::StepPlan>(plans_, record).after_cache_command <= commands_done_;
 }
 
@@ -65,7 +65,7 @@ Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint) {
 }
 
 void QueuedExecutor::run_command(std::vector<std::byte>& out) {
-  wire::View record;
+  wire::RecordView record;
   const auto& command = front<wire::CacheCommand>(commands_, record);
   pairs_.clear();
   for (const wire::BlockCopy& c : record.array(command.copies)) pairs_.push_back({c.from, c.to});
@@ -77,7 +77,7 @@ void QueuedExecutor::run_command(std::vector<std::byte>& out) {
 
 void QueuedExecutor::run_step(std::vector<std::byte>& out) {
   const std::int64_t started_ns = now_ns();
-  wire::View record;
+  wire::RecordView record;
   const auto& plan = front<wire::StepPlan>(plans_, record);
   table_.apply(record, plan, batch_);
   samples_.resize(batch_.samples.size());

@@ -23,7 +23,7 @@ class QueuedExecutor : public Executor {
   explicit QueuedExecutor(const wire::Capacity& capacity);
 
   wire::Capacity capacity() const final { return capacity_; }
-  Status submit(const wire::View& record) final;
+  Status submit(const wire::RecordView& record) final;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
   void reset() final;
 
@@ -42,7 +42,7 @@ class QueuedExecutor : public Executor {
 
   const wire::Capacity capacity_;
   PlanCheck check_;
-  SequenceTable table_;
+  WorkerSequences table_;
   WorkQueue plans_;
   WorkQueue commands_;
   std::uint64_t arrivals_ = 0;

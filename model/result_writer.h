@@ -22,8 +22,8 @@ class ResultWriter {
  private:
   void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result);
 
-  wire::Writer<wire::StepResult> step_;
-  wire::Writer<wire::CacheDone> done_;
+  wire::RecordWriter<wire::StepResult> step_;
+  wire::RecordWriter<wire::CacheDone> done_;
   std::vector<wire::ResultRow> rows_;
   std::vector<TokenId> tokens_;
   std::vector<wire::TokenLogprobs> logprobs_;

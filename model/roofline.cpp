@@ -7,7 +7,7 @@ namespace troupe::model {
 namespace {
 
 // Parameters by who reads them.
-struct Parameters {
+struct ParameterCounts {
   double every_token = 0;  // attention, dense and shared MLPs, without the head
   double router = 0;       // fp32
   double expert = 0;       // one expert of one layer
@@ -15,8 +15,8 @@ struct Parameters {
   int moe_layers = 0;
 };
 
-Parameters parameters(const ModelSpec& spec) {
-  Parameters p;
+ParameterCounts parameters(const ModelSpec& spec) {
+  ParameterCounts p;
   const double hidden = spec.hidden;
   for (int layer = 0; layer < spec.layers; ++layer) {
     p.every_token += 2.0 * hidden * (spec.q_width() + spec.kv_width());
@@ -34,7 +34,7 @@ Parameters parameters(const ModelSpec& spec) {
 }
 
 StepWork matrices(const ModelSpec& spec, DType dtype, double tokens, double logits) {
-  const Parameters p = parameters(spec);
+  const ParameterCounts p = parameters(spec);
   const double size = static_cast<double>(size_of(dtype));
   StepWork work;
   work.weight_bytes =

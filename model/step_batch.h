@@ -27,7 +27,7 @@ struct ScoreOutcome {
 /// ScoreRow::logits_row count within `sample_rows` and `score_rows`, which name rows of the batch.
 struct StepBatch {
   std::vector<TokenId> tokens;               ///< one per row; kUnsampled where an earlier step is still out
-  std::vector<kernels::Sequence> sequences;  ///< in row order
+  std::vector<kernels::SequenceRows> sequences;  ///< in row order
   std::vector<std::uint32_t> slots;          ///< of the sequences, beside them
   std::vector<BlockId> last_blocks;          ///< beside them too: the block that the last row writes to
   std::vector<kernels::SampleRow> samples;

@@ -12,11 +12,11 @@ std::string Detokenizer::append(TokenId id) {
   std::string out;
   for (std::size_t at = 0; at < bytes.size();) {
     const utf8::Step step = utf8::decode(bytes, at);
-    if (step.kind == utf8::Kind::incomplete) {
+    if (step.kind == utf8::SequenceKind::incomplete) {
       pending_ = bytes.substr(at);
       break;
     }
-    out += step.kind == utf8::Kind::character ? std::string_view(bytes).substr(at, step.bytes)
+    out += step.kind == utf8::SequenceKind::character ? std::string_view(bytes).substr(at, step.bytes)
                                               : utf8::kReplacement;
     at += step.bytes;
   }

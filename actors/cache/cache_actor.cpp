@@ -21,8 +21,8 @@ void give_up(Self self, const char* why) {
 }
 
 void take_report(Self self, const CacheReport& report) {
-  wire::View view;
-  if (!wire::View::open(std::as_bytes(std::span(report.record)), view)) {
+  wire::RecordView view;
+  if (!wire::RecordView::open(std::as_bytes(std::span(report.record)), view)) {
     return give_up(self, "a record of the cache ring is damaged");
   }
   if (const wire::CacheDone* done = view.as<wire::CacheDone>()) {

@@ -73,7 +73,7 @@ class CacheManager {
   std::uint64_t last_command_ = 0;
   std::vector<Move> moves_;              ///< unfinished copies, oldest first
   std::vector<wire::BlockCopy> copies_;  ///< of the command being made
-  wire::Writer<wire::CacheCommand> writer_;
+  wire::RecordWriter<wire::CacheCommand> writer_;
   std::span<const std::byte> command_;
 };
 

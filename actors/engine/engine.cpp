@@ -80,10 +80,10 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
 /// Type of the stored KV blocks: --dtype, else the checkpoint's.
 std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
   switch (options.model.dtype) {
-    case config::DType::bfloat16: return "bfloat16";
-    case config::DType::float16: return "float16";
-    case config::DType::float32: return "float32";
-    case config::DType::automatic: break;
+    case config::DTypeOption::bfloat16: return "bfloat16";
+    case config::DTypeOption::float16: return "float16";
+    case config::DTypeOption::float32: return "float32";
+    case config::DTypeOption::automatic: break;
   }
   return spec.stored ? to_string(*spec.stored) : "auto";
 }

@@ -32,12 +32,12 @@ void ChoiceGroups::prompt_ready(std::uint32_t group, const RequestKey& member) {
   g.has_donor = true;
 }
 
-void ChoiceGroups::lease_ends(std::uint32_t group, const RequestKey& member, const SequenceTable& table) {
+void ChoiceGroups::lease_ends(std::uint32_t group, const RequestKey& member, const ScheduledSequences& table) {
   Group& g = groups_[group];
   if (!g.has_donor || g.donor != member) return;
   g.has_donor = false;
   for (std::uint32_t other : g.members) {
-    const Sequence& s = table[other];
+    const ScheduledSequence& s = table[other];
     if (s.active() && s.committed >= shared_positions(s)) return prompt_ready(group, s.key);
   }
   if (g.members.empty()) unused_.push_back(group);

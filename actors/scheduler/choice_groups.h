@@ -22,7 +22,7 @@ class ChoiceGroups {
   void prompt_ready(std::uint32_t group, const RequestKey& member);
 
   /// The lease is given up. Another member that still has the prompt's KV takes its place.
-  void lease_ends(std::uint32_t group, const RequestKey& member, const SequenceTable& table);
+  void lease_ends(std::uint32_t group, const RequestKey& member, const ScheduledSequences& table);
 
   /// A member asks for admission or runs (+1), or does so no more (-1).
   void add_active(std::uint32_t group, int n) { groups_[group].active += n; }
@@ -49,6 +49,6 @@ class ChoiceGroups {
 };
 
 /// Positions of its prompt that a choice shares with the others: it runs the last one itself.
-inline std::int32_t shared_positions(const Sequence& s) { return s.prompt_tokens - 1; }
+inline std::int32_t shared_positions(const ScheduledSequence& s) { return s.prompt_tokens - 1; }
 
 }  // namespace troupe

@@ -16,7 +16,7 @@ std::size_t score_bytes(std::int32_t top) {
 }
 
 /// Bytes of a result that a sampled token takes.
-std::size_t sampled_bytes(const Sequence& s) {
+std::size_t sampled_bytes(const ScheduledSequence& s) {
   return sizeof(wire::ResultRow) + sizeof(TokenId) +
          (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs));
 }
@@ -49,7 +49,7 @@ bool PlanBuilder::finished(SlotRef slot) {
   return true;
 }
 
-bool PlanBuilder::start(const Sequence& s) {
+bool PlanBuilder::start(const ScheduledSequence& s) {
   if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.size()) +
             padded<wire::LogitBias>(s.logit_bias.size()))) {
     return false;
@@ -79,7 +79,7 @@ bool PlanBuilder::blocks(SlotRef slot, std::int32_t first, std::span<const Block
   return true;
 }
 
-std::int32_t PlanBuilder::fitting(const Sequence& s, std::int32_t tokens) const {
+std::int32_t PlanBuilder::fitting(const ScheduledSequence& s, std::int32_t tokens) const {
   const std::size_t sampled = sampled_bytes(s);
   if (sampled > result_left_) return 0;
   if (s.sampling.prompt_logprobs < 0) return tokens;
@@ -90,8 +90,8 @@ std::int32_t PlanBuilder::fitting(const Sequence& s, std::int32_t tokens) const 
   return static_cast<std::int32_t>(room);
 }
 
-bool PlanBuilder::row(const Sequence& s, std::int32_t tokens, bool samples) {
-  if (!take(sizeof(wire::Row))) return false;
+bool PlanBuilder::row(const ScheduledSequence& s, std::int32_t tokens, bool samples) {
+  if (!take(sizeof(wire::PlanRow))) return false;
   tokens_left_ -= tokens;
   if (samples) result_left_ -= sampled_bytes(s);
   if (s.sampling.prompt_logprobs >= 0) {

@@ -22,15 +22,15 @@ class PlanBuilder {
   std::int32_t tokens_left() const { return tokens_left_; }
 
   bool finished(SlotRef slot);
-  bool start(const Sequence& sequence);
+  bool start(const ScheduledSequence& sequence);
   /// How many of `ids`, which stand at `position` and after, were taken.
   std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);
   bool blocks(SlotRef slot, std::int32_t first, std::span<const BlockId> blocks);
   /// At most `tokens` (1 or more), and no more than whose logprobs fit the result: each scored prompt
   /// position and the sampled token take their share of that record.
-  std::int32_t fitting(const Sequence& sequence, std::int32_t tokens) const;
+  std::int32_t fitting(const ScheduledSequence& sequence, std::int32_t tokens) const;
   /// Requires tokens <= tokens_left() and that they are fitting().
-  bool row(const Sequence& sequence, std::int32_t tokens, bool samples);
+  bool row(const ScheduledSequence& sequence, std::int32_t tokens, bool samples);
 
   /// Nothing but finished slots: not worth sending.
   bool empty() const { return rows_.empty() && runs_.empty() && started_.empty() && block_runs_.empty(); }
@@ -46,12 +46,12 @@ class PlanBuilder {
   std::size_t bytes_left_ = 0;
   std::size_t result_left_ = 0;  ///< bytes of the StepResult that answers
   std::int32_t tokens_left_ = 0;
-  wire::Writer<wire::StepPlan> writer_;
+  wire::RecordWriter<wire::StepPlan> writer_;
   std::vector<SlotRef> finished_;
   std::vector<wire::StartSequence> started_;
   std::vector<wire::TokenRun> runs_;
   std::vector<wire::BlockRun> block_runs_;
-  std::vector<wire::Row> rows_;
+  std::vector<wire::PlanRow> rows_;
 };
 
 /// Bytes of stop ids and logit biases that one sequence may bring, so that the largest single sequence

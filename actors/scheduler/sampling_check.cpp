@@ -9,14 +9,14 @@
 namespace troupe {
 namespace {
 
-struct Range {
+struct AllowedRange {
   const char* param;
   double value;
   double low, high;
   bool above_low = false;  ///< low itself is not allowed
 };
 
-Status check_range(const Range& r) {
+Status check_range(const AllowedRange& r) {
   const bool low = r.above_low ? r.value > r.low : r.value >= r.low;  // both false for NaN
   if (low && r.value <= r.high) return {};
   return invalid(std::string(r.param) + " is " + std::to_string(r.value) + "; it must be " +
@@ -38,7 +38,7 @@ Status check_sampling(const SequenceSpec& spec, std::int32_t vocab_size, std::in
   constexpr double kAny = 1e30;
   constexpr double kMaxInt = std::numeric_limits<std::int32_t>::max();
   const wire::Sampling& s = spec.sampling;
-  const Range ranges[] = {
+  const AllowedRange ranges[] = {
       {"temperature", s.temperature, 0, kAny},
       {"top_p", s.top_p, 0, 1, true},
       {"min_p", s.min_p, 0, 1},
@@ -50,7 +50,7 @@ Status check_sampling(const SequenceSpec& spec, std::int32_t vocab_size, std::in
       {"logprobs", double(s.logprobs), -1, double(max_logprobs)},
       {"prompt_logprobs", double(s.prompt_logprobs), -1, double(max_logprobs)},
   };
-  for (const Range& range : ranges) {
+  for (const AllowedRange& range : ranges) {
     if (Status status = check_range(range); !status.ok()) return status;
   }
   const std::size_t bytes =

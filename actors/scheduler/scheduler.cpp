@@ -60,7 +60,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
 
   for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue_.after(i);
-    Sequence& s = table_[i];
+    ScheduledSequence& s = table_[i];
     s.max_length = std::min(s.max_length, max_length_);
     if (s.expected < s.max_length) continue;
     queue_.remove(i);
@@ -79,7 +79,7 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   releases_.clear();
   groups_.forget_leases();
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
-    Sequence& s = table_[i];
+    ScheduledSequence& s = table_[i];
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
     s.ask_open = s.admitting = s.leased = false;
@@ -193,7 +193,7 @@ Status Scheduler::submit(Submit& request) {
 
 void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group) {
   const std::uint32_t at = table_.create(spec.key);
-  Sequence& s = table_[at];
+  ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
   s.host = spec.host;
   s.tokens = std::move(prompt);
@@ -217,7 +217,7 @@ void Scheduler::cancel(const RequestKey& key) {
 /// Takes a sequence out of the queue or from among those who run. It stays in the table while a plan in
 /// flight or an open ask names it.
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
   if (s.state == SequenceState::waiting) queue_.remove(sequence);
   if (s.state == SequenceState::running) {
@@ -231,7 +231,7 @@ void Scheduler::end(std::uint32_t sequence, SequenceState how) {
 
 /// Nothing out there names it any more: its slot and its blocks are free.
 void Scheduler::retire(std::uint32_t sequence) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   --ending_;
   if (s.slot != SlotRef{}) {
     if (s.started) finished_.push_back(s.slot);
@@ -251,7 +251,7 @@ void Scheduler::retire(std::uint32_t sequence) {
 }
 
 /// To be computed from its first token again.
-void Scheduler::rewind(Sequence& s) {
+void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
   s.started = s.refused = s.forks = false;
   s.planned = s.committed = s.known = s.sent = s.blocks = 0;
@@ -261,7 +261,7 @@ void Scheduler::rewind(Sequence& s) {
 }
 
 void Scheduler::forget(std::uint32_t sequence) {
-  const Sequence& s = table_[sequence];
+  const ScheduledSequence& s = table_[sequence];
   if (s.group != kNoGroup) groups_.leave(s.group, sequence);
   table_.erase(sequence);
 }

@@ -148,7 +148,7 @@ class Scheduler {
   void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
-  void rewind(Sequence& sequence);
+  void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
   void fail(std::uint32_t sequence, const std::string& why, StepOutput& out);
 
@@ -156,20 +156,20 @@ class Scheduler {
   void plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns);
 
   // scheduler_commit.cpp
-  Committed judge(std::span<const std::byte> bytes, wire::View& view) const;
-  bool agrees(const wire::View& view, const wire::StepResult& result, const PlannedStep& step) const;
+  Committed judge(std::span<const std::byte> bytes, wire::RecordView& view) const;
+  bool agrees(const wire::RecordView& view, const wire::StepResult& result, const PlannedStep& step) const;
   void sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step);
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
-                  const wire::View& view, const wire::StepResult& record, StepOutput& out);
-  void pass_scores(Sequence& sequence, std::uint32_t score, const wire::View& view,
+                  const wire::RecordView& view, const wire::StepResult& record, StepOutput& out);
+  void pass_scores(ScheduledSequence& sequence, std::uint32_t score, const wire::RecordView& view,
                    const wire::StepResult& record, StepOutput& out);
-  SequenceTokens& report(Sequence& sequence, StepOutput& out);
-  Finish take_token(Sequence& sequence, TokenId token);
+  SequenceTokens& report(ScheduledSequence& sequence, StepOutput& out);
+  Finish take_token(ScheduledSequence& sequence, TokenId token);
 
   // scheduler_leases.cpp
   std::int32_t blocks_for(std::int32_t positions) const;
-  bool may_ask(const Sequence& sequence) const;
-  void mark_asked(Sequence& sequence);
+  bool may_ask(const ScheduledSequence& sequence) const;
+  void mark_asked(ScheduledSequence& sequence);
   void make_room();
   void ask_growth(CacheAsks& asks);
   void ask_admissions(CacheAsks& asks, std::int64_t backlog);
@@ -190,7 +190,7 @@ class Scheduler {
   std::uint64_t last_command_ = 0;  ///< the newest cache command heard of
 
   PlanBuilder builder_;
-  SequenceTable table_;
+  ScheduledSequences table_;
   SlotTable slots_;
   WaitingQueue queue_;
   ChoiceGroups groups_;

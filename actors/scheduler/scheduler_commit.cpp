@@ -23,7 +23,7 @@ const char* sentence(wire::RowError error) {
 
 Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   out.clear();
-  wire::View view;
+  wire::RecordView view;
   const Committed verdict = judge(bytes, view);
   if (verdict != Committed::applied) {
     ++(verdict == Committed::stale ? totals_.stale_results : totals_.malformed_results);
@@ -49,8 +49,8 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   return Committed::applied;
 }
 
-Committed Scheduler::judge(std::span<const std::byte> bytes, wire::View& view) const {
-  if (!wire::View::open(bytes, view)) return Committed::malformed;
+Committed Scheduler::judge(std::span<const std::byte> bytes, wire::RecordView& view) const {
+  if (!wire::RecordView::open(bytes, view)) return Committed::malformed;
   if (view.header().epoch != epoch_ || epoch_ == 0) return Committed::stale;
   const wire::StepResult* result = view.as<wire::StepResult>();
   if (result == nullptr) return Committed::malformed;
@@ -61,7 +61,7 @@ Committed Scheduler::judge(std::span<const std::byte> bytes, wire::View& view) c
 }
 
 /// One row for each that samples, in the plan's order, with one token or an error.
-bool Scheduler::agrees(const wire::View& view, const wire::StepResult& result,
+bool Scheduler::agrees(const wire::RecordView& view, const wire::StepResult& result,
                        const PlannedStep& step) const {
   if (!view.holds(result.rows) || !view.holds(result.tokens) || !view.holds(result.logprobs)) return false;
   const std::span<const wire::ResultRow> rows = view.array(result.rows);
@@ -109,8 +109,8 @@ void Scheduler::sort_scores(std::span<const wire::TokenLogprobs> scores, const P
 }
 
 void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
-                           const wire::View& view, const wire::StepResult& record, StepOutput& out) {
-  Sequence& s = table_[row.sequence];
+                           const wire::RecordView& view, const wire::StepResult& record, StepOutput& out) {
+  ScheduledSequence& s = table_[row.sequence];
   TROUPE_CHECK(s.live && s.slot == row.slot && s.plans_out > 0);
   --s.plans_out;
   s.committed = row.end;
@@ -148,7 +148,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
 }
 
 /// Prompt positions are reported once, however often they are computed.
-void Scheduler::pass_scores(Sequence& s, std::uint32_t score, const wire::View& view,
+void Scheduler::pass_scores(ScheduledSequence& s, std::uint32_t score, const wire::RecordView& view,
                             const wire::StepResult& record, StepOutput& out) {
   StepTokens& host = out.hosts[s.host];
   const std::span<const wire::TokenLogprobs> scores = view.array(record.logprobs);
@@ -165,7 +165,7 @@ void Scheduler::pass_scores(Sequence& s, std::uint32_t score, const wire::View& 
   }
 }
 
-SequenceTokens& Scheduler::report(Sequence& s, StepOutput& out) {
+SequenceTokens& Scheduler::report(ScheduledSequence& s, StepOutput& out) {
   if (out.hosts.size() <= s.host) out.hosts.resize(s.host + 1);
   StepTokens& host = out.hosts[s.host];
   SequenceTokens& tokens = host.sequences.emplace_back();
@@ -177,7 +177,7 @@ SequenceTokens& Scheduler::report(Sequence& s, StepOutput& out) {
   return tokens;
 }
 
-Finish Scheduler::take_token(Sequence& s, TokenId token) {
+Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
   if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;

@@ -11,7 +11,7 @@ namespace {
 constexpr int kMaxCandidates = 64;
 
 /// A running sequence that cannot run its next position.
-bool blocked(const Sequence& s, std::int32_t block_tokens) {
+bool blocked(const ScheduledSequence& s, std::int32_t block_tokens) {
   return s.refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
 }
 
@@ -22,11 +22,11 @@ std::int32_t Scheduler::blocks_for(std::int32_t positions) const {
 }
 
 /// Asking again makes sense only when something was released since the refusal.
-bool Scheduler::may_ask(const Sequence& s) const {
+bool Scheduler::may_ask(const ScheduledSequence& s) const {
   return !s.ask_open && !(s.refused && s.asked_at == released_);
 }
 
-void Scheduler::mark_asked(Sequence& s) {
+void Scheduler::mark_asked(ScheduledSequence& s) {
   s.ask_open = true;
   s.asked_at = released_;
 }
@@ -51,7 +51,7 @@ void Scheduler::make_room() {
   std::uint32_t youngest = kNoSequence;
   bool needed = false;
   for (std::uint32_t i : running_) {
-    const Sequence& s = table_[i];
+    const ScheduledSequence& s = table_[i];
     needed |= !s.ask_open && s.asked_at == released_ && blocked(s, block_tokens_);
     if (youngest == kNoSequence || s.arrival > table_[youngest].arrival) youngest = i;
   }
@@ -87,7 +87,7 @@ void Scheduler::ask_growth(CacheAsks& asks) {
   bool starved = false;
   std::int64_t backlog = 0;  // positions of prompts that are admitted and not planned yet
   for (std::uint32_t i : running_) {
-    Sequence& s = table_[i];
+    ScheduledSequence& s = table_[i];
     if (s.remaining() > 1) backlog += s.remaining();
     const std::int32_t wanted = blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
@@ -105,7 +105,7 @@ void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
   std::int32_t slots = slots_.free_slots() - admissions_open_;
   for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0 && backlog < 2 * std::int64_t{budget_};
        i = queue_.after(i)) {
-    Sequence& s = table_[i];
+    ScheduledSequence& s = table_[i];
     if (++looked_at > kMaxCandidates) return;
     const bool grouped =
         s.group != kNoGroup && s.sampling.prompt_logprobs < 0;  // else it runs its whole prompt
@@ -145,7 +145,7 @@ void Scheduler::granted(const CacheGrants& grants) {
 }
 
 void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   const bool admission = s.admitting;
   s.ask_open = s.admitting = false;
   s.refused = grant.refused;
@@ -165,7 +165,7 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
 }
 
 void Scheduler::admit(std::uint32_t sequence) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   for (std::uint32_t i = queue_.head(); i != sequence; i = queue_.after(i)) {
     if (table_[i].refused) ++table_[i].passed_over;
   }

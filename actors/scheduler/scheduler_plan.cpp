@@ -33,7 +33,7 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
 /// One row of the sequence, with all that the worker has to know before it; less, or nothing, when the
 /// budget, its blocks or the record end.
 void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
   if (covered <= 0) {
     ++totals_.stalled_rows;

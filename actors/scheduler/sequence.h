@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 
 /// Token i of the sequence stands at position i. Position p "was run" when the KV of token p is written;
 /// running the last known position samples the token after it.
-struct Sequence {
+struct ScheduledSequence {
   SequenceState state = SequenceState::waiting;
   bool live = false;       ///< this place of the table is taken
   bool started = false;    ///< the worker knows the slot (a plan brought StartSequence)

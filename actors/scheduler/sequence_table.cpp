@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-std::uint32_t SequenceTable::create(const RequestKey& key) {
+std::uint32_t ScheduledSequences::create(const RequestKey& key) {
   std::uint32_t at = static_cast<std::uint32_t>(places_.size());
   if (unused_.empty()) {
     places_.emplace_back();
@@ -20,18 +20,18 @@ std::uint32_t SequenceTable::create(const RequestKey& key) {
   return at;
 }
 
-void SequenceTable::erase(std::uint32_t sequence) {
-  Sequence& place = places_[sequence];
+void ScheduledSequences::erase(std::uint32_t sequence) {
+  ScheduledSequence& place = places_[sequence];
   TROUPE_CHECK(place.live);
   index_.erase(place.key);
-  Sequence empty;  // what it held may be large: that memory goes back
+  ScheduledSequence empty;  // what it held may be large: that memory goes back
   empty.unsent_blocks = std::move(place.unsent_blocks);
   empty.unsent_blocks.clear();
   place = std::move(empty);
   unused_.push_back(sequence);
 }
 
-std::uint32_t SequenceTable::find(const RequestKey& key) const {
+std::uint32_t ScheduledSequences::find(const RequestKey& key) const {
   const auto found = index_.find(key);
   return found == index_.end() ? kNoSequence : found->second;
 }

@@ -10,7 +10,7 @@ namespace troupe {
 
 /// Sequences by index and by key. A place that is free holds no memory worth naming; create() may move all
 /// sequences, nothing else does.
-class SequenceTable {
+class ScheduledSequences {
  public:
   /// A fresh sequence under a key that is not in the table.
   std::uint32_t create(const RequestKey& key);
@@ -19,14 +19,14 @@ class SequenceTable {
   /// kNoSequence when there is none.
   std::uint32_t find(const RequestKey& key) const;
 
-  Sequence& operator[](std::uint32_t sequence) { return places_[sequence]; }
-  const Sequence& operator[](std::uint32_t sequence) const { return places_[sequence]; }
+  ScheduledSequence& operator[](std::uint32_t sequence) { return places_[sequence]; }
+  const ScheduledSequence& operator[](std::uint32_t sequence) const { return places_[sequence]; }
   std::size_t size() const { return index_.size(); }
   /// Every index below it may be asked for its `live`.
   std::uint32_t places() const { return static_cast<std::uint32_t>(places_.size()); }
 
  private:
-  std::vector<Sequence> places_;
+  std::vector<ScheduledSequence> places_;
   std::vector<std::uint32_t> unused_;
   std::unordered_map<RequestKey, std::uint32_t> index_;
 };

@@ -3,7 +3,7 @@
 namespace troupe {
 
 void WaitingQueue::insert(std::uint32_t sequence) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   // A new one belongs at the end; one that was put back is older than nearly all: look from the head.
   std::uint32_t before = kNoSequence;
   if (tail_ != kNoSequence && table_[tail_].arrival > s.arrival) {
@@ -19,7 +19,7 @@ void WaitingQueue::insert(std::uint32_t sequence) {
 }
 
 void WaitingQueue::remove(std::uint32_t sequence) {
-  Sequence& s = table_[sequence];
+  ScheduledSequence& s = table_[sequence];
   (s.previous == kNoSequence ? head_ : table_[s.previous].next) = s.next;
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = s.previous;
   s.previous = s.next = kNoSequence;

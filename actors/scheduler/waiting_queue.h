@@ -9,7 +9,7 @@ namespace troupe {
 /// Doubly linked through Sequence::previous and next; allocates nothing. Borrows the table.
 class WaitingQueue {
  public:
-  explicit WaitingQueue(SequenceTable& table) : table_(table) {}
+  explicit WaitingQueue(ScheduledSequences& table) : table_(table) {}
 
   /// Puts it behind all that were submitted before it: a new one at the end, one that was put back near
   /// the head.
@@ -23,7 +23,7 @@ class WaitingQueue {
   std::int64_t tokens() const { return tokens_; }
 
  private:
-  SequenceTable& table_;
+  ScheduledSequences& table_;
   std::uint32_t head_ = kNoSequence;
   std::uint32_t tail_ = kNoSequence;
   std::int32_t size_ = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using Self = worker_link_actor::stateful_pointer<WorkerLinkState>;
 
-Bytes copied(const wire::View& view) {
+Bytes copied(const wire::RecordView& view) {
   const auto* first = reinterpret_cast<const char*>(view.bytes().data());
   return Bytes(first, first + view.bytes().size());
 }
@@ -41,13 +41,13 @@ class Receiver {
   }
 
  private:
-  void forward(const wire::View& view) {
+  void forward(const wire::RecordView& view) {
     switch (view.header().kind) {
-      case wire::Kind::hello: hello(view); break;
-      case wire::Kind::step_result: caf::anon_send(actor_, StepDone{copied(view)}); break;
-      case wire::Kind::cache_done:
-      case wire::Kind::inventory: caf::anon_send(actor_, CacheReport{copied(view)}); break;
-      case wire::Kind::goodbye: {
+      case wire::RecordKind::hello: hello(view); break;
+      case wire::RecordKind::step_result: caf::anon_send(actor_, StepDone{copied(view)}); break;
+      case wire::RecordKind::cache_done:
+      case wire::RecordKind::inventory: caf::anon_send(actor_, CacheReport{copied(view)}); break;
+      case wire::RecordKind::goodbye: {
         const auto* record = view.as<wire::Goodbye>();
         const auto text = record == nullptr ? std::span<const char>() : view.array(record->text);
         down(std::string(text.begin(), text.end()));
@@ -57,7 +57,7 @@ class Receiver {
     }
   }
 
-  void hello(const wire::View& view) {
+  void hello(const wire::RecordView& view) {
     const auto* record = view.as<wire::Hello>();
     const std::string why = record == nullptr ? "its first record is too short" : refusal(*record, parts_);
     if (!why.empty()) {

@@ -18,7 +18,7 @@ constexpr auto kFullRingPatience = std::chrono::seconds(5);
 }  // namespace
 
 Status WorkerLoop::greet() {
-  wire::Writer<wire::Hello> hello;
+  wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());
   const std::string device = executor_.device();
   const auto name = hello.array(std::span<const char>(device));
@@ -30,7 +30,7 @@ Status WorkerLoop::greet() {
   record.device = name;
   if (Status status = send(ipc::Channel::step, hello.finish()); !status.ok()) return status;
 
-  wire::Writer<wire::Inventory> inventory;  // sequences were forgotten: nothing is held
+  wire::RecordWriter<wire::Inventory> inventory;  // sequences were forgotten: nothing is held
   inventory.begin(link_.epoch());
   inventory.record().old_epoch = std::exchange(old_epoch_, link_.epoch());
   log_.info("ready", {kv("epoch", link_.epoch()), kv("device", device)});
@@ -59,7 +59,7 @@ Status WorkerLoop::send_result() {
   --pending_;
   auto* header = reinterpret_cast<wire::Header*>(result_.data());
   header->epoch = link_.epoch();
-  const bool step = header->kind == wire::Kind::step_result;
+  const bool step = header->kind == wire::RecordKind::step_result;
   return send(step ? ipc::Channel::step : ipc::Channel::cache, result_);
 }
 
@@ -71,7 +71,7 @@ Status WorkerLoop::take(const ipc::Received& got) {
     pending_ = 0;
     return greet();
   }
-  if (got.view.header().kind == wire::Kind::goodbye) {
+  if (got.view.header().kind == wire::RecordKind::goodbye) {
     dismissed_ = true;
     return {};
   }

@@ -8,13 +8,13 @@
 namespace troupe::cli {
 namespace {
 
-struct Kind {
+struct BenchKind {
   std::string_view name;
   std::string_view help;
   int (*run)(int argc, char** argv);
 };
 
-constexpr Kind kKinds[] = {
+constexpr BenchKind kKinds[] = {
     {"decode", "time of decode steps of the model alone, beside their bound", bench::decode_main},
     {"prefill", "time to the first token of the model alone, beside its bound", bench::prefill_main},
     {"serve", "start a server, put load on it, stop it: TTFT, ITL, TPOT, tokens per second",
@@ -24,7 +24,7 @@ constexpr Kind kKinds[] = {
 
 int usage(std::FILE* out) {
   std::fputs("usage: troupe bench KIND [OPTION …]\n\n", out);
-  for (const Kind& kind : kKinds) std::fprintf(out, "  %-9s %s\n", kind.name.data(), kind.help.data());
+  for (const BenchKind& kind : kKinds) std::fprintf(out, "  %-9s %s\n", kind.name.data(), kind.help.data());
   std::fputs(
       "\ntroupe bench KIND --help says more. Example:\n  troupe bench decode --batch 1 --context 512\n", out);
   return out == stdout ? 0 : 2;
@@ -35,7 +35,7 @@ int usage(std::FILE* out) {
 int bench_main(int argc, char** argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
   if (word == "--help" || word == "-h") return usage(stdout);
-  for (const Kind& kind : kKinds) {
+  for (const BenchKind& kind : kKinds) {
     if (word == kind.name) return kind.run(argc - 1, argv + 1);
   }
   if (!word.empty()) std::fprintf(stderr, "troupe bench: there is no \"%s\"\n", printable(word).c_str());

@@ -16,19 +16,19 @@ namespace troupe::bench {
 namespace {
 
 /// A loaded model and what its device can do at most.
-struct Bench {
+struct OfflineBench {
   model::ModelSpec spec;
   DType dtype{};
   model::Ceilings ceilings;
   std::unique_ptr<Executor> executor;
 };
 
-Result<Bench> open_bench(config::Options options) {
+Result<OfflineBench> open_bench(config::Options options) {
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
   if (!found->spec) return invalid("--device echo runs no model; there is nothing to measure", "device");
   options.device.device = found->device;
-  Bench bench;
+  OfflineBench bench;
   bench.spec = *found->spec;
   bench.dtype = found->dtype;
   auto ceilings = measure_ceilings(found->device);
@@ -40,7 +40,7 @@ Result<Bench> open_bench(config::Options options) {
   return bench;
 }
 
-void print_head(const Bench& bench, const std::string& model) {
+void print_head(const OfflineBench& bench, const std::string& model) {
   std::printf("%s, %s; %s\nceilings of this run: %.1f GB/s, %.2f TFLOP/s\n", model.c_str(),
               to_string(bench.dtype), bench.executor->device().c_str(), bench.ceilings.bytes_per_s * 1e-9,
               bench.ceilings.flops_per_s * 1e-12);
@@ -74,7 +74,7 @@ void print(const Figure& f, const model::Ceilings& ceilings, bool json) {
   std::fflush(stdout);
 }
 
-Status decode_row(Bench& bench, int batch, int context, int output, bool json) {
+Status decode_row(OfflineBench& bench, int batch, int context, int output, bool json) {
   constexpr int kWarmUp = 5;
   StepFeed feed(*bench.executor);
   if (Status placed = feed.place(batch, context, output + kWarmUp); !placed.ok()) return placed;
@@ -93,7 +93,7 @@ Status decode_row(Bench& bench, int batch, int context, int output, bool json) {
   return {};
 }
 
-Status prefill_row(Bench& bench, int tokens, int repeat, bool json) {
+Status prefill_row(OfflineBench& bench, int tokens, int repeat, bool json) {
   StepFeed feed(*bench.executor);
   if (auto warm = feed.prefill(tokens); !warm.ok()) return warm.status();
   std::vector<double> times;
@@ -162,7 +162,7 @@ int decode_main(int argc, char** argv) {
   if (options.scheduler.max_num_seqs == 0) {
     options.scheduler.max_num_seqs = *std::max_element(batches.begin(), batches.end());
   }
-  return run(synopsis, options, json, [&](Bench& bench) -> Status {
+  return run(synopsis, options, json, [&](OfflineBench& bench) -> Status {
     for (const int context : contexts) {
       for (const int batch : batches) {
         if (Status status = decode_row(bench, batch, context, output, json); !status.ok()) return status;
@@ -197,7 +197,7 @@ int prefill_main(int argc, char** argv) {
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
   if (const auto code = read_serve_flags(synopsis, of_serve, options)) return *code;
   if (lengths.empty()) lengths = {512};
-  return run(synopsis, options, json, [&](Bench& bench) -> Status {
+  return run(synopsis, options, json, [&](OfflineBench& bench) -> Status {
     for (const int tokens : lengths) {
       if (Status status = prefill_row(bench, tokens, repeat, json); !status.ok()) return status;
     }

@@ -39,7 +39,7 @@ void StepFeed::begin() {
 }
 
 void StepFeed::end_all() {
-  for (const Sequence& sequence : sequences_) ended_.push_back(sequence.slot);
+  for (const FedSequence& sequence : sequences_) ended_.push_back(sequence.slot);
   sequences_.clear();
 }
 
@@ -59,8 +59,8 @@ void StepFeed::start(std::int32_t slot, BlockId first_block, std::int32_t blocks
 }
 
 Status StepFeed::submit(std::span<const std::byte> record) {
-  wire::View view;
-  TROUPE_CHECK(wire::View::open(record, view));
+  wire::RecordView view;
+  TROUPE_CHECK(wire::RecordView::open(record, view));
   Status status = executor_.submit(view);
   if (status.ok()) ++pending_;
   return status;
@@ -92,8 +92,8 @@ Status StepFeed::await() {
     if (Clock::now() > deadline) return failure(Code::timeout, "the device has not answered for 60 s");
   }
   --pending_;
-  wire::View view;
-  TROUPE_CHECK(wire::View::open(out_, view));
+  wire::RecordView view;
+  TROUPE_CHECK(wire::RecordView::open(out_, view));
   if (const auto* done = view.as<wire::CacheDone>(); done != nullptr && done->failed != 0) {
     return failure(Code::internal, "blocks could not be copied");
   }
@@ -117,7 +117,7 @@ Status StepFeed::drain(int left) {
 }
 
 Status StepFeed::run_prompt(std::size_t sequence, int tokens, bool samples) {
-  Sequence& s = sequences_[sequence];
+  FedSequence& s = sequences_[sequence];
   while (s.position < tokens) {
     const std::int32_t count = std::min(tokens - s.position, capacity_.max_tokens_per_step);
     const bool last = s.position + count == tokens;
@@ -132,7 +132,7 @@ Status StepFeed::run_prompt(std::size_t sequence, int tokens, bool samples) {
 
 Status StepFeed::copy_blocks(const std::vector<wire::BlockCopy>& copies) {
   constexpr std::size_t kAtOnce = 4096;
-  wire::Writer<wire::CacheCommand> command;
+  wire::RecordWriter<wire::CacheCommand> command;
   for (std::size_t at = 0; at < copies.size(); at += kAtOnce) {
     command.begin(1);
     const auto span = command.array(std::span(copies).subspan(at, std::min(kAtOnce, copies.size() - at)));
@@ -242,7 +242,7 @@ Result<std::vector<double>> StepFeed::decode(int steps) {
   for (int done = 0; done < steps; ++done) {
     while (sent < steps && pending_ < 2) {
       begin();
-      for (Sequence& s : sequences_) rows_.push_back({s.slot, s.position++, 1, wire::kSamples, 0});
+      for (FedSequence& s : sequences_) rows_.push_back({s.slot, s.position++, 1, wire::kSamples, 0});
       const std::int64_t from = now_ns();
       if (Status status = finish_plan(); !status.ok()) return status;
       submit_s_.push_back(seconds(from, now_ns()));

@@ -45,7 +45,7 @@ class StepFeed {
   const std::vector<Span>& spans() const { return spans_; }
 
  private:
-  struct Sequence {
+  struct FedSequence {
     SlotRef slot{};
     std::int32_t position = 0;  // of the next token to run
     BlockId first_block = 0;
@@ -70,14 +70,14 @@ class StepFeed {
 
   Executor& executor_;
   const wire::Capacity capacity_;
-  wire::Writer<wire::StepPlan> plan_;
+  wire::RecordWriter<wire::StepPlan> plan_;
   std::vector<std::byte> out_;
-  std::vector<Sequence> sequences_;
+  std::vector<FedSequence> sequences_;
   std::vector<SlotRef> ended_;
   std::vector<wire::StartSequence> started_;
   std::vector<wire::TokenRun> tokens_;
   std::vector<wire::BlockRun> blocks_;
-  std::vector<wire::Row> rows_;
+  std::vector<wire::PlanRow> rows_;
   std::vector<double> submit_s_;
   std::vector<Span> spans_;
   std::uint64_t step_ = 0;

@@ -6,18 +6,18 @@
 namespace troupe::kernels {
 namespace {
 
-struct Tally {
+struct WeightTally {
   std::uint64_t number = 0;
   std::uint64_t sum = 0;
 };
 
-Tally tally(const Routines& routines, const std::uint32_t* weights, int vocab, std::uint32_t threshold) {
-  Tally t;
+WeightTally tally(const Routines& routines, const std::uint32_t* weights, int vocab, std::uint32_t threshold) {
+  WeightTally t;
   routines.tally(weights, vocab, threshold, &t.number, &t.sum);
   return t;
 }
 
-Tally operator+(Tally a, Tally b) { return {a.number + b.number, a.sum + b.sum}; }
+WeightTally operator+(WeightTally a, WeightTally b) { return {a.number + b.number, a.sum + b.sum}; }
 
 /// The largest threshold in [low, kFullWeight] whose tally is `enough`; that of `low` is. First the power of
 /// two below it is found over all weights; the rest of the search looks only at those of that octave.
@@ -32,7 +32,7 @@ std::uint32_t largest_threshold(const Routines& routines, const std::uint32_t* w
   }
   low = std::max(low, 1u << least);
   std::uint32_t high = std::min(1u << most, kFullWeight + 1);  // not enough
-  const Tally above = tally(routines, weights, vocab, high);
+  const WeightTally above = tally(routines, weights, vocab, high);
   const int candidates = routines.collect(working, weights, vocab, low, high);
   while (high - low > 1) {
     const std::uint32_t middle = low + (high - low) / 2;
@@ -60,13 +60,13 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   const bool limit_sum = top_p < 1;
   if (!limit_number && !limit_sum) return kept;
 
-  Tally all = tally(routines, weights, vocab, kept.border);
+  WeightTally all = tally(routines, weights, vocab, kept.border);
   if (limit_number && all.number > static_cast<std::uint64_t>(top_k)) {
     const auto k = static_cast<std::uint64_t>(top_k);
     kept.border = largest_threshold(routines, weights, vocab, kept.border, working,
-                                    [&](Tally t) { return t.number >= k; });
-    const Tally from = tally(routines, weights, vocab, kept.border);
-    const Tally above = tally(routines, weights, vocab, kept.border + 1);
+                                    [&](WeightTally t) { return t.number >= k; });
+    const WeightTally from = tally(routines, weights, vocab, kept.border);
+    const WeightTally above = tally(routines, weights, vocab, kept.border + 1);
     kept.border_end =
         end_of_border(weights, vocab, kept.border, k - above.number, from.number - above.number);
     all = {k, above.sum + (k - above.number) * kept.border};
@@ -79,11 +79,11 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
   const std::uint32_t next = kept.border + 1;
   if (tally(routines, weights, vocab, next).sum >= wanted) {
     kept.border =
-        largest_threshold(routines, weights, vocab, next, working, [&](Tally t) { return t.sum >= wanted; });
+        largest_threshold(routines, weights, vocab, next, working, [&](WeightTally t) { return t.sum >= wanted; });
     kept.border_end = vocab;
   }
-  const Tally from = tally(routines, weights, vocab, kept.border);
-  const Tally above = tally(routines, weights, vocab, kept.border + 1);
+  const WeightTally from = tally(routines, weights, vocab, kept.border);
+  const WeightTally above = tally(routines, weights, vocab, kept.border + 1);
   const std::uint64_t needed = (wanted - above.sum + kept.border - 1) / kept.border;
   kept.border_end = std::min(kept.border_end,
                              end_of_border(weights, vocab, kept.border, needed, from.number - above.number));

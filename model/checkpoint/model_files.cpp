@@ -26,10 +26,10 @@ Status check_directory(const std::string& directory) {
 
 DType compute_type(const config::ModelOptions& options, const ModelFiles& files) {
   switch (options.dtype) {
-    case config::DType::bfloat16: return DType::bf16;
-    case config::DType::float16: return DType::f16;
-    case config::DType::float32: return DType::f32;
-    case config::DType::automatic: break;
+    case config::DTypeOption::bfloat16: return DType::bf16;
+    case config::DTypeOption::float16: return DType::f16;
+    case config::DTypeOption::float32: return DType::f32;
+    case config::DTypeOption::automatic: break;
   }
   if (files.spec.stored) return *files.spec.stored;
   for (const WeightSource& source : files.map.sources) {

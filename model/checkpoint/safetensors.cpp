@@ -11,7 +11,7 @@
 namespace troupe::model {
 namespace {
 
-using Json = nlohmann::json;
+using JsonValue = nlohmann::json;
 
 struct TypeName {
   const char* name;
@@ -32,7 +32,7 @@ std::string clipped(const std::string& text) { return text.size() <= 80 ? text :
 
 // Takes the header's JSON apart as it is read. Its grammar is two levels deep, so any other shape ends
 // the parse at the first wrong event: nesting and size of hostile input cost nothing.
-class HeaderReader final : public nlohmann::json_sax<Json> {
+class HeaderReader final : public nlohmann::json_sax<JsonValue> {
  public:
   std::vector<TensorEntry> tensors;
   std::string error;  ///< empty as long as all is well
@@ -201,7 +201,7 @@ Result<SafetensorsHeader> parse_safetensors(std::span<const std::byte> bytes, st
   header.data_at = sizeof length + length;
   HeaderReader reader;
   const char* text = reinterpret_cast<const char*>(bytes.data() + sizeof length);
-  const bool parsed = Json::sax_parse(text, text + length, &reader);
+  const bool parsed = JsonValue::sax_parse(text, text + length, &reader);
   if (!parsed || !reader.error.empty()) {
     return invalid(where + " has a corrupt header: it holds " +
                    (reader.error.empty() ? "invalid JSON" : reader.error) + ".");

@@ -13,7 +13,7 @@
 namespace troupe::model {
 namespace {
 
-using Json = nlohmann::json;
+using JsonValue = nlohmann::json;
 
 // No published model comes near these; they keep every product below in range.
 constexpr std::int64_t kMaxWidth = 1 << 20;
@@ -24,9 +24,9 @@ constexpr std::int64_t kMaxVocab = 1 << 22;
 constexpr std::int64_t kMaxPositions = 1 << 24;
 
 // Reads typed keys out of one JSON object and keeps the first error; later reads then do nothing.
-class Reader {
+class SpecReader {
  public:
-  Reader(const Json& object, const std::string& where) : object_(object), where_(where) {}
+  SpecReader(const JsonValue& object, const std::string& where) : object_(object), where_(where) {}
 
   bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
 
@@ -37,7 +37,7 @@ class Reader {
 
   std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) {
     if (!has(key)) return fallback;
-    const Json& value = object_[key];
+    const JsonValue& value = object_[key];
     // The library compares an unsigned number as if it were signed, so that a huge one would pass for -1.
     const bool huge =
         value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
@@ -50,7 +50,7 @@ class Reader {
 
   double positive_or(const char* key, double fallback) {
     if (!has(key)) return fallback;
-    const Json& value = object_[key];
+    const JsonValue& value = object_[key];
     if (value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() > 0) {
       return value.get<double>();
     }
@@ -72,7 +72,7 @@ class Reader {
     return {};
   }
 
-  const Json& at(const char* key) const { return object_[key]; }
+  const JsonValue& at(const char* key) const { return object_[key]; }
 
   void fail(const char* key, const std::string& what) {
     if (status_.ok()) status_ = invalid(where_ + ": " + key + " " + what + ".", key);
@@ -80,14 +80,14 @@ class Reader {
 
   const Status& status() const { return status_; }
 
-  static std::string shown(const Json& value) {
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  static std::string shown(const JsonValue& value) {
+    std::string text = value.dump(-1, ' ', true, JsonValue::error_handler_t::replace);
     if (text.size() > 60) text = text.substr(0, 60) + "…";
     return text;
   }
 
  private:
-  const Json& object_;
+  const JsonValue& object_;
   const std::string& where_;
   Status status_;
 };
@@ -110,15 +110,15 @@ Family family_of(const std::string& model_type, const std::string& architecture)
   return model_type == "ernie4_5_moe" ? Family::moe : Family::other;
 }
 
-std::string first_architecture(Reader& config) {
+std::string first_architecture(SpecReader& config) {
   if (!config.has("architectures")) return {};
-  const Json& list = config.at("architectures");
+  const JsonValue& list = config.at("architectures");
   if (list.is_array() && !list.empty() && list[0].is_string()) return list[0].get<std::string>();
-  config.fail("architectures", "is " + Reader::shown(list) + "; it has to be a list of class names");
+  config.fail("architectures", "is " + SpecReader::shown(list) + "; it has to be a list of class names");
   return {};
 }
 
-Result<Family> read_family(Reader& config, const std::string& where, std::string& architecture) {
+Result<Family> read_family(SpecReader& config, const std::string& where, std::string& architecture) {
   architecture = first_architecture(config);
   const std::string model_type = config.text("model_type");
   if (!config.status().ok()) return config.status();
@@ -142,11 +142,11 @@ Result<Family> read_family(Reader& config, const std::string& where, std::string
 }
 
 // Settings that change the arithmetic in a way this decoder does not implement.
-void check_arithmetic(Reader& config) {
+void check_arithmetic(SpecReader& config) {
   if (config.boolean("use_bias").value_or(false)) config.fail("use_bias", "is true; only false is offered");
   if (config.positive_or("compression_ratio", 1.0) != 1.0) {
     config.fail("compression_ratio",
-                "is " + Reader::shown(config.at("compression_ratio")) + "; only 1.0 is offered");
+                "is " + SpecReader::shown(config.at("compression_ratio")) + "; only 1.0 is offered");
   }
   const std::string activation = config.text("hidden_act");
   if (!activation.empty() && activation != "silu") {
@@ -159,7 +159,7 @@ void check_arithmetic(Reader& config) {
 
 // The same for the router. Selection by corrected probabilities, weights that sum to 1: no checkpoint does
 // otherwise, and moe_capacity never bounds anything outside of training.
-void check_routing(Reader& config) {
+void check_routing(SpecReader& config) {
   const std::string gate = config.text("moe_gate");
   if (!gate.empty() && gate != "topk") config.fail("moe_gate", "is '" + gate + "'; only topk is offered");
   for (const char* key : {"moe_use_aux_free", "norm_gate_logits"}) {
@@ -167,15 +167,15 @@ void check_routing(Reader& config) {
   }
   constexpr double kNormMin = 1e-12;
   if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
-    config.fail("moe_norm_min", "is " + Reader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+    config.fail("moe_norm_min", "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
   }
 }
 
-Status read_experts(Reader& config, const std::string& where, ModelSpec& spec) {
+Status read_experts(SpecReader& config, const std::string& where, ModelSpec& spec) {
   for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
                           "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
     if (config.has(key) && config.at(key).is_array()) {
-      return failure(Code::unsupported, where + ": " + key + " is " + Reader::shown(config.at(key)) +
+      return failure(Code::unsupported, where + ": " + key + " is " + SpecReader::shown(config.at(key)) +
                                             "; allowed is one number: experts per modality are those of " +
                                             "vision-language models, which are not available yet.");
     }
@@ -200,17 +200,17 @@ Status read_experts(Reader& config, const std::string& where, ModelSpec& spec) {
   return config.status();
 }
 
-double rope_theta(Reader& config, const std::string& where) {
+double rope_theta(SpecReader& config, const std::string& where) {
   constexpr double kFamilyDefault = 500000.0;
   const double flat = config.positive_or("rope_theta", kFamilyDefault);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!config.has(key)) continue;
     if (!config.at(key).is_object()) {
-      config.fail(key, "is " + Reader::shown(config.at(key)) + "; it has to be an object");
+      config.fail(key, "is " + SpecReader::shown(config.at(key)) + "; it has to be an object");
       return flat;
     }
     const std::string inner = where + ": " + key;
-    Reader rope(config.at(key), inner);
+    SpecReader rope(config.at(key), inner);
     const std::string type = rope.has("rope_type") ? rope.text("rope_type") : rope.text("type");
     const double theta = rope.positive_or("rope_theta", flat);
     if (!rope.status().ok()) return config.fail(key, "is wrong: " + rope.status().message), flat;
@@ -222,7 +222,7 @@ double rope_theta(Reader& config, const std::string& where) {
   return flat;
 }
 
-std::optional<DType> stored_type(Reader& config) {
+std::optional<DType> stored_type(SpecReader& config) {
   const char* key = config.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = config.text(key);
   if (name.empty()) return std::nullopt;
@@ -233,15 +233,15 @@ std::optional<DType> stored_type(Reader& config) {
   return std::nullopt;
 }
 
-std::vector<TokenId> eos_ids(Reader& config, int vocab) {
+std::vector<TokenId> eos_ids(SpecReader& config, int vocab) {
   std::vector<TokenId> ids;
   if (!config.has("eos_token_id")) return ids;
-  const Json& value = config.at("eos_token_id");
-  const Json list = value.is_array() ? value : Json::array({value});
-  for (const Json& id : list) {
+  const JsonValue& value = config.at("eos_token_id");
+  const JsonValue list = value.is_array() ? value : JsonValue::array({value});
+  for (const JsonValue& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocab || ids.size() == 64) {
       config.fail("eos_token_id",
-                  "is " + Reader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
+                  "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
       return {};
     }
     ids.push_back(id.get<TokenId>());
@@ -282,9 +282,9 @@ std::int64_t ModelSpec::parameters() const { return count_parameters(*this, expe
 std::int64_t ModelSpec::active_parameters() const { return count_parameters(*this, top_k); }
 
 Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
-  Result<Json> json = config::parse_json_object(text, where);
+  Result<JsonValue> json = config::parse_json_object(text, where);
   if (!json) return json.status();
-  Reader config(*json, where);
+  SpecReader config(*json, where);
   ModelSpec spec;
   const Result<Family> family = read_family(config, where, spec.architecture);
   if (!family) return family.status();

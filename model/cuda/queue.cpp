@@ -50,18 +50,18 @@ CudaQueue::~CudaQueue() {
   (void)model_.device.release();
 }
 
-Status CudaQueue::submit(const wire::View& record) {
+Status CudaQueue::submit(const wire::RecordView& record) {
   return guarded(broken_, [&] { return take(record); });
 }
 
-Status CudaQueue::take(const wire::View& record) {
+Status CudaQueue::take(const wire::RecordView& record) {
   if (const auto* plan = record.as<wire::StepPlan>()) return take(record, *plan);
   if (const auto* command = record.as<wire::CacheCommand>()) return take(record, *command);
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
 }
 
-Status CudaQueue::take(const wire::View& record, const wire::StepPlan& plan) {
+Status CudaQueue::take(const wire::RecordView& record, const wire::StepPlan& plan) {
   const std::size_t out = steps_out_ + waiting_.size();
   if (out == static_cast<std::size_t>(capacity_.max_steps_in_flight)) {
     return failure(Code::overloaded, std::to_string(out) + " steps are in flight already");
@@ -75,7 +75,7 @@ Status CudaQueue::take(const wire::View& record, const wire::StepPlan& plan) {
   return {};
 }
 
-Status CudaQueue::take(const wire::View& record, const wire::CacheCommand& command) {
+Status CudaQueue::take(const wire::RecordView& record, const wire::CacheCommand& command) {
   const std::size_t out = count_ - steps_out_;
   if (out == kMaxCommandsQueued) {
     return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
@@ -95,8 +95,8 @@ Status CudaQueue::take(const wire::View& record, const wire::CacheCommand& comma
 
 void CudaQueue::launch_waiting() {
   while (!waiting_.empty()) {
-    wire::View record;
-    TROUPE_CHECK(wire::View::open(waiting_.front(), record));
+    wire::RecordView record;
+    TROUPE_CHECK(wire::RecordView::open(waiting_.front(), record));
     const auto& plan = *record.as<wire::StepPlan>();
     if (plan.after_cache_command > commands_) return;
     launch(record, plan);
@@ -104,7 +104,7 @@ void CudaQueue::launch_waiting() {
   }
 }
 
-void CudaQueue::launch(const wire::View& record, const wire::StepPlan& plan) {
+void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& plan) {
   model_.device->set_step(plan.step);
   Flight& flight = this->flight(model_.steps->launched() + 1);
   table_.apply(record, plan, flight.batch);

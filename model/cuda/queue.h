@@ -40,7 +40,7 @@ class CudaQueue final : public Executor {
 
   wire::Capacity capacity() const override { return capacity_; }
   std::string device() const override { return model_.device->describe(); }
-  Status submit(const wire::View& record) override;
+  Status submit(const wire::RecordView& record) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   void reset() override;
 
@@ -58,10 +58,10 @@ class CudaQueue final : public Executor {
     int scores = 0;
   };
 
-  Status take(const wire::View& record);
-  Status take(const wire::View& record, const wire::StepPlan& plan);
-  Status take(const wire::View& record, const wire::CacheCommand& command);
-  void launch(const wire::View& record, const wire::StepPlan& plan);
+  Status take(const wire::RecordView& record);
+  Status take(const wire::RecordView& record, const wire::StepPlan& plan);
+  Status take(const wire::RecordView& record, const wire::CacheCommand& command);
+  void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
   Work& add_work();
   bool over(const Work& work, bool ask_driver) const;
@@ -73,7 +73,7 @@ class CudaQueue final : public Executor {
   const Duration patience_;
   CudaModel model_;
   PlanCheck check_;
-  SequenceTable table_;
+  WorkerSequences table_;
   StepPacker packer_;
   WorkQueue waiting_;  // plans whose command is still to come, and those behind them
   std::vector<Work> work_;

@@ -6,23 +6,23 @@
 
 namespace troupe::model {
 
-SequenceTable::Slot* SequenceTable::find(SlotRef ref) {
+WorkerSequences::Slot* WorkerSequences::find(SlotRef ref) {
   TROUPE_CHECK(ref.slot < slots_.size());
   Slot& slot = slots_[ref.slot];
   return slot.live && slot.generation == ref.generation ? &slot : nullptr;
 }
 
-bool SequenceTable::holds(SlotRef ref) const {
+bool WorkerSequences::holds(SlotRef ref) const {
   TROUPE_CHECK(ref.slot < slots_.size());
   const Slot& slot = slots_[ref.slot];
   return slot.live && slot.generation == ref.generation;
 }
 
-void SequenceTable::reset() {
+void WorkerSequences::reset() {
   for (Slot& slot : slots_) slot.live = false;
 }
 
-void SequenceTable::apply(const wire::View& record, const wire::StepPlan& plan, StepBatch& batch) {
+void WorkerSequences::apply(const wire::RecordView& record, const wire::StepPlan& plan, StepBatch& batch) {
   batch.clear();
   for (const SlotRef ref : record.array(plan.finished)) {
     if (Slot* slot = find(ref)) slot->live = false;
@@ -41,10 +41,10 @@ void SequenceTable::apply(const wire::View& record, const wire::StepPlan& plan, 
     std::copy(blocks.begin(), blocks.end(), slot->blocks.begin() + run.first);
     slot->last_block_at = -1;
   }
-  for (const wire::Row& row : record.array(plan.rows)) add_row(row, batch);
+  for (const wire::PlanRow& row : record.array(plan.rows)) add_row(row, batch);
 }
 
-void SequenceTable::start(const wire::View& record, const wire::StartSequence& start) {
+void WorkerSequences::start(const wire::RecordView& record, const wire::StartSequence& start) {
   Slot& slot = slots_[start.slot.slot];
   TROUPE_CHECK(!slot.live);
   slot.live = true;
@@ -60,7 +60,7 @@ void SequenceTable::start(const wire::View& record, const wire::StartSequence& s
   for (const wire::LogitBias& b : record.array(start.logit_bias)) slot.bias.push_back({b.token, b.bias});
 }
 
-void SequenceTable::add_row(const wire::Row& row, StepBatch& batch) {
+void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   Slot* slot = find(row.slot);
   const bool samples = (row.flags & wire::kSamples) != 0;
   if (slot == nullptr) {
@@ -88,7 +88,7 @@ void SequenceTable::add_row(const wire::Row& row, StepBatch& batch) {
   }
 }
 
-void SequenceTable::add_sample(const wire::Row& row, const Slot& slot, StepBatch& batch) {
+void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, StepBatch& batch) {
   const wire::Sampling& sampling = slot.sampling;
   const std::int32_t known = row.position + row.tokens;
   const std::int32_t outputs = known - slot.prompt_tokens;
@@ -119,7 +119,7 @@ void SequenceTable::add_sample(const wire::Row& row, const Slot& slot, StepBatch
 }
 
 // The logits of position p speak of token p + 1: a row scores the prompt tokens after each of its own.
-void SequenceTable::add_scores(const wire::Row& row, const Slot& slot, std::int32_t first_row,
+void WorkerSequences::add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row,
                                StepBatch& batch) {
   const std::int32_t end = std::min(row.position + row.tokens, slot.prompt_tokens - 1);
   for (std::int32_t position = row.position; position < end; ++position) {
@@ -131,7 +131,7 @@ void SequenceTable::add_scores(const wire::Row& row, const Slot& slot, std::int3
   }
 }
 
-void SequenceTable::commit(const StepBatch& batch, std::span<const kernels::SampleResult> results) {
+void WorkerSequences::commit(const StepBatch& batch, std::span<const kernels::SampleResult> results) {
   TROUPE_CHECK(results.size() == batch.samples.size());
   for (const SamplingOutcome& outcome : batch.outcomes) {
     if (outcome.sample < 0) continue;

@@ -18,12 +18,12 @@ inline constexpr TokenId kUnsampled = -1;
 
 /// One thread. Memory of a slot is kept for its next tenant, so steps do not allocate once the longest
 /// sequences have passed through.
-class SequenceTable {
+class WorkerSequences {
  public:
-  explicit SequenceTable(int max_slots) : slots_(static_cast<std::size_t>(max_slots)) {}
+  explicit WorkerSequences(int max_slots) : slots_(static_cast<std::size_t>(max_slots)) {}
 
   /// Applies an admitted plan, everything but its results, and describes its rows in `batch`.
-  void apply(const wire::View& record, const wire::StepPlan& plan, StepBatch& batch);
+  void apply(const wire::RecordView& record, const wire::StepPlan& plan, StepBatch& batch);
 
   /// Fills in the tokens that apply()'s batch sampled; results[i] belongs to batch.samples[i]. Batches come
   /// in the order in which they were applied; sequences that have left their slot since are passed over. A
@@ -53,10 +53,10 @@ class SequenceTable {
   };
 
   Slot* find(SlotRef ref);
-  void start(const wire::View& record, const wire::StartSequence& start);
-  void add_row(const wire::Row& row, StepBatch& batch);
-  void add_sample(const wire::Row& row, const Slot& slot, StepBatch& batch);
-  void add_scores(const wire::Row& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
+  void start(const wire::RecordView& record, const wire::StartSequence& start);
+  void add_row(const wire::PlanRow& row, StepBatch& batch);
+  void add_sample(const wire::PlanRow& row, const Slot& slot, StepBatch& batch);
+  void add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
 
   std::vector<Slot> slots_;
 };

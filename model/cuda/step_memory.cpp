@@ -20,7 +20,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.arrays.tokens = arena.take<TokenId>(rows);
   made.arrays.positions = arena.take<std::int32_t>(rows);
   made.arrays.slots = arena.take<kernels::KvSlot>(rows);
-  made.arrays.sequences = arena.take<kernels::Sequence>(slots);
+  made.arrays.sequences = arena.take<kernels::SequenceRows>(slots);
   made.arrays.samples = arena.take<kernels::SampleRow>(slots);
   made.arrays.picks = arena.take<std::int32_t>(slots + 1);
   made.clock = arena.take<kernels::StepClock>(1);

@@ -40,7 +40,7 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   kernels::PieceLayout made;
   made.rows = take(rows * sizeof(kernels::InputRow));
   made.slots = take(rows * sizeof(kernels::KvSlot));
-  made.sequences = take(sequences * sizeof(kernels::Sequence));
+  made.sequences = take(sequences * sizeof(kernels::SequenceRows));
   made.samples = take(sequences * sizeof(kernels::SampleRow));
   made.picks = take(sequences * sizeof(std::int32_t));
   made.deltas = take(deltas * sizeof(kernels::Delta));
@@ -56,7 +56,7 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
     array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
   }
   for (int i = from; i < sequences; ++i) {
-    array_at<kernels::Sequence>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
+    array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
     array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
   }
 }
@@ -93,7 +93,7 @@ void StepPacker::send(void* to, const void* from, std::size_t bytes) {
 
 std::byte* StepPacker::lists(std::uint32_t slot) const { return memory_.lists + slot * kMaxSamplingBytes; }
 
-PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
+PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
                             const StepBatch& batch, std::span<std::byte> piece) {
   TROUPE_CHECK(piece.size() >= layout_.bytes);
   piece_ = piece;
@@ -118,7 +118,7 @@ PackedStep StepPacker::pack(const wire::View& record, const wire::StepPlan& plan
   return packed;
 }
 
-void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table) {
+void StepPacker::pack_news(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table) {
   static_assert(sizeof(wire::LogitBias) == sizeof(kernels::TokenBias));
   for (const wire::StartSequence& start : record.array(plan.started)) {
     const auto biases = record.array(start.logit_bias);
@@ -140,9 +140,9 @@ void StepPacker::pack_news(const wire::View& record, const wire::StepPlan& plan,
 void StepPacker::pack_rows(const StepBatch& batch) {
   auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
   auto* places = array_at<kernels::KvSlot>(piece_, layout_.slots);
-  auto* sequences = array_at<kernels::Sequence>(piece_, layout_.sequences);
+  auto* sequences = array_at<kernels::SequenceRows>(piece_, layout_.sequences);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
-    const kernels::Sequence& sequence = batch.sequences[s];
+    const kernels::SequenceRows& sequence = batch.sequences[s];
     const std::uint32_t slot = batch.slots[s];
     sequences[s] = sequence;
     sequences[s].blocks = blocks(slot);

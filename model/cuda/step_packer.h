@@ -41,12 +41,12 @@ class StepPacker {
                   int sequences);
 
   /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
-  PackedStep pack(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table,
+  PackedStep pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
                   const StepBatch& batch, std::span<std::byte> piece);
 
  private:
   void send(void* to, const void* from, std::size_t bytes);
-  void pack_news(const wire::View& record, const wire::StepPlan& plan, const SequenceTable& table);
+  void pack_news(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
   void pack_samples(const StepBatch& batch);
   void pack_scores(const StepBatch& batch);

@@ -72,17 +72,17 @@ class SchedulerActorTest : public testing::ActorWorld {
 
   /// Answers the plan with the given index: token 7 for every row that samples.
   Bytes result(std::size_t index) {
-    wire::View view;
-    EXPECT_TRUE(wire::View::open(std::as_bytes(std::span(heard_.plans.at(index))), view));
+    wire::RecordView view;
+    EXPECT_TRUE(wire::RecordView::open(std::as_bytes(std::span(heard_.plans.at(index))), view));
     const wire::StepPlan& plan = *view.as<wire::StepPlan>();
     std::vector<wire::ResultRow> rows;
     std::vector<TokenId> tokens;
-    for (const wire::Row& row : view.array(plan.rows)) {
+    for (const wire::PlanRow& row : view.array(plan.rows)) {
       if ((row.flags & wire::kSamples) == 0) continue;
       rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1, wire::RowError::none, 0});
       tokens.push_back(7);
     }
-    wire::Writer<wire::StepResult> writer;
+    wire::RecordWriter<wire::StepResult> writer;
     writer.begin(plan.header.epoch);
     const auto row_span = writer.array(rows);
     const auto token_span = writer.array(tokens);
@@ -146,12 +146,12 @@ TEST_F(SchedulerActorTest, ChoicesForkTheirPromptByACommandThatThePlanNames) {
   ASSERT_EQ(heard_.commands.size(), 1u);
   EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).moving, 1);
   step_done(1);
-  wire::View view;
-  ASSERT_TRUE(wire::View::open(std::as_bytes(std::span(heard_.plans.back())), view));
+  wire::RecordView view;
+  ASSERT_TRUE(wire::RecordView::open(std::as_bytes(std::span(heard_.plans.back())), view));
   EXPECT_EQ(view.as<wire::StepPlan>()->after_cache_command, 1u);
   EXPECT_EQ(view.as<wire::StepPlan>()->rows.count, 2u);
 
-  wire::Writer<wire::CacheDone> writer;
+  wire::RecordWriter<wire::CacheDone> writer;
   writer.begin(1);
   writer.record().id = 1;
   const std::span<const std::byte> bytes = writer.finish();
@@ -235,7 +235,7 @@ TEST_F(SchedulerActorTest, AFailedCopyEndsTheCacheManager) {
   step_done(0);
   hear();
   self_->monitor(cache_);
-  wire::Writer<wire::CacheDone> writer;
+  wire::RecordWriter<wire::CacheDone> writer;
   writer.begin(1);
   writer.record().id = 1;
   writer.record().failed = 1;

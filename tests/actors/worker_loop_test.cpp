@@ -16,7 +16,7 @@ class FakeExecutor final : public Executor {
   wire::Capacity capacity() const override { return {}; }
   std::string device() const override { return "fake"; }
 
-  Status submit(const wire::View& record) override {
+  Status submit(const wire::RecordView& record) override {
     if (!refusal.ok()) return refusal;
     out.push_back(record.as<wire::StepPlan>()->step);
     most_out = std::max(most_out, out.size());
@@ -44,7 +44,7 @@ class FakeExecutor final : public Executor {
   int polls = 0;
   Duration longest_wait{};
   Status refusal, error;
-  wire::Writer<wire::StepResult> writer;
+  wire::RecordWriter<wire::StepResult> writer;
 };
 
 class WorkerLoopTest : public ::testing::Test {
@@ -59,11 +59,11 @@ class WorkerLoopTest : public ::testing::Test {
     worker = std::make_unique<ipc::WorkerEnd>(std::move(*worker_end));
     loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{}, log);
     ASSERT_TRUE(loop->greet().ok());
-    EXPECT_EQ(receive(), wire::Kind::inventory);
-    EXPECT_EQ(receive(), wire::Kind::hello);
+    EXPECT_EQ(receive(), wire::RecordKind::inventory);
+    EXPECT_EQ(receive(), wire::RecordKind::hello);
   }
 
-  wire::Kind receive() {
+  wire::RecordKind receive() {
     const ipc::Received got = engine->receive(Clock::now());
     if (got.kind != ipc::Received::Kind::record) return {};
     if (const auto* result = got.view.as<wire::StepResult>()) step = result->step;
@@ -71,7 +71,7 @@ class WorkerLoopTest : public ::testing::Test {
   }
 
   void send_plan(std::uint64_t number) {
-    wire::Writer<wire::StepPlan> plan;
+    wire::RecordWriter<wire::StepPlan> plan;
     plan.begin(engine->epoch());
     plan.record().step = number;
     ASSERT_TRUE(engine->try_send(ipc::Channel::step, plan.finish()));
@@ -89,12 +89,12 @@ TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
   executor.ends_with = 2;
   send_plan(1);
   ASSERT_TRUE(loop->turn().ok());
-  EXPECT_EQ(receive(), wire::Kind{}) << "step 1 has not ended";
+  EXPECT_EQ(receive(), wire::RecordKind{}) << "step 1 has not ended";
   EXPECT_GT(executor.polls, 1) << "it was looked after again and again";
   send_plan(2);
   ASSERT_TRUE(loop->turn().ok());
   EXPECT_EQ(executor.most_out, 2u);
-  EXPECT_EQ(receive(), wire::Kind::step_result);
+  EXPECT_EQ(receive(), wire::RecordKind::step_result);
   EXPECT_EQ(step, 1u);
   EXPECT_LT(executor.longest_wait, std::chrono::milliseconds(1))
       << "a plan that comes now would wait so long";
@@ -112,7 +112,7 @@ TEST_F(WorkerLoopTest, ResultsComeInOrder) {
   for (std::uint64_t number = 1; number <= 3; ++number) send_plan(number);
   for (std::uint64_t number = 1; number <= 3; ++number) {
     ASSERT_TRUE(loop->turn().ok());
-    EXPECT_EQ(receive(), wire::Kind::step_result);
+    EXPECT_EQ(receive(), wire::RecordKind::step_result);
     EXPECT_EQ(step, number);
   }
   EXPECT_EQ(executor.most_out, 3u);
@@ -130,7 +130,7 @@ TEST_F(WorkerLoopTest, AReplacedEngineIsTold) {
     const auto* inventory = got.view.as<wire::Inventory>();
     ASSERT_NE(inventory, nullptr);
     EXPECT_EQ(inventory->old_epoch, old_epoch);
-    EXPECT_EQ(receive(), wire::Kind::hello);
+    EXPECT_EQ(receive(), wire::RecordKind::hello);
   }
 }
 

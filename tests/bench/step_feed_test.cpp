@@ -36,7 +36,7 @@ class Spy final : public Executor {
     inner_.reset();
   }
 
-  Status submit(const wire::View& record) override {
+  Status submit(const wire::RecordView& record) override {
     if (const auto* plan = record.as<wire::StepPlan>()) write_down(record, *plan);
     Status status = inner_.submit(record);
     most_out = std::max(most_out, out += status.ok());
@@ -47,7 +47,7 @@ class Spy final : public Executor {
     auto got = inner_.poll(bytes, deadline);
     if (!got.ok() || !*got) return got;
     --out;
-    const wire::View view = model::test::open_view(bytes);
+    const wire::RecordView view = model::test::open_view(bytes);
     if (const auto* result = view.as<wire::StepResult>()) {
       const auto tokens = view.array(result->tokens);
       for (const wire::ResultRow& row : view.array(result->rows)) {
@@ -64,12 +64,12 @@ class Spy final : public Executor {
   }
 
   std::map<std::uint32_t, StartedSequence> running;  // by slot
-  std::vector<std::vector<wire::Row>> rows;          // of each plan
+  std::vector<std::vector<wire::PlanRow>> rows;          // of each plan
   std::map<std::uint32_t, std::vector<TokenId>> sampled;
   int out = 0, most_out = 0, resets = 0;
 
  private:
-  void write_down(const wire::View& record, const wire::StepPlan& plan) {
+  void write_down(const wire::RecordView& record, const wire::StepPlan& plan) {
     for (const SlotRef& slot : record.array(plan.finished)) {
       EXPECT_EQ(running.count(slot.slot), 1u);
       running.erase(slot.slot);
@@ -136,7 +136,7 @@ TEST_F(StepFeedTest, DecodesAllSequencesInStep) {
     ASSERT_EQ(spy.rows.size(), static_cast<std::size_t>(steps));
     for (const auto& rows : spy.rows) {
       ASSERT_EQ(rows.size(), 12u);
-      for (const wire::Row& row : rows) {
+      for (const wire::PlanRow& row : rows) {
         EXPECT_EQ(row.position, position);
         EXPECT_EQ(row.tokens, 1);
         EXPECT_EQ(row.flags, static_cast<std::uint32_t>(wire::kSamples));
@@ -211,11 +211,11 @@ class Broken final : public Executor {
   }
   std::string device() const override { return "broken"; }
   void reset() override {}
-  Status submit(const wire::View& record) override {
+  Status submit(const wire::RecordView& record) override {
     is_plan_ = record.as<wire::StepPlan>() != nullptr;
     rows_.clear();
     if (is_plan_) {
-      for (const wire::Row& row : record.array(record.as<wire::StepPlan>()->rows)) {
+      for (const wire::PlanRow& row : record.array(record.as<wire::StepPlan>()->rows)) {
         if ((row.flags & wire::kSamples) != 0) rows_.push_back({row.slot, 0, 0, row_error, 0});
       }
     }
@@ -245,8 +245,8 @@ class Broken final : public Executor {
  private:
   bool is_plan_ = false;
   std::vector<wire::ResultRow> rows_;
-  wire::Writer<wire::StepResult> result_;
-  wire::Writer<wire::CacheDone> done_;
+  wire::RecordWriter<wire::StepResult> result_;
+  wire::RecordWriter<wire::CacheDone> done_;
 };
 
 TEST(StepFeedErrors, WhatTheResultsSayIsRead) {
@@ -268,7 +268,7 @@ TEST(StepFeedErrors, WhatTheResultsSayIsRead) {
 // Copied blocks serve as well as computed ones: each sequence says what it says alone.
 TEST(StepFeedOnCpu, CopiesAnswerAsTheirPromptsDo) {
   const config::ModelOptions model{.directory = model::test::golden_directory("gqa3_tied").string(),
-                                   .dtype = config::DType::float32};
+                                   .dtype = config::DTypeOption::float32};
   auto files = model::open_model(model);
   ASSERT_TRUE(files.ok()) << files.status().message;
   wire::Capacity capacity{.kv_blocks = 40, .max_slots = 16, .max_tokens_per_step = 100, .max_model_len = 256};

@@ -27,7 +27,7 @@ struct CacheManagerTest : ::testing::Test {
   void release(std::uint64_t k) { cache.answer({epoch, {key(k)}, {}, {}}, grants); }
   wire::CacheDone done(std::uint64_t id, std::uint32_t failed = 0) const {
     wire::CacheDone record;
-    record.header = {wire::Kind::cache_done, sizeof record, epoch, 0};
+    record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
     record.id = id;
     record.failed = failed;
     return record;
@@ -99,8 +99,8 @@ TEST_F(CacheManagerTest, ForkSharesFullBlocksAndCopiesTheBegunOne) {
     EXPECT_EQ(std::count(parent.begin(), parent.end(), child[static_cast<std::size_t>(i)]), 0);
   expect_counts(4, 5, 1);  // two shared ones are counted once
 
-  wire::View view;
-  ASSERT_TRUE(wire::View::open(cache.command(), view));
+  wire::RecordView view;
+  ASSERT_TRUE(wire::RecordView::open(cache.command(), view));
   const wire::CacheCommand* command = view.as<wire::CacheCommand>();
   ASSERT_NE(command, nullptr);
   EXPECT_EQ(command->id, 1u);
@@ -153,8 +153,8 @@ TEST_F(CacheManagerTest, ABlockReleasedWhileItMovesIsFreeAtOnceAndALateConfirmat
 TEST_F(CacheManagerTest, OneCommandHoldsAllCopiesOfOneAnswer) {
   grow(1, 1);
   cache.answer({epoch, {}, {{key(1), key(2), 5, 1, 0}, {key(1), key(3), 5, 1, 0}}, {}}, grants);
-  wire::View view;
-  ASSERT_TRUE(wire::View::open(cache.command(), view));
+  wire::RecordView view;
+  ASSERT_TRUE(wire::RecordView::open(cache.command(), view));
   EXPECT_EQ(view.array(view.as<wire::CacheCommand>()->copies).size(), 2u);
   EXPECT_EQ(grants.grants.size(), 2u);
   expect_counts(7, 1, 2);

@@ -10,26 +10,26 @@
 namespace troupe::config {
 namespace {
 
-Parsed from_file(const std::string& text) {
+ParsedOptions from_file(const std::string& text) {
   const test::TempDirectory directory;
   const std::string path = directory.path() / "config_file_test.yaml";
   std::ofstream(path) << text;
-  Result<Parsed> result = parse({"--config", path}, {});
+  Result<ParsedOptions> result = parse({"--config", path}, {});
   EXPECT_TRUE(result.ok()) << result.status().message;
-  return result.ok() ? *result : Parsed{};
+  return result.ok() ? *result : ParsedOptions{};
 }
 
 std::string error(const std::string& text) {
   const test::TempDirectory directory;
   const std::string path = directory.path() / "config_file_test.yaml";
   std::ofstream(path) << text;
-  Result<Parsed> result = parse({"--config", path}, {});
+  Result<ParsedOptions> result = parse({"--config", path}, {});
   EXPECT_FALSE(result.ok());
   return result.status().message;
 }
 
 TEST(ConfigFile, Yaml) {
-  const Parsed p = from_file(R"(# comment
+  const ParsedOptions p = from_file(R"(# comment
 port: 8188
 max_num_seqs: 32
 gpu-memory-utilization: 0.9
@@ -51,7 +51,7 @@ metrics-port: null
 }
 
 TEST(ConfigFile, JsonIsYaml) {
-  const Parsed p = from_file(R"({"port": 8188, "actor-log-dir": ["scheduler=/a", "cache=/b"],
+  const ParsedOptions p = from_file(R"({"port": 8188, "actor-log-dir": ["scheduler=/a", "cache=/b"],
     "mm-processor-kwargs": {"image_max_pixels": 12845056, "x": ["1", 1, 1.5, true, null]}})");
   EXPECT_EQ(p.options.http.port, 8188);
   EXPECT_EQ(p.options.log.actor_dirs.size(), 2u);

@@ -272,7 +272,7 @@ TEST_P(DocumentedTest, EveryValueIsReadAsMeant) {
 }
 
 TEST_P(DocumentedTest, RefusedForWhatIsNotThereYetAndNothingElse) {
-  const Result<Parsed> result = parse(arguments_of(GetParam()), GetParam().environment);
+  const Result<ParsedOptions> result = parse(arguments_of(GetParam()), GetParam().environment);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(exit_code(result.status()), 3) << result.status().message;
   std::istringstream lines(result.status().message);
@@ -298,7 +298,7 @@ TEST_P(DocumentedTest, RunsWithoutWhatIsRefused) {
     else
       words.push_back(all[i]);
   }
-  const Result<Parsed> result = parse(words, GetParam().environment);
+  const Result<ParsedOptions> result = parse(words, GetParam().environment);
   ASSERT_TRUE(result.ok()) << result.status().message;
   for (const std::string& line : result->warnings) EXPECT_EQ(line.find("no effect: "), 0u) << line;
 }

@@ -27,10 +27,10 @@ void disturb(Options& options) {
     if (auto* const* p = std::get_if<std::vector<int>*>(&field.slot)) (*p)->push_back(7);
     if (auto* const* p = std::get_if<std::vector<std::string>*>(&field.slot)) (*p)->push_back("a,b");
     if (auto* const* p = std::get_if<std::map<std::string, std::string>*>(&field.slot)) (**p)["x=,"] = "/y,z";
-    if (auto* p = std::get_if<Choice>(&field.slot)) p->set(p->get() == 0 ? 1 : 0);
-    if (auto* p = std::get_if<Bytes>(&field.slot)) *p->value += 1;
+    if (auto* p = std::get_if<EnumMember>(&field.slot)) p->set(p->get() == 0 ? 1 : 0);
+    if (auto* p = std::get_if<ByteCount>(&field.slot)) *p->value += 1;
     if (auto* p = std::get_if<Rate>(&field.slot)) *p->count = 9, *p->seconds = 11;
-    if (auto* p = std::get_if<Json>(&field.slot)) *p->text = R"({"a": 1})";
+    if (auto* p = std::get_if<JsonText>(&field.slot)) *p->text = R"({"a": 1})";
   }
 }
 

@@ -15,20 +15,20 @@ namespace {
 using Words = std::vector<std::string>;
 
 Options parsed(const Words& words, const Environment& environment = {}) {
-  Result<Parsed> result = parse(words, environment);
+  Result<ParsedOptions> result = parse(words, environment);
   EXPECT_TRUE(result.ok()) << result.status().message;
   return result.ok() ? result->options : Options{};
 }
 
 std::string error(const Words& words, const Environment& environment = {}, int exit = 2) {
-  Result<Parsed> result = parse(words, environment);
+  Result<ParsedOptions> result = parse(words, environment);
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(exit_code(result.status()), exit) << result.status().message;
   return result.status().message;
 }
 
 std::vector<std::string> warnings(const Words& words, const Environment& environment = {}) {
-  Result<Parsed> result = parse(words, environment);
+  Result<ParsedOptions> result = parse(words, environment);
   EXPECT_TRUE(result.ok()) << result.status().message;
   return result.ok() ? result->warnings : std::vector<std::string>{};
 }

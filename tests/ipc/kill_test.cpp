@@ -220,13 +220,13 @@ TEST(LinkKills, TheEngineGoesOnWithEverySuccessor) {
   ASSERT_TRUE(monitor.ok() && attached.ok());
   EngineEnd& engine = *attached;
   std::mt19937 random(5);
-  wire::Writer<wire::StepPlan> writer;
+  wire::RecordWriter<wire::StepPlan> writer;
   std::uint64_t answers = 0;
   for (int round = 0; round < 40; ++round) {
     const pid_t worker = child([&] {
       auto end = WorkerEnd::attach(fds->step.get(), fds->cache.get());
       if (!end.ok()) return false;
-      wire::Writer<wire::StepResult> result;
+      wire::RecordWriter<wire::StepResult> result;
       for (;;) {
         const Received got = end->receive(Clock::now() + test::kPatience);
         if (got.kind != Received::Kind::record) return false;

@@ -39,13 +39,13 @@ class LinkTest : public ::testing::Test {
     return std::make_unique<WorkerEnd>(std::move(*end));
   }
   static bool send_plan(LinkEnd& end, std::uint64_t step, std::uint32_t epoch) {
-    wire::Writer<wire::StepPlan> writer;
+    wire::RecordWriter<wire::StepPlan> writer;
     writer.begin(epoch);
     writer.record().step = step;
     return end.try_send(Channel::step, writer.finish());
   }
   static bool send_command(LinkEnd& end, std::uint64_t id) {
-    wire::Writer<wire::CacheCommand> writer;
+    wire::RecordWriter<wire::CacheCommand> writer;
     writer.begin(end.epoch());
     writer.record().id = id;
     return end.try_send(Channel::cache, writer.finish());
@@ -67,7 +67,7 @@ TEST_F(LinkTest, RecordsGoBothWaysOnBothChannels) {
   ASSERT_NE(got.view.as<wire::StepPlan>(), nullptr);
   EXPECT_EQ(got.view.as<wire::StepPlan>()->step, 7u);
 
-  wire::Writer<wire::CacheDone> done;
+  wire::RecordWriter<wire::CacheDone> done;
   done.begin(w->epoch());
   done.record().id = 3;
   ASSERT_TRUE(w->try_send(Channel::cache, done.finish()));
@@ -160,7 +160,7 @@ TEST_F(LinkTest, LongestRecordPasses) {
   EXPECT_EQ(e->max_record(Channel::cache), (128u << 10) - 8);
   const std::vector<TokenId> ids(wire::kMaxTokensInPlan, 5);
   for (int round = 0; round < 20; ++round) {
-    wire::Writer<wire::StepPlan> writer;
+    wire::RecordWriter<wire::StepPlan> writer;
     writer.begin(e->epoch());
     const auto span = writer.array(ids);
     wire::TokenRun run{{}, 0, 0, span};
@@ -232,7 +232,7 @@ TEST_F(LinkTest, ADeathWakesTheSleepingSurvivor) {
 TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
   auto e = engine();
   auto w = worker();
-  wire::Writer<wire::StepPlan> writer;
+  wire::RecordWriter<wire::StepPlan> writer;
   writer.begin(1);
   std::vector<std::byte> bytes(writer.finish().begin(), writer.finish().end());
   bytes.resize(bytes.size() + 8);  // longer than its header says

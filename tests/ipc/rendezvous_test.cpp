@@ -242,7 +242,7 @@ TEST_F(RendezvousTest, DescriptorsOfALinkTravel) {
   }
   ASSERT_TRUE(peer.valid());
   ASSERT_TRUE(send_fds(peer.get(), std::array{link->step.get(), link->cache.get()}).ok());
-  wire::Writer<wire::StepPlan> writer;
+  wire::RecordWriter<wire::StepPlan> writer;
   writer.begin(1);
   ASSERT_TRUE(engine->try_send(Channel::step, writer.finish()));
   int status = 0;

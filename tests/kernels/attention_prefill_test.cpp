@@ -186,7 +186,7 @@ class Prompts {
   std::vector<Chunk> chunks_;
   float key_growth_;
   KvCache kv_;
-  std::vector<Sequence> sequences_;
+  std::vector<SequenceRows> sequences_;
   mutable std::map<std::pair<std::size_t, int>, Past> pasts_;
   int rows_ = 0;
   std::unique_ptr<Memory> memory_;

@@ -46,12 +46,12 @@ class Layer {
 
   /// Runs the rows of one batch; x has a row per token, in the order of the sequences, whose blocks are host
   /// memory.
-  void step(std::vector<Sequence> sequences, const Rows& x, Rows& q, Rows& out) {
+  void step(std::vector<SequenceRows> sequences, const Rows& x, Rows& q, Rows& out) {
     const int rows = x.rows();
     std::vector<KvSlot> slots(static_cast<std::size_t>(rows));
     std::vector<std::int32_t> positions(static_cast<std::size_t>(rows));
     describe_rows(sequences.data(), int(sequences.size()), slots.data(), positions.data());
-    for (Sequence& s : sequences) {
+    for (SequenceRows& s : sequences) {
       s.blocks =
           device_.put(s.blocks, std::size_t((s.position + s.tokens + kBlockTokens - 1) / kBlockTokens));
     }
@@ -212,7 +212,7 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
       for (int t = 0; t < tokens; ++t) {
         for (int j = 0; j < kShape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
       }
-      std::vector<Sequence> sequences;
+      std::vector<SequenceRows> sequences;
       if (company) {
         for (int j = 0; j < kShape.hidden; ++j) in.set(0, j, 3.0f - float(j));
         sequences.push_back({neighbours.data(), 0, 1, 0});
@@ -264,7 +264,7 @@ TEST_P(PagedAttention, GoldenRotation) {
   const Memory memory(device(), kv.block_bytes());
   kv.data = memory.as();
   const BlockId block = 0;
-  const Sequence sequence{device().put(&block, 1), 3, 1, 0};
+  const SequenceRows sequence{device().put(&block, 1), 3, 1, 0};
   const KvSlot slot{0, 3};
   run(device(), QkvRopeKvWrite{.q = q.data(),
                                .x = x.data(),

@@ -122,8 +122,8 @@ class Scene {
       sequences_[s].position = s < pieces.size() ? pieces[s].position : 0;
       sequences_[s].tokens = s < pieces.size() ? pieces[s].tokens : 0;
     }
-    device_.upload(const_cast<Sequence*>(op.batch.sequences), sequences_.data(),
-                   sequences_.size() * sizeof(Sequence));
+    device_.upload(const_cast<SequenceRows*>(op.batch.sequences), sequences_.data(),
+                   sequences_.size() * sizeof(SequenceRows));
     device_.call([&] { graph.launch(device_.cuda()); });
     device_.download(out.data(), op.out, bytes);
     return out;
@@ -198,7 +198,7 @@ class Scene {
   std::vector<Piece> pieces_;
   int padding_ = 0, rows_ = 0;
   KvCache kv_;
-  std::vector<Sequence> sequences_;
+  std::vector<SequenceRows> sequences_;
   Attention op_;
 };
 

@@ -32,7 +32,7 @@ PieceLayout make_layout() {
   };
   made.rows = take(kRows * sizeof(InputRow));
   made.slots = take(kRows * sizeof(KvSlot));
-  made.sequences = take(kSequences * sizeof(Sequence));
+  made.sequences = take(kSequences * sizeof(SequenceRows));
   made.samples = take(kSequences * sizeof(SampleRow));
   made.picks = take(kSequences * sizeof(std::int32_t));
   made.deltas = take((kDeltas + kMostDeltaBlocks) * sizeof(Delta));
@@ -115,14 +115,14 @@ class StepInputsTest : public ::testing::Test {
     for (int r = count; r < kSequences; ++r) {
       in_piece<InputRow>(layout.rows)[r] = {0, 0};
       in_piece<KvSlot>(layout.slots)[r] = {kPaddingBlock, 0};
-      in_piece<Sequence>(layout.sequences)[r] = {nullptr, 0, 0, r};
+      in_piece<SequenceRows>(layout.sequences)[r] = {nullptr, 0, 0, r};
       in_piece<SampleRow>(layout.samples)[r] = {.logits_row = -1};
     }
     for (int r = 0; r < count; ++r) {
       const int position = 10 + static_cast<int>(step);
       in_piece<InputRow>(layout.rows)[r] = {sampled_by(static_cast<std::uint32_t>(r)), position};
       in_piece<KvSlot>(layout.slots)[r] = {100 + r, position % 64};
-      in_piece<Sequence>(layout.sequences)[r] = {nullptr, position, 1, r};
+      in_piece<SequenceRows>(layout.sequences)[r] = {nullptr, position, 1, r};
       in_piece<SampleRow>(layout.samples)[r] = {.logits_row = r, .seed = 1000u + static_cast<unsigned>(r)};
       in_piece<std::int32_t>(layout.picks)[r] = r;
     }
@@ -179,7 +179,7 @@ TEST_F(StepInputsTest, PromptRowsAndTheirPicks) {
       in_piece<InputRow>(layout.rows)[r] = {5000 + r, r};
       in_piece<KvSlot>(layout.slots)[r] = {r / 64, r % 64};
     }
-    in_piece<Sequence>(layout.sequences)[0] = {reinterpret_cast<const BlockId*>(ids), 0, rows, 0};
+    in_piece<SequenceRows>(layout.sequences)[0] = {reinterpret_cast<const BlockId*>(ids), 0, rows, 0};
     in_piece<SampleRow>(layout.samples)[0] = {.logits_row = 0};
     in_piece<std::int32_t>(layout.picks)[0] = rows - 1;
     run_inputs(rows, 1, 1);

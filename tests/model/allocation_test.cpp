@@ -63,7 +63,7 @@ TEST(Allocation, NoneInASteadyState) {
     plans.start(b, 20, 20).ids(b, 0, prompt).blocks(b, 0, {3, 4, 5}).row(b, 0, 20, true);
     ASSERT_TRUE((*executor)->submit(plans.plan()).ok());
     for (int position = 20; position < 120; ++position) {
-      const wire::View next = plans.row(a, position, 1, true).row(b, position, 1, true).plan();
+      const wire::RecordView next = plans.row(a, position, 1, true).row(b, position, 1, true).plan();
       const long before = allocations.load();
       ASSERT_TRUE((*executor)->submit(next).ok());
       const auto got = (*executor)->poll(out, Clock::now());

@@ -60,7 +60,7 @@ class CudaExecutorTest : public ::testing::Test {
     const auto got = from.poll(out, Clock::now() + troupe::test::kPatience);
     EXPECT_TRUE(got.ok()) << got.status().message;
     if (!got.ok() || !*got) return {};
-    const wire::View view = test::open_view(out);
+    const wire::RecordView view = test::open_view(out);
     const auto* result = view.as<wire::StepResult>();
     EXPECT_NE(result, nullptr);
     EXPECT_LE(result->started_ns, result->finished_ns);

@@ -40,7 +40,7 @@ class EchoExecutorTest : public ::testing::Test {
     view = test::open_view(out);
     return view.as<wire::StepResult>();
   }
-  wire::View view;
+  wire::RecordView view;
 };
 
 TEST_F(EchoExecutorTest, RepeatsThePrompt) {
@@ -120,10 +120,10 @@ TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
 }
 
 TEST_F(EchoExecutorTest, OtherRecordsAreRefused) {
-  wire::Writer<wire::Goodbye> goodbye;
+  wire::RecordWriter<wire::Goodbye> goodbye;
   goodbye.begin(1);
-  wire::View record;
-  ASSERT_TRUE(wire::View::open(goodbye.finish(), record));
+  wire::RecordView record;
+  ASSERT_TRUE(wire::RecordView::open(goodbye.finish(), record));
   EXPECT_EQ(executor->submit(record).code, Code::invalid_argument);
 }
 

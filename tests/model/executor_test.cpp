@@ -257,7 +257,7 @@ TEST_P(ExecutorTest, AForkedBlockIsACopy) {
   poll();
   EXPECT_EQ(test::open_view(out).as<wire::CacheDone>()->id, 1u);
   poll();
-  const wire::View view = test::open_view(out);
+  const wire::RecordView view = test::open_view(out);
   const auto* result = view.as<wire::StepResult>();
   ASSERT_NE(result, nullptr);
   EXPECT_EQ(view.array(result->tokens)[0], greedy[0]);

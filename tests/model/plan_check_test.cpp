@@ -27,7 +27,7 @@ wire::Capacity small() {
 class PlanCheckTest : public ::testing::Test {
  protected:
   Status admit() {
-    const wire::View view = plans.plan();
+    const wire::RecordView view = plans.plan();
     Status status = check.admit(view, *view.as<wire::StepPlan>());
     if (!status.ok()) plans.take_back();
     return status;
@@ -88,7 +88,7 @@ TEST_F(PlanCheckTest, ARefusedPlanChangesNothing) {
 TEST_F(PlanCheckTest, StepsCountUp) {
   running();
   for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{3}, ~std::uint64_t{0}}) {
-    const wire::View view = plans.plan(step);
+    const wire::RecordView view = plans.plan(step);
     EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok()) << step;
   }
   check.reset();
@@ -196,18 +196,18 @@ TEST_F(PlanCheckTest, AStepHasABudget) {
 }
 
 TEST_F(PlanCheckTest, UnknownFlagsAreRefused) {
-  wire::Writer<wire::StepPlan> writer;
+  wire::RecordWriter<wire::StepPlan> writer;
   writer.begin(1);
-  const auto rows = writer.array(std::vector<wire::Row>{{kSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
+  const auto rows = writer.array(std::vector<wire::PlanRow>{{kSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
   writer.record().step = 1;
   writer.record().rows = rows;
-  wire::View view;
-  ASSERT_TRUE(wire::View::open(writer.finish(), view));
+  wire::RecordView view;
+  ASSERT_TRUE(wire::RecordView::open(writer.finish(), view));
   EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok());
 }
 
 TEST_F(PlanCheckTest, SpansLieInTheRecord) {
-  wire::Writer<wire::StepPlan> writer;
+  wire::RecordWriter<wire::StepPlan> writer;
   for (int which = 0; which < 5; ++which) {
     writer.begin(1);
     wire::StepPlan& plan = writer.record();
@@ -217,8 +217,8 @@ TEST_F(PlanCheckTest, SpansLieInTheRecord) {
     if (which == 2) plan.tokens = {17, 1};
     if (which == 3) plan.blocks = {16, 1u << 31};
     if (which == 4) plan.rows = {~0u & ~7u, 1};
-    wire::View view;
-    ASSERT_TRUE(wire::View::open(writer.finish(), view));
+    wire::RecordView view;
+    ASSERT_TRUE(wire::RecordView::open(writer.finish(), view));
     EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok()) << which;
   }
 }
@@ -283,7 +283,7 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
         .ids(kSlot, 0, std::vector<TokenId>(10'000, 1))
         .blocks(kSlot, 0, blocks);
     plans.row(kSlot, 0, 9'999, false);
-    const wire::View view = plans.plan(1);
+    const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << top;
   }
 }
@@ -296,14 +296,14 @@ TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
   const auto most = static_cast<int>((wire::kMaxRecordBytes - sizeof(wire::StepResult)) / kRow);
   for (const auto& [rows, fits] : {std::pair{most, false}, std::pair{most - 100, true}}) {
     for (int i = 0; i < rows; ++i) plans.row(kSlot, 0, 1, true);
-    const wire::View view = plans.plan(1);
+    const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << rows;
   }
 }
 
 TEST_F(PlanCheckTest, CommandsCopyBetweenBlocksThatExist) {
   const auto admit = [&](const std::vector<wire::BlockCopy>& copies, std::uint64_t id) {
-    const wire::View view = commands.copy(copies, id);
+    const wire::RecordView view = commands.copy(copies, id);
     return check.admit(view, *view.as<wire::CacheCommand>()).ok();
   };
   EXPECT_FALSE(admit({{0, 8}}, 1));

@@ -186,12 +186,12 @@ TEST_F(PreflightTest, DummyWeightsNeedNoCheckpoint) {
 }
 
 TEST_F(PreflightTest, TypesCanBeChosen) {
-  options.model.dtype = config::DType::bfloat16;
+  options.model.dtype = config::DTypeOption::bfloat16;
   EXPECT_EQ(preflight(options)->dtype, DType::bf16);
   nlohmann::json json = nlohmann::json::parse(read_text(path("config.json")));
   json.erase("torch_dtype");
   write_text(path("config.json"), json.dump());
-  options.model.dtype = config::DType::automatic;
+  options.model.dtype = config::DTypeOption::automatic;
   EXPECT_EQ(preflight(options)->dtype, DType::f32) << "as the tensors are, when the config does not say";
 }
 

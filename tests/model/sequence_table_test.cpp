@@ -18,7 +18,7 @@ constexpr SlotRef kA{0, 1}, kB{1, 1};
 class SequenceTableTest : public ::testing::Test {
  protected:
   void apply() {
-    const wire::View view = plans.plan();
+    const wire::RecordView view = plans.plan();
     table.apply(view, *view.as<wire::StepPlan>(), batch);
   }
   void commit(const std::vector<TokenId>& tokens) {
@@ -28,7 +28,7 @@ class SequenceTableTest : public ::testing::Test {
   }
 
   Plans plans;
-  SequenceTable table{4};
+  WorkerSequences table{4};
   StepBatch batch;
 };
 

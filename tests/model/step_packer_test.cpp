@@ -44,7 +44,7 @@ class StepPackerTest : public ::testing::Test {
   }
 
   PackedStep pack() {
-    const wire::View view = plans.plan();
+    const wire::RecordView view = plans.plan();
     const auto& plan = *view.as<wire::StepPlan>();
     const Status status = check.admit(view, plan);
     EXPECT_TRUE(status.ok()) << status.message;
@@ -85,7 +85,7 @@ class StepPackerTest : public ::testing::Test {
   std::vector<std::uint64_t> piece;
   Plans plans;
   PlanCheck check{capacity()};
-  SequenceTable table{3};
+  WorkerSequences table{3};
   StepBatch batch;
 };
 
@@ -113,7 +113,7 @@ TEST_F(StepPackerTest, APromptOfAnyLengthArrivesWhole) {
       ASSERT_EQ(slot.offset, r % 64);
     }
     EXPECT_EQ(in_piece<std::int32_t>(layout.picks)[0], length - 1);
-    const auto& sequence = in_piece<kernels::Sequence>(layout.sequences)[0];
+    const auto& sequence = in_piece<kernels::SequenceRows>(layout.sequences)[0];
     EXPECT_EQ(sequence.blocks, blocks(ref));
     EXPECT_EQ(sequence.tokens, length);
     plans.finish(ref);
@@ -148,8 +148,8 @@ TEST_F(StepPackerTest, PaddingIsWhatKernelsPassOver) {
     EXPECT_EQ(in_piece<kernels::InputRow>(layout.rows)[r].token, 0);
     EXPECT_EQ(in_piece<kernels::KvSlot>(layout.slots)[r].block, kernels::kPaddingBlock);
   }
-  EXPECT_EQ(in_piece<kernels::Sequence>(layout.sequences)[2].tokens, 0);
-  EXPECT_EQ(in_piece<kernels::Sequence>(layout.sequences)[2].row, 2);
+  EXPECT_EQ(in_piece<kernels::SequenceRows>(layout.sequences)[2].tokens, 0);
+  EXPECT_EQ(in_piece<kernels::SequenceRows>(layout.sequences)[2].row, 2);
   EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[2].logits_row, -1);
 }
 

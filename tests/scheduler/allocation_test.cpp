@@ -49,7 +49,7 @@ TEST(Allocation, DecodingAllocatesNothing) {
   }
   ASSERT_TRUE(scheduler.submit(request).ok());
 
-  wire::Writer<wire::StepResult> writer;
+  wire::RecordWriter<wire::StepResult> writer;
   std::vector<wire::ResultRow> rows;
   std::vector<TokenId> tokens;
   std::vector<std::byte> plan;
@@ -67,11 +67,11 @@ TEST(Allocation, DecodingAllocatesNothing) {
     in_steps += allocations - before;
 
     plan.assign(bytes.begin(), bytes.end());
-    wire::View view;
-    ASSERT_TRUE(wire::View::open(plan, view));
+    wire::RecordView view;
+    ASSERT_TRUE(wire::RecordView::open(plan, view));
     rows.clear();
     tokens.clear();
-    for (const wire::Row& row : view.array(view.as<wire::StepPlan>()->rows)) {
+    for (const wire::PlanRow& row : view.array(view.as<wire::StepPlan>()->rows)) {
       if ((row.flags & wire::kSamples) == 0) continue;
       rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1, wire::RowError::none, 0});
       tokens.push_back(3);

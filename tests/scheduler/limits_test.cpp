@@ -95,7 +95,7 @@ TEST(SchedulerLimits, AParentStandsBeforeItsChoicesAndIsNone) {
 }
 
 TEST(SchedulerLimits, ASequenceThatIsGoneHoldsNoMemory) {
-  SequenceTable table;
+  ScheduledSequences table;
   const std::uint32_t at = table.create({1, 1});
   table[at].tokens.assign(1000, 1);
   table[at].stop_ids.assign(1000, 1);
@@ -166,7 +166,7 @@ TEST(SchedulerLimits, PromptsLongerThanAPlanAreSplitAndEveryPlanFitsARecord) {
   for (int i = 0; i < 20 && rig.plan(); ++i) {
     EXPECT_LE(rig.record.size(), wire::kMaxRecordBytes);
     for (const wire::TokenRun& run : rig.view.array(rig.header().tokens)) ids += run.ids.count;
-    for (const wire::Row& row : rig.rows()) positions += row.tokens;
+    for (const wire::PlanRow& row : rig.rows()) positions += row.tokens;
     rig.commit(5);
   }
   EXPECT_EQ(ids, 3 * kLong);

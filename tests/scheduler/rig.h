@@ -63,24 +63,24 @@ struct Rig {
     exchange();
     if (bytes.empty()) return false;
     record.assign(bytes.begin(), bytes.end());
-    EXPECT_TRUE(wire::View::open(record, view));
+    EXPECT_TRUE(wire::RecordView::open(record, view));
     steps.push_back({rows().begin(), rows().end()});
     return true;
   }
   const wire::StepPlan& header() const { return *view.as<wire::StepPlan>(); }
-  std::span<const wire::Row> rows() const { return view.array(header().rows); }
+  std::span<const wire::PlanRow> rows() const { return view.array(header().rows); }
 
   /// Answers the oldest plan, `token` for every row that samples.
   std::vector<std::byte> result(TokenId token, wire::RowError error = wire::RowError::none) {
     std::vector<wire::ResultRow> rows;
     std::vector<TokenId> tokens;
-    for (const wire::Row& row : steps.front()) {
+    for (const wire::PlanRow& row : steps.front()) {
       if ((row.flags & wire::kSamples) == 0) continue;
       rows.push_back({row.slot, static_cast<std::int32_t>(tokens.size()), 1,
                       rows.empty() ? error : wire::RowError::none, 0});
       tokens.push_back(token);
     }
-    wire::Writer<wire::StepResult> writer;
+    wire::RecordWriter<wire::StepResult> writer;
     writer.begin(epoch);
     const auto row_span = writer.array(rows);
     const auto token_span = writer.array(tokens);
@@ -110,8 +110,8 @@ struct Rig {
   wire::Capacity capacity;
   StepOutput out;
   std::vector<std::byte> record;
-  wire::View view;
-  std::vector<std::vector<wire::Row>> steps;
+  wire::RecordView view;
+  std::vector<std::vector<wire::PlanRow>> steps;
   std::uint32_t epoch = 0;
   std::uint64_t done = 0;
   std::int64_t now = 0;

@@ -132,8 +132,8 @@ class Simulation {
 
   bool serve_cache() {
     while (!worker_.done().empty()) {
-      wire::View view;
-      const bool open = wire::View::open(worker_.done().front(), view);
+      wire::RecordView view;
+      const bool open = wire::RecordView::open(worker_.done().front(), view);
       if (!open || !cache_.done(*view.as<wire::CacheDone>())) complain("a command failed");
       worker_.done().pop_front();
     }
@@ -319,8 +319,8 @@ class Simulation {
 
   /// Every row's blocks were granted to its sequence and to nobody else but as a fork's full blocks.
   void check_grants(std::span<const std::byte> record) {
-    wire::View view;
-    if (!wire::View::open(record, view) || view.as<wire::StepPlan>() == nullptr)
+    wire::RecordView view;
+    if (!wire::RecordView::open(record, view) || view.as<wire::StepPlan>() == nullptr)
       return complain("not a plan");
     const wire::StepPlan& plan = *view.as<wire::StepPlan>();
     for (const SlotRef& slot : view.array(plan.finished)) tables_.erase({slot.slot, slot.generation});
@@ -332,7 +332,7 @@ class Simulation {
       const std::span<const BlockId> more = view.array(run.blocks);
       blocks.insert(blocks.end(), more.begin(), more.end());
     }
-    for (const wire::Row& row : view.array(plan.rows)) {
+    for (const wire::PlanRow& row : view.array(plan.rows)) {
       const auto& [key, blocks] = tables_[{row.slot.slot, row.slot.generation}];
       const std::span<const BlockId> lease = cache_.table(key);
       if (blocks.size() > lease.size() || !std::equal(blocks.begin(), blocks.end(), lease.begin())) {

@@ -55,9 +55,9 @@ class WorkerModel {
   void run_command() {
     const std::vector<std::byte> bytes = commands_.front();
     commands_.pop_front();
-    wire::View view;
+    wire::RecordView view;
     const wire::CacheCommand* command =
-        wire::View::open(bytes, view) ? view.as<wire::CacheCommand>() : nullptr;
+        wire::RecordView::open(bytes, view) ? view.as<wire::CacheCommand>() : nullptr;
     if (command == nullptr || command->header.epoch != epoch_ || command->id != last_command_ + 1) {
       return complain("bad cache command");
     }
@@ -65,7 +65,7 @@ class WorkerModel {
     for (const wire::BlockCopy& copy : view.array(command->copies)) {
       for (std::int32_t i = 0; i < capacity_.block_tokens; ++i) *cell(copy.to, i) = *cell(copy.from, i);
     }
-    wire::Writer<wire::CacheDone> writer;
+    wire::RecordWriter<wire::CacheDone> writer;
     writer.begin(epoch_);
     writer.record().id = command->id;
     const std::span<const std::byte> record = writer.finish();
@@ -78,8 +78,8 @@ class WorkerModel {
   std::vector<std::byte> run_plan(Poison&& poison) {
     const std::vector<std::byte> bytes = plans_.front();
     plans_.pop_front();
-    wire::View view;
-    const wire::StepPlan* plan = wire::View::open(bytes, view) ? view.as<wire::StepPlan>() : nullptr;
+    wire::RecordView view;
+    const wire::StepPlan* plan = wire::RecordView::open(bytes, view) ? view.as<wire::StepPlan>() : nullptr;
     if (plan == nullptr) return complain("bad plan"), std::vector<std::byte>{};
     while (last_command_ < plan->after_cache_command && has_command()) run_command();
     if (last_command_ < plan->after_cache_command) complain("plan names a cache command that was not sent");
@@ -120,7 +120,7 @@ class WorkerModel {
     return &found->second;
   }
 
-  void apply(const wire::View& view, const wire::StepPlan& plan) {
+  void apply(const wire::RecordView& view, const wire::StepPlan& plan) {
     if (plan.header.epoch != epoch_) complain("plan of another epoch");
     if (plan.step != ++last_step_) complain("steps do not rise by one");
     if (!view.holds(plan.finished) || !view.holds(plan.started) || !view.holds(plan.tokens) ||
@@ -175,14 +175,14 @@ class WorkerModel {
   }
 
   template <class Poison>
-  std::vector<std::byte> execute(const wire::View& view, const wire::StepPlan& plan, Poison&& poison) {
+  std::vector<std::byte> execute(const wire::RecordView& view, const wire::StepPlan& plan, Poison&& poison) {
     std::set<std::uint32_t> seen;
     std::int32_t total = 0;
     rows_.clear();
     tokens_.clear();
     scores_.clear();
     writer_.begin(epoch_);
-    for (const wire::Row& row : view.array(plan.rows)) {
+    for (const wire::PlanRow& row : view.array(plan.rows)) {
       Slot* slot = find(row.slot);
       if (slot == nullptr || !seen.insert(row.slot.slot).second)
         return complain("two rows of a slot"), writer_out();
@@ -203,7 +203,7 @@ class WorkerModel {
   }
 
   template <class Poison>
-  void run_row(Slot& slot, const wire::Row& row, Poison&& poison) {
+  void run_row(Slot& slot, const wire::PlanRow& row, Poison&& poison) {
     const std::int32_t end = row.position + row.tokens;
     ++rows_run_;
     if (row.tokens < 1) return complain("an empty row");
@@ -289,7 +289,7 @@ class WorkerModel {
   std::string complaint_;
   std::int64_t rows_run_ = 0, forked_rows_ = 0;
   std::set<RequestKey> poisoned_;
-  wire::Writer<wire::StepResult> writer_;
+  wire::RecordWriter<wire::StepResult> writer_;
   std::vector<wire::ResultRow> rows_;
   std::vector<TokenId> tokens_;
   std::vector<wire::TokenLogprobs> scores_;

@@ -59,12 +59,12 @@ __device__ __forceinline__ int count_up(std::uint32_t* counter) {
 template <class Element, int kHeadDim>
 class Consumer {
  public:
-  using L = Layout<kHeadDim>;
+  using L = DecodeLayout<kHeadDim>;
   /// A merge gives each warp whole heads, and each lane as many dimensions of one.
   using Vector = Floats<kHeadDim / 32>;
   static constexpr int kHeadsPerWarp = kGroup / kConsumers;
 
-  __device__ Consumer(typename L::Shared& shared, const Parameters& p, int thread)
+  __device__ Consumer(typename L::Shared& shared, const DecodeArgs& p, int thread)
       : shared_(shared), p_(p), thread_(thread), warp_(thread / 32), lane_(thread % 32) {
     const int swizzle = lane_ % 8;
 #pragma unroll
@@ -342,7 +342,7 @@ class Consumer {
   }
 
   typename L::Shared& shared_;
-  const Parameters& p_;
+  const DecodeArgs& p_;
   int thread_, warp_, lane_;
   std::uint32_t k_offset_[4], v_offset_[4];
   std::uint32_t q_[kHeadDim / 32][4];

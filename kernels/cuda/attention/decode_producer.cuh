@@ -8,8 +8,8 @@ namespace troupe::kernels::cuda::decode {
 template <int kHeadDim>
 class Producer {
  public:
-  using L = Layout<kHeadDim>;
-  __device__ Producer(typename L::Shared& shared, const Parameters& p, int lane)
+  using L = DecodeLayout<kHeadDim>;
+  __device__ Producer(typename L::Shared& shared, const DecodeArgs& p, int lane)
       : shared_(shared), p_(p), lane_(lane) {
     if (!p.settled) wait_for_previous();
   }
@@ -102,7 +102,7 @@ class Producer {
 
   static constexpr unsigned kRowBytes = kHeadDim * 2;
   typename L::Shared& shared_;
-  const Parameters& p_;
+  const DecodeArgs& p_;
   int lane_;
   int stage_ = 0;
   unsigned parity_ = 0;

@@ -40,11 +40,11 @@ __device__ __forceinline__ int decode_pages(int position, int tokens) {
 }
 
 /// Past the L1 cache: where the batch is settled no wait_for_previous() stands between its writer and here.
-__device__ __forceinline__ Sequence load_sequence(const Sequence* from) {
-  static_assert(sizeof(Sequence) == 24 && alignof(Sequence) == 8);
+__device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) {
+  static_assert(sizeof(SequenceRows) == 24 && alignof(SequenceRows) == 8);
   const auto* at = reinterpret_cast<const unsigned long long*>(from);
   const unsigned long long words[3] = {__ldcg(at), __ldcg(at + 1), __ldcg(at + 2)};
-  Sequence sequence;
+  SequenceRows sequence;
   memcpy(&sequence, words, sizeof sequence);
   return sequence;
 }
@@ -52,7 +52,7 @@ __device__ __forceinline__ Sequence load_sequence(const Sequence* from) {
 /// 32 sequences, one a lane.
 class SequenceWindow {
  public:
-  __device__ SequenceWindow(const Sequence* sequences, int count, int lane)
+  __device__ SequenceWindow(const SequenceRows* sequences, int count, int lane)
       : sequences_(sequences), count_(count), lane_(lane) {}
 
   /// Loads the window that holds sequence s, unless it is there.
@@ -60,12 +60,12 @@ class SequenceWindow {
     const int base = s / 32 * 32;
     if (base == base_) return;
     base_ = base;
-    mine_ = base + lane_ < count_ ? load_sequence(sequences_ + base + lane_) : Sequence{};
+    mine_ = base + lane_ < count_ ? load_sequence(sequences_ + base + lane_) : SequenceRows{};
   }
-  __device__ const Sequence& mine() const { return mine_; }
+  __device__ const SequenceRows& mine() const { return mine_; }
   /// Of all KV heads of this lane's sequence, when it is decoded.
   __device__ int pages(int kv_heads) const { return decode_pages(mine_.position, mine_.tokens) * kv_heads; }
-  __device__ Sequence get(int s) const {
+  __device__ SequenceRows get(int s) const {
     const auto blocks = reinterpret_cast<unsigned long long>(mine_.blocks);
     return {reinterpret_cast<const BlockId*>(__shfl_sync(~0u, blocks, s % 32)),
             __shfl_sync(~0u, mine_.position, s % 32), __shfl_sync(~0u, mine_.tokens, s % 32),
@@ -73,10 +73,10 @@ class SequenceWindow {
   }
 
  private:
-  const Sequence* sequences_;
+  const SequenceRows* sequences_;
   int count_, lane_;
   int base_ = -1;
-  Sequence mine_{};
+  SequenceRows mine_{};
 };
 
 /// The list of pages cut into shares that differ by one page at most, the larger ones first.
@@ -111,7 +111,7 @@ constexpr unsigned kManyParts = 16;
 
 /// Calls take(part, shares) for each part of block `block`'s share, in order.
 template <class Take>
-__device__ void for_each_share_part(const Sequence* sequences, int count, int kv_heads, unsigned block,
+__device__ void for_each_share_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
                                     unsigned grid, int lane, Take&& take) {
   // First each lane has the pages of a run of windows of 32 sequences; then of one sequence of a window.
   SequenceWindow window(sequences, count, lane);
@@ -126,7 +126,7 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
       int pages[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const Sequence s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
+        const SequenceRows s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
         pages[i] = decode_pages(s.position, s.tokens) * kv_heads;
       }
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ void for_each_share_part(const Sequence* sequences, int count, int kv
     }
   }
 
-  Sequence sequence = window.get(s);
+  SequenceRows sequence = window.get(s);
   int pages = decode_pages(sequence.position, sequence.tokens);
   const unsigned offset = begin - before;
   int head = 0;
@@ -217,7 +217,7 @@ struct TeamItem {
 /// Whether clusters are to have an item each; if so, `item` is this block's, and take(part, no shares) was
 /// called for its part, where it has one. At most 32 sequences.
 template <class Take>
-__device__ bool team_part(const Sequence* sequences, int count, int kv_heads, unsigned block, unsigned grid,
+__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block, unsigned grid,
                           int lane, TeamItem& item, Take&& take) {
   SequenceWindow window(sequences, count, lane);
   window.move_to(0);
@@ -228,7 +228,7 @@ __device__ bool team_part(const Sequence* sequences, int count, int kv_heads, un
   if (unsigned(items) > grid / kTeam || most / kTeam > total / grid + kPagesOfMeeting) return false;
   if (at >= items) return true;
   const int s = at / kv_heads;
-  const Sequence sequence = window.get(s);
+  const SequenceRows sequence = window.get(s);
   item = {.pages = int(__shfl_sync(~0u, pages, s)), .row = sequence.row, .kv_head = at % kv_heads};
   if (item.has(rank)) {
     take(DecodePart{.blocks = sequence.blocks,
@@ -245,7 +245,7 @@ __device__ bool team_part(const Sequence* sequences, int count, int kv_heads, un
 
 /// Calls take(part, no shares) for every grid-th item of all rows of all sequences, none of them cut.
 template <class Take>
-__device__ void for_each_whole_row(const Sequence* sequences, int count, int rows, int kv_heads,
+__device__ void for_each_whole_row(const SequenceRows* sequences, int count, int rows, int kv_heads,
                                    unsigned block, unsigned grid, int lane, Take&& take) {
   SequenceWindow window(sequences, count, lane);
   int base = 0;
@@ -254,12 +254,12 @@ __device__ void for_each_whole_row(const Sequence* sequences, int count, int row
     unsigned found = 0;
     for (; base < count; base += 32) {
       window.move_to(base);
-      const Sequence& s = window.mine();
+      const SequenceRows& s = window.mine();
       found = __ballot_sync(~0u, s.row <= row && row < s.row + s.tokens);
       if (found != 0) break;
     }
     if (found == 0) return;  // padding is last
-    const Sequence sequence = window.get(__ffs(int(found)) - 1);
+    const SequenceRows sequence = window.get(__ffs(int(found)) - 1);
     const int length = sequence.position + row - sequence.row + 1;
     take(DecodePart{.blocks = sequence.blocks,
                     .length = length,

@@ -23,13 +23,13 @@ constexpr int kBlocksPerMultiprocessor = 2;
 /// none on another.
 constexpr int kFewSequences = 8;
 
-struct Parameters {
+struct DecodeArgs {
   void* out;
   const void* q;
   const std::byte* kv;
   std::size_t block_bytes;
   std::size_t key_offset, value_offset;  // of block 0, KV head 0
-  const Sequence* sequences;
+  const SequenceRows* sequences;
   float* partials;
   std::uint32_t* counters;
   int count, rows;
@@ -57,7 +57,7 @@ struct __align__(16) PageNote {
 constexpr int partial_floats(int head_dim) { return kGroup * head_dim + 2 * kGroup; }
 
 template <int kHeadDim>
-struct Layout {
+struct DecodeLayout {
   static constexpr int kPieceBytes = kBlockTokens * kHeadDim * 2;
   static constexpr int kQStride = kHeadDim * 2 + 16;  // bytes; ldmatrix finds eight rows in eight banks
   static constexpr int kOStride = kHeadDim + 4;       // floats; the same for the merge's stores

@@ -30,7 +30,7 @@ __device__ __forceinline__ FlashUnit flash_tile(const FlashArguments& a, const F
     const int middle = (low + high) / 2;
     (shared.first_tile[middle] <= tile ? low : high) = middle;
   }
-  const Sequence& s = shared.sequence[low];
+  const SequenceRows& s = shared.sequence[low];
   FlashUnit u;
   u.blocks = s.blocks;
   u.position = s.position;
@@ -159,10 +159,10 @@ __device__ __forceinline__ void begin_flash_plan(FlashShared<S>& shared) {
 /// All threads of the block.
 template <class S>
 __device__ void make_flash_plan(const FlashArguments& a, FlashShared<S>& shared) {
-  auto* const found = reinterpret_cast<Sequence*>(shared.keys);  // the ring is free still
-  static_assert(sizeof(shared.keys) >= kFlashSequences * sizeof(Sequence));
+  auto* const found = reinterpret_cast<SequenceRows*>(shared.keys);  // the ring is free still
+  static_assert(sizeof(shared.keys) >= kFlashSequences * sizeof(SequenceRows));
   for (int s = int(threadIdx.x); s < a.count; s += S::kThreads) {
-    const Sequence sequence = a.sequences[s];
+    const SequenceRows sequence = a.sequences[s];
     if (sequence.tokens <= 1) continue;
     found[atomicAdd(&shared.count, 1)] = sequence;
     atomicMax(&shared.longest, (sequence.position + sequence.tokens - 1) / S::kKeys + 1);
@@ -170,7 +170,7 @@ __device__ void make_flash_plan(const FlashArguments& a, FlashShared<S>& shared)
   __syncthreads();
   const int count = shared.count;
   for (int i = int(threadIdx.x); i < count; i += S::kThreads) {
-    const Sequence mine = found[i];
+    const SequenceRows mine = found[i];
     int rank = 0;
     for (int j = 0; j < count; ++j) {
       rank += found[j].position > mine.position ||

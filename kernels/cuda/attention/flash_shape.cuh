@@ -30,7 +30,7 @@ struct FlashArguments {
   std::uint32_t group_inverse = 0;  ///< flash_inverse(group)
   int kv_heads = 0;
   float scale_log2 = 0;  ///< scale * log2(e)
-  const Sequence* sequences = nullptr;
+  const SequenceRows* sequences = nullptr;
   int count = 0;                      ///< at most kFlashSequences
   float* partials = nullptr;          ///< of flash_most_pieces() pieces
   std::uint32_t* counters = nullptr;  ///< zero; zero again at the end
@@ -110,7 +110,7 @@ struct FlashShared {
   int all, longest, shortest;  // stages of the tiles
   int round_pieces[kFlashRounds], round_longest[kFlashRounds];
   int first_tile[kFlashSequences + 1];  // of the i-th sequence with work; the last entry counts all
-  Sequence sequence[kFlashSequences];   // likewise
+  SequenceRows sequence[kFlashSequences];   // likewise
   int first_piece[kFlashCutTiles + 1];  // of a tile
 };
 

@@ -11,7 +11,7 @@ constexpr unsigned kWholeWarp = 0xffffffffu;
 constexpr int kMostTileRows = 64;
 constexpr int kSmallTile = 16;
 
-struct Arguments {
+struct RoutingArgs {
   const void* x;
   const float* router;
   const float* bias;
@@ -48,7 +48,7 @@ __device__ inline std::uint32_t rank_key(float value) {
 }
 
 /// What a tile has in shared memory.
-struct Tile {
+struct RoutingTile {
   std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: which of the rows chose it
   std::uint16_t expert[kMostTileRows * kMostChosen];  ///< (rows, top_k), rising; kNobody: the row counts not
   float weight[kMostTileRows * kMostChosen];
@@ -79,15 +79,15 @@ struct Tile {
   }
 };
 
-__device__ inline bool row_counts(const Arguments& a, int row) {
+__device__ inline bool row_counts(const RoutingArgs& a, int row) {
   return a.slots == nullptr || a.slots[row].block != kPaddingBlock;
 }
 
 /// Softmax, selection and weights of kRows rows of a tile by a warp, side by side: rows row, row + step, … of
 /// `rows`. Lane l has experts l, l + 32, …
 template <int kRows, int kHeld, bool kLocal>
-__device__ inline void choose_rows(const Arguments& a, const float* logits, int stride, int row, int step,
-                                   int rows, int first_row, Tile& tile) {
+__device__ inline void choose_rows(const RoutingArgs& a, const float* logits, int stride, int row, int step,
+                                   int rows, int first_row, RoutingTile& tile) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   bool there[kRows];
   float p[kRows][kHeld], bias[kHeld];
@@ -178,7 +178,7 @@ __device__ inline void choose_rows(const Arguments& a, const float* logits, int 
       }
       if (lane == 0) atomicAdd(&tile.counted, 1);
     } else if (r < rows) {
-      for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = Tile::kNobody;
+      for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = RoutingTile::kNobody;
     }
   }
 }
@@ -186,8 +186,8 @@ __device__ inline void choose_rows(const Arguments& a, const float* logits, int 
 /// The rows of a tile whose logits are there, in shared memory where kLocal; `logits` begins at the tile's
 /// first row. A warp takes kRows rows side by side. The results are behind a barrier.
 template <int kRows, bool kLocal>
-__device__ inline void choose_tile(const Arguments& a, const float* logits, int stride, int index,
-                                   Tile& tile) {
+__device__ inline void choose_tile(const RoutingArgs& a, const float* logits, int stride, int index,
+                                   RoutingTile& tile) {
   const int first = index * a.tile_rows;
   const int rows = min(a.tile_rows, a.rows - first);
   const int warps = static_cast<int>(blockDim.x / 32);
@@ -203,19 +203,19 @@ __device__ inline void choose_tile(const Arguments& a, const float* logits, int 
   __syncthreads();
   if (a.chosen != nullptr) {
     for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
-      a.chosen[first * a.top_k + i] = tile.expert[i] == Tile::kNobody ? -1 : int{tile.expert[i]};
+      a.chosen[first * a.top_k + i] = tile.expert[i] == RoutingTile::kNobody ? -1 : int{tile.expert[i]};
     }
   }
 }
 
 /// For whoever places the rows of several tiles.
-__device__ inline void publish_tile(const Arguments& a, int index, const Tile& tile) {
+__device__ inline void publish_tile(const RoutingArgs& a, int index, const RoutingTile& tile) {
   const int first = index * a.tile_rows;
   const int rows = min(a.tile_rows, a.rows - first);
   for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
     const int e = tile.expert[i];
     const int at = first * a.top_k + i;
-    a.to.choices[at] = e == Tile::kNobody ? Routing::kNobody
+    a.to.choices[at] = e == RoutingTile::kNobody ? Routing::kNobody
                                           : static_cast<std::uint32_t>(e) |
                                                 static_cast<std::uint32_t>(tile.rank(i / a.top_k, e)) << 16;
     a.to.weights[at] = tile.weight[i];

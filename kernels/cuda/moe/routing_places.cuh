@@ -9,7 +9,7 @@ namespace troupe::kernels::cuda::routing {
 constexpr int kTilesPlacedAtOnce = 16;  // of kSmallTile rows: by the last block of the router itself
 
 /// By expert: where its rows begin, and how many it has. The last column counts rows.
-struct Columns {
+struct ExpertColumns {
   int first_place[kMostExperts + 1], total[kMostExperts + 1];
 
   /// Exclusive sums of total; by the first warp.
@@ -31,7 +31,7 @@ struct Columns {
   }
 };
 
-struct Choice {
+struct PlacedChoice {
   int expert;  ///< -1: nobody
   int before;  ///< rows of the expert before this one
   float weight;
@@ -40,7 +40,7 @@ struct Choice {
 /// Rows [first, first + rows), and the offsets with those that begin at 0. choice(i): of the i-th of the
 /// rows' choices.
 template <class Choices>
-__device__ inline void place_rows(const Arguments& a, const Columns& columns, int first, int rows,
+__device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& columns, int first, int rows,
                                   Choices&& choices) {
   const int threads = static_cast<int>(blockDim.x);
   const int counted = columns.total[a.experts];
@@ -52,7 +52,7 @@ __device__ inline void place_rows(const Arguments& a, const Columns& columns, in
   }
 #pragma unroll 4
   for (int i = threadIdx.x; i < rows * a.top_k; i += threads) {
-    const Choice choice = choices(i);
+    const PlacedChoice choice = choices(i);
     int place = -1;
     if (choice.expert >= 0) {
       place = columns.first_place[choice.expert] + choice.before;
@@ -72,7 +72,7 @@ __device__ inline void place_rows(const Arguments& a, const Columns& columns, in
 
 /// A published choice.
 template <class Earlier>
-__device__ inline Choice published(const Arguments& a, int at, Earlier&& earlier) {
+__device__ inline PlacedChoice published(const RoutingArgs& a, int at, Earlier&& earlier) {
   const std::uint32_t choice = __ldcg(a.to.choices + at);
   const float weight = __ldcg(a.to.weights + at);
   if (choice == Routing::kNobody) return {-1, 0, 0};
@@ -81,8 +81,8 @@ __device__ inline Choice published(const Arguments& a, int at, Earlier&& earlier
 }
 
 /// All tiles at once, by one block: at most kTilesPlacedAtOnce.
-__device__ inline void place_all(const Arguments& a) {
-  __shared__ Columns columns;
+__device__ inline void place_all(const RoutingArgs& a) {
+  __shared__ ExpertColumns columns;
   __shared__ std::uint16_t earlier[kTilesPlacedAtOnce][kMostExperts + 1];
   const int width = a.experts + 1;
   for (int e = threadIdx.x; e < width; e += blockDim.x) {
@@ -107,8 +107,8 @@ __device__ inline void place_all(const Arguments& a) {
 }
 
 /// The only tile.
-__device__ inline void place_tile(const Arguments& a, const Tile& tile) {
-  __shared__ Columns columns;
+__device__ inline void place_tile(const RoutingArgs& a, const RoutingTile& tile) {
+  __shared__ ExpertColumns columns;
   for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) {
     columns.total[e] = e < a.experts ? tile.count(e) : tile.counted;
   }
@@ -117,8 +117,8 @@ __device__ inline void place_tile(const Arguments& a, const Tile& tile) {
   __syncthreads();
   place_rows(a, columns, 0, a.rows, [&](int i) {
     const int e = tile.expert[i];
-    if (e == Tile::kNobody) return Choice{-1, 0, 0};
-    return Choice{e, tile.rank(i / a.top_k, e), tile.weight[i]};
+    if (e == RoutingTile::kNobody) return PlacedChoice{-1, 0, 0};
+    return PlacedChoice{e, tile.rank(i / a.top_k, e), tile.weight[i]};
   });
 }
 

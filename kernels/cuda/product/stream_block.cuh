@@ -37,7 +37,7 @@ inline constexpr int kMostStages = 8;
 inline constexpr int kMostSplit = 8;
 inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
 
-struct Args {
+struct StreamArgs {
   const char* weight = nullptr;
   const char* x = nullptr;
   std::size_t row_bytes = 0;  ///< of weight and of x
@@ -67,7 +67,7 @@ __host__ __device__ constexpr int log_slice_of(int m, int split) {
 }
 
 template <class Element, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
-struct Tile {
+struct StreamTile {
   using T = Element;
   static constexpr int kM = kM_, kN = kN_;
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< of those that multiply
@@ -95,11 +95,11 @@ struct Turn {
 
 /// One block at work. What all its threads know.
 template <class Tile>
-struct Block {
+struct StreamBlock {
   static constexpr int kM = Tile::kM, kN = Tile::kN, kWarps = Tile::kWarps;
   static constexpr int kTilesM = Tile::kTilesM, kTilesN = Tile::kTilesN, kChains = Tile::kChains;
 
-  const Args& a;
+  const StreamArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const st::Address full = st::address_of(shared), empty = full + 8 * kMostStages;

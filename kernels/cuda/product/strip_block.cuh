@@ -53,7 +53,7 @@ inline constexpr int kSquaresAt = 64;  ///< in the header: squares of each row, 
 inline constexpr int kSquaresOfWarp = 16;  ///< of a row
 inline constexpr int kHeldBehindNorm = 4;  ///< eights whose weights are in registers before the wait
 
-struct Args {
+struct StripArgs {
   const char* weight = nullptr;
   const char* x = nullptr;
   const float* squares = nullptr;  ///< of a halved norm whose other half x is
@@ -78,7 +78,7 @@ __device__ __forceinline__ float4 scaled(float4 y, float by) {
 /// of kSplit blocks that have these outputs.
 template <int kSplit, int kEights, int kPieces, int kSets, bool kTakes>
 struct Strip {
-  const Args& a;
+  const StripArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const st::Address full = st::address_of(shared);         ///< a barrier for each two eights

@@ -7,7 +7,7 @@
 
 namespace troupe::kernels::cuda {
 
-struct Tile {
+struct ProductTile {
   int group = 0;
   int row = 0;     ///< first; may be at or past `end` in the last block of a cluster
   int end = 0;     ///< of the group's rows
@@ -30,7 +30,7 @@ class TileWalk {
   }
 
   /// False when there are no more.
-  __device__ bool next(Tile& tile) {
+  __device__ bool next(ProductTile& tile) {
     tile_ += step_;
     while (tile_ >= tiles_) {
       tile_ -= tiles_;

@@ -14,7 +14,7 @@
 namespace troupe::kernels::cuda {
 
 /// What the endings need of a Linear.
-struct Finish {
+struct WgmmaEndingArgs {
   Ending ending = Ending::add;
   int outputs = 0;
   int columns = 0;  ///< padded(outputs)
@@ -76,7 +76,7 @@ struct Sums {
 /// Each element is added to once, so the order of the additions does not matter; nobody waits for the old
 /// value.
 template <bool kAdd, class T, int kN>
-__device__ __forceinline__ void finish_f32(const Finish& f, const Sums<T, kN>& sums) {
+__device__ __forceinline__ void finish_f32(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
   const int lane_column = threadIdx.x % 2 * 8 + threadIdx.x % 4 / 2 * 4;
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void finish_f32(const Finish& f, const Sums<T, kN>& s
 }
 
 template <class T, int kN>
-__device__ __forceinline__ void finish_scaled(const Finish& f, const Sums<T, kN>& sums) {
+__device__ __forceinline__ void finish_scaled(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void finish_scaled(const Finish& f, const Sums<T, kN>
 
 /// Groups 2i are gates, 2i + 1 their ups: outputs 8i … of the activation.
 template <class T, int kN>
-__device__ __forceinline__ void finish_swiglu(const Finish& f, const Sums<T, kN>& sums) {
+__device__ __forceinline__ void finish_swiglu(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void finish_swiglu(const Finish& f, const Sums<T, kN>
 /// head_dim is a multiple of 64: 32 columns lie in one head of q, of k or of v, and a block's value heads
 /// follow its key heads as if they were more of them.
 template <class T, int kN>
-__device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& sums) {
+__device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
   const auto& d = sums.d;
   const int head_dim = f.kv.head_dim, rotated_heads = f.heads + f.kv.kv_heads;
   const int quad = threadIdx.x % 4;
@@ -234,7 +234,7 @@ __device__ __forceinline__ void finish_qkv(const Finish& f, const Sums<T, kN>& s
 }
 
 template <class T, int kN>
-__device__ __forceinline__ void finish(const Finish& f, const Sums<T, kN>& sums) {
+__device__ __forceinline__ void finish(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
   switch (f.ending) {
     case Ending::store_f32: finish_f32<false>(f, sums); break;
     case Ending::store_scaled: finish_scaled(f, sums); break;

@@ -41,7 +41,7 @@ struct Product {
   int steps = 0;       // of 64 inputs
   int row_chunks = 0;  // 16-byte pieces of a row of x
   const void* x = nullptr;
-  Finish finish{};
+  WgmmaEndingArgs finish{};
 };
 
 /// kSplit: blocks that share a tile.
@@ -74,7 +74,7 @@ struct Ring {
 };
 
 template <class Shape>
-struct Shared {
+struct WgmmaShared {
   std::byte* slots;
   Barrier* full;
   Barrier* empty;
@@ -109,14 +109,14 @@ __device__ __forceinline__ Steps steps_of(const Product& product) {
 /// One thread. Weights are constants: a dense product's first ones are fetched while the previous kernel
 /// still runs.
 template <class Shape>
-__device__ __forceinline__ void fetch_boxes(const Product& product, const Shared<Shape>& shared,
+__device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaShared<Shape>& shared,
                                             const CUtensorMap* x_map, const CUtensorMap* weight_map) {
   const bool early = product.offsets == nullptr;
   if (!early) wait_for_previous();
   auto walk = walk_of<Shape>(product);
   const Steps steps = steps_of<Shape>(product);
   Ring<Shape::kSlots> ring;
-  Tile tile;
+  ProductTile tile;
   if (!walk.next(tile)) return wait_for_previous();
   const auto fetch_weight = [&](int slot, int step) {
     arrive_expect(&shared.full[slot], Shape::kSlotBytes);
@@ -145,7 +145,7 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const Shared
 
 /// A warpgroup: eight neighbouring threads fetch a row's 128 bytes.
 template <class Shape>
-__device__ __forceinline__ void fetch_gathered(const Product& product, const Shared<Shape>& shared,
+__device__ __forceinline__ void fetch_gathered(const Product& product, const WgmmaShared<Shape>& shared,
                                                const CUtensorMap* weight_map) {
   constexpr int kRowsAtOnce = 128 / 8;
   constexpr int kTurns = Shape::kRows / kRowsAtOnce;
@@ -170,7 +170,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Sha
     landed.next();
     --flying;
   };
-  for (Tile tile; walk.next(tile);) {
+  for (ProductTile tile; walk.next(tile);) {
     std::uint32_t from[kTurns];
     const int here =
         (tile.end - tile.row - row + kRowsAtOnce - 1) / kRowsAtOnce;  // of my rows; the rest gets zeros
@@ -205,13 +205,13 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Sha
 }
 
 template <class Shape>
-__device__ __forceinline__ void release(const Shared<Shape>& shared, int slot) {
+__device__ __forceinline__ void release(const WgmmaShared<Shape>& shared, int slot) {
   if (threadIdx.x % 32 == 0) arrive(&shared.empty[slot]);
 }
 
 /// Leaves this thread's sums where the cluster's blocks find them. The ring is empty by then.
 template <class Shape, int kSums>
-__device__ __forceinline__ void leave_sums(const Shared<Shape>& shared, const float (&d)[kSums]) {
+__device__ __forceinline__ void leave_sums(const WgmmaShared<Shape>& shared, const float (&d)[kSums]) {
   auto* to = reinterpret_cast<float4*>(shared.slots) + (threadIdx.x - 128);
 #pragma unroll
   for (int i = 0; i < kSums / 4; ++i) {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void leave_sums(const Shared<Shape>& shared, const fl
 
 /// This block's share of the columns, summed up over the blocks of the cluster.
 template <class Shape, int kSums>
-__device__ __forceinline__ void gather_sums(const Shared<Shape>& shared, float (&d)[kSums]) {
+__device__ __forceinline__ void gather_sums(const WgmmaShared<Shape>& shared, float (&d)[kSums]) {
   const int rank = static_cast<int>(cluster_rank());
   const std::uint32_t from =
       shared_address(shared.slots) + ((rank * (kSums / 4)) * 256 + threadIdx.x - 128) * 16;
@@ -240,7 +240,7 @@ __device__ __forceinline__ void gather_sums(const Shared<Shape>& shared, float (
 }
 
 template <class T, class Shape>
-__device__ __forceinline__ void multiply(const Product& product, const Shared<Shape>& shared) {
+__device__ __forceinline__ void multiply(const Product& product, const WgmmaShared<Shape>& shared) {
   constexpr int kN = Shape::kWarpgroupColumns;
   constexpr bool kByRows = Shape::kRows == 128;
   const int warpgroup = threadIdx.x / 128 - 1;
@@ -256,7 +256,7 @@ __device__ __forceinline__ void multiply(const Product& product, const Shared<Sh
   Ring<Shape::kSlots> ring;
   float d[kN / 2];
   bool any = false;
-  for (Tile tile; walk.next(tile); any = true) {
+  for (ProductTile tile; walk.next(tile); any = true) {
     if (Shape::kSplit == 1 && tile.row + first_row >= tile.end) {  // no row of mine
       for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
         wait(&shared.full[ring.slot], ring.parity);
@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                    const __grid_constant__ Product product) {
   extern __shared__ std::byte dynamic[];
   __shared__ Barrier full[Shape::kSlots], empty[Shape::kSlots];
-  const Shared<Shape> shared{dynamic + (1024 - shared_address(dynamic) % 1024) % 1024, full, empty};
+  const WgmmaShared<Shape> shared{dynamic + (1024 - shared_address(dynamic) % 1024) % 1024, full, empty};
   const bool gathered = product.gather != nullptr;
   if (threadIdx.x == 0) {
     prefetch_map(&x_map);

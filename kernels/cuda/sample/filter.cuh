@@ -83,7 +83,7 @@ struct Border {
 };
 
 /// One table of the descent: 512 bins of 2^shift keys from key `low` up.
-struct Span {
+struct BinRange {
   std::uint32_t low = 0;
   int shift = 0;
 
@@ -109,7 +109,7 @@ using BinOf = Bin<S::kResident>;
 
 /// Puts the slice's weights from `first` to before `last` into their bins.
 template <class S>
-__device__ void fill(const S& slice, BinOf<S>* table, Span span, std::uint32_t first, std::uint32_t last) {
+__device__ void fill(const S& slice, BinOf<S>* table, BinRange span, std::uint32_t first, std::uint32_t last) {
   using Word = typename BinOf<S>::Word;
   for (int i = static_cast<int>(threadIdx.x); i < kBins; i += S::kThreads) table[i] = {0, 0};
   __syncthreads();
@@ -169,7 +169,7 @@ __device__ __forceinline__ BinContent content_of(const Bin<Resident>* table, int
 /// everyone's table. One turn, and the beginning of another: when that has been awaited, a table may be
 /// written to again.
 template <class S>
-__device__ Crossing cross(const BinOf<S>* table, TeamOf<S>& team, Mail& mail, Span span, Tally above,
+__device__ Crossing cross(const BinOf<S>* table, TeamOf<S>& team, Mail& mail, BinRange span, Tally above,
                           bool by_sum, unsigned long long wanted) {
   using Tallies = Parcel<S::kResident>;
   mail.expect(static_cast<unsigned>(sizeof(team.groups[0])) * team_size());
@@ -219,7 +219,7 @@ __device__ Border descend(const S& slice, BinOf<S>* table, TeamOf<S>& team, Mail
                           bool by_sum, unsigned long long wanted) {
   constexpr int kTop = kMantissa - 5;  // 32 bins an octave
   constexpr std::uint32_t kUpper = 15;
-  Span span{kUpper << kMantissa, kTop};
+  BinRange span{kUpper << kMantissa, kTop};
   Crossing crossing;
   for (;;) {
     const std::uint32_t first = max(floor, span.first());

@@ -15,7 +15,7 @@ namespace troupe::kernels::cuda {
 /// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
 /// thread i / 4 % Threads wherever a pass does not say otherwise.
 template <bool Resident, int Threads>
-struct Slice {
+struct LogitSlice {
   static constexpr bool kResident = Resident;
   static constexpr int kThreads = Threads;
 
@@ -195,7 +195,7 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
 /// turn.
 template <class S>
 __device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemory& memory, int wanted,
-                           TokenLogprob* top) {
+                           TopLogprob* top) {
   unsigned long long best = 0;  // of this lane
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
   __syncthreads();  // all of the slice is there for all

@@ -138,7 +138,7 @@ class Engine {
     const Result<bool> got = executor_.poll(bytes_, Clock::now() + troupe::test::kPatience);
     ASSERT_TRUE(got.ok()) << got.status().message;
     ASSERT_TRUE(*got);
-    const wire::View view = open_view(bytes_);
+    const wire::RecordView view = open_view(bytes_);
     const auto* result = view.as<wire::StepResult>();
     ASSERT_NE(result, nullptr);
     const auto tokens = view.array(result->tokens);
@@ -155,7 +155,7 @@ class Engine {
     rows_.pop_front();
   }
 
-  void take_logprobs(const wire::View& view, const wire::TokenLogprobs& l) {
+  void take_logprobs(const wire::RecordView& view, const wire::TokenLogprobs& l) {
     State* s = find(l.slot);
     ASSERT_NE(s, nullptr);
     Answer& answer = answers_[static_cast<std::size_t>(s - states_.data())];

@@ -49,7 +49,7 @@ class Plans {
   }
 
   /// The record, good until the next adder. `step` 0: the one after the last.
-  wire::View plan(std::uint64_t step = 0) {
+  wire::RecordView plan(std::uint64_t step = 0) {
     open();
     const auto finished = writer_.array(finished_);
     const auto started = writer_.array(started_);
@@ -71,8 +71,8 @@ class Plans {
     runs_.clear();
     block_runs_.clear();
     rows_.clear();
-    wire::View view;
-    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
     return view;
   }
 
@@ -87,7 +87,7 @@ class Plans {
     is_open_ = true;
   }
 
-  wire::Writer<wire::StepPlan> writer_;
+  wire::RecordWriter<wire::StepPlan> writer_;
   bool is_open_ = false;
   std::uint64_t step_ = 0;
   std::uint64_t after_ = 0;
@@ -95,30 +95,30 @@ class Plans {
   std::vector<wire::StartSequence> started_;
   std::vector<wire::TokenRun> runs_;
   std::vector<wire::BlockRun> block_runs_;
-  std::vector<wire::Row> rows_;
+  std::vector<wire::PlanRow> rows_;
 };
 
 /// One command; ids count up from 1.
 class Commands {
  public:
-  wire::View copy(const std::vector<wire::BlockCopy>& copies, std::uint64_t id = 0) {
+  wire::RecordView copy(const std::vector<wire::BlockCopy>& copies, std::uint64_t id = 0) {
     writer_.begin(1);
     const auto span = writer_.array(copies);
     writer_.record().id = id != 0 ? id : ++id_;
     writer_.record().copies = span;
-    wire::View view;
-    TROUPE_CHECK(wire::View::open(writer_.finish(), view));
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
     return view;
   }
 
  private:
-  wire::Writer<wire::CacheCommand> writer_;
+  wire::RecordWriter<wire::CacheCommand> writer_;
   std::uint64_t id_ = 0;
 };
 
-inline wire::View open_view(const std::vector<std::byte>& bytes) {
-  wire::View view;
-  TROUPE_CHECK(wire::View::open(bytes, view));
+inline wire::RecordView open_view(const std::vector<std::byte>& bytes) {
+  wire::RecordView view;
+  TROUPE_CHECK(wire::RecordView::open(bytes, view));
   return view;
 }
 

@@ -4,7 +4,7 @@
 
 namespace troupe::jinja {
 
-Parameters::Parameters(const char* function, const Arguments& arguments,
+MatchedArguments::MatchedArguments(const char* function, const PassedArguments& arguments,
                        std::initializer_list<std::string_view> names)
     : function_(function), values_(names.size(), nullptr) {
   if (arguments.positional.size() > names.size()) {
@@ -19,12 +19,12 @@ Parameters::Parameters(const char* function, const Arguments& arguments,
   }
 }
 
-const Value& Parameters::required(std::size_t i) const {
+const Value& MatchedArguments::required(std::size_t i) const {
   if (!values_[i]) throw Error(std::string(function_) + "() is missing an argument");
   return *values_[i];
 }
 
-const Text& Parameters::text(std::size_t i) const {
+const Text& MatchedArguments::text(std::size_t i) const {
   const Value& value = required(i);
   if (!value.text()) {
     throw Error(std::string(function_) + "() wants a string, got '" + value.type_name() + "'");
@@ -32,11 +32,11 @@ const Text& Parameters::text(std::size_t i) const {
   return *value.text();
 }
 
-const Text* Parameters::optional_text(std::size_t i) const {
+const Text* MatchedArguments::optional_text(std::size_t i) const {
   return values_[i] && !values_[i]->is_none() ? &text(i) : nullptr;
 }
 
-std::int64_t Parameters::integer(std::size_t i, std::int64_t fallback) const {
+std::int64_t MatchedArguments::integer(std::size_t i, std::int64_t fallback) const {
   if (!values_[i] || values_[i]->is_none()) return fallback;
   const auto [number, is_int] = values_[i]->as_int();
   if (!is_int)

@@ -11,10 +11,10 @@
 
 namespace troupe::jinja {
 
-class Parameters {
+class MatchedArguments {
  public:
   /// Throws Error for an argument too many or of an unknown name.
-  Parameters(const char* function, const Arguments& arguments, std::initializer_list<std::string_view> names);
+  MatchedArguments(const char* function, const PassedArguments& arguments, std::initializer_list<std::string_view> names);
 
   /// nullptr when the caller gave none.
   const Value* get(std::size_t i) const { return values_[i]; }

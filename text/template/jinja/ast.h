@@ -31,7 +31,7 @@ struct CallArguments {
   std::vector<ExpressionPtr> positional;
   std::vector<std::pair<std::string, ExpressionPtr>> named;
 
-  Arguments values(Rendering& rendering) const;
+  PassedArguments values(Rendering& rendering) const;
 };
 
 /// A filter or test by name with its arguments.
@@ -113,14 +113,14 @@ struct Subscript : Expression {
   Value evaluate(Rendering&) const override;
   ExpressionPtr object, index;
 };
-struct Slice : Expression {
-  Slice(int line, ExpressionPtr o, ExpressionPtr a, ExpressionPtr b, ExpressionPtr s)
+struct SliceExpression : Expression {
+  SliceExpression(int line, ExpressionPtr o, ExpressionPtr a, ExpressionPtr b, ExpressionPtr s)
       : Expression(line), object(std::move(o)), start(std::move(a)), stop(std::move(b)), step(std::move(s)) {}
   Value evaluate(Rendering&) const override;
   ExpressionPtr object, start, stop, step;  // all but object may be null
 };
-struct Call : Expression {
-  Call(int line, ExpressionPtr c, CallArguments a)
+struct CallExpression : Expression {
+  CallExpression(int line, ExpressionPtr c, CallArguments a)
       : Expression(line), callee(std::move(c)), arguments(std::move(a)) {}
   Value evaluate(Rendering&) const override;
   ExpressionPtr callee;
@@ -158,9 +158,9 @@ class Statement {
   int line_;
 };
 using StatementPtr = std::unique_ptr<const Statement>;
-using Block = std::vector<StatementPtr>;
+using StatementBlock = std::vector<StatementPtr>;
 
-Flow run_block(const Block& block, Rendering& rendering, Text& out);
+Flow run_block(const StatementBlock& block, Rendering& rendering, Text& out);
 
 /// What an assignment or a loop assigns to: a name, an attribute of a namespace, or a tuple of targets.
 struct Target {
@@ -183,15 +183,15 @@ struct Print : Statement {
 struct If : Statement {
   using Statement::Statement;
   Flow execute(Rendering&, Text&) const override;
-  std::vector<std::pair<ExpressionPtr, Block>> branches;
-  Block otherwise;
+  std::vector<std::pair<ExpressionPtr, StatementBlock>> branches;
+  StatementBlock otherwise;
 };
 struct For : Statement {
   using Statement::Statement;
   Flow execute(Rendering&, Text&) const override;
   Target target;
   ExpressionPtr items, condition;  // condition may be null
-  Block body, otherwise;
+  StatementBlock body, otherwise;
 };
 struct Set : Statement {
   using Statement::Statement;
@@ -199,14 +199,14 @@ struct Set : Statement {
   Target target;
   ExpressionPtr expression;  // null: the text of body, through the filters
   std::vector<Application> filters;
-  Block body;
+  StatementBlock body;
 };
 struct Macro : Statement {
   using Statement::Statement;
   Flow execute(Rendering&, Text&) const override;
   std::string name;
   std::vector<std::pair<std::string, ExpressionPtr>> parameters;  // with the default, perhaps null
-  Block body;
+  StatementBlock body;
 };
 struct CallBlock : Statement {
   using Statement::Statement;
@@ -219,14 +219,14 @@ struct FilterBlock : Statement {
   using Statement::Statement;
   Flow execute(Rendering&, Text&) const override;
   std::vector<Application> filters;
-  Block body;
+  StatementBlock body;
 };
 /// A scope of its own; `generation` tags are one without variables.
 struct With : Statement {
   using Statement::Statement;
   Flow execute(Rendering&, Text&) const override;
   std::vector<std::pair<Target, ExpressionPtr>> variables;
-  Block body;
+  StatementBlock body;
 };
 struct Jump : Statement {
   Jump(int line, Flow f) : Statement(line), flow(f) {}

@@ -11,8 +11,8 @@ Value Expression::value(Rendering& rendering) const {
   return evaluate(rendering);
 }
 
-Arguments CallArguments::values(Rendering& rendering) const {
-  Arguments out;
+PassedArguments CallArguments::values(Rendering& rendering) const {
+  PassedArguments out;
   for (const auto& argument : positional) out.positional.push_back(argument->value(rendering));
   for (const auto& [name, argument] : named) out.named.emplace_back(name, argument->value(rendering));
   return out;
@@ -85,7 +85,7 @@ Value Subscript::evaluate(Rendering& rendering) const {
   return item(rendering, container, index->value(rendering));
 }
 
-Value Slice::evaluate(Rendering& rendering) const {
+Value SliceExpression::evaluate(Rendering& rendering) const {
   const Value sequence = object->value(rendering);
   Value bounds[3];
   const Expression* const parts[3] = {start.get(), stop.get(), step.get()};
@@ -96,23 +96,23 @@ Value Slice::evaluate(Rendering& rendering) const {
                step ? &bounds[2] : nullptr);
 }
 
-Value Call::evaluate(Rendering& rendering) const {
+Value CallExpression::evaluate(Rendering& rendering) const {
   const Value function = callee->value(rendering);
-  const Arguments values = arguments.values(rendering);
+  const PassedArguments values = arguments.values(rendering);
   rendering.line = line();
   return call(rendering, function, values);
 }
 
 Value FilterExpression::evaluate(Rendering& rendering) const {
   const Value value = input->value(rendering);
-  const Arguments values = filter.arguments.values(rendering);
+  const PassedArguments values = filter.arguments.values(rendering);
   rendering.line = line();
   return apply_filter(rendering, filter.name, value, values);
 }
 
 Value TestExpression::evaluate(Rendering& rendering) const {
   const Value value = input->value(rendering);
-  const Arguments values = test.arguments.values(rendering);
+  const PassedArguments values = test.arguments.values(rendering);
   rendering.line = line();
   return Value(apply_test(rendering, test.name, value, values) != negated);
 }

@@ -20,7 +20,7 @@ class MacroValue : public Object {
     return name == "name" ? Value::trusted(macro_.name) : Object::attribute(rendering, name);
   }
 
-  Value call(Rendering& rendering, const Arguments& arguments) const override {
+  Value call(Rendering& rendering, const PassedArguments& arguments) const override {
     const std::shared_ptr<Scope> around = scope_.lock();
     if (!around) throw Error("macro '" + macro_.name + "' is called outside of the block that defines it");
     auto scope = std::make_shared<Scope>(around);
@@ -32,7 +32,7 @@ class MacroValue : public Object {
   }
 
  private:
-  void bind(Rendering& rendering, Scope& scope, const Arguments& arguments) const {
+  void bind(Rendering& rendering, Scope& scope, const PassedArguments& arguments) const {
     const auto& parameters = macro_.parameters;
     if (arguments.positional.size() > parameters.size()) {
       throw Error("macro '" + macro_.name + "' takes not more than " + std::to_string(parameters.size()) +
@@ -68,9 +68,9 @@ class MacroValue : public Object {
 };
 
 /// The variable `loop`.
-class Loop : public Object {
+class LoopVariable : public Object {
  public:
-  explicit Loop(std::vector<Value> loop_items) : items(std::move(loop_items)) {
+  explicit LoopVariable(std::vector<Value> loop_items) : items(std::move(loop_items)) {
     for (const Value& item : items) nesting_ = std::max(nesting_, item.nesting() + 1);
     if (nesting_ > Value::kMaxNesting) throw LimitError("values are nested more than 200 deep");
   }
@@ -105,7 +105,7 @@ class Loop : public Object {
     explicit Cycle(std::size_t index) : index_(index) {}
     const char* type_name() const override { return "method"; }
     bool callable() const override { return true; }
-    Value call(Rendering&, const Arguments& arguments) const override {
+    Value call(Rendering&, const PassedArguments& arguments) const override {
       if (arguments.positional.empty()) throw Error("no items for cycling given");
       return arguments.positional[index_ % arguments.positional.size()];
     }
@@ -138,7 +138,7 @@ Text filtered(Rendering& rendering, Text text, const std::vector<Application>& f
   if (filters.empty()) return text;
   Value value = rendering.make(std::move(text));
   for (const Application& filter : filters) {
-    const Arguments arguments = filter.arguments.values(rendering);
+    const PassedArguments arguments = filter.arguments.values(rendering);
     rendering.line = filter.line;
     value = apply_filter(rendering, filter.name, value, arguments);
   }
@@ -153,7 +153,7 @@ Flow Statement::run(Rendering& rendering, Text& out) const {
   return execute(rendering, out);
 }
 
-Flow run_block(const Block& block, Rendering& rendering, Text& out) {
+Flow run_block(const StatementBlock& block, Rendering& rendering, Text& out) {
   const Budget::Level level(rendering.budget);
   for (const StatementPtr& statement : block) {
     const Flow flow = statement->run(rendering, out);
@@ -197,7 +197,7 @@ Flow For::execute(Rendering& rendering, Text& out) const {
   }
   if (selected.empty()) return run_block(otherwise, rendering, out);
 
-  const auto loop = std::make_shared<Loop>(std::move(selected));
+  const auto loop = std::make_shared<LoopVariable>(std::move(selected));
   bool completed =
       false;  // an iteration ran to its end: as Jinja has it, the else block is for when none did
   for (; loop->index < loop->items.size(); ++loop->index) {
@@ -237,7 +237,7 @@ Flow Macro::execute(Rendering& rendering, Text&) const {
 
 Flow CallBlock::execute(Rendering& rendering, Text& out) const {
   const Value function = callee->value(rendering);
-  Arguments values = arguments.values(rendering);
+  PassedArguments values = arguments.values(rendering);
   values.named.emplace_back("caller",
                             Value(std::make_shared<const MacroValue>(*caller, rendering.scope_ptr())));
   rendering.line = line();

@@ -16,14 +16,14 @@
 namespace troupe::jinja {
 namespace {
 
-Value default_filter(Rendering&, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("default", arguments, {"default_value", "boolean"});
+Value default_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("default", arguments, {"default_value", "boolean"});
   if (!input.is_undefined() && !(parameters.boolean(1, false) && !input.truthy())) return input;
   return parameters.get(0) ? *parameters.get(0) : Value::trusted("");
 }
 
 template <Text (*kMap)(const Text&)>
-Value map_text(Rendering& rendering, const Value& input, const Arguments&) {
+Value map_text(Rendering& rendering, const Value& input, const PassedArguments&) {
   const Text text = to_text(input, rendering.budget);
   rendering.budget.step(static_cast<std::int64_t>(text.size() / 16));
   return rendering.make(kMap(text));
@@ -40,26 +40,26 @@ Text title(const Text& text) {
   });
 }
 
-Value trim(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("trim", arguments, {"chars"});
+Value trim(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("trim", arguments, {"chars"});
   return rendering.make(strip(to_text(input, rendering.budget), parameters.optional_text(0), true, true));
 }
 
-Value string_filter(Rendering& rendering, const Value& input, const Arguments&) {
+Value string_filter(Rendering& rendering, const Value& input, const PassedArguments&) {
   return rendering.make(to_text(input, rendering.budget));
 }
 
-Value identity(Rendering&, const Value& input, const Arguments&) { return input; }
+Value identity(Rendering&, const Value& input, const PassedArguments&) { return input; }
 
-Value replace_filter(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("replace", arguments, {"old", "new", "count"});
+Value replace_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("replace", arguments, {"old", "new", "count"});
   const Text from = to_text(parameters.required(0), rendering.budget);
   const Text to = to_text(parameters.required(1), rendering.budget);
   return rendering.make(
       replace(rendering, to_text(input, rendering.budget), from, to, parameters.integer(2, -1)));
 }
 
-Value escape(Rendering& rendering, const Value& input, const Arguments&) {
+Value escape(Rendering& rendering, const Value& input, const PassedArguments&) {
   static constexpr std::pair<std::string_view, const char*> kEntities[] = {
       {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
   Text text = to_text(input, rendering.budget);
@@ -69,13 +69,13 @@ Value escape(Rendering& rendering, const Value& input, const Arguments&) {
   return rendering.make(std::move(text));
 }
 
-Value format_filter(Rendering& rendering, const Value& input, const Arguments& arguments) {
+Value format_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   if (!arguments.named.empty()) throw Error("format() by names is not offered");
   return rendering.make(format_percent(rendering, to_text(input, rendering.budget), arguments.positional));
 }
 
-Value indent(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("indent", arguments, {"width", "first", "blank"});
+Value indent(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("indent", arguments, {"width", "first", "blank"});
   Text margin;
   if (parameters.get(0) && parameters.get(0)->text()) {
     margin = *parameters.get(0)->text();
@@ -99,8 +99,8 @@ Value indent(Rendering& rendering, const Value& input, const Arguments& argument
   return rendering.make(std::move(out));
 }
 
-Value tojson(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+Value tojson(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = parameters.boolean(0, false);
   if (const Value* margin = parameters.get(1); margin && !margin->is_none()) {
@@ -123,7 +123,7 @@ Value tojson(Rendering& rendering, const Value& input, const Arguments& argument
   return rendering.make(to_json(input, style, rendering.budget));
 }
 
-Value abs_filter(Rendering&, const Value& input, const Arguments&) {
+Value abs_filter(Rendering&, const Value& input, const PassedArguments&) {
   if (!input.is_number()) throw Error("bad operand type for abs(): '" + std::string(input.type_name()) + "'");
   const auto [number, is_int] = input.as_int();
   if (!is_int) return Value(std::fabs(input.as_double()));
@@ -140,8 +140,8 @@ bool parse_number(const Text& text, Number& number, Base... base) {
   return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
 }
 
-Value int_filter(Rendering&, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("int", arguments, {"default", "base"});
+Value int_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("int", arguments, {"default", "base"});
   Value fallback(0);
   if (parameters.get(0)) fallback = *parameters.get(0);
   const std::int64_t base = parameters.integer(1, 10);
@@ -161,16 +161,16 @@ Value int_filter(Rendering&, const Value& input, const Arguments& arguments) {
   return Value(static_cast<std::int64_t>(number));
 }
 
-Value float_filter(Rendering&, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("float", arguments, {"default"});
+Value float_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("float", arguments, {"default"});
   if (input.is_number()) return Value(input.as_double());
   double number = 0;
   if (input.text() && parse_number(*input.text(), number)) return Value(number);
   return parameters.get(0) ? *parameters.get(0) : Value(0.0);
 }
 
-Value round_filter(Rendering&, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("round", arguments, {"precision", "method"});
+Value round_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("round", arguments, {"precision", "method"});
   if (!input.is_number()) throw Error("round() wants a number, got '" + std::string(input.type_name()) + "'");
   const std::string_view method = parameters.get(1) ? parameters.text(1).view() : "common";
   if (method == "common" && input.as_int().second) return Value(input.as_int().first);
@@ -182,15 +182,15 @@ Value round_filter(Rendering&, const Value& input, const Arguments& arguments) {
   return Value(std::nearbyint(scaled) / scale);  // halves to even, as Python
 }
 
-Value word_count(Rendering& rendering, const Value& input, const Arguments&) {
+Value word_count(Rendering& rendering, const Value& input, const PassedArguments&) {
   return Value(split(rendering, to_text(input, rendering.budget), nullptr, -1, false).size());
 }
 
-struct Named {
+struct NamedFilter {
   std::string_view name;
   Filter filter;
 };
-constexpr Named kFilters[] = {
+constexpr NamedFilter kFilters[] = {
     {"abs", abs_filter},
     {"capitalize", map_text<capitalize>},
     {"d", default_filter},
@@ -216,8 +216,8 @@ constexpr Named kFilters[] = {
 }  // namespace
 
 Filter find_filter(std::string_view name) {
-  const Named* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const Named& f) { return f.name == name; });
+  const NamedFilter* found =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedFilter& f) { return f.name == name; });
   return found == std::end(kFilters) ? find_sequence_filter(name) : found->filter;
 }
 

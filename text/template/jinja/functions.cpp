@@ -30,7 +30,7 @@ class Namespace : public Object {
 };
 
 // dict(mapping, name=value …)
-Dict dict_of(Rendering& rendering, const char* function, const Arguments& arguments) {
+Dict dict_of(Rendering& rendering, const char* function, const PassedArguments& arguments) {
   Dict dict;
   if (arguments.positional.size() > 1)
     throw Error(std::string(function) + "() takes at most 1 positional argument");
@@ -50,11 +50,11 @@ Dict dict_of(Rendering& rendering, const char* function, const Arguments& argume
   return dict;
 }
 
-Value make_dict(Rendering& rendering, const Arguments& arguments) {
+Value make_dict(Rendering& rendering, const PassedArguments& arguments) {
   return rendering.make(dict_of(rendering, "dict", arguments));
 }
 
-Value make_namespace(Rendering& rendering, const Arguments& arguments) {
+Value make_namespace(Rendering& rendering, const PassedArguments& arguments) {
   Dict attributes = dict_of(rendering, "namespace", arguments);
   rendering.budget.made(256);
   NamespaceData& data = rendering.new_namespace();
@@ -62,8 +62,8 @@ Value make_namespace(Rendering& rendering, const Arguments& arguments) {
   return Value(std::make_shared<const Namespace>(data));
 }
 
-Value range(Rendering& rendering, const Arguments& arguments) {
-  const Parameters parameters("range", arguments, {"start", "stop", "step"});
+Value range(Rendering& rendering, const PassedArguments& arguments) {
+  const MatchedArguments parameters("range", arguments, {"start", "stop", "step"});
   const bool one = !parameters.get(1);
   parameters.required(0);
   const std::int64_t start = one ? 0 : parameters.integer(0, 0);
@@ -81,13 +81,13 @@ Value range(Rendering& rendering, const Arguments& arguments) {
   return rendering.make(std::move(out));
 }
 
-Value raise_exception(Rendering& rendering, const Arguments& arguments) {
-  const Parameters parameters("raise_exception", arguments, {"message"});
+Value raise_exception(Rendering& rendering, const PassedArguments& arguments) {
+  const MatchedArguments parameters("raise_exception", arguments, {"message"});
   throw RaisedError(std::string(to_text(parameters.required(0), rendering.budget).view().substr(0, 1000)));
 }
 
-Value strftime_now(Rendering& rendering, const Arguments& arguments) {
-  const Parameters parameters("strftime_now", arguments, {"format"});
+Value strftime_now(Rendering& rendering, const PassedArguments& arguments) {
+  const MatchedArguments parameters("strftime_now", arguments, {"format"});
   const Text& format = parameters.text(0);
   if (format.size() > 128) throw Error("strftime_now() takes a format of at most 128 bytes");
   const time_t now =
@@ -99,11 +99,11 @@ Value strftime_now(Rendering& rendering, const Arguments& arguments) {
   return rendering.make(Text(std::string(buffer, size), format.trusted()));
 }
 
-struct Named {
+struct NamedFunction {
   std::string_view name;
   Function function;
 };
-constexpr Named kFunctions[] = {
+constexpr NamedFunction kFunctions[] = {
     {"dict", make_dict}, {"namespace", make_namespace},  {"raise_exception", raise_exception},
     {"range", range},    {"strftime_now", strftime_now},
 };
@@ -116,8 +116,8 @@ NamespaceData* namespace_data(const Value& value) {
 }
 
 Function find_function(std::string_view name) {
-  const Named* found = std::find_if(std::begin(kFunctions), std::end(kFunctions),
-                                    [&](const Named& f) { return f.name == name; });
+  const NamedFunction* found = std::find_if(std::begin(kFunctions), std::end(kFunctions),
+                                    [&](const NamedFunction& f) { return f.name == name; });
   return found == std::end(kFunctions) ? nullptr : found->function;
 }
 

@@ -15,27 +15,27 @@ namespace troupe::jinja {
 namespace {
 
 template <bool kLeft, bool kRight>
-Value strip_method(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("strip", arguments, {"chars"});
+Value strip_method(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("strip", arguments, {"chars"});
   return rendering.make(strip(*self.text(), parameters.optional_text(0), kLeft, kRight));
 }
 
 template <bool kFromRight>
-Value split_method(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("split", arguments, {"sep", "maxsplit"});
+Value split_method(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("split", arguments, {"sep", "maxsplit"});
   return rendering.make(
       split(rendering, *self.text(), parameters.optional_text(0), parameters.integer(1, -1), kFromRight));
 }
 
-Value splitlines(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("splitlines", arguments, {"keepends"});
+Value splitlines(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("splitlines", arguments, {"keepends"});
   return rendering.make(split_lines(rendering, *self.text(), parameters.boolean(0, false)));
 }
 
 // Whether `text` starts (or ends) with the argument, or with any string of a tuple.
 template <bool kStart>
-Value affix(Rendering&, const Value& self, const Arguments& arguments) {
-  const Parameters parameters(kStart ? "startswith" : "endswith", arguments, {"prefix"});
+Value affix(Rendering&, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters(kStart ? "startswith" : "endswith", arguments, {"prefix"});
   const std::string_view view = self.text()->view();
   auto matches = [&](const Value& value) {
     if (!value.text()) throw Error("startswith and endswith want a string or a tuple of strings");
@@ -47,8 +47,8 @@ Value affix(Rendering&, const Value& self, const Arguments& arguments) {
 }
 
 template <bool kStart>
-Value remove_affix(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters(kStart ? "removeprefix" : "removesuffix", arguments, {"affix"});
+Value remove_affix(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters(kStart ? "removeprefix" : "removesuffix", arguments, {"affix"});
   const Text& text = *self.text();
   const Text& affix_text = parameters.text(0);
   const bool has =
@@ -58,7 +58,7 @@ Value remove_affix(Rendering& rendering, const Value& self, const Arguments& arg
 }
 
 template <Text (*kMap)(const Text&)>
-Value map_method(Rendering& rendering, const Value& self, const Arguments&) {
+Value map_method(Rendering& rendering, const Value& self, const PassedArguments&) {
   rendering.budget.step(static_cast<std::int64_t>(self.text()->size() / 16));
   return rendering.make(kMap(*self.text()));
 }
@@ -72,15 +72,15 @@ Text title(const Text& text) {
   });
 }
 
-Value replace_method(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("replace", arguments, {"old", "new", "count"});
+Value replace_method(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("replace", arguments, {"old", "new", "count"});
   return rendering.make(
       replace(rendering, *self.text(), parameters.text(0), parameters.text(1), parameters.integer(2, -1)));
 }
 
 template <bool kFromRight>
-Value find_method_of_text(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("find", arguments, {"sub"});
+Value find_method_of_text(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("find", arguments, {"sub"});
   const std::string_view view = self.text()->view();
   rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
   const std::size_t at =
@@ -88,8 +88,8 @@ Value find_method_of_text(Rendering& rendering, const Value& self, const Argumen
   return at == view.npos ? Value(-1) : Value(utf8::length(view.substr(0, at)));
 }
 
-Value count_of_text(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("count", arguments, {"sub"});
+Value count_of_text(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("count", arguments, {"sub"});
   const std::string_view view = self.text()->view();
   const std::string_view sub = parameters.text(0).view();
   rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
@@ -99,8 +99,8 @@ Value count_of_text(Rendering& rendering, const Value& self, const Arguments& ar
   return Value(count);
 }
 
-Value join(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("join", arguments, {"iterable"});
+Value join(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("join", arguments, {"iterable"});
   Text out;
   const std::vector<Value> items = items_of(rendering, parameters.required(0));
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -116,7 +116,7 @@ Value join(Rendering& rendering, const Value& self, const Arguments& arguments) 
 
 // isdigit() and its like: every character satisfies, and there is one.
 template <bool (*kIs)(char32_t)>
-Value all_are(Rendering&, const Value& self, const Arguments&) {
+Value all_are(Rendering&, const Value& self, const PassedArguments&) {
   const std::string_view view = self.text()->view();
   for (std::size_t at = 0; at < view.size();) {
     const utf8::Step step = utf8::decode(view, at);
@@ -127,7 +127,7 @@ Value all_are(Rendering&, const Value& self, const Arguments&) {
 }
 
 template <bool (*kIs)(char32_t), bool (*kIsNot)(char32_t)>
-Value case_is(Rendering&, const Value& self, const Arguments&) {
+Value case_is(Rendering&, const Value& self, const PassedArguments&) {
   const std::string_view view = self.text()->view();
   bool some = false;
   for (std::size_t at = 0; at < view.size();) {
@@ -139,15 +139,15 @@ Value case_is(Rendering&, const Value& self, const Arguments&) {
   return Value(some);
 }
 
-Value get(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("get", arguments, {"key", "default"});
+Value get(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("get", arguments, {"key", "default"});
   if (const Value* value = self.dict()->find(parameters.required(0), rendering.budget)) return *value;
   return parameters.get(1) ? *parameters.get(1) : Value(None{});
 }
 
 template <bool kKeys, bool kValues>
-Value items(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("items", arguments, {});
+Value items(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("items", arguments, {});
   std::vector<Value> out;
   for (const auto& [key, value] : self.dict()->items) {
     rendering.budget.step();
@@ -158,8 +158,8 @@ Value items(Rendering& rendering, const Value& self, const Arguments& arguments)
   return rendering.make(std::move(out));
 }
 
-Value index(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("index", arguments, {"value"});
+Value index(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("index", arguments, {"value"});
   const auto& all = self.list()->items;
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (equal(all[i], parameters.required(0), rendering.budget)) return Value(i);
@@ -167,8 +167,8 @@ Value index(Rendering& rendering, const Value& self, const Arguments& arguments)
   throw Error("the value is not in the list");
 }
 
-Value count_of_list(Rendering& rendering, const Value& self, const Arguments& arguments) {
-  const Parameters parameters("count", arguments, {"value"});
+Value count_of_list(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+  const MatchedArguments parameters("count", arguments, {"value"});
   const auto& all = self.list()->items;
   return Value(static_cast<std::int64_t>(std::count_if(all.begin(), all.end(), [&](const Value& value) {
     return equal(value, parameters.required(0), rendering.budget);

@@ -131,7 +131,7 @@ class BoundMethod : public Object {
   const char* type_name() const override { return "method"; }
   bool callable() const override { return true; }
   int nesting() const override { return self_.nesting(); }
-  Value call(Rendering& rendering, const Arguments& arguments) const override {
+  Value call(Rendering& rendering, const PassedArguments& arguments) const override {
     return method_(rendering, self_, arguments);
   }
 

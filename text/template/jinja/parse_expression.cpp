@@ -258,7 +258,7 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr node) {
     } else if (accept_op("[")) {
       node = subscript(std::move(node));
     } else if (accept_op("(")) {
-      node = make<Call>(line, std::move(node), call_arguments());
+      node = make<CallExpression>(line, std::move(node), call_arguments());
     } else {
       return node;
     }
@@ -275,7 +275,7 @@ ExpressionPtr ExpressionParser::subscript(ExpressionPtr object) {
     ExpressionPtr stop = bound();
     ExpressionPtr step = accept_op(":") ? bound() : nullptr;
     expect_op("]");
-    return make<Slice>(line, std::move(object), std::move(start), std::move(stop), std::move(step));
+    return make<SliceExpression>(line, std::move(object), std::move(start), std::move(stop), std::move(step));
   }
   if (!start) unexpected("an index");
   expect_op("]");
@@ -319,7 +319,7 @@ ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr node) {
     } else if (accept_name("is")) {
       node = test(std::move(node));
     } else if (accept_op("(")) {
-      node = make<Call>(line, std::move(node), call_arguments());
+      node = make<CallExpression>(line, std::move(node), call_arguments());
     } else {
       return node;
     }

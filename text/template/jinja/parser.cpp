@@ -24,9 +24,9 @@ class Parser : ExpressionParser {
  private:
   // Statements up to one of the tags named in `until`, whose "{%" and name are consumed; its rest is not. An
   // empty list means the end of the template. The name is left in ended_by_.
-  Block block(std::initializer_list<std::string_view> until) {
+  StatementBlock block(std::initializer_list<std::string_view> until) {
     Nesting nesting(*this);
-    Block body;
+    StatementBlock body;
     for (;;) {
       const Token token = next();
       if (token.kind == Kind::data) {
@@ -119,9 +119,9 @@ class Parser : ExpressionParser {
   }
 
   // The body of what may run elsewhere: a break in it does not end the loop around it.
-  Block isolated_block(std::initializer_list<std::string_view> until) {
+  StatementBlock isolated_block(std::initializer_list<std::string_view> until) {
     const int around = std::exchange(loops_, 0);
-    Block body = block(until);
+    StatementBlock body = block(until);
     loops_ = around;
     return body;
   }

@@ -11,7 +11,7 @@
 namespace troupe::jinja {
 
 struct ParsedTemplate {
-  Block body;
+  StatementBlock body;
   std::set<std::string, std::less<>> names;  ///< every variable the template reads
 };
 

@@ -20,9 +20,9 @@ void append_escape(std::string& out, const char* format, unsigned point) {
 }
 
 // Writes one container or scalar after another into `out_`, noting whether any string was untrusted.
-class Writer {
+class ValueWriter {
  public:
-  explicit Writer(Budget& budget) : budget_(budget) {}
+  explicit ValueWriter(Budget& budget) : budget_(budget) {}
 
   Text finish() && {
     budget_.made(static_cast<std::int64_t>(out_.size()));
@@ -42,9 +42,9 @@ class Writer {
   bool trusted_ = true;
 };
 
-class ReprWriter : public Writer {
+class ReprWriter : public ValueWriter {
  public:
-  using Writer::Writer;
+  using ValueWriter::ValueWriter;
 
   void value(const Value& v) {
     pay();
@@ -111,9 +111,9 @@ class ReprWriter : public Writer {
   }
 };
 
-class JsonWriter : public Writer {
+class JsonWriter : public ValueWriter {
  public:
-  JsonWriter(const JsonStyle& style, Budget& budget) : Writer(budget), style_(style) {}
+  JsonWriter(const JsonStyle& style, Budget& budget) : ValueWriter(budget), style_(style) {}
 
   void value(const Value& v) {
     pay();

@@ -28,7 +28,7 @@ class Builtin : public Object {
   explicit Builtin(Function function) : function_(function) {}
   const char* type_name() const override { return "function"; }
   bool callable() const override { return true; }
-  Value call(Rendering& rendering, const Arguments& arguments) const override {
+  Value call(Rendering& rendering, const PassedArguments& arguments) const override {
     return function_(rendering, arguments);
   }
 
@@ -68,19 +68,19 @@ void Rendering::print(Text& out, const Text& text) {
 }
 
 Value apply_filter(Rendering& rendering, std::string_view name, const Value& input,
-                   const Arguments& arguments) {
+                   const PassedArguments& arguments) {
   const Filter filter = find_filter(name);
   if (!filter) throw Error("no filter is named '" + std::string(name.substr(0, 40)) + "'");
   return filter(rendering, input, arguments);
 }
 
-bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const Arguments& arguments) {
+bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const PassedArguments& arguments) {
   const Test test = find_test(name);
   if (!test) throw Error("no test is named '" + std::string(name.substr(0, 40)) + "'");
   return test(rendering, input, arguments);
 }
 
-Value call(Rendering& rendering, const Value& callee, const Arguments& arguments) {
+Value call(Rendering& rendering, const Value& callee, const PassedArguments& arguments) {
   if (const auto* undefined = callee.get<Undefined>()) {
     throw Error(undefined->what ? *undefined->what : "an undefined value is called");
   }

@@ -84,9 +84,9 @@ class Rendering {
 };
 
 /// A function that the engine offers by name.
-using Function = Value (*)(Rendering& rendering, const Arguments& arguments);
-using Filter = Value (*)(Rendering& rendering, const Value& input, const Arguments& arguments);
-using Test = bool (*)(Rendering& rendering, const Value& input, const Arguments& arguments);
+using Function = Value (*)(Rendering& rendering, const PassedArguments& arguments);
+using Filter = Value (*)(Rendering& rendering, const Value& input, const PassedArguments& arguments);
+using Test = bool (*)(Rendering& rendering, const Value& input, const PassedArguments& arguments);
 
 /// The tables; nullptr when there is no such name.
 Function find_function(std::string_view name);
@@ -95,10 +95,10 @@ Test find_test(std::string_view name);
 Filter find_method(const Value& self, std::string_view name);
 
 Value apply_filter(Rendering& rendering, std::string_view name, const Value& input,
-                   const Arguments& arguments);
-bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const Arguments& arguments);
+                   const PassedArguments& arguments);
+bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const PassedArguments& arguments);
 
 /// Calls a macro, function or method; Error when the value is not callable.
-Value call(Rendering& rendering, const Value& callee, const Arguments& arguments);
+Value call(Rendering& rendering, const Value& callee, const PassedArguments& arguments);
 
 }  // namespace troupe::jinja

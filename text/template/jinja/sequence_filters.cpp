@@ -45,8 +45,8 @@ void sort_keyed(Rendering& rendering, std::vector<Keyed>& keyed, bool reverse) {
   });
 }
 
-Value sort(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("sort", arguments, {"reverse", "case_sensitive", "attribute"});
+Value sort(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("sort", arguments, {"reverse", "case_sensitive", "attribute"});
   std::vector<Keyed> keyed;
   for (Value& value : items_of(rendering, input)) {
     Value key = sort_key(rendering, value, parameters.get(2), parameters.boolean(1, false));
@@ -58,8 +58,8 @@ Value sort(Rendering& rendering, const Value& input, const Arguments& arguments)
   return rendering.make(std::move(out));
 }
 
-Value dictsort(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("dictsort", arguments, {"case_sensitive", "by", "reverse"});
+Value dictsort(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("dictsort", arguments, {"case_sensitive", "by", "reverse"});
   if (!input.dict()) throw Error("dictsort() wants a dictionary");
   const std::string_view by = parameters.get(1) ? parameters.text(1).view() : "key";
   if (by != "key" && by != "value") throw Error("dictsort() sorts by \"key\" or \"value\"");
@@ -75,8 +75,8 @@ Value dictsort(Rendering& rendering, const Value& input, const Arguments& argume
 }
 
 template <bool kMax>
-Value extreme(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters(kMax ? "max" : "min", arguments, {"case_sensitive", "attribute"});
+Value extreme(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters(kMax ? "max" : "min", arguments, {"case_sensitive", "attribute"});
   Value best = Value::undefined("no item, because the sequence was empty");
   Value best_key;
   bool first = true;
@@ -91,8 +91,8 @@ Value extreme(Rendering& rendering, const Value& input, const Arguments& argumen
   return best;
 }
 
-Value unique(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("unique", arguments, {"case_sensitive", "attribute"});
+Value unique(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("unique", arguments, {"case_sensitive", "attribute"});
   std::vector<Value> keys;
   std::vector<Value> out;
   for (Value& value : items_of(rendering, input)) {
@@ -106,8 +106,8 @@ Value unique(Rendering& rendering, const Value& input, const Arguments& argument
   return rendering.make(std::move(out));
 }
 
-Value join(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("join", arguments, {"d", "attribute"});
+Value join(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("join", arguments, {"d", "attribute"});
   const Text separator = parameters.get(0) ? to_text(*parameters.get(0), rendering.budget) : Text();
   const Value* attribute_path = parameters.get(1);
   Text out;
@@ -123,8 +123,8 @@ Value join(Rendering& rendering, const Value& input, const Arguments& arguments)
   return rendering.make(std::move(out));
 }
 
-Value sum(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("sum", arguments, {"attribute", "start"});
+Value sum(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("sum", arguments, {"attribute", "start"});
   const Value* attribute_path = parameters.get(0);
   Value total = parameters.get(1) ? *parameters.get(1) : Value(0);
   for (const Value& value : items_of(rendering, input)) {
@@ -134,23 +134,23 @@ Value sum(Rendering& rendering, const Value& input, const Arguments& arguments) 
   return total;
 }
 
-Value length(Rendering&, const Value& input, const Arguments&) { return Value(length_of(input)); }
+Value length(Rendering&, const Value& input, const PassedArguments&) { return Value(length_of(input)); }
 
-Value list(Rendering& rendering, const Value& input, const Arguments&) {
+Value list(Rendering& rendering, const Value& input, const PassedArguments&) {
   return rendering.make(items_of(rendering, input));
 }
 
-Value first(Rendering& rendering, const Value& input, const Arguments&) {
+Value first(Rendering& rendering, const Value& input, const PassedArguments&) {
   const std::vector<Value> all = items_of(rendering, input);
   return all.empty() ? Value::undefined("no first item, sequence was empty") : all.front();
 }
 
-Value last(Rendering& rendering, const Value& input, const Arguments&) {
+Value last(Rendering& rendering, const Value& input, const PassedArguments&) {
   const std::vector<Value> all = items_of(rendering, input);
   return all.empty() ? Value::undefined("no last item, sequence was empty") : all.back();
 }
 
-Value reverse(Rendering& rendering, const Value& input, const Arguments&) {
+Value reverse(Rendering& rendering, const Value& input, const PassedArguments&) {
   std::vector<Value> all = items_of(rendering, input);
   std::reverse(all.begin(), all.end());
   if (!input.text()) return rendering.make(std::move(all));
@@ -159,21 +159,21 @@ Value reverse(Rendering& rendering, const Value& input, const Arguments&) {
   return rendering.make(std::move(out));
 }
 
-Value items(Rendering& rendering, const Value& input, const Arguments&) {
+Value items(Rendering& rendering, const Value& input, const PassedArguments&) {
   if (input.is_undefined()) return rendering.make(std::vector<Value>{});
   if (!input.dict()) throw Error("Can only get item pairs from a mapping.");
   return call(rendering, attribute(rendering, input, "items"), {});
 }
 
-Value attr(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("attr", arguments, {"name"});
+Value attr(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("attr", arguments, {"name"});
   if (input.object()) return input.object()->attribute(rendering, parameters.text(0).view());
   return Value::undefined("'" + std::string(input.type_name()) + " object' has no attribute '" +
                           std::string(parameters.text(0).view()) + "'");
 }
 
-Value batch(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  const Parameters parameters("batch", arguments, {"linecount", "fill_with"});
+Value batch(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  const MatchedArguments parameters("batch", arguments, {"linecount", "fill_with"});
   const std::int64_t size = parameters.integer(0, 0);
   if (size < 1 || size > 100'000) throw Error("batch() wants a size from 1 to 100000");
   std::vector<Value> out;
@@ -196,17 +196,17 @@ std::vector<Value> items_if_true(Rendering& rendering, const Value& value) {
   return value.truthy() ? items_of(rendering, value) : std::vector<Value>();
 }
 
-Value map(Rendering& rendering, const Value& input, const Arguments& arguments) {
+Value map(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   std::vector<Value> out;
   if (arguments.positional.empty()) {  // map(attribute="a.b", default=x)
-    const Parameters parameters("map", arguments, {"attribute", "default"});
+    const MatchedArguments parameters("map", arguments, {"attribute", "default"});
     for (Value& value : items_if_true(rendering, input)) {
       Value mapped = path(rendering, std::move(value), parameters.required(0));
       out.push_back(mapped.is_undefined() && parameters.get(1) ? *parameters.get(1) : std::move(mapped));
     }
     return rendering.make(std::move(out));
   }
-  Arguments rest = arguments;  // map("filter", its arguments …)
+  PassedArguments rest = arguments;  // map("filter", its arguments …)
   rest.positional.erase(rest.positional.begin());
   if (!arguments.positional.front().text()) throw Error("map() wants the name of a filter");
   const std::string_view filter = arguments.positional.front().text()->view();
@@ -220,8 +220,8 @@ Value map(Rendering& rendering, const Value& input, const Arguments& arguments) 
 
 // select, reject, selectattr, rejectattr: [attribute,] test name, its arguments. Without a test: truth.
 template <bool kKeep, bool kAttribute>
-Value choose(Rendering& rendering, const Value& input, const Arguments& arguments) {
-  Arguments rest = arguments;
+Value choose(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
+  PassedArguments rest = arguments;
   auto take = [&rest] {
     Value front = rest.positional.front();
     rest.positional.erase(rest.positional.begin());
@@ -243,11 +243,11 @@ Value choose(Rendering& rendering, const Value& input, const Arguments& argument
   return rendering.make(std::move(out));
 }
 
-struct Named {
+struct NamedSequenceFilter {
   std::string_view name;
   Filter filter;
 };
-constexpr Named kFilters[] = {
+constexpr NamedSequenceFilter kFilters[] = {
     {"attr", attr},
     {"batch", batch},
     {"count", length},
@@ -274,8 +274,8 @@ constexpr Named kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  const Named* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const Named& f) { return f.name == name; });
+  const NamedSequenceFilter* found =
+      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedSequenceFilter& f) { return f.name == name; });
   return found == std::end(kFilters) ? nullptr : found->filter;
 }
 

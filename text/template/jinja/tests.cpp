@@ -11,23 +11,23 @@
 namespace troupe::jinja {
 namespace {
 
-bool is_defined(Rendering&, const Value& v, const Arguments&) { return !v.is_undefined(); }
-bool is_undefined(Rendering&, const Value& v, const Arguments&) { return v.is_undefined(); }
-bool is_none(Rendering&, const Value& v, const Arguments&) { return v.is_none(); }
-bool is_boolean(Rendering&, const Value& v, const Arguments&) { return v.get<bool>() != nullptr; }
-bool is_integer(Rendering&, const Value& v, const Arguments&) { return v.get<std::int64_t>() != nullptr; }
-bool is_float(Rendering&, const Value& v, const Arguments&) { return v.get<double>() != nullptr; }
-bool is_number(Rendering&, const Value& v, const Arguments&) { return v.is_number(); }
-bool is_string(Rendering&, const Value& v, const Arguments&) { return v.text() != nullptr; }
-bool is_mapping(Rendering&, const Value& v, const Arguments&) { return v.dict() != nullptr; }
-bool is_true(Rendering&, const Value& v, const Arguments&) { return v.get<bool>() && *v.get<bool>(); }
-bool is_false(Rendering&, const Value& v, const Arguments&) { return v.get<bool>() && !*v.get<bool>(); }
+bool is_defined(Rendering&, const Value& v, const PassedArguments&) { return !v.is_undefined(); }
+bool is_undefined(Rendering&, const Value& v, const PassedArguments&) { return v.is_undefined(); }
+bool is_none(Rendering&, const Value& v, const PassedArguments&) { return v.is_none(); }
+bool is_boolean(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() != nullptr; }
+bool is_integer(Rendering&, const Value& v, const PassedArguments&) { return v.get<std::int64_t>() != nullptr; }
+bool is_float(Rendering&, const Value& v, const PassedArguments&) { return v.get<double>() != nullptr; }
+bool is_number(Rendering&, const Value& v, const PassedArguments&) { return v.is_number(); }
+bool is_string(Rendering&, const Value& v, const PassedArguments&) { return v.text() != nullptr; }
+bool is_mapping(Rendering&, const Value& v, const PassedArguments&) { return v.dict() != nullptr; }
+bool is_true(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() && *v.get<bool>(); }
+bool is_false(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() && !*v.get<bool>(); }
 
 // Jinja asks for the methods, and undefined has them all; what they do is another matter.
-bool is_callable(Rendering&, const Value& v, const Arguments&) {
+bool is_callable(Rendering&, const Value& v, const PassedArguments&) {
   return v.is_undefined() || (v.object() && v.object()->callable());
 }
-bool is_sequence(Rendering&, const Value& v, const Arguments&) {
+bool is_sequence(Rendering&, const Value& v, const PassedArguments&) {
   return v.list() || v.dict() || v.text() || v.is_undefined();
 }
 
@@ -37,29 +37,29 @@ std::int64_t integer(const Value& value) {
   return number;
 }
 
-bool is_odd(Rendering&, const Value& v, const Arguments&) { return integer(v) % 2 != 0; }
-bool is_even(Rendering&, const Value& v, const Arguments&) { return integer(v) % 2 == 0; }
+bool is_odd(Rendering&, const Value& v, const PassedArguments&) { return integer(v) % 2 != 0; }
+bool is_even(Rendering&, const Value& v, const PassedArguments&) { return integer(v) % 2 == 0; }
 
-bool is_divisible_by(Rendering&, const Value& v, const Arguments& arguments) {
-  const Parameters parameters("divisibleby", arguments, {"num"});
+bool is_divisible_by(Rendering&, const Value& v, const PassedArguments& arguments) {
+  const MatchedArguments parameters("divisibleby", arguments, {"num"});
   const std::int64_t divisor = integer(parameters.required(0));
   if (divisor == 0) throw Error("division by zero");
   return divisor == -1 || integer(v) % divisor == 0;
 }
 
-bool is_same_as(Rendering& rendering, const Value& v, const Arguments& arguments) {
-  return same(v, Parameters("sameas", arguments, {"other"}).required(0), rendering.budget);
+bool is_same_as(Rendering& rendering, const Value& v, const PassedArguments& arguments) {
+  return same(v, MatchedArguments("sameas", arguments, {"other"}).required(0), rendering.budget);
 }
 
 template <CompareOp kOp>
-bool compares(Rendering& rendering, const Value& v, const Arguments& arguments) {
-  return compare(rendering, kOp, v, Parameters("a comparison", arguments, {"other"}).required(0));
+bool compares(Rendering& rendering, const Value& v, const PassedArguments& arguments) {
+  return compare(rendering, kOp, v, MatchedArguments("a comparison", arguments, {"other"}).required(0));
 }
 
-bool is_lower(Rendering& rendering, const Value& v, const Arguments&) {
+bool is_lower(Rendering& rendering, const Value& v, const PassedArguments&) {
   return v.text() && call(rendering, attribute(rendering, v, "islower"), {}).truthy();
 }
-bool is_upper(Rendering& rendering, const Value& v, const Arguments&) {
+bool is_upper(Rendering& rendering, const Value& v, const PassedArguments&) {
   return v.text() && call(rendering, attribute(rendering, v, "isupper"), {}).truthy();
 }
 
@@ -67,14 +67,14 @@ template <class Table>
 bool names_one(const Value& v, Table find) {
   return v.text() && find(v.text()->view()) != nullptr;
 }
-bool is_filter(Rendering&, const Value& v, const Arguments&) { return names_one(v, find_filter); }
-bool is_test(Rendering&, const Value& v, const Arguments&) { return names_one(v, find_test); }
+bool is_filter(Rendering&, const Value& v, const PassedArguments&) { return names_one(v, find_filter); }
+bool is_test(Rendering&, const Value& v, const PassedArguments&) { return names_one(v, find_test); }
 
-struct Named {
+struct NamedTest {
   std::string_view name;
   Test test;
 };
-constexpr Named kTests[] = {
+constexpr NamedTest kTests[] = {
     {"!=", compares<CompareOp::not_equal>},
     {"<", compares<CompareOp::less>},
     {"<=", compares<CompareOp::less_equal>},
@@ -118,8 +118,8 @@ constexpr Named kTests[] = {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const Named* found =
-      std::find_if(std::begin(kTests), std::end(kTests), [&](const Named& t) { return t.name == name; });
+  const NamedTest* found =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const NamedTest& t) { return t.name == name; });
   return found == std::end(kTests) ? nullptr : found->test;
 }
 

@@ -11,7 +11,7 @@ Value Object::attribute(Rendering&, std::string_view name) const {
                           "'");
 }
 
-Value Object::call(Rendering&, const Arguments&) const {
+Value Object::call(Rendering&, const PassedArguments&) const {
   throw Error("'" + std::string(type_name()) + "' object is not callable");
 }
 

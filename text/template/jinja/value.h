@@ -19,7 +19,7 @@ namespace troupe::jinja {
 class Budget;
 class Rendering;
 class Value;
-struct Arguments;
+struct PassedArguments;
 
 struct None {};
 
@@ -40,7 +40,7 @@ class Object {
   /// Undefined when there is no such attribute.
   virtual Value attribute(Rendering& rendering, std::string_view name) const;
   virtual bool callable() const { return false; }
-  virtual Value call(Rendering& rendering, const Arguments& arguments) const;
+  virtual Value call(Rendering& rendering, const PassedArguments& arguments) const;
   virtual int nesting() const { return 0; }  ///< of the values it holds
 };
 
@@ -121,7 +121,7 @@ struct Dict {
 };
 
 /// What a call passes.
-struct Arguments {
+struct PassedArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
 };
