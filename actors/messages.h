@@ -1,13 +1,14 @@
 #pragma once
 // Every message that actors send one another: plain aggregates, units in names, no pointers, no file
-// descriptors, so that each could as well go to another process. Pure data: actors/protocol.h adds
-// how CAF inspects them and who may send which to whom.
+// descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
+// serializes them and who may send which to whom.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "http/request.h"
 #include "ipc/wire.h"
 
 namespace troupe {
@@ -15,36 +16,32 @@ namespace troupe {
 /// A record of the rings, as bytes (char, so that CAF needs no help with the element type).
 using Bytes = std::vector<char>;
 
-// ------------------------------------------------------------------------------ the front's side
+// ------------------------------------------------------------------------------ requests
 
 enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info };
 
-/// What has to become token ids. Exactly one of messages, texts, ids is non-empty.
+/// What has to become token ids: a conversation with messages, or texts, or ids.
 struct Source {
-  std::string messages;         ///< JSON array; contents are untrusted text
-  std::string tools;            ///< JSON array or empty
-  std::string template_kwargs;  ///< JSON object or empty
-  bool add_generation_prompt = true;
-  bool without_template = false;  ///< the first message's content is the prompt
+  http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
 };
 
-/// Sampling and stopping of one request, every default resolved.
+/// Sampling and stop conditions of one request, every default resolved.
 struct Generation {
   wire::Sampling sampling;
   std::int32_t choices = 1;
   std::int32_t best_of = 1;
-  std::int32_t max_tokens = -1;  ///< -1: as many as the model's length leaves
+  std::int32_t max_tokens = -1;  ///< -1: up to the model's length
   bool ignore_eos = false;
-  std::vector<TokenId> stop_ids;  ///< asked for by the client; end-of-text ids are added by the SESSION
+  std::vector<TokenId> stop_ids;  ///< the client's; the session adds the end-of-text ids
   std::vector<wire::LogitBias> logit_bias;
   std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   bool include_stop = false;  ///< leave the stop string in the text
 };
 
-/// How the answer is to look.
+/// The form of the answer.
 struct Answer {
   std::string id;     ///< "chatcmpl-…"
   std::string model;  ///< as the client named it
@@ -56,10 +53,10 @@ struct Answer {
   bool return_token_ids = false;
 };
 
-/// One HTTP call that needs more than a snapshot; from GATEWAY's HTTP side.
+/// One HTTP request that needs an actor; from GATEWAY's HTTP side.
 struct Ask {
-  std::uint32_t io = 0;        ///< I/O thread, and so SESSION HOST
-  std::uint64_t exchange = 0;  ///< names the request on that thread
+  std::uint32_t io = 0;        ///< I/O thread, which also selects the SESSION HOST
+  std::uint64_t exchange = 0;  ///< identifies the request on that thread
   std::string request_id;      ///< for the log and x-request-id
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
@@ -68,18 +65,18 @@ struct Ask {
   Answer answer;
 };
 
-/// The client of an exchange went away.
+/// The client of an exchange has left.
 struct Withdraw {
   std::uint32_t io = 0;
   std::uint64_t exchange = 0;
 };
 
-/// An Ask has been answered, whatever way; its admission credit is free.
+/// An Ask has been answered or withdrawn; its admission credit is free.
 struct Closed {
   std::uint64_t exchange = 0;
 };
 
-/// Template and tokenise, or detokenise; from SESSION HOST to TOKENIZER.
+/// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER.
 struct Encode {
   std::string request_id;  ///< for the log
   Api api = Api::chat;
@@ -87,33 +84,33 @@ struct Encode {
 };
 
 struct Encoded {
-  Status status;  ///< not ok: the request's fault (too long, broken template)
+  Status status;  ///< not ok: the request is wrong, or its template failed
   std::vector<std::vector<TokenId>> prompts;
-  std::string text;  ///< of a detokenise
+  std::string text;  ///< of Api::detokenize
 };
 
-// ------------------------------------------------------------------------- the scheduler's side
+// ------------------------------------------------------------------------- scheduling
 
 /// One sequence (one choice of one prompt) for the SCHEDULER.
 struct SequenceSpec {
   RequestKey key;
-  RequestKey parent;  ///< zero, or the first choice of the same prompt, whose KV is forked
-  std::uint32_t host = 0;  ///< SESSION HOST that hears of its tokens
+  RequestKey parent;  ///< the first sequence of the same prompt, whose KV is forked; zero: none
+  std::uint32_t host = 0;  ///< index of the SESSION HOST that gets its tokens
   std::vector<TokenId> prompt;  ///< empty when there is a parent
   std::int32_t prompt_tokens = 0;
   std::int32_t max_output_tokens = 0;
   wire::Sampling sampling;
-  std::vector<TokenId> stop_ids;  ///< end the sequence; none with ignore_eos
+  std::vector<TokenId> stop_ids;  ///< tokens that end the sequence
   std::vector<wire::LogitBias> logit_bias;
 };
 
-/// All sequences of one Ask; refused as a whole or taken as a whole.
+/// All sequences of one Ask; accepted or refused as a whole.
 struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
 };
 
-/// Sequences nobody waits for any more; unknown keys are ignored.
+/// Sequences that are not needed any more; unknown keys are ignored.
 struct Cancel {
   std::vector<RequestKey> keys;
 };
@@ -122,19 +119,19 @@ enum class Finish : std::uint8_t {
   none = 0,
   stop,
   length,
-  aborted,  ///< lost with the worker, through no fault of its own: the same request may succeed later
+  aborted,  ///< lost with the worker: the same request may succeed later
   error,
 };
 
-/// Logprobs of one token, as they came from the worker.
-struct TokenScore {
+/// Logprobs at one position of a sequence, as the worker reported them.
+struct PositionLogprobs {
   std::int32_t position = 0;
   wire::Logprob chosen;
   std::int32_t first_top = 0;  ///< index into StepTokens::tops
   std::int32_t tops = 0;
 };
 
-/// What one step brought to one sequence. Ranges index the arrays of StepTokens.
+/// Result of one step for one sequence. Ranges index the arrays of StepTokens.
 struct SequenceTokens {
   RequestKey key;
   std::int32_t first_token = 0;
@@ -143,24 +140,24 @@ struct SequenceTokens {
   std::int32_t scores = 0;
   Finish finish = Finish::none;
   std::string error;  ///< with aborted and error: one sentence
-  std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; told with its first tokens
+  std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens
 };
 
-/// Everything that one step brought to the sequences of one SESSION HOST.
+/// Results of one step for all sequences of one SESSION HOST.
 struct StepTokens {
   std::vector<SequenceTokens> sequences;
   std::vector<TokenId> tokens;
-  std::vector<TokenScore> scores;
+  std::vector<PositionLogprobs> scores;
   std::vector<wire::Logprob> tops;
 };
 
-// ------------------------------------------------------------------------- the cache's side
+// ------------------------------------------------------------------------- cache
 
-/// Blocks a sequence needs in all; granted all or nothing.
+/// The block table of `key` has to grow; granted all or nothing.
 struct GrowAsk {
   RequestKey key;
-  std::int32_t blocks = 0;     ///< total length of its block table wanted
-  std::int32_t keep_free = 0;  ///< blocks that must stay free after it; else it is refused
+  std::int32_t blocks = 0;     ///< wanted length of the block table
+  std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free
 };
 
 /// `child` starts with the first `tokens` positions of `parent`, whose KV is written already, and with
@@ -198,26 +195,26 @@ struct CacheGrants {
   std::int32_t free_blocks = 0;
 };
 
-// ------------------------------------------------------------------------- the worker's side
+// ------------------------------------------------------------------------- worker
 
 struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
 struct SendCacheCommand { Bytes record; };  ///< CACHE MANAGER → WORKER LINK
 struct StepDone { Bytes record; };          ///< WORKER LINK → SCHEDULER: a StepResult
 struct CacheReport { Bytes record; };       ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
 
-/// The worker is attached and ready; every count starts anew in this epoch.
+/// The worker is attached and ready; every count restarts in this epoch.
 struct LinkUp {
   std::uint32_t epoch = 0;
   wire::Capacity capacity;
   std::string device;
 };
 
-/// The worker is gone: nothing sent before will be answered.
+/// The worker is gone: what was sent before will not be answered.
 struct LinkDown {
   std::string why;
 };
 
-/// The link cannot be used any more: what came up it makes no sense.
+/// The link cannot be used any more: it received an invalid record.
 struct LinkBroken {
   std::string why;
 };
@@ -280,7 +277,7 @@ struct EngineStatus {
 
 struct Drain {};
 
-/// The time of a drain is up: what is still open ends with an error that its client is told.
+/// The time of a drain is over: open requests end with an error that their clients are told.
 struct Abandon {};
 
 }  // namespace troupe

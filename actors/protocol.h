@@ -1,7 +1,7 @@
 #pragma once
-// The whole conversation of the engine process: every typed handle, and for every message one line on
-// what it asks for and who sends it. Who spawns whom, and what happens when one dies, is in
-// actors/topology.*; the messages themselves are in actors/messages.h.
+// Who sends what to whom in the engine process: every typed handle, and for every message one line on what it
+// asks for and who sends it. Who spawns whom, and what happens when one dies, is in actors/topology.*; the
+// messages themselves are in actors/messages.h.
 //
 //   HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER
 //                        │   ▲
@@ -11,9 +11,10 @@
 //               SendPlan ▼   │ StepDone   ▼  │ CacheReport
 //                         WORKER LINK ──────────  rings ── worker process
 //
-// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Bounds are credits kept by
-// the sender: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
+// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Mailboxes are bounded by credits that
+// the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
 #include <caf/all.hpp>
+#include <limits>
 
 #include "actors/messages.h"
 
@@ -44,12 +45,30 @@ template <class I> typename I::result_type inspect(I& f, Capacity& x) {
 }
 }  // namespace wire
 
+namespace http {
+/// Within the process a conversation is moved. Where a message has to become bytes, its JSON travels as text.
+template <class I> typename I::result_type inspect(I& f, Conversation& x) {
+  std::string messages = to_text(x.messages), tools = to_text(x.tools), kwargs = to_text(x.template_kwargs);
+  const auto load = [&]() -> caf::error {
+    constexpr JsonBounds kAny{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
+    auto read_messages = parse_json(messages, kAny), read_tools = parse_json(tools, kAny),
+         read_kwargs = parse_json(kwargs, kAny);
+    if (!read_messages.ok() || !read_tools.ok() || !read_kwargs.ok()) return caf::sec::invalid_argument;
+    x.messages = *std::move(read_messages);
+    x.tools = *std::move(read_tools);
+    x.template_kwargs = *std::move(read_kwargs);
+    return caf::none;
+  };
+  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt,
+           x.without_template, caf::meta::load_callback(load));
+}
+}  // namespace http
+
 #define TROUPE_INSPECT(type, ...)                                               \
   template <class I> typename I::result_type inspect(I& f, type& x) {           \
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
-TROUPE_INSPECT(Source, x.messages, x.tools, x.template_kwargs, x.add_generation_prompt, x.without_template,
-               x.texts, x.ids)
+TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
@@ -62,7 +81,7 @@ TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens,
                x.stop_ids, x.logit_bias)
 TROUPE_INSPECT(Submit, x.sequences, x.request_id)
 TROUPE_INSPECT(Cancel, x.keys)
-TROUPE_INSPECT(TokenScore, x.position, x.chosen, x.first_top, x.tops)
+TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
                x.scheduled_ns)
 TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
@@ -154,7 +173,7 @@ using session_host_actor = caf::typed_actor<
     // Ends every session; from GATEWAY.
     caf::reacts_to<Abandon>>;
 
-/// GATEWAY: admission. Implements http::Backend on its HTTP side (actors/gateway/http_side.h).
+/// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
     // Admits or refuses a call; from its HTTP side.
     caf::reacts_to<Ask>,

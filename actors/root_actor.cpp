@@ -52,7 +52,7 @@ void child_down(Self self, const caf::down_msg& down) {
   }
 }
 
-/// Asks the three that know, one after the other, and answers with the sum.
+/// Asks the three that know the state, one after the other, and answers with all of it.
 caf::typed_response_promise<EngineStatus> report(Self self) {
   auto promise = self->make_response_promise<EngineStatus>();
   const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };

@@ -1,6 +1,5 @@
 #pragma once
-// ROOT: keeps a list of children alive by a table. It knows nothing of what they do: actors/topology.cpp
-// fills the list.
+// ROOT: watches a list of actors and restarts them, or ends, as the list says. actors/topology.cpp fills it.
 #include <functional>
 #include <map>
 #include <string>
@@ -12,11 +11,11 @@
 namespace troupe {
 
 enum class OnDown {
-  restart,   ///< spawned again at once; what it held is lost and its neighbours are told
+  restart,   ///< spawned again at once; its state is lost and its neighbours are told
   escalate,  ///< the engine ends with an error; the supervisor process starts a new one
 };
 
-/// One child in start order. Stop order is the reverse, each child gone before the next is told.
+/// One actor, in start order. Stop order is the reverse: each has ended before the next is told to end.
 struct RootChild {
   std::string name;
   OnDown on_down = OnDown::escalate;
@@ -24,7 +23,7 @@ struct RootChild {
   std::function<caf::actor()> respawn;  ///< for OnDown::restart: spawns it and tells its neighbours
 };
 
-/// How to ask the children for the state that the ROOT reports.
+/// The actors that the ROOT asks for the state it reports.
 struct RootPorts {
   gateway_actor gateway;
   scheduler_actor scheduler;

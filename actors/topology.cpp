@@ -1,5 +1,9 @@
 #include "actors/topology.h"
 
+#include <algorithm>
+#include <set>
+#include <thread>
+
 #include "actors/cache/cache_actor.h"
 #include "actors/metrics/metrics_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
@@ -19,65 +23,140 @@ RootChild child(const char* name, const Handle& handle) {
   return {};
 }
 
+/// Hands handles over and keeps who was given whose.
+class Introductions {
+ public:
+  explicit Introductions(const std::vector<RootChild>& children) : children_(children) {}
+
+  /// `handle`, which is given to the actor `to_whom`.
+  template <class Handle>
+  const Handle& operator()(const char* to_whom, const Handle& handle) {
+    for (const RootChild& child : children_) {
+      if (child.actor.address() == handle.address()) arrows_.insert(Arrow{to_whom, child.name});
+    }
+    return handle;
+  }
+  std::vector<Arrow> arrows() const { return {arrows_.begin(), arrows_.end()}; }
+
+ private:
+  const std::vector<RootChild>& children_;
+  std::set<Arrow> arrows_;
+};
+
 tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder, const Log& log) {
   return system.spawn<caf::detached>(tokenizer_behavior, *encoder, log);
 }
 
 }  // namespace
 
-Cast spawn_cast(caf::actor_system& system, CastSetup setup) {
+Cast::SystemConfig::SystemConfig() {
+  // One pool thread unless there are cores to spare: the actors of a step run one after the other anyway, so a
+  // second thread would only cost wake-ups. Tokenizers have threads of their own.
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  set("scheduler.policy", caf::atom("sharing"));
+  set("scheduler.max-threads", static_cast<std::size_t>(std::clamp(cores / 4, 1u, 8u)));
+  set("logger.verbosity", caf::atom("quiet"));
+}
+
+Cast::Cast(CastSetup setup) {
+  spawn(std::move(setup));
+  caf::actor_cast<caf::actor>(root_)->attach_functor([this](const caf::error& reason) {
+    {
+      const std::lock_guard lock(mutex_);
+      root_error_ = reason ? system_.render(reason) : "the root actor ended";
+    }
+    root_down_ = true;
+  });
+}
+
+Cast::~Cast() { caf::anon_send_exit(root_, caf::exit_reason::user_shutdown); }
+
+Result<EngineStatus> Cast::status(Duration patience) {
+  Result<EngineStatus> out = failure(Code::timeout, "the engine's actors did not answer in time");
+  caf::scoped_actor self(system_);
+  self->request(root_, caf::timespan(patience), caf::get_atom::value)
+      .receive([&](const EngineStatus& status) { out = status; }, [](const caf::error&) {});
+  return out;
+}
+
+void Cast::drain() {
+  system_.spawn([root = root_, drained = drained_](caf::event_based_actor* self) {
+    self->request(root, caf::infinite, Drain{}).then([drained](bool) { *drained = true; });
+  });
+}
+
+void Cast::abandon() { caf::anon_send(gateway_, Abandon{}); }
+
+std::string Cast::why() const {
+  const std::lock_guard lock(mutex_);
+  return root_error_;
+}
+
+void Cast::spawn(CastSetup setup) {
   RootParts root{{}, {}, setup.log("root")};
+  Introductions introduce(root.children);
+  const auto add = [&root](const char* name, const auto& handle) { root.children.push_back(child(name, handle)); };
 
-  auto metrics = system.spawn(metrics_behavior, setup.constants, setup.log("metrics"));
-  root.children.push_back(child("metrics", metrics));
+  metrics_ = system_.spawn(metrics_behavior, setup.constants, setup.log("metrics"));
+  add("metrics", metrics_);
 
-  auto link = system.spawn(worker_link_behavior,
-                           WorkerLinkParts{setup.link, setup.spec_hash, 0, setup.log("worker_link")});
-  root.children.push_back(child("worker_link", link));
+  auto link = system_.spawn(worker_link_behavior,
+                            WorkerLinkParts{setup.link, setup.spec_hash, 0, setup.log("worker_link")});
+  add("worker_link", link);
 
-  auto cache = system.spawn(cache_behavior, CacheParts{link, setup.log("cache")});
-  root.children.push_back(child("cache", cache));
+  auto cache = system_.spawn(cache_behavior, CacheParts{introduce("cache", link), setup.log("cache")});
+  add("cache", cache);
 
-  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{setup.options.scheduler, cache, link, metrics,
-                                                                   setup.log("scheduler")});
-  root.children.push_back(child("scheduler", scheduler));
+  auto scheduler = system_.spawn(
+      scheduler_behavior,
+      SchedulerParts{setup.options.scheduler, introduce("scheduler", cache), introduce("scheduler", link),
+                     introduce("scheduler", metrics_), setup.log("scheduler")});
+  add("scheduler", scheduler);
 
-  auto tokenizers = std::make_shared<std::vector<tokenizer_actor>>();
+  std::vector<tokenizer_actor> tokenizers;
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
   const Log tokenizer_log = setup.log("tokenizer");
   for (std::uint32_t i = 0; i < setup.tokenizers; ++i) {
-    tokenizers->push_back(spawn_tokenizer(system, setup.encoder, tokenizer_log));
-    root.children.push_back(child("tokenizer", tokenizers->back()));
-    root.children.back().respawn = [&system, encoder = setup.encoder, tokenizer_log, hosts, i] {
-      auto fresh = spawn_tokenizer(system, encoder, tokenizer_log);
+    tokenizers.push_back(spawn_tokenizer(system_, setup.encoder, tokenizer_log));
+    add("tokenizer", tokenizers.back());
+    root.children.back().respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, i] {
+      auto fresh = spawn_tokenizer(system_, encoder, tokenizer_log);
       for (const auto& host : *hosts) caf::anon_send(host, TokenizerUp{i, fresh});
       return caf::actor_cast<caf::actor>(fresh);
     };
   }
 
   for (std::uint32_t io = 0; io < setup.io_threads; ++io) {
-    hosts->push_back(system.spawn(session_host_behavior, SessionHostParts{io, setup.sessions, *tokenizers, scheduler,
-                                                                          metrics, setup.deliver, setup.log("session")}));
-    root.children.push_back(child("session", hosts->back()));
+    for (const auto& tokenizer : tokenizers) introduce("session", tokenizer);
+    hosts->push_back(system_.spawn(
+        session_host_behavior,
+        SessionHostParts{io, setup.sessions, tokenizers, introduce("session", scheduler),
+                         introduce("session", metrics_), setup.deliver, setup.log("session")}));
+    add("session", hosts->back());
   }
 
-  auto gateway = system.spawn(gateway_behavior, GatewayParts{*hosts, metrics, setup.health, setup.deliver,
-                                                             setup.config_json, setup.options.http.max_concurrency,
-                                                             setup.log("gateway")});
-  root.children.push_back(child("gateway", gateway));
+  for (const auto& host : *hosts) introduce("gateway", host);
+  gateway_ = system_.spawn(gateway_behavior,
+                           GatewayParts{*hosts, introduce("gateway", metrics_), setup.health, setup.deliver,
+                                        setup.config_json, setup.options.http.max_concurrency,
+                                        setup.log("gateway")});
+  add("gateway", gateway_);
 
-  caf::anon_send(link, Attach{cache, scheduler, gateway});
-  root.ports = {gateway, scheduler, cache};
-  return {system.spawn(root_behavior, std::move(root)), gateway, metrics};
+  caf::anon_send(link, Attach{introduce("worker_link", cache), introduce("worker_link", scheduler),
+                              introduce("worker_link", gateway_)});
+  root.ports = {gateway_, scheduler, cache};
+  arrows_ = introduce.arrows();
+  root_ = system_.spawn(root_behavior, std::move(root));
 }
 
-std::string topology_markdown() {
+std::string topology_markdown(const std::vector<Arrow>& arrows) {
   std::string out =
-      "# Actors of the engine process\n\nWritten from the table in actors/topology.h; a test compares the two.\n\n"
-      "```mermaid\ngraph LR\n  HTTP --> gateway --> session --> tokenizer\n  session -->|Submit| scheduler\n"
-      "  scheduler -->|StepTokens| session\n  scheduler <-->|asks, grants| cache\n  scheduler -->|plans| worker_link\n"
-      "  cache -->|commands| worker_link\n  worker_link -->|results| scheduler\n  worker_link <-->|rings| worker\n"
-      "  scheduler -.-> metrics\n  session -.-> metrics\n```\n\n"
+      "# Actors of the engine process\n\nWritten by the program: the graph from the actors that it starts, the table from\n"
+      "actors/topology.h. A test compares the page with both.\n\nAn arrow goes from an actor to one whose handle it was "
+      "given when it started: it sends there,\nand answers come back the same way.\n\n```mermaid\ngraph LR\n"
+      "  HTTP --> gateway\n";
+  for (const Arrow& arrow : arrows) out += "  " + arrow.from + " --> " + arrow.to + "\n";
+  out += "  worker_link <-->|rings| worker\n```\n\n"
       "Start order is the order of the rows, stop order the reverse.\n\n"
       "| actor | when it dies | runs on | bounded by | when that is used up | why |\n|---|---|---|---|---|---|\n";
   for (const Role& role : kRoles) {

@@ -1,9 +1,11 @@
 #pragma once
-// The cast of the engine process: who there is, in which order they start, what happens when one dies,
-// what bounds their mailboxes. The only file that spawns actors is topology.cpp.
+// The actors of the engine process: which there are, in which order they start, what happens when one dies, what
+// bounds their mailboxes. topology.cpp is the only file that spawns actors.
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -13,24 +15,26 @@
 #include "actors/root_actor.h"
 #include "actors/session/session_host_actor.h"
 #include "actors/tokenizer/encoder.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/status.h"
 #include "config/options.h"
 #include "ipc/link.h"
 
 namespace troupe {
 
-/// One row of the table of actors. CAF's mailboxes have no bound of their own: the bound is a credit that
-/// the sender keeps, named here beside what happens when it is used up.
+/// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the row
+/// says, with what happens at the limit.
 struct Role {
   const char* name;
   OnDown on_down;
   const char* thread;     ///< pool, or one of its own
   const char* bound;      ///< who limits its mailbox
   const char* when_full;
-  const char* why;        ///< of the policy, in one sentence
+  const char* why;        ///< the reason for on_down, in one sentence
 };
 
-/// In start order. docs/topology.md is written from this table.
+/// In start order.
 inline constexpr Role kRoles[] = {
     {"metrics", OnDown::escalate, "pool", "one message a step and a request", "none",
      "Every part reports to it by handle, and a restart of the engine costs less than recasting them all."},
@@ -45,7 +49,7 @@ inline constexpr Role kRoles[] = {
     {"session", OnDown::escalate, "pool", "GATEWAY's credits; output by the connection's buffer", "429; the client is cut off",
      "Its sessions hold the text that clients have already seen."},
     {"gateway", OnDown::escalate, "pool", "--max-concurrency", "429",
-     "Admission without its count of open requests would be none."},
+     "Its count of open requests would be lost, and with it the bound on them."},
 };
 
 struct CastSetup {
@@ -63,17 +67,62 @@ struct CastSetup {
   std::function<Log(const std::string& actor)> log;
 };
 
-/// What the rest of the process needs of the cast.
-struct Cast {
-  root_actor root;
-  gateway_actor gateway;
-  metrics_actor metrics;
+/// `from` holds a handle of `to` and sends to it.
+struct Arrow {
+  std::string from, to;
+  auto operator<=>(const Arrow&) const = default;
 };
 
-/// Starts every actor in table order, and the ROOT over them.
-Cast spawn_cast(caf::actor_system& system, CastSetup setup);
+/// The actor system with every actor in it.
+class Cast {
+ public:
+  /// Starts every actor in table order, and the ROOT over them.
+  explicit Cast(CastSetup setup);
+  ~Cast();  ///< ends the actors in reverse order and waits for them
 
-/// The table as a page with a Mermaid graph: docs/topology.md.
-std::string topology_markdown();
+  Cast(const Cast&) = delete;
+  Cast& operator=(const Cast&) = delete;
+
+  const gateway_actor& gateway() const { return gateway_; }
+  const metrics_actor& metrics() const { return metrics_; }
+
+  /// Who was given whose handle, sorted.
+  const std::vector<Arrow>& arrows() const { return arrows_; }
+
+  /// The state of every part; not ok when an actor does not answer within the time given.
+  Result<EngineStatus> status(Duration patience);
+
+  /// Refuses new requests from now on; open ones go on. drained() becomes true when none is open.
+  void drain();
+  bool drained() const { return *drained_; }
+
+  /// Ends the open requests with an error.
+  void abandon();
+
+  /// False when an actor that cannot be replaced has died; why() says which.
+  bool alive() const { return !root_down_; }
+  std::string why() const;
+
+ private:
+  void spawn(CastSetup setup);
+
+  struct SystemConfig : caf::actor_system_config {
+    SystemConfig();
+  };
+  // What the end of the ROOT is told to outlives the actor system; the handles do not.
+  std::shared_ptr<std::atomic<bool>> drained_ = std::make_shared<std::atomic<bool>>(false);
+  std::atomic<bool> root_down_{false};
+  mutable std::mutex mutex_;
+  std::string root_error_;  // guarded by mutex_
+  SystemConfig config_;
+  caf::actor_system system_{config_};
+  root_actor root_;
+  gateway_actor gateway_;
+  metrics_actor metrics_;
+  std::vector<Arrow> arrows_;
+};
+
+/// The table, and the arrows as a Mermaid graph: docs/topology.md.
+std::string topology_markdown(const std::vector<Arrow>& arrows);
 
 }  // namespace troupe

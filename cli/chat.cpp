@@ -18,14 +18,14 @@ using Json = nlohmann::ordered_json;
 std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // it is set by a signal handler
 
-/// While it lives, Ctrl-C ends the answer that streams and not the program.
+/// While one exists, Ctrl-C ends the streaming answer and not the program.
 class StopOnInterrupt {
  public:
   StopOnInterrupt() {
     interrupted = false;
     struct sigaction action {};
     action.sa_handler = [](int) { interrupted = true; };
-    ::sigaction(SIGINT, &action, &before_);  // without SA_RESTART: a wait for the server ends
+    ::sigaction(SIGINT, &action, &before_);
   }
   ~StopOnInterrupt() { ::sigaction(SIGINT, &before_, nullptr); }
 
@@ -42,7 +42,7 @@ class Chat {
   void set_system(const std::string& text) { system_ = text; }
   void forget() { messages_.clear(); }
 
-  /// Sends the question and prints the answer as it comes. Both stay in the history unless it failed.
+  /// Sends the question and prints the answer as it arrives. Both are added to the history unless it failed.
   Status ask(const std::string& question) {
     Json body = extra_;
     body["model"] = model_;
@@ -74,7 +74,7 @@ class Chat {
     return {{"role", role}, {"content", content}};
   }
 
-  /// False at an error event, whose text is put into `complaint`.
+  /// False for an error event; `complaint` is its message.
   static bool take_event(std::string_view data, std::string& answer, std::string& complaint) {
     const Json event = Json::parse(data, nullptr, false);
     if (!event.is_object()) return complaint = "the server sent an event that is not JSON", false;
@@ -145,6 +145,7 @@ int chat_main(int argc, char** argv) {
                           "        one question, one answer\n"
                           "  troupe chat --port 8190 --system \"Answer in one word.\" --temperature 0\n"};
   http::ClientOptions server;
+  server.interrupted = [] { return interrupted.load(); };
   std::string model = "default";
   std::string system;
   double temperature = -1;
@@ -163,7 +164,7 @@ int chat_main(int argc, char** argv) {
       {.name = "system", .slot = &system, .help = "system prompt"},
       {.name = "temperature",
        .slot = &temperature,
-       .help = "0 always takes the likeliest word",
+       .help = "0 always picks the most likely token",
        .min = 0,
        .max = 2,
        .when_unset = "the server's"},

@@ -26,7 +26,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// The text behind "KEY<separator>" in a file of such lines, less quotes; empty when it is not there.
+/// The value in a file of lines "KEY<separator>VALUE", without quotes; empty when there is no such key.
 std::string value_in(const std::string& path, const std::string& key, char separator) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -41,7 +41,7 @@ std::string value_in(const std::string& path, const std::string& key, char separ
   return {};
 }
 
-/// The instruction sets that decide which kernels run, and those that are missing.
+/// The instruction sets that select the kernels: those present, then those missing.
 std::string instruction_sets() {
   std::istringstream words(value_in("/proc/cpuinfo", "flags", ':'));
   const std::set<std::string> flags{std::istream_iterator<std::string>(words), {}};

@@ -16,19 +16,19 @@ struct Synopsis {
   const char* examples;  ///< lines, indented by two
 };
 
-/// Sets `fields` from the environment and the arguments, and collects the other words. A value means that
-/// there is nothing more to do, and is the exit code: --help was printed, or an error on standard error.
+/// Sets `fields` from the environment and the arguments, and collects the other words. A returned value is the
+/// exit code to end with: --help or an error was printed.
 std::optional<int> read_command_line(int argc, char** argv, const Synopsis& synopsis,
                                      const std::vector<config::Field>& fields,
                                      std::vector<std::string>& words);
 
 /// Prints "troupe NAME: message" to standard error.
 void complain(const Synopsis& synopsis, const std::string& message);
-/// The same, and the exit code that goes with the status.
+/// Prints the status in the same way and returns its exit code.
 int fail(const Synopsis& synopsis, const Status& status);
 
-/// Output for a terminal: control characters other than newline and tab are left out, so that what a model
-/// or a log says cannot steer the terminal.
+/// `text` without control characters other than newline and tab, so that the text of a model or a log cannot
+/// control the terminal.
 std::string printable(std::string_view text);
 
 }  // namespace troupe::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The subcommands that a person runs beside a server. Each is a main of its own: argv[0] is the
+// The subcommands that a person runs next to a server. Each is a main of its own: argv[0] is the
 // subcommand's name, its arguments follow. The result is the process's exit code: 0 done, 1 failed (no
 // server, no such file), 2 wrong arguments. Every one has --help with examples.
 

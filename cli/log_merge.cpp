@@ -19,8 +19,8 @@ class Lines {
 
   bool ended() const { return ended_; }
   const std::string& line() const { return line_; }
-  /// Times have one form, so their text order is their order. A line without one stays behind the line
-  /// before it.
+  /// Times are compared as text: all have the same format. A line without a time keeps that of the line before
+  /// it.
   const std::string& time() const { return time_; }
 
   void advance() {
@@ -58,7 +58,7 @@ std::string unescaped(std::string_view text) {
   return out;
 }
 
-/// The end of a quoted text that starts at `from` (its opening quote): the index of the closing one.
+/// Index of the closing quote of the text whose opening quote is at `from`.
 std::size_t closing_quote(std::string_view line, std::size_t from) {
   for (std::size_t i = from + 1; i < line.size(); ++i) {
     if (line[i] == '\\')

@@ -1,5 +1,5 @@
 #pragma once
-// Reading event logs back: which actors there are, their lines in time order, and the lines of one request.
+// Reads event logs: which actors have one, their lines in time order, and the lines of one request.
 #include <functional>
 #include <optional>
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace troupe::cli {
 
-/// The value of `key` in a logfmt line, unquoted; nothing when it is not there.
+/// The value of `key` in a logfmt line, unquoted; nothing when the line has no such key.
 std::optional<std::string> logfmt_value(std::string_view line, std::string_view key);
 
 /// True when the line is about `request`: its req is that id, or a part of it ("ID-1", "ID/1", "ID:1").
-/// An answer's id serves too, which the server makes of it: "chatcmpl-ID", "cmpl-ID", "cmpl-USER-ID".
+/// `request` may also be an answer's id, which contains it: "chatcmpl-ID", "cmpl-ID", "cmpl-USER-ID".
 bool is_about_request(std::string_view line, std::string_view request);
 
 /// Actors with a log under options.dir or in options.actor_dirs, sorted.

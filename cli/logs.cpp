@@ -16,13 +16,12 @@
 namespace troupe::cli {
 namespace {
 
-/// Prints what is appended to the actor's file, through rotations, until the process is ended or standard
-/// output is closed.
+/// Prints what is appended to the actor's file, also after rotations.
 class Follower {
  public:
   Follower(std::string path, std::string request) : path_(std::move(path)), request_(std::move(request)) {}
 
-  /// Starts behind what is there already.
+  /// Skips what the file holds already.
   void skip_to_end() {
     reopen();
     file_.seekg(0, std::ios::end);
@@ -32,7 +31,7 @@ class Follower {
     read();
     struct stat now {};
     if (::stat(path_.c_str(), &now) != 0 || (now.st_ino == inode_ && file_.is_open())) return;
-    read();  // what was written between the reading and the renaming
+    read();  // lines that were written before the file was renamed
     reopen();
     read();
   }
@@ -70,7 +69,7 @@ class Follower {
 
 constexpr int kLastLines = 10;
 
-/// The end of the actor's log, as tail(1) shows it.
+/// Prints the last lines of the actor's log.
 void print_last(const std::string& actor, const LogOptions& options) {
   std::vector<std::string> last;
   merge_logs({actor}, options, [&](const std::string& line) {
@@ -96,7 +95,7 @@ int logs_main(int argc, char** argv) {
   bool follow = false;
   std::string request;
   const std::vector<config::Field> fields = {
-      {.name = "follow", .slot = &follow, .help = "go on with what is written from now on", .aliases = {"f"}},
+      {.name = "follow", .slot = &follow, .help = "keep printing new lines", .aliases = {"f"}},
       {.name = "request",
        .slot = &request,
        .help = "only lines about the request with this x-request-id, or whose answer has this id"},

@@ -18,7 +18,7 @@ struct Subcommand {
   int (*run)(int argc, char** argv);
 };
 
-/// Adapts a main that wants words to one that gets argc and argv.
+/// Adapts a main that takes words to the signature with argc and argv.
 template <int (*Main)(const WordList&)>
 int words(int argc, char** argv) {
   return Main(WordList(argv + 1, argv + argc));

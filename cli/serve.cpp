@@ -25,8 +25,8 @@ int refuse(const Status& status) {
   return config::exit_code(status);
 }
 
-/// Where the three standard streams are closed, files and sockets would get their numbers: a lock file would
-/// then be written to as standard error, here and in the children.
+/// Opens closed standard streams on /dev/null. Else files and sockets would get their numbers, and for example a
+/// lock file would be written to as standard error, here and in the children.
 void open_standard_streams() {
   int fd = STDIN_FILENO;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
@@ -39,7 +39,7 @@ std::string executable() {
   return error ? "troupe" : path.string();
 }
 
-/// The tokenizer and the chat template load; what they took is given back to the system.
+/// Loads the tokenizer and the chat template to check them, and returns the memory to the system.
 Status check_text_files(const config::ModelOptions& model) {
   Status status = Tokenizer::load(model.directory, model.tokenizer).status();
   if (status.ok()) {
@@ -50,7 +50,7 @@ Status check_text_files(const config::ModelOptions& model) {
   return status;
 }
 
-/// Everything that can be wrong, found before a port is opened; what was left open, decided.
+/// Checks everything before a port is opened, and sets the options that were left open.
 Result<std::string> prepare(config::Options& options) {
   // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
@@ -60,8 +60,8 @@ Result<std::string> prepare(config::Options& options) {
   if (!found.ok()) return found.status();
   if (Status status = check_text_files(options.model); !status.ok()) return status;
   options.device.device = found->device;
-  // Engine and worker both get the limits that were found here, so that they agree on them. A length that
-  // nobody asked for binds no worker: it takes less when it finds less memory free.
+  // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
+  // unless it was asked for: a worker that finds less memory free then uses a shorter one.
   const wire::Capacity& capacity = found->capacity;
   if (options.scheduler.max_model_len == 0) options.scheduler.found_model_len = capacity.max_model_len;
   options.scheduler.max_num_seqs = capacity.max_slots;

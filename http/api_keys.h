@@ -1,6 +1,6 @@
 #pragma once
-// Who may ask. Keys are kept and compared as SHA-256 digests, every key on every comparison, so the time
-// taken tells nothing about how much of a guess was right.
+// API keys. They are kept and compared as SHA-256 digests, every key on every comparison, so the time taken does
+// not tell how much of a guess was right.
 #include <array>
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@ class ApiKeys {
  public:
   explicit ApiKeys(const std::vector<std::string>& keys);
 
-  /// False: no key was configured and everybody may ask.
+  /// False when no key was configured: every request is allowed.
   bool required() const { return !digests_.empty(); }
   /// `authorization` is the header's value, "Bearer KEY".
   bool allow(std::string_view authorization) const;

@@ -1,7 +1,7 @@
 #pragma once
-// The seam between the HTTP threads and whoever answers. The server knows a Backend and nothing behind
-// it; the backend knows exchanges and outputs and no socket. Work crosses inwards as a Call on the I/O
-// thread, and outwards as batches of Outputs through Server::deliver (http/server.h) from any thread.
+// The interface between the HTTP threads and what answers requests. The server knows a Backend and nothing
+// behind it; the backend knows exchanges and outputs and no socket. A request enters as a Call on an I/O
+// thread; answers come back as batches of Outputs through Server::deliver (http/server.h) from any thread.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,8 +13,8 @@
 
 namespace troupe::http {
 
-/// Names one request on one connection of one I/O thread. An id is never used twice in a server's life,
-/// so whatever arrives late for it finds nobody and is dropped.
+/// Names one request on one connection of one I/O thread. An id is never used twice while a server runs, so an
+/// output that arrives late is recognised and dropped.
 struct Exchange {
   std::uint32_t io = 0;
   std::uint64_t id = 0;
@@ -24,14 +24,14 @@ struct Exchange {
 struct Call {
   Exchange exchange;
   std::string
-      request_id;        ///< the client's x-request-id when it is sane, else a fresh one; for every log line
+      request_id;        ///< the client's x-request-id when it is well-formed, else a new one; for every log line
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
   std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
 };
 
-/// What has to be written for one exchange. Legal sequences: one `whole`; or `head`, any number of `data`,
-/// one `end`. The first `data` may come without a `head` before it: the server then sends the default one.
+/// What has to be written for one exchange. Allowed sequences: one `whole`; or `head`, any number of `data`,
+/// one `end`. `head` may be left out: the server then sends the default one before the first `data`.
 struct Output {
   enum class Kind : std::uint8_t {
     whole,  ///< a complete answer: status, content type, headers and body
@@ -53,7 +53,7 @@ struct Output {
 /// What the health routes say. Only `ready` lets generation requests through to submit().
 struct Health {
   enum class State : std::uint8_t { loading, ready, draining, restarting };
-  bool live = true;  ///< the process turns
+  bool live = true;  ///< the event loop is alive
   State state = State::loading;
   bool ready() const { return state == State::ready; }
 };
@@ -68,7 +68,7 @@ constexpr std::string_view to_string(Health::State state) {
   return "unknown";
 }
 
-/// One answered (or broken off) HTTP request, for an access log and counters.
+/// One HTTP request that was answered, or whose client left, for the access log and counters.
 struct AccessRecord {
   std::string_view request_id;
   std::string_view method;
@@ -80,18 +80,18 @@ struct AccessRecord {
 };
 
 /// Implemented by the gateway. Every call comes from an I/O thread, concurrently from several of them, and
-/// must not block. After Server::stop() has returned none comes any more.
+/// must not block. None comes after Server::stop() has returned.
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Takes a request over. Exactly one complete answer must follow through Server::deliver, unless
-  /// cancel() comes first.
+  /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel() comes
+  /// first.
   virtual void submit(Call&& call) = 0;
-  /// The client went away, or was cut off, before its answer ended. Outputs for it are dropped from now on.
+  /// The client left, or was disconnected, before its answer ended. Outputs for it are dropped from now on.
   virtual void cancel(Exchange exchange) = 0;
   /// A lock-free snapshot.
   virtual Health health() const = 0;
-  /// Told once per request that got as far as a request line, whoever answered it.
+  /// Called once for each request whose head was begun, also for those that the server answered itself.
   virtual void answered(const AccessRecord&) {}
 };
 

@@ -1,30 +1,15 @@
 #include "http/client.h"
 
-#include <algorithm>
-#include <cctype>
-#include <charconv>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "http/client_socket.h"
+#include "http/response_reader.h"
 
 namespace troupe::http {
 namespace {
 
 constexpr std::size_t kMaxBody = 64 << 20;
-constexpr int kMaxHeaders = 200;
-
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-std::string trimmed(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
-  return std::string(text);
-}
 
 std::string request_text(const ClientOptions& options, const std::string& method, const std::string& target,
                          const std::string& body) {
@@ -37,101 +22,53 @@ std::string request_text(const ClientOptions& options, const std::string& method
   return out + "\r\n" + body;
 }
 
-Result<ClientResponse> read_head(ClientSocket& socket) {
-  ClientResponse response;
-  do {  // an interim answer (1xx) is followed by the real one
-    response = {};
-    const Result<std::string> line = socket.read_line();
-    if (!line.ok()) return line.status();
-    const bool http = line->starts_with("HTTP/1.") && line->size() >= 12;
-    if (http) std::from_chars(line->data() + 9, line->data() + 12, response.status);
-    if (response.status < 100)
-      return failure(Code::internal, "the answer is not HTTP: " + line->substr(0, 80));
-    for (int i = 0;; ++i) {
-      const Result<std::string> header = socket.read_line();
-      if (!header.ok()) return header.status();
-      if (header->empty()) break;
-      if (i == kMaxHeaders) return failure(Code::internal, "the answer has too many headers");
-      const std::size_t colon = header->find(':');
-      if (colon == std::string::npos) continue;
-      response.headers[lower(header->substr(0, colon))] =
-          trimmed(std::string_view(*header).substr(colon + 1));
-    }
-  } while (response.status < 200);
-  return response;
-}
-
-/// The body's bytes in pieces, whatever frames them.
-class BodyReader {
+/// Connects, sends the request, and reads the answer as the caller asks for it.
+class ClientExchange {
  public:
-  BodyReader(ClientSocket& socket, const ClientResponse& head) : socket_(socket) {
-    const auto length = head.headers.find("content-length");
-    const auto coding = head.headers.find("transfer-encoding");
-    chunked_ = coding != head.headers.end() && lower(coding->second) == "chunked";
-    if (chunked_) {
-      left_ = 0;
-    } else if (length != head.headers.end()) {
-      left_ = 0;
-      std::from_chars(length->second.data(), length->second.data() + length->second.size(), left_);
-    }
-    if (head.status == 204 || head.status == 304) left_ = 0, chunked_ = false;
+  ClientExchange(const ClientOptions& options, const std::string& method)
+      : socket_(options), reader_(method == "HEAD") {}
+
+  Status begin(const std::string& request) {
+    Status status = socket_.connect();
+    if (status.ok()) status = socket_.send(request);
+    while (status.ok() && !reader_.head_done()) status = read_some();
+    if (status.ok()) answer = {.status = reader_.status(), .headers = reader_.headers(), .body = {}};
+    return status;
   }
 
-  /// Empty at the end of the body.
-  Result<std::string> next() {
-    if (ended_ || (!chunked_ && left_ == 0)) return std::string();
-    if (chunked_ && left_ == 0) {
-      Status status = next_chunk();
-      if (!status.ok()) return status;
-      if (ended_) return std::string();
+  /// At least one byte more, or done().
+  Status read_some() {
+    const auto bytes = socket_.read_some();
+    if (!bytes.ok()) return bytes.status();
+    if (bytes->empty()) {
+      return reader_.end() ? Status()
+                           : failure(Code::unavailable, "the connection ended in the middle of the answer");
     }
-    Result<std::string> bytes =
-        socket_.read_some(static_cast<std::size_t>(std::min<std::uint64_t>(left_, 1 << 16)));
-    if (!bytes.ok()) return bytes;
-    if (bytes->empty() && left_ != kUntilClosed) {
-      return failure(Code::unavailable, "the connection ended in the middle of the answer");
-    }
-    if (left_ != kUntilClosed) left_ -= bytes->size();
-    return bytes;
+    return reader_.feed(*bytes) ? Status() : failure(Code::internal, "the answer is not HTTP: " + reader_.error());
   }
+
+  Status read_body() {
+    Status status;
+    while (status.ok() && !reader_.done()) {
+      if (reader_.body().size() > kMaxBody) return failure(Code::too_large, "the answer is larger than 64 MiB");
+      status = read_some();
+    }
+    answer.body = std::move(reader_.body());
+    return status;
+  }
+
+  bool done() const { return reader_.done(); }
+  /// The body's bytes since the last call.
+  std::string take_body() { return std::exchange(reader_.body(), {}); }
+
+  ClientResponse answer;
 
  private:
-  static constexpr std::uint64_t kUntilClosed = std::numeric_limits<std::uint64_t>::max();
-
-  Status next_chunk() {
-    Result<std::string> line = socket_.read_line();
-    if (line.ok() && line->empty() && !first_) line = socket_.read_line();  // the end of the chunk before
-    if (!line.ok()) return line.status();
-    first_ = false;
-    const auto [end, error] = std::from_chars(line->data(), line->data() + line->size(), left_, 16);
-    if (error != std::errc{} || left_ == kUntilClosed) {
-      return failure(Code::internal, "the answer has a malformed chunk: " + line->substr(0, 80));
-    }
-    ended_ = left_ == 0;
-    return {};
-  }
-
-  ClientSocket& socket_;
-  bool chunked_ = false;
-  bool first_ = true;
-  bool ended_ = false;
-  std::uint64_t left_ = kUntilClosed;
+  ClientSocket socket_;
+  ResponseReader reader_;
 };
 
-Status read_body(ClientSocket& socket, ClientResponse& response) {
-  BodyReader reader(socket, response);
-  while (true) {
-    Result<std::string> bytes = reader.next();
-    if (!bytes.ok()) return bytes.status();
-    if (bytes->empty()) return {};
-    if (response.body.size() + bytes->size() > kMaxBody) {
-      return failure(Code::too_large, "the answer is larger than 64 MiB");
-    }
-    response.body += *bytes;
-  }
-}
-
-/// Takes the lines of an event stream apart. An event may have several data lines; a blank line ends it.
+/// Splits an event stream into events. An event may have several data lines; a blank line ends it.
 class EventReader {
  public:
   /// False when `each` wants no more, or at [DONE].
@@ -188,44 +125,30 @@ std::string error_message(const ClientResponse& response) {
 
 Result<ClientResponse> Client::request(const std::string& method, const std::string& target,
                                        const std::string& body) const {
-  ClientSocket socket;
-  Status status = socket.connect(options_);
-  if (status.ok()) status = socket.send(request_text(options_, method, target, body));
+  ClientExchange exchange(options_, method);
+  Status status = exchange.begin(request_text(options_, method, target, body));
+  if (status.ok()) status = exchange.read_body();
   if (!status.ok()) return status;
-  Result<ClientResponse> response = read_head(socket);
-  if (!response.ok()) return response;
-  if (method != "HEAD") status = read_body(socket, *response);
-  if (!status.ok()) return status;
-  return response;
+  return std::move(exchange.answer);
 }
 
 Result<ClientResponse> Client::stream(const std::string& target, const std::string& body,
                                       const std::function<bool(std::string_view)>& each) const {
-  ClientSocket socket;
-  Status status = socket.connect(options_);
-  if (status.ok()) status = socket.send(request_text(options_, "POST", target, body));
+  ClientExchange exchange(options_, "POST");
+  Status status = exchange.begin(request_text(options_, "POST", target, body));
   if (!status.ok()) return status;
-  Result<ClientResponse> response = read_head(socket);
-  if (!response.ok()) return response;
-  const auto type = response->headers.find("content-type");
-  if (type == response->headers.end() || !type->second.starts_with("text/event-stream")) {
-    status = read_body(socket, *response);
+  if (!exchange.answer.headers["content-type"].starts_with("text/event-stream")) {
+    status = exchange.read_body();
     if (!status.ok()) return status;
-    return response;
+    return std::move(exchange.answer);
   }
-  BodyReader reader(socket, *response);
   EventReader events;
-  bool stopped = false;
-  const auto pass_on = [&](std::string_view data) {
-    stopped = !each(data);
-    return !stopped;
-  };
   while (true) {
-    Result<std::string> bytes = reader.next();
-    if (!bytes.ok()) return bytes.status();
-    if (bytes->empty()) return failure(Code::internal, "the stream ended before its end mark");
-    if (!events.feed(*bytes, pass_on)) return response;
+    if (!events.feed(exchange.take_body(), each)) return std::move(exchange.answer);
     if (events.too_long()) return failure(Code::too_large, "an event is larger than 64 MiB");
+    if (exchange.done()) return failure(Code::internal, "the stream ended before its end mark");
+    status = exchange.read_some();
+    if (!status.ok()) return status;
   }
 }
 

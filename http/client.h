@@ -1,6 +1,6 @@
 #pragma once
-// A small blocking HTTP/1.1 client for this server's own API: what `troupe chat` and the benches talk
-// through. One connection per request; plain sockets, no TLS. Not for the open Internet.
+// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request; no
+// TLS. Not for the open Internet.
 #include <functional>
 #include <map>
 #include <string>
@@ -16,6 +16,7 @@ struct ClientOptions {
   std::string api_key;  ///< sent as a bearer key when not empty
   int connect_timeout_ms = 5000;
   int read_timeout_ms = 600'000;  ///< silence of the server after which the request is given up
+  std::function<bool()> interrupted;  ///< asked ten times a second while waiting; true: give up with `cancelled`
 };
 
 struct ClientResponse {
@@ -24,7 +25,7 @@ struct ClientResponse {
   std::string body;                            ///< at most 64 MiB; empty after a stream of events
 };
 
-/// The message of an OpenAI error body, or the body's beginning.
+/// The message of an OpenAI error body; of any other body its status and beginning.
 std::string error_message(const ClientResponse& response);
 
 /// Usable from several threads at once: it holds no connection.
@@ -32,14 +33,14 @@ class Client {
  public:
   explicit Client(ClientOptions options) : options_(std::move(options)) {}
 
-  /// unavailable when no server listens there, timeout, or internal for an answer that is not HTTP. Any
-  /// HTTP status is a success here.
+  /// The answer, whatever its HTTP status. unavailable when no server listens there or the connection breaks,
+  /// timeout, cancelled by ClientOptions::interrupted, internal for an answer that is not HTTP.
   Result<ClientResponse> request(const std::string& method, const std::string& target,
                                  const std::string& body = {}) const;
 
   /// POSTs `body` and calls `each` with the data of every server-sent event but "[DONE]", as it arrives.
-  /// `each` returns false to hang up (which cancels the request on the server). An answer that is no event
-  /// stream (an error, say) is returned with its body. A stream that ends without "[DONE]" is `internal`.
+  /// `each` returns false to hang up, which cancels the request on the server. An answer that is no event
+  /// stream, for example an error, is returned with its body. A stream without "[DONE]" at its end is `internal`.
   Result<ClientResponse> stream(const std::string& target, const std::string& body,
                                 const std::function<bool(std::string_view data)>& each) const;
 

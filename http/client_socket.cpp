@@ -1,141 +1,84 @@
 #include "http/client_socket.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <memory>
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/write.hpp>
 
 namespace troupe::http {
-namespace {
 
-Status no_server(const std::string& address, const std::string& why) {
-  return failure(Code::unavailable, "no server answers at " + address + " (" + why + ")");
-}
+namespace asio = boost::asio;
+using boost::system::error_code;
+using std::chrono::milliseconds;
 
-/// 0 when connected, else an errno.
-int connect_within(int fd, const addrinfo& place, int timeout_ms) {
-  if (::connect(fd, place.ai_addr, place.ai_addrlen) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd wait{fd, POLLOUT, 0};
-  if (::poll(&wait, 1, timeout_ms) != 1) return ETIMEDOUT;
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-  return error;
-}
+ClientSocket::ClientSocket(const ClientOptions& options)
+    : options_(options), address_(options.host + ":" + std::to_string(options.port)) {}
 
-}  // namespace
-
-ClientSocket::~ClientSocket() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-Status ClientSocket::connect(const ClientOptions& options) {
-  timeout_ms_ = options.read_timeout_ms;
-  address_ = options.host + ":" + std::to_string(options.port);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed =
-      ::getaddrinfo(options.host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
-  if (failed != 0) return no_server(address_, ::gai_strerror(failed));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> places(found, ::freeaddrinfo);
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* place = found; place != nullptr; place = place->ai_next) {
-    const int fd = ::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) continue;
-    error = connect_within(fd, *place, options.connect_timeout_ms);
-    if (error == 0) {
-      const int on = 1;
-      ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      fd_ = fd;
-      return {};
+/// Starts an operation with `start(handler)` and waits for its end; error_ is its result. timeout after
+/// `patience`, cancelled when options.interrupted returns true.
+template <class Start>
+Status ClientSocket::run(Duration patience, const std::string& too_slow, Start start) {
+  constexpr Duration kInterval = milliseconds(100);  // between two calls of options.interrupted
+  bool ended = false;
+  const auto handler = [&](const error_code& error, std::size_t bytes) {
+    error_ = error;
+    transferred_ = bytes;
+    ended = true;
+  };
+  context_.restart();
+  start(handler);
+  Status status;
+  const TimePoint deadline = Clock::now() + patience;
+  while (!ended) {
+    const Duration left = deadline - Clock::now();
+    if (options_.interrupted && options_.interrupted()) status = failure(Code::cancelled, "interrupted");
+    if (status.ok() && left <= Duration::zero()) status = failure(Code::timeout, too_slow);
+    if (!status.ok()) {
+      error_code ignored;
+      socket_.close(ignored);  // ends the operation
+      context_.run();
+      return status;
     }
-    ::close(fd);
+    context_.run_one_for(std::min(left, kInterval));
   }
-  return no_server(address_, std::strerror(error));
+  return {};
+}
+
+Status ClientSocket::connect() {
+  const auto no_server = [&](const std::string& why) {
+    return failure(Code::unavailable, "no server answers at " + address_ + " (" + why + ")");
+  };
+  error_code error;
+  asio::ip::tcp::resolver resolver(context_);
+  const auto places = resolver.resolve(options_.host, std::to_string(options_.port), error);
+  if (error) return no_server(error.message());
+  const Status status = run(milliseconds(options_.connect_timeout_ms), "", [&](auto handler) {
+    asio::async_connect(socket_, places, [handler](const error_code& failed, const auto&) { handler(failed, 0); });
+  });
+  if (status.code == Code::timeout) return no_server("it does not react");
+  if (!status.ok()) return status;
+  if (error_) return no_server(error_.message());
+  socket_.set_option(asio::ip::tcp::no_delay(true), error);
+  return {};
 }
 
 Status ClientSocket::send(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-      continue;
-    }
-    if (errno == EINTR) continue;
-    // The server may refuse before it has read everything: its answer is then waiting.
-    if (errno == EPIPE || errno == ECONNRESET) return {};
-    if (errno != EAGAIN)
-      return failure(Code::unavailable, "sending to " + address_ + ": " + std::strerror(errno));
-    pollfd wait{fd_, POLLOUT, 0};
-    if (::poll(&wait, 1, timeout_ms_) == 0) return failure(Code::timeout, address_ + " reads nothing");
-  }
+  const Status status = run(milliseconds(options_.read_timeout_ms), address_ + " reads nothing", [&](auto handler) {
+    asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), handler);
+  });
+  // The server may refuse before it has read everything: its answer can be read then.
+  if (!status.ok() || error_ == asio::error::broken_pipe || error_ == asio::error::connection_reset) return status;
+  if (error_) return failure(Code::unavailable, "sending to " + address_ + ": " + error_.message());
   return {};
 }
 
-Status ClientSocket::fill() {
-  if (taken_ == buffer_.size()) {
-    buffer_.clear();
-    taken_ = 0;
-  }
-  std::array<char, 16384> bytes;
-  while (!closed_) {
-    const ssize_t got = ::recv(fd_, bytes.data(), bytes.size(), 0);
-    if (got > 0) {
-      buffer_.append(bytes.data(), static_cast<std::size_t>(got));
-      return {};
-    }
-    if (got == 0) {
-      closed_ = true;
-      return {};
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) {
-      return failure(Code::unavailable, "the connection to " + address_ + " broke: " + std::strerror(errno));
-    }
-    pollfd wait{fd_, POLLIN, 0};
-    const int ready = ::poll(&wait, 1, timeout_ms_);
-    if (ready == 0) return failure(Code::timeout, address_ + " was silent for too long");
-    // An interrupted wait ends the request: Ctrl-C means stop.
-    if (ready < 0) return failure(Code::cancelled, "interrupted");
-  }
-  return {};
-}
-
-Result<std::string> ClientSocket::read_line() {
-  constexpr std::size_t kLongest = 64 << 10;
-  while (true) {
-    const std::size_t end = buffer_.find('\n', taken_);
-    if (end != std::string::npos) {
-      std::string line = buffer_.substr(taken_, end - taken_);
-      taken_ = end + 1;
-      if (line.ends_with('\r')) line.pop_back();
-      return line;
-    }
-    if (buffer_.size() - taken_ > kLongest) return failure(Code::internal, address_ + " does not speak HTTP");
-    Status status = fill();
-    if (!status.ok()) return status;
-    if (closed_) return failure(Code::unavailable, address_ + " closed the connection");
-  }
-}
-
-Result<std::string> ClientSocket::read_some(std::size_t limit) {
-  if (taken_ == buffer_.size()) {
-    Status status = fill();
-    if (!status.ok()) return status;
-  }
-  std::string out = buffer_.substr(taken_, limit);
-  taken_ += out.size();
-  return out;
+Result<std::string_view> ClientSocket::read_some() {
+  const Status status = run(milliseconds(options_.read_timeout_ms), address_ + " was silent for too long",
+                            [&](auto handler) { socket_.async_read_some(asio::buffer(buffer_), handler); });
+  if (!status.ok()) return status;
+  if (error_ == asio::error::eof) return std::string_view();
+  if (error_) return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
+  return std::string_view(buffer_.data(), transferred_);
 }
 
 }  // namespace troupe::http

@@ -1,8 +1,12 @@
 #pragma once
-// The connection of one client request: bytes out, and lines, blocks and chunks in.
+// The connection of one client request: bytes out and bytes in, each within a time. Private to client.cpp.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "http/client.h"
 
@@ -10,28 +14,25 @@ namespace troupe::http {
 
 class ClientSocket {
  public:
-  ClientSocket() = default;
-  ~ClientSocket();
-  ClientSocket(const ClientSocket&) = delete;
-  ClientSocket& operator=(const ClientSocket&) = delete;
+  /// `options` outlives this.
+  explicit ClientSocket(const ClientOptions& options);
 
-  Status connect(const ClientOptions& options);
+  Status connect();
   Status send(std::string_view bytes);
-
-  /// A line without its end, at most 64 KiB.
-  Result<std::string> read_line();
-  /// Between 1 and `limit` bytes, as soon as there are some; empty at the end of the connection.
-  Result<std::string> read_some(std::size_t limit);
+  /// At least one byte, as soon as there is one; empty at the end of the connection. Valid until the next call.
+  Result<std::string_view> read_some();
 
  private:
-  Status fill();  ///< at least one byte more in buffer_, or closed_
+  template <class Start>
+  Status run(Duration patience, const std::string& too_slow, Start start);
 
-  int fd_ = -1;
-  int timeout_ms_ = 0;
-  bool closed_ = false;
-  std::string address_;  ///< for messages
-  std::string buffer_;
-  std::size_t taken_ = 0;
+  const ClientOptions& options_;
+  const std::string address_;  // for messages
+  boost::asio::io_context context_{1};
+  boost::asio::ip::tcp::socket socket_{context_};
+  boost::system::error_code error_;  // of the last operation
+  std::size_t transferred_ = 0;      // likewise
+  std::vector<char> buffer_ = std::vector<char>(16 << 10);
 };
 
 }  // namespace troupe::http

@@ -17,8 +17,8 @@ std::string Fields::path(std::string_view name) const {
   return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
 }
 
-const Json* Fields::find(std::string_view name) const {
-  for (const auto& [key, value] : object_.get_ref<const Json::object_t&>()) {
+Json* Fields::find(std::string_view name) {
+  for (auto& [key, value] : object_.get_ref<Json::object_t&>()) {
     if (key == name) return value.is_null() ? nullptr : &value;
   }
   return nullptr;

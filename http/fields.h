@@ -1,7 +1,7 @@
 #pragma once
 // Checked reading of one JSON object. Numbers are never narrowed silently: 1.9, true and 3000000000 are not
-// an int. The first failure is kept and later reads return their defaults, so a parser reads as a list of
-// its fields with one check at the end. Private to the parsers of http/.
+// an int. The first failure is kept and a failed read returns its default, so that a parser can read all its
+// fields and check once at the end. Private to the parsers of http/.
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -15,7 +15,7 @@
 
 namespace troupe::http {
 
-/// A real interval; `open_low` excludes `low` itself, and what the sampler's floats do not tell from it.
+/// An interval of real numbers; `open_low` excludes `low` and numbers that are equal to it as a float.
 struct Range {
   double low;
   double high;
@@ -25,21 +25,20 @@ struct Range {
 class Fields {
  public:
   /// `object` is an object and outlives this. `path` is "" at the top, else "messages.0".
-  explicit Fields(const Json& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
+  explicit Fields(Json& object, std::string path = {}) : object_(object), path_(std::move(path)) {}
 
-  const Json& object() const { return object_; }
   std::string path(std::string_view name) const;
 
-  /// The member, or nullptr when it is absent or null.
-  const Json* find(std::string_view name) const;
+  /// The member, or nullptr when it is absent or null. A value that is moved from it is absent afterwards.
+  Json* find(std::string_view name);
 
-  /// "out_of_range" outside the interval, "invalid_type" for what is no number.
+  /// Fails with "out_of_range" outside the interval, with "invalid_type" for what is no number.
   std::optional<double> number(std::string_view name, const Range& range);
-  /// "out_of_range" for everything that is not an integer of the interval, 1.9 and true among it.
+  /// Fails with "out_of_range" for everything but an integer of the interval, also for 1.9 and true.
   std::optional<std::int64_t> integer(std::string_view name, std::int64_t low, std::int64_t high);
-  /// "invalid_value" for what is no boolean.
+  /// Fails with "invalid_value" for what is no boolean. `absent` is the default.
   bool boolean(std::string_view name, bool absent = false);
-  /// "invalid_type" for what is no string.
+  /// Fails with "invalid_type" for what is no string.
   std::optional<std::string> string(std::string_view name);
   /// List of token ids below `vocab_size` (0: not known); "token_out_of_range" names the place.
   std::vector<TokenId> token_ids(std::string_view name, std::int64_t vocab_size, std::size_t max_items);
@@ -51,15 +50,15 @@ class Fields {
   const Status& status() const { return status_; }
 
  private:
-  const Json& object_;
+  Json& object_;
   std::string path_;
   Status status_;
 };
 
-/// The value as an integer of [low, high]; integral floating values up to 2^53 count. Nothing otherwise.
+/// The value as an integer of [low, high]; floating values up to 2^53 without a fraction count. Else nothing.
 std::optional<std::int64_t> as_integer(const Json& value, std::int64_t low, std::int64_t high);
 
-/// Ids of a JSON array; the failure names `path`.<place>.
+/// Ids of a JSON array; a failure names `path`.<index>.
 Result<std::vector<TokenId>> as_token_ids(const Json& array, const std::string& path,
                                           std::int64_t vocab_size);
 

@@ -28,7 +28,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-// A name only, compared with the served ones: never a path into anything.
+// For a model name, which is only compared with the served names and never used as a path.
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {

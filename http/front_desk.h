@@ -1,6 +1,6 @@
 #pragma once
-// What a request means, apart from sockets: may it come in, does its body make sense, is it answered on the
-// spot or handed to the backend. Immutable, shared by all I/O threads.
+// What happens with a request, without its socket: is it allowed, is its body valid, is it answered here or
+// handed to the backend. Immutable, shared by all I/O threads.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +15,7 @@
 
 namespace troupe::http {
 
-/// The parts of a request's head that decide. Views into the parser.
+/// The parts of a request's head that admit() needs. Views into the parser.
 struct HeadView {
   std::string_view method;
   std::string_view target;
@@ -28,7 +28,7 @@ struct Admission {
   Handler handler = Handler::not_found;
   std::string tail;        ///< of Handler::model, percent-decoded
   std::string_view allow;  ///< for 405
-  Status refusal;          ///< not ok: answer this instead
+  Status refusal;          ///< not ok: the answer
 };
 
 class FrontDesk {
@@ -36,12 +36,12 @@ class FrontDesk {
   FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
             const Backend& backend);
 
-  /// From the head alone: route, key, media type. The key is asked for by the routed handler, whatever it
-  /// is, unknown paths included; only health is exempt, and everything on an `open` listener.
+  /// Decides by the head alone: route, key, media type. Every path needs the key, unknown ones too; exempt are
+  /// health and everything on an `open` listener.
   Admission admit(const HeadView& head, Pages pages, bool open) const;
 
-  /// Of an admitted request with its whole body: the Call for the backend (without exchange and time), or
-  /// the answer. `draining` refuses new generation.
+  /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
+  /// answer. `draining`: new generation requests are refused.
   std::variant<Call, Output> handle(const Admission& admission, std::string_view body,
                                     std::string_view request_id, bool draining) const;
 
@@ -57,7 +57,7 @@ class FrontDesk {
 /// The path of a request target: without its query, and without scheme and host of the absolute form.
 std::string_view path_of(std::string_view target);
 
-/// The client's request id when it is 1 to 128 letters, digits and -_.:/@+=, else empty.
+/// `given` when it is 1 to 128 letters, digits and -_.:/@+=, else empty.
 std::string_view sane_request_id(std::string_view given);
 
 }  // namespace troupe::http

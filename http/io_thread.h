@@ -1,6 +1,6 @@
 #pragma once
-// One I/O thread: its event loop, its connections, the exchanges they wait for, and the box into which
-// other threads put outputs. Private to server.cpp and connection.cpp, the files that know Asio.
+// One I/O thread: its event loop, its connections, the exchanges they wait for, and the mailbox into which
+// other threads put outputs. Private to the files that know Asio.
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -31,7 +31,7 @@ using Socket = boost::asio::ip::tcp::socket;
 class Doorman {
  public:
   explicit Doorman(const config::LimitOptions& limits) : limits_(limits) {}
-  /// False: one more would be over a limit.
+  /// Counts one more. False, and not counted, when that would exceed a limit.
   bool enter(const std::string& address);
   void leave(const std::string& address);
   std::size_t inside() const;
@@ -73,14 +73,14 @@ class IoThread {
   void adopt(Socket socket, std::string address, Pages pages, bool open);
   void remove(const std::shared_ptr<Connection>& connection);
   Exchange open_exchange(const std::shared_ptr<Connection>& connection);
-  /// No output reaches it any more. It stays active until settle().
+  /// Outputs for it are dropped from now on. It counts as active until settle().
   void close_exchange(Exchange exchange) { exchanges_.erase(exchange.id); }
-  /// The answers of `count` closed exchanges are sent, or never will be.
+  /// The answers of `count` closed exchanges were sent or given up.
   void settle(std::size_t count) { shared_.active -= count; }
   std::string fresh_request_id();
   std::string_view date();
   Shared& shared() { return shared_; }
-  /// Where a read lands before it is copied to its connection, so that idle connections hold no memory.
+  /// Buffer for one read, copied to the connection afterwards: idle connections hold no memory.
   std::span<char> scratch() { return scratch_; }
 
  private:

@@ -1,7 +1,6 @@
 #include "http/json_body.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
@@ -10,19 +9,8 @@
 namespace troupe::http {
 namespace {
 
-// Index of the quote that closes a string whose first character is at `i`; npos when none does.
-std::size_t closing_quote(std::string_view text, std::size_t i) {
-  const std::size_t begin = i;
-  while (i < text.size()) {
-    const void* found = std::memchr(text.data() + i, '"', text.size() - i);
-    if (found == nullptr) return text.npos;
-    const std::size_t quote = static_cast<const char*>(found) - text.data();
-    std::size_t escapes = 0;
-    while (quote - escapes > std::max(begin, i) && text[quote - escapes - 1] == '\\') ++escapes;
-    if (escapes % 2 == 0) return quote;
-    i = quote + 1;
-  }
-  return text.npos;
+Status not_json(std::size_t position) {
+  return invalid("The body is not valid JSON (byte " + std::to_string(position) + ")", {}, "invalid_json");
 }
 
 Status too_deep(std::string_view field, int limit) {
@@ -39,11 +27,12 @@ Status too_many(std::string_view field, std::int64_t limit) {
                  std::string(reason));
 }
 
-// Builds the tree from parser events. Written out because the library's own builder looks every new key
-// of an ordered object up among the earlier ones, which a large object turns into quadratic time.
-class TreeBuilder {
+// Builds the value from parser events and stops the parser at the first one that exceeds the bounds. The
+// library's own builder looks every new key of an ordered object up among the earlier ones, which takes
+// quadratic time for a large object; here repeated keys are removed when an object ends.
+class BoundedBuilder {
  public:
-  explicit TreeBuilder(Json& root) : root_(root) {}
+  explicit BoundedBuilder(const JsonBounds& bounds) : bounds_(bounds) {}
 
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
@@ -55,6 +44,7 @@ class TreeBuilder {
   bool start_object(std::size_t) { return open(Json::object()); }
   bool start_array(std::size_t) { return open(Json::array()); }
   bool key(std::string& name) {
+    if (open_.size() == 1) field_ = cut(name);
     key_ = std::move(name);
     return true;
   }
@@ -69,11 +59,11 @@ class TreeBuilder {
   }
   template <class Error>
   bool parse_error(std::size_t position, const std::string&, const Error&) {
-    position_ = position;
-    return false;
+    return fail(not_json(position));
   }
 
-  std::size_t position() const { return position_; }
+  const Status& status() const { return status_; }
+  Json take() { return std::move(root_); }
 
  private:
   using Members = std::vector<std::pair<const std::string, Json>>;
@@ -92,12 +82,19 @@ class TreeBuilder {
   }
   template <class T>
   bool add(T&& value) {
+    if (++elements_ > bounds_.elements) return fail(too_many(field_, bounds_.elements));
     put(std::forward<T>(value));
     return true;
   }
   bool open(Json value) {
+    if (open_.size() == static_cast<std::size_t>(bounds_.depth)) return fail(too_deep(field_, bounds_.depth));
+    if (++elements_ > bounds_.elements) return fail(too_many(field_, bounds_.elements));
     open_.push_back(&put(std::move(value)));
     return true;
+  }
+  bool fail(Status status) {
+    status_ = std::move(status);
+    return false;
   }
 
   // A repeated key keeps its last value, at the place of that last value.
@@ -120,60 +117,24 @@ class TreeBuilder {
     members.swap(kept);
   }
 
-  Json& root_;
-  std::vector<Json*> open_;  // a child is never moved while it is open: its parent only grows after it closed
+  const JsonBounds bounds_;
+  Json root_;
+  std::vector<Json*> open_;  // pointers stay valid: a parent does not grow while its child is open
   std::string key_;
-  std::size_t position_ = 0;
+  std::string field_;  // the last top-level key, for messages
+  std::int64_t elements_ = 0;
+  Status status_;
 };
 
 }  // namespace
 
-Status check_bounds(std::string_view text, const JsonBounds& bounds) {
-  int depth = 0;
-  std::int64_t elements = 1;
-  std::string_view last_string;
-  std::string_view field;  // top-level key that the scan is inside of
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    switch (text[i]) {
-      case '"': {
-        const std::size_t end = closing_quote(text, i + 1);
-        if (end == text.npos) return {};  // the parser will say so
-        if (depth == 1) last_string = text.substr(i + 1, end - i - 1);
-        i = end;
-        break;
-      }
-      case ':':
-        if (depth == 1) field = last_string;
-        break;
-      case '{':
-      case '[':
-        ++elements;
-        if (++depth > bounds.depth) return too_deep(cut(field), bounds.depth);
-        break;
-      case '}':
-      case ']': --depth; break;
-      case ',':
-        if (++elements > bounds.elements) return too_many(cut(field), bounds.elements);
-        if (depth == 1) field = {};
-        break;
-      default: break;
-    }
-  }
-  return {};
-}
-
 Result<Json> parse_json(std::string_view text, const JsonBounds& bounds) {
-  if (Status status = check_bounds(text, bounds); !status.ok()) return status;
-  const auto broken = [](std::size_t position) {
-    return invalid("The body is not valid JSON (byte " + std::to_string(position) + ")", {}, "invalid_json");
-  };
   if (text.empty()) return invalid("The body is empty; a JSON object is expected", {}, "invalid_json");
   // The library takes a zero byte for the end of the text; JSON has none, not even within strings.
-  if (const std::size_t zero = text.find('\0'); zero != text.npos) return broken(zero + 1);
-  Json root;
-  TreeBuilder builder(root);
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) return broken(builder.position());
-  return root;
+  if (const std::size_t zero = text.find('\0'); zero != text.npos) return not_json(zero + 1);
+  BoundedBuilder builder(bounds);
+  if (!Json::sax_parse(text.begin(), text.end(), &builder)) return builder.status();
+  return builder.take();
 }
 
 std::string to_text(const Json& value) {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/utf8.h"
+
 namespace troupe::http {
 namespace {
 
@@ -23,60 +25,8 @@ constexpr std::array<char, 256> make_actions() {
   return actions;
 }
 constexpr std::array<char, 256> kActions = make_actions();
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-constexpr bool is_continuation(unsigned char c) { return (c & 0xC0) == 0x80; }
-
-// Bounds of the second byte by the first (Unicode, table 3-7); `bytes` 0: not a leading byte.
-struct Lead {
-  std::size_t bytes;
-  unsigned char low;
-  unsigned char high;
-};
-constexpr Lead lead_of(unsigned char c) {
-  if (c < 0xC2) return {0, 0, 0};
-  if (c < 0xE0) return {2, 0x80, 0xBF};
-  if (c == 0xE0) return {3, 0xA0, 0xBF};
-  if (c == 0xED) return {3, 0x80, 0x9F};
-  if (c < 0xF0) return {3, 0x80, 0xBF};
-  if (c == 0xF0) return {4, 0x90, 0xBF};
-  if (c < 0xF4) return {4, 0x80, 0xBF};
-  if (c == 0xF4) return {4, 0x80, 0x8F};
-  return {0, 0, 0};
-}
-
-struct Sequence {
-  std::size_t bytes;  // at least 1
-  bool valid;         // false: `bytes` is the maximal invalid part
-};
-
-Sequence sequence_at(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  if (at(0) < 0x80) return {1, true};
-  const Lead lead = lead_of(at(0));
-  if (lead.bytes == 0 || text.size() < 2 || at(1) < lead.low || at(1) > lead.high) return {1, false};
-  for (std::size_t i = 2; i < lead.bytes; ++i) {
-    if (i >= text.size() || !is_continuation(at(i))) return {i, false};
-  }
-  return {lead.bytes, true};
-}
 
 }  // namespace
-
-std::size_t utf8_length(std::string_view text) {
-  if (text.empty()) return 0;
-  const Sequence sequence = sequence_at(text);
-  return sequence.valid ? sequence.bytes : 0;
-}
-
-bool is_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const Sequence sequence = sequence_at(text);
-    if (!sequence.valid) return false;
-    text.remove_prefix(sequence.bytes);
-  }
-  return true;
-}
 
 void append_json_string(std::string& out, std::string_view text) {
   static constexpr char kHex[] = "0123456789abcdef";
@@ -91,12 +41,13 @@ void append_json_string(std::string& out, std::string_view text) {
       continue;
     }
     if (action == 2) {
-      const Sequence sequence = sequence_at(text.substr(i));
-      if (!sequence.valid) {
-        out.append(text, run, i - run).append(kReplacement);
-        run = i + sequence.bytes;
+      const utf8::Step step = utf8::decode(text, i);
+      const auto bytes = static_cast<std::size_t>(step.bytes);
+      if (step.kind != utf8::SequenceKind::character) {
+        out.append(text, run, i - run).append(utf8::kReplacement);
+        run = i + bytes;
       }
-      i += sequence.bytes;
+      i += bytes;
       continue;
     }
     out.append(text, run, i - run);

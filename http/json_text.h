@@ -1,6 +1,6 @@
 #pragma once
-// Writing JSON by hand: escaping, numbers, arrays of ids. For the answers, whose shape is known, appending
-// to one string is several times faster than building and dumping a tree.
+// Writes JSON into a string: escaping, numbers, arrays of ids. The shape of the answers is known, and appending
+// is several times faster than building and dumping a JSON value.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,16 +10,9 @@
 
 namespace troupe::http {
 
-/// Appends `text` between quotes, escaped. Whatever is not valid UTF-8 (overlong forms, surrogates and
-/// truncated characters among it) becomes U+FFFD, one per maximal invalid part, so the result is always a
-/// valid JSON string.
+/// Appends `text` between quotes, escaped. What is not valid UTF-8 (also overlong forms, surrogates, truncated
+/// characters) becomes U+FFFD, one per maximal invalid part, so the result is always a valid JSON string.
 void append_json_string(std::string& out, std::string_view text);
-
-/// True when `text` is well-formed UTF-8.
-bool is_utf8(std::string_view text);
-
-/// Length in bytes of the well-formed UTF-8 character at the start of `text`; 0 when there is none.
-std::size_t utf8_length(std::string_view text);
 
 void append_integer(std::string& out, std::int64_t value);
 

@@ -15,13 +15,14 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "http/response_reader.h"
 
 namespace troupe::http {
 namespace {
 
 constexpr std::size_t kBuffer = 1 << 18;
 constexpr int kEvents = 256;
-constexpr std::size_t kLongestEvent = 1 << 22;  // a server that sends more without an end is given up
+constexpr std::size_t kLongestEvent = 1 << 22;  // a stream with a longer one is given up
 
 /// One request on a connection of its own.
 class Stream {
@@ -56,41 +57,36 @@ class Stream {
     return true;
   }
 
-  /// The same. `buffer` is only used during the call.
+  /// False when the connection is over. `buffer` is only used during the call.
   bool read(std::vector<char>& buffer) {
     for (;;) {
       const ssize_t n = ::recv(fd_, buffer.data(), buffer.size(), 0);
       if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       if (n == 0) return false;
-      feed({buffer.data(), static_cast<std::size_t>(n)});
-      if (pending_.size() > kLongestEvent) return false;
+      if (!feed({buffer.data(), static_cast<std::size_t>(n)})) return false;
       if (static_cast<std::size_t>(n) < buffer.size()) return true;
     }
   }
 
  private:
-  // Events are cut out of a byte stream whose own cuts may lie anywhere.
-  void feed(std::string_view bytes) {
-    pending_ += bytes;
-    if (answer_.status == 0) {
-      constexpr std::size_t kStatusEnd = 12;  // "HTTP/1.1 200"
-      if (pending_.size() < kStatusEnd) return;
-      answer_.status = std::atoi(pending_.c_str() + 9);
-    }
+  /// False when the bytes are no HTTP response, or an event does not end.
+  bool feed(std::string_view bytes) {
+    const bool http = reader_.feed(bytes);
+    if (reader_.head_done()) answer_.status = reader_.status();
+    std::string& body = reader_.body();
     std::size_t from = 0;
-    for (;;) {
-      const std::size_t end = pending_.find("\n\n", from);
-      if (end == std::string::npos) break;
-      event(std::string_view(pending_).substr(from, end - from));
-      from = end + 2;
+    for (std::size_t end; (end = body.find("\n\n", std::max(from, searched_))) != std::string::npos; from = end + 2) {
+      event(std::string_view(body).substr(from, end - from));
+      searched_ = 0;
     }
-    pending_.erase(0, from);
+    body.erase(0, from);
+    searched_ = body.empty() ? 0 : body.size() - 1;
+    return http && body.size() <= kLongestEvent;
   }
 
   void event(std::string_view text) {
-    const std::size_t at = text.find("data: ");
-    if (at == std::string_view::npos) return;
-    text.remove_prefix(at + 6);
+    if (!text.starts_with("data: ")) return;
+    text.remove_prefix(6);
     const std::int64_t now = now_ns();
     if (text == "[DONE]") {
       answer_.ok = answer_.status == 200 && !failed_;
@@ -119,8 +115,9 @@ class Stream {
   std::string unsent_;
   std::size_t at_ = 0;
   int fd_ = -1;
-  std::string pending_;
-  bool failed_ = false;  // an event told an error
+  ResponseReader reader_;
+  std::size_t searched_ = 0;  // bytes of the body that hold no end of an event
+  bool failed_ = false;       // an event reported an error
 };
 
 std::string request_text(const LoadOptions& options, const std::string& body) {

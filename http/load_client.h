@@ -1,7 +1,7 @@
 #pragma once
-// A load generator: many event streams from one thread, each token timed. It knows just enough HTTP to read
-// this server's answers, so that it costs little beside the server that it measures. Loopback or a trusted
-// network; bounded in streams and in time.
+// A load generator: many event streams from one thread, each token timed. Sockets and their event loop are the
+// system's own, so that it costs little beside the server that it measures. Loopback or a trusted network;
+// bounded in streams and in time.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace troupe::http {
 
 struct LoadRequest {
   std::string body;    ///< of a request with "stream": true
-  double after_s = 0;  ///< sent so long after the start at the earliest
+  double after_s = 0;  ///< earliest time of sending, from the start of the run
 };
 
 struct LoadOptions {
@@ -19,19 +19,19 @@ struct LoadOptions {
   int port = 8180;
   std::string path = "/v1/completions";
   std::string api_key;
-  int concurrency = 0;   ///< requests inside at once; 0: as many as after_s says
-  double limit_s = 600;  ///< given up then; what is unfinished is not ok
+  int concurrency = 0;   ///< most requests open at once; 0: no limit, only after_s counts
+  double limit_s = 600;  ///< the run ends then; unfinished answers are not ok
 };
 
 struct LoadAnswer {
-  bool ok = false;  ///< 200 and a stream that ended as it should, without an error in it
+  bool ok = false;  ///< status 200 and a stream that ended with [DONE], without an error event
   int status = 0;
   std::int64_t sent_ns = 0;
   std::int64_t first_ns = 0;   ///< first event that carries text; 0: none came
   std::int64_t last_ns = 0;    ///< last event that carries text
   std::int64_t end_ns = 0;     ///< end of the answer
   int events = 0;              ///< that carry text
-  int tokens = 0;              ///< completion_tokens of the usage, where the answer tells it
+  int tokens = 0;              ///< completion_tokens of the usage, when the answer has one
   std::vector<float> gaps_ms;  ///< between the events that carry text
 };
 
@@ -42,13 +42,14 @@ struct LoadRun {
   bool all_ok() const;
 };
 
-/// What LoadOptions::host has to be.
+/// True for an IPv4 address, the only form of LoadOptions::host.
 bool is_ipv4(std::string_view host);
 
-/// Requests that cannot be sent, or that the server does not answer, are answers that are not ok.
+/// Sends the requests and reads their answers. A request that is not sent or not answered has an answer that is
+/// not ok.
 LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests);
 
-/// Every body at once to 127.0.0.1.
+/// Sends every body at once, to 127.0.0.1.
 LoadRun run_at_once(int port, const std::string& path, const std::vector<std::string>& bodies,
                     double limit_s);
 

@@ -6,7 +6,7 @@
 namespace troupe::http {
 namespace {
 
-void append_token_ids(std::string& out, const Choice& choice) {
+void append_token_ids(std::string& out, const AnswerChoice& choice) {
   if (!choice.prompt_token_ids.empty()) {
     out.append(R"(,"prompt_token_ids":)");
     append_ids(out, choice.prompt_token_ids);
@@ -17,7 +17,7 @@ void append_token_ids(std::string& out, const Choice& choice) {
   }
 }
 
-void append_message(std::string& out, const Choice& choice) {
+void append_message(std::string& out, const AnswerChoice& choice) {
   out.append(R"(,"message":{"role":"assistant","content":)");
   append_json_string(out, choice.text);
   out.append(R"(,"reasoning_content":)");
@@ -31,7 +31,7 @@ void append_message(std::string& out, const Choice& choice) {
   out.push_back('}');
 }
 
-void append_choice(std::string& out, Dialect dialect, const Choice& choice) {
+void append_choice(std::string& out, Dialect dialect, const AnswerChoice& choice) {
   const bool chat = dialect == Dialect::chat;
   out.append(R"({"index":)");
   append_integer(out, choice.index);
@@ -71,7 +71,7 @@ void append_model(std::string& out, const ModelCard& model) {
 
 }  // namespace
 
-std::string format_answer(const AnswerFrame& frame, std::span<const Choice> choices, const Usage& usage) {
+std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage) {
   std::string out = frame.answer_prefix();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out.push_back(',');

@@ -1,4 +1,4 @@
-// Streamed chunks: what is written once per token. See openai_response.h for the whole.
+// Streamed chunks, written once per token. See openai_response.h.
 #include "http/json_text.h"
 #include "http/openai_logprobs.h"
 #include "http/openai_usage.h"

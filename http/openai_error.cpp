@@ -5,7 +5,7 @@
 namespace troupe::http {
 namespace {
 
-// Conditions of HTTP itself, which Code does not tell apart.
+// Reasons with an HTTP status of their own: Code does not distinguish them.
 struct ReasonRow {
   std::string_view reason;
   int status;
@@ -19,7 +19,7 @@ constexpr ReasonRow kReasons[] = {
 struct CodeRow {
   int status;
   std::string_view type;
-  std::string_view reason;  // what stands in "code" when the Status names none
+  std::string_view reason;  // written as "code" when the Status names no reason
 };
 
 CodeRow row_of(Code code) {

@@ -1,5 +1,5 @@
 #pragma once
-// OpenAI's error object, and the one table that turns a Status into an HTTP status.
+// OpenAI's error object, and the HTTP status of a failure.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,8 +9,8 @@
 
 namespace troupe::http {
 
-/// HTTP status of a failure. The code decides, except for the reasons that name an HTTP condition of
-/// their own (method_not_allowed is 405, request_too_large 413, …). `cancelled` is 499 and only logged.
+/// HTTP status of a failure: by its code, except for reasons with a status of their own (method_not_allowed is
+/// 405, request_too_large 413, …). `cancelled` is 499, which is only logged.
 int http_status(const Status& status);
 
 /// {"error":{"message","type","param","code"}}; all four keys always present, param null when empty.

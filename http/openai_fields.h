@@ -6,33 +6,27 @@
 
 #include "http/fields.h"
 #include "http/openai_request.h"
+#include "http/openai_response.h"
 
 namespace troupe::http {
 
-enum class Api { chat, completion };
-
 /// Everything of SamplingRequest except `logprobs`, which chat and completions spell differently.
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api);
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect);
 
 /// logprobs: true with top_logprobs (chat), or logprobs: 5 (completions).
-void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling);
+void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling);
 
 /// The model's name: one of rules.model.names, or empty when the request names none. 404 otherwise.
 std::string read_model(Fields& fields, const RequestRules& rules);
 
 /// Refuses what this server understands but does not offer: "unsupported_parameter" names the field.
-void refuse_unsupported(Fields& fields, Api api);
+void refuse_unsupported(Fields& fields, Dialect dialect);
 
 /// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-]fallback.
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback);
 
-/// Validated messages as canonical JSON. Empty when the field is absent and `required` is false.
-std::string read_messages(Fields& fields, const RequestRules& rules, bool required);
-
-/// Validated tools as canonical JSON; empty when there are none or tool_choice is "none".
-std::string read_tools(Fields& fields, const RequestRules& rules);
-
-/// chat_template_kwargs, with enable_thinking of `metadata` merged in when it is not set there.
-std::string read_template_kwargs(Fields& fields);
+/// messages, tools and chat_template_kwargs, checked and moved out of the body. enable_thinking of `metadata`
+/// counts as a template argument when chat_template_kwargs does not set it. `required`: messages must be there.
+Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required);
 
 }  // namespace troupe::http

@@ -1,5 +1,6 @@
 #include "http/openai_logprobs.h"
 
+#include "base/utf8.h"
 #include "http/json_text.h"
 
 namespace troupe::http {
@@ -29,7 +30,7 @@ void append_score(std::string& out, const TokenScore& score, bool known) {
 
 void append_legacy_token(std::string& out, std::string_view bytes) {
   static constexpr char kHex[] = "0123456789abcdef";
-  if (is_utf8(bytes)) {
+  if (utf8::is_valid(bytes)) {
     append_json_string(out, bytes);
     return;
   }
@@ -40,13 +41,6 @@ void append_legacy_token(std::string& out, std::string_view bytes) {
     out.push_back(kHex[byte & 15]);
   }
   out.push_back('"');
-}
-
-// Continuation bytes do not begin a code point, so characters cut between tokens are counted once.
-std::int64_t code_points(std::string_view bytes) {
-  std::int64_t count = 0;
-  for (const char c : bytes) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
 }
 
 // [a,b,c], each element written by `each`.
@@ -108,7 +102,8 @@ void append_completion_logprobs(std::string& out, std::span<const TokenLogprob> 
   out.append(R"(,"text_offset":)");
   append_list(out, tokens, [&](const TokenLogprob& token) {
     append_integer(out, text_offset);
-    text_offset += code_points(token.token.bytes);
+    // A character cut between tokens is counted once: only its first byte counts.
+    text_offset += static_cast<std::int64_t>(utf8::length(token.token.bytes));
   });
   out.push_back('}');
 }

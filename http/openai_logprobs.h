@@ -1,5 +1,5 @@
 #pragma once
-// The two shapes in which OpenAI reports log-probabilities. Only the response writers use this.
+// The forms in which OpenAI reports log-probabilities. Private to the writers of answers.
 #include <cstdint>
 #include <span>
 #include <string>

@@ -1,5 +1,5 @@
-// Conversations: messages, tools and the arguments of the chat template. What passes here reaches the
-// template as canonical JSON, so everything a template may rely on is checked: roles, kinds of content.
+// Conversations: messages, tools and the arguments of the chat template. What a template may rely on is checked
+// here: roles and kinds of content.
 #include <algorithm>
 #include <array>
 
@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "u
 constexpr JsonBounds kArgumentBounds{.depth = 32, .elements = 100'000};
 constexpr std::size_t kMaxKwargs = 32;
 constexpr std::size_t kMaxKwargsBytes = 16 << 10;
-// Names that the template engine binds itself; a client must not replace them.
+// Variables that the template engine sets itself; a client must not replace them.
 constexpr std::array<std::string_view, 12> kReservedKwargs = {
     "tokenize", "messages",  "tools",     "documents", "chat_template",  "conversation",
     "padding",  "bos_token", "eos_token", "pad_token", "return_tensors", "return_dict"};
@@ -25,7 +25,7 @@ bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
   });
 }
 
-// One {type, …} part of a message's content. Media are a modality that a text model lacks.
+// Checks one {type, …} part of a message's content. Images, video and audio are refused.
 Status check_part(const Json& part, const std::string& path) {
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
     return invalid(path + " must be an object with a type", path, "invalid_value");
@@ -66,7 +66,7 @@ Status check_content(const Json& message, std::string_view role, const std::stri
   return {};
 }
 
-// Templates want arguments as an object; clients send back the string that OpenAI's format prescribes.
+// Checks tool_calls and parses their arguments: OpenAI's format makes them a string, templates read an object.
 Status read_tool_calls(Json& calls, const std::string& path) {
   if (!calls.is_array()) return invalid(path + " must be a list", path, "invalid_value");
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -105,7 +105,7 @@ Status read_message(Json& message, const std::string& path) {
         path + ".role", "invalid_value");
   }
   const std::string name = role->get<std::string>();
-  if (name == "developer") *role = "system";  // its newer name; templates know the older one
+  if (name == "developer") *role = "system";  // the newer name of the same role, which templates do not know
   Status status = check_content(message, name, path);
   if (!status.ok()) return status;
   if (name == "tool" && (!message.contains("tool_call_id") || !message["tool_call_id"].is_string())) {
@@ -151,7 +151,7 @@ bool has_tool(const Json& tools, const Json& choice) {
                      [&](const Json& tool) { return tool["function"]["name"] == *name; });
 }
 
-// Returns whether the model is shown the tools at all.
+// True when the model is to see the tools.
 bool read_tool_choice(Fields& fields, const Json* tools) {
   const Json* choice = fields.find("tool_choice");
   if (choice == nullptr || *choice == "auto") return true;
@@ -168,10 +168,8 @@ bool read_tool_choice(Fields& fields, const Json* tools) {
   return true;
 }
 
-}  // namespace
-
-std::string read_messages(Fields& fields, const RequestRules& rules, bool required) {
-  const Json* value = fields.find("messages");
+Json read_messages(Fields& fields, const RequestRules& rules, bool required) {
+  Json* value = fields.find("messages");
   if (value == nullptr) {
     if (required) fields.fail("messages", "is missing", "missing_required_parameter");
     return {};
@@ -191,19 +189,19 @@ std::string read_messages(Fields& fields, const RequestRules& rules, bool requir
                 "too_many_elements");
     return {};
   }
-  Json messages = *value;
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    Status status = read_message(messages[i], fields.path("messages." + std::to_string(i)));
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    Status status = read_message((*value)[i], fields.path("messages." + std::to_string(i)));
     if (!status.ok()) {
       fields.fail(std::move(status));
       return {};
     }
   }
-  return to_text(messages);
+  return std::move(*value);
 }
 
-std::string read_tools(Fields& fields, const RequestRules& rules) {
-  const Json* tools = fields.find("tools");
+// null when there are no tools or the model is not to see them.
+Json read_tools(Fields& fields, const RequestRules& rules) {
+  Json* tools = fields.find("tools");
   if (tools != nullptr) {
     if (!tools->is_array() || tools->size() > static_cast<std::size_t>(rules.limits.max_tools)) {
       fields.fail("tools", "must be a list of at most " + std::to_string(rules.limits.max_tools) + " tools",
@@ -219,11 +217,12 @@ std::string read_tools(Fields& fields, const RequestRules& rules) {
     }
   }
   const bool shown = read_tool_choice(fields, tools);
-  return tools == nullptr || tools->empty() || !shown ? std::string() : to_text(*tools);
+  return tools == nullptr || tools->empty() || !shown ? Json() : std::move(*tools);
 }
 
-std::string read_template_kwargs(Fields& fields) {
-  const Json* given = fields.find("chat_template_kwargs");
+// null when there are none.
+Json read_template_kwargs(Fields& fields) {
+  Json* given = fields.find("chat_template_kwargs");
   const Json* metadata = fields.find("metadata");
   if (metadata != nullptr && !metadata->is_object()) {
     fields.fail("metadata", "must be an object, got " + excerpt(*metadata), "invalid_type");
@@ -233,7 +232,7 @@ std::string read_template_kwargs(Fields& fields) {
     fields.fail("chat_template_kwargs", "must be an object, got " + excerpt(*given), "invalid_value");
     return {};
   }
-  Json kwargs = given != nullptr ? *given : Json::object();
+  Json kwargs = given != nullptr ? std::move(*given) : Json::object();
   if (kwargs.size() > kMaxKwargs) {
     fields.fail("chat_template_kwargs", "may hold at most " + std::to_string(kMaxKwargs) + " entries",
                 "invalid_value");
@@ -251,13 +250,23 @@ std::string read_template_kwargs(Fields& fields) {
     kwargs["enable_thinking"] = metadata->at("enable_thinking");
   }
   if (kwargs.empty()) return {};
-  std::string text = to_text(kwargs);
-  if (text.size() > kMaxKwargsBytes) {
+  if (to_text(kwargs).size() > kMaxKwargsBytes) {
     fields.fail("chat_template_kwargs", "may take at most " + std::to_string(kMaxKwargsBytes) + " bytes",
                 "invalid_value");
     return {};
   }
-  return text;
+  return kwargs;
+}
+
+}  // namespace
+
+Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required) {
+  Conversation conversation;
+  conversation.messages = read_messages(fields, rules, required);
+  conversation.tools = read_tools(fields, rules);
+  conversation.template_kwargs = read_template_kwargs(fields);
+  conversation.add_generation_prompt = fields.boolean("add_generation_prompt", true);
+  return conversation;
 }
 
 }  // namespace troupe::http

@@ -10,14 +10,14 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup walks them
+constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup is linear
 constexpr std::size_t kMaxIgnoredFields = 8;
 constexpr std::size_t kMaxIgnoredBytes = 64;
 constexpr std::size_t kMaxPromptIds = 16 << 20;
 constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
 constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
-// Fields that are read somewhere, or that clients send and that have no effect on purpose. Sorted.
+// Fields that are read, or accepted without effect because clients send them. Sorted.
 constexpr std::string_view kKnown[] = {
     "add_generation_prompt",
     "add_special_tokens",
@@ -130,7 +130,7 @@ std::vector<std::string> unknown_fields(const Json& root) {
   return names;
 }
 
-// Parses the object, lets `read` fill the request, and answers with the first failure or the request.
+// Parses the object and lets `read` fill the request. Returns the request or the first failure.
 template <class T, class Read>
 Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, Read read) {
   auto root = parse_object(body, rules.limits);
@@ -186,8 +186,8 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const Re
   return prompts;
 }
 
-// Each candidate of each prompt becomes a sequence with its own copy of biases and stop ids, all made before
-// any can be queued: a few thousand bytes must not ask for tens of thousands of them.
+// Bounds the number of sequences: each candidate of each prompt becomes one, with its own copy of biases and stop
+// ids, and all are made before the first is queued. A small body must not cause tens of thousands of them.
 void check_sequences(Fields& fields, const config::LimitOptions& limits, const CompletionRequest& request) {
   const auto prompts = static_cast<std::int64_t>(request.prompts.size());
   const std::int64_t candidates = std::max(request.best_of.value_or(1), request.sampling.n);
@@ -209,17 +209,14 @@ Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules
   return parse_with<ChatRequest>(body, rules, [&](Fields& fields, ChatRequest& request) {
     request.model = read_model(fields, rules);
     request.id = read_answer_id(fields, "chatcmpl-", fallback_id);
-    refuse_unsupported(fields, Api::chat);
+    refuse_unsupported(fields, Dialect::chat);
     request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
-    request.messages_json = read_messages(fields, rules, request.prompt_token_ids.empty());
-    request.tools_json = read_tools(fields, rules);
-    request.chat_template_kwargs_json = read_template_kwargs(fields);
-    request.add_generation_prompt = fields.boolean("add_generation_prompt", true);
-    request.disable_chat_template = fields.boolean("disable_chat_template");
+    request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty());
+    request.conversation.without_template = fields.boolean("disable_chat_template");
     request.reasoning_max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
     request.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
-    request.sampling = read_sampling(fields, rules, Api::chat);
-    read_logprobs(fields, rules, Api::chat, request.sampling);
+    request.sampling = read_sampling(fields, rules, Dialect::chat);
+    read_logprobs(fields, rules, Dialect::chat, request.sampling);
   });
 }
 
@@ -228,7 +225,7 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
   return parse_with<CompletionRequest>(body, rules, [&](Fields& fields, CompletionRequest& request) {
     request.model = read_model(fields, rules);
     request.id = read_answer_id(fields, "cmpl-", fallback_id);
-    refuse_unsupported(fields, Api::completion);
+    refuse_unsupported(fields, Dialect::completion);
     if (fields.find("prompt_token_ids") != nullptr) {
       request.prompts = read_prompts(fields, "prompt_token_ids", rules);
     } else if (fields.find("prompt") != nullptr) {
@@ -237,8 +234,8 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
       fields.fail("prompt", "is missing", "missing_required_parameter");
     }
     request.echo = fields.boolean("echo");
-    request.sampling = read_sampling(fields, rules, Api::completion);
-    read_logprobs(fields, rules, Api::completion, request.sampling);
+    request.sampling = read_sampling(fields, rules, Dialect::completion);
+    read_logprobs(fields, rules, Dialect::completion, request.sampling);
     if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
       request.best_of = static_cast<std::int32_t>(*best_of);
       if (*best_of < request.sampling.n) {
@@ -264,13 +261,8 @@ Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const Requ
     if (!request.prompt && fields.find("messages") == nullptr) {
       fields.fail("prompt", "or messages is required", "missing_required_parameter");
     }
-    if (!request.prompt) {
-      request.messages_json = read_messages(fields, rules, false);
-      request.tools_json = read_tools(fields, rules);
-      request.chat_template_kwargs_json = read_template_kwargs(fields);
-    }
+    if (!request.prompt) request.conversation = read_conversation(fields, rules, false);
     request.add_special_tokens = fields.boolean("add_special_tokens", true);
-    request.add_generation_prompt = fields.boolean("add_generation_prompt", true);
     request.return_token_strs = fields.boolean("return_token_strs");
   });
 }

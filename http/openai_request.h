@@ -1,8 +1,8 @@
 #pragma once
-// Request bodies in OpenAI's words (and FastDeploy's additions) → plain structs, with every check that does
-// not need the model's weights or tokenizer. The only door for client JSON: nesting and element counts are
-// bounded before anything is built, numbers go through checked getters, and a failure names the field by
-// its dotted path ("messages.0.role"), what was found and what is allowed. Nothing here throws.
+// Request bodies with OpenAI's fields (and FastDeploy's additions) → plain structs, with every check that does
+// not need the model's weights or tokenizer. All client JSON comes in here: nesting and element counts are
+// bounded, numbers go through checked getters, and a failure names the field by its dotted path
+// ("messages.0.role"), what was found and what is allowed. Nothing here throws.
 //
 // null means absent everywhere. Unknown top-level fields are ignored and reported by name.
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace troupe::http {
 
-/// What is known of the model before its weights are loaded. Immutable while a server runs.
+/// What is known about the model before its weights are loaded. Immutable while a server runs.
 struct ModelFacts {
   std::vector<std::string> names;  ///< every name a request may use; empty: any name passes
   std::int64_t vocab_size = 0;     ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
@@ -27,14 +27,14 @@ struct RequestRules {
   const ModelFacts& model;
 };
 
-/// The request and the names of top-level fields that nobody here knows (at most 8, cut to 64 bytes).
+/// The request, and the names of unknown top-level fields (at most 8, cut to 64 bytes).
 template <class T>
 struct Parsed {
   T request;
   std::vector<std::string> ignored_fields;
 };
 
-/// `fallback_id` is what the answer's id is made of when the request names none ("chatcmpl-" + it).
+/// `fallback_id` becomes part of the answer's id when the request names none ("chatcmpl-" + it).
 Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
                                        std::string_view fallback_id);
 Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,

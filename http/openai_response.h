@@ -1,10 +1,10 @@
 #pragma once
-// Answers in OpenAI's words. Streamed chunks are built by appending to a string that the caller keeps: what
-// never changes within an answer (id, object, created, model) is escaped once into an AnswerFrame, and a
-// token then costs one escape of its text and a few appends; no JSON object is built on that path.
+// Answers as OpenAI's JSON. Streamed chunks are appended to a string of the caller: what never changes within
+// an answer (id, object, created, model) is escaped once into an AnswerFrame, so a token costs one escape of
+// its text and a few appends; no JSON value is built.
 //
-// Text given here should be whole UTF-8 characters (the detokeniser holds incomplete ones back); bytes that
-// are not valid UTF-8 are written as U+FFFD, so that what leaves is always valid JSON.
+// Text should be whole UTF-8 characters (the detokenizer holds incomplete ones back); bytes that are not valid
+// UTF-8 are written as U+FFFD, so that the answer is always valid JSON.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -56,7 +56,7 @@ class AnswerFrame {
   std::string answer_prefix_;
 };
 
-/// One choice's news since its last chunk. Views live until the append returns.
+/// What is new of one choice since its last chunk. Views have to live until the append returns.
 struct Piece {
   std::int32_t index = 0;
   std::string_view text;
@@ -80,7 +80,7 @@ void append_usage(std::string& out, const AnswerFrame& frame, const Usage& usage
 void append_done(std::string& out);
 
 /// One choice of an answer that is not streamed.
-struct Choice {
+struct AnswerChoice {
   std::int32_t index = 0;
   std::string text;       ///< completions with echo: the prompt first
   std::string reasoning;  ///< chat; null in the answer when empty
@@ -94,7 +94,7 @@ struct Choice {
 };
 
 /// A whole chat.completion or text_completion.
-std::string format_answer(const AnswerFrame& frame, std::span<const Choice> choices, const Usage& usage);
+std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage);
 
 struct ModelCard {
   std::string id;    ///< the served name

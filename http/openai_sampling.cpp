@@ -1,4 +1,4 @@
-// Fields that chat and completions share: what the sampler is told, names, and what is refused.
+// Fields that chat and completions share: sampling parameters, names, and fields that are refused.
 #include <algorithm>
 #include <limits>
 
@@ -48,7 +48,7 @@ std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& l
   return stop;
 }
 
-// Keys are token ids in decimal. Every fault has the code invalid_value, as OpenAI answers it.
+// Keys are token ids in decimal. Every fault has the code invalid_value, as at OpenAI.
 std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const RequestRules& rules) {
   const Json* value = fields.find("logit_bias");
   if (value == nullptr) return {};
@@ -114,7 +114,7 @@ std::vector<std::string> read_bad_words(Fields& fields, const config::LimitOptio
 
 void read_stream(Fields& fields, SamplingRequest& sampling) {
   sampling.stream = fields.boolean("stream");
-  const Json* value = fields.find("stream_options");
+  Json* value = fields.find("stream_options");
   if (value == nullptr) return;
   if (!sampling.stream) {
     fields.fail("stream_options", "is only allowed when stream is true", "invalid_value");
@@ -130,8 +130,8 @@ void read_stream(Fields& fields, SamplingRequest& sampling) {
   fields.fail(options.status());
 }
 
-void read_lengths(Fields& fields, Api api, SamplingRequest& sampling) {
-  const std::int64_t least = api == Api::chat ? 1 : 0;
+void read_lengths(Fields& fields, Dialect dialect, SamplingRequest& sampling) {
+  const std::int64_t least = dialect == Dialect::chat ? 1 : 0;
   const auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
   const auto max_completion_tokens = fields.integer("max_completion_tokens", least, kMaxInteger);
   sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
@@ -153,7 +153,7 @@ bool is_identifier(std::string_view text) {
 
 }  // namespace
 
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api) {
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect) {
   SamplingRequest sampling;
   sampling.temperature = fields.number("temperature", {0, 2});
   sampling.top_p = fields.number("top_p", {0, 1});
@@ -164,7 +164,7 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api
   sampling.repetition_penalty = fields.number("repetition_penalty", {0, 10, true});
   sampling.presence_penalty = fields.number("presence_penalty", {-2, 2});
   sampling.frequency_penalty = fields.number("frequency_penalty", {-2, 2});
-  read_lengths(fields, api, sampling);
+  read_lengths(fields, dialect, sampling);
   sampling.seed = fields.integer("seed", kMinInteger, kMaxInteger);
   sampling.n = static_cast<std::int32_t>(fields.integer("n", 1, rules.limits.max_n).value_or(1));
   sampling.stop = read_stop(fields, rules.limits);
@@ -178,17 +178,17 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api
   sampling.return_token_ids = fields.boolean("return_token_ids");
   read_stream(fields, sampling);
   fields.integer("priority", kMinInteger,
-                 kMaxInteger);  // read by no scheduler, but nonsense is still refused
+                 kMaxInteger);  // has no effect, but a wrong value is refused
   return sampling;
 }
 
-void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling) {
+void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling) {
   const std::int64_t vocab = rules.model.vocab_size > 0 ? rules.model.vocab_size : kMaxInteger;
   const std::int64_t limit = rules.limits.max_logprobs < 0 ? vocab : rules.limits.max_logprobs;
   const auto count = [](std::int64_t value) {
     return static_cast<std::int32_t>(std::min<std::int64_t>(value, 1 << 24));
   };
-  if (api == Api::completion) {
+  if (dialect == Dialect::completion) {
     if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
       sampling.logprobs = count(*n);
     }
@@ -224,7 +224,7 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
   return *name;
 }
 
-void refuse_unsupported(Fields& fields, Api api) {
+void refuse_unsupported(Fields& fields, Dialect dialect) {
   constexpr std::string_view kAlways[] = {
       "guided_json",    "guided_regex",       "guided_choice",
       "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
@@ -246,7 +246,7 @@ void refuse_unsupported(Fields& fields, Api api) {
     const bool text = format->is_object() && format->contains("type") && format->at("type") == "text";
     if (!text) refuse("response_format", "other than {\"type\": \"text\"} is not offered by this server");
   }
-  if (api == Api::completion) {
+  if (dialect == Dialect::completion) {
     const Json* suffix = fields.find("suffix");
     if (suffix != nullptr && *suffix != "") refuse("suffix", "is not offered by this server");
   } else if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json{"text"}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Two small writers that chunks and whole answers share.
+// What chunks and whole answers write alike.
 #include <string>
 #include <string_view>
 

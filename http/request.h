@@ -1,8 +1,7 @@
 #pragma once
-// What a client asked for, checked and in plain types. Everything an OpenAI field can be wrong about has
-// been refused before one of these exists; what only the loaded model can decide (does the prompt fit, is
-// a bad word one token) is left to whoever holds the model. No JSON object leaves http/: what the chat
-// template reads travels as canonical JSON text that is known to parse and to stay within the depth limit.
+// What a client asked for, checked and in plain types. Whatever is wrong with an OpenAI field has been refused
+// before one of these exists, except what only the loaded model can decide: does the prompt fit, is a bad word
+// one token. What the chat template reads stays JSON: values of the one parse of the body, within its bounds.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "http/json_body.h"
 
 namespace troupe::http {
 
@@ -45,18 +45,22 @@ struct SamplingRequest {
   bool continuous_usage_stats = false;  ///< the usage in every chunk
 };
 
+/// What the chat template turns into a prompt.
+struct Conversation {
+  Json messages;         ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
+                         ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
+                         ///< an object. tool_calls[].function.arguments is an object where it parsed as one
+  Json tools;            ///< array of function tools; null: none, or tool_choice was "none"
+  Json template_kwargs;  ///< an object; null: none
+  bool add_generation_prompt = true;
+  bool without_template = false;  ///< the first message's content is the prompt
+};
+
 struct ChatRequest {
   std::string model;  ///< as given, one of ModelFacts::names when those are known; empty: absent
   std::string id;     ///< of the answer, "chatcmpl-…" (from request_id or user when given)
-  std::string
-      messages_json;  ///< array of {role, content, …}; roles are system, user, assistant, tool, function;
-                      ///< content is a string, null, a list of {type: "text", text} or, for a tool, an
-                      ///< object. tool_calls[].function.arguments is an object where it parsed as one
-  std::string tools_json;                 ///< array of function tools; empty: none, or tool_choice was "none"
-  std::string chat_template_kwargs_json;  ///< an object; empty: none
+  Conversation conversation;
   std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
-  bool add_generation_prompt = true;
-  bool disable_chat_template = false;  ///< the first message's content is the prompt
   std::optional<std::int64_t> reasoning_max_tokens;
   std::optional<std::int64_t> response_max_tokens;
   SamplingRequest sampling;
@@ -78,10 +82,7 @@ struct TokenizeRequest {
   std::string model;
   std::optional<std::string> prompt;
   bool add_special_tokens = true;  ///< of a raw prompt
-  std::string messages_json;       ///< as in ChatRequest; set when `prompt` is not
-  std::string tools_json;
-  std::string chat_template_kwargs_json;
-  bool add_generation_prompt = true;
+  Conversation conversation;       ///< set when `prompt` is not
   bool return_token_strs = false;
 };
 

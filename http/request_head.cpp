@@ -6,7 +6,7 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kMaxLine = 60 << 10;  // whatever the limits: the parser throws near 64 KiB
+constexpr std::size_t kMaxLine = 60 << 10;  // independent of the limits: the parser throws near 64 KiB
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
@@ -70,7 +70,7 @@ HeadScanner::Progress HeadScanner::scan(std::string_view bytes) {
 void HeadScanner::end_line(std::string_view line) {
   if (lines_ == 0) {
     read_request_line(line);
-    facts_.bytes = line.size() + 2;  // until the end: where the headers begin
+    facts_.bytes = line.size() + 2;  // offset of the headers; finish() replaces it
   } else if (line.empty()) {
     finish();
   } else {

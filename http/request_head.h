@@ -1,9 +1,9 @@
 #pragma once
-// A strict look at a request's head before the parser sees it. The parser accepts several things that
+// A strict check of a request's head before the parser sees it. The parser accepts several things that
 // intermediaries read differently (folded headers, two Hosts, a Transfer-Encoding it does not know, equal
-// Content-Lengths), and each of them is a way to smuggle a second request past somebody. It also has no
-// notion of a header count or of a too long target. This scanner refuses those, line by line as bytes
-// arrive, so that nothing is buffered beyond its limit. Grammar and chunked bodies stay the parser's.
+// Content-Lengths); each allows request smuggling. It also limits neither the number of headers nor the length
+// of the target. This scanner refuses all of that, line by line as bytes arrive, so that nothing is buffered
+// beyond its limit. Grammar and chunked bodies are left to the parser.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,13 +32,13 @@ class HeadScanner {
   /// `limits` outlives this.
   explicit HeadScanner(const config::LimitOptions& limits) : limits_(&limits) {}
 
-  /// `bytes` begins with the request's first byte and holds everything received since; only what was not
-  /// there at the last call is looked at. After `complete` or `refused` call reset() first.
+  /// `bytes` begins with the request's first byte and holds everything received since; only bytes that are new
+  /// since the last call are examined. After `complete` or `refused` call reset() first.
   Progress scan(std::string_view bytes);
   void reset() { *this = HeadScanner(*limits_); }
 
   const HeadFacts& facts() const { return facts_; }
-  /// Why it was refused; the connection must be closed after the answer.
+  /// The reason for `refused`; the connection must be closed after the answer.
   const Status& status() const { return status_; }
 
  private:
@@ -50,7 +50,7 @@ class HeadScanner {
   void refuse(std::string_view message, std::string_view reason);
 
   const config::LimitOptions* limits_;
-  std::size_t at_ = 0;  // first byte not looked at
+  std::size_t at_ = 0;  // first byte not examined
   std::size_t line_begin_ = 0;
   int lines_ = 0;  // complete ones, the request line first
   int hosts_ = 0;

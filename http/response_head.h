@@ -28,7 +28,7 @@ void append_response_head(std::string& out, const ResponseHead& head,
 
 std::string_view content_type(Output::Content content);
 
-/// IMF-fixdate, the only place where the wall clock is read.
+/// `now` as an IMF-fixdate, the form of the Date header.
 std::string http_date(std::time_t now);
 
 /// Appends `bytes` as one chunk of a chunked body; nothing when empty.

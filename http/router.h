@@ -1,6 +1,6 @@
 #pragma once
-// Which handler a method and a path mean. Paths are compared as they came: nothing is decoded, merged or
-// folded, so there is no second spelling of a route for a guard to miss.
+// Which handler serves a method and a path. Paths are compared byte for byte, nothing is decoded or merged: a
+// route has one spelling, so no check of it can be bypassed by another.
 #include <cstdint>
 #include <string_view>
 
@@ -33,10 +33,10 @@ struct Route {
 /// `path` is the target without its query. HEAD is taken wherever GET is.
 Route route(std::string_view method, std::string_view path, Pages pages);
 
-/// Health may be asked without a key; nothing else may.
+/// Health needs no key; everything else does.
 constexpr bool needs_key(Handler handler) { return handler != Handler::health && handler != Handler::live; }
 
-/// Whether the handler reads a JSON body.
+/// True when the handler reads a JSON body.
 constexpr bool takes_json(Handler handler) {
   return handler == Handler::chat || handler == Handler::completions || handler == Handler::tokenize ||
          handler == Handler::detokenize;

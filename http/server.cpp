@@ -19,7 +19,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr auto kTick = std::chrono::milliseconds(250);         // precision of the time-outs
+constexpr auto kTick = std::chrono::milliseconds(250);         // precision of the deadlines
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after "too many open files"
 constexpr int kMaxThreads = 4;
 
@@ -76,7 +76,7 @@ void IoThread::deliver(std::vector<Output>&& outputs) {
     const std::lock_guard lock(box_mutex_);
     if (box_closed_) return;
     box_.push_back(std::move(outputs));
-    if (box_.size() > 1) return;  // the thread has been woken and has not looked yet
+    if (box_.size() > 1) return;  // the thread was woken already and has not read them yet
   }
   asio::post(context_, [this] { take_outputs(); });
 }
@@ -165,7 +165,7 @@ void IoThread::tick() {
   timer_.async_wait([this](error_code error) {
     if (error || stopping_) return;
     const TimePoint now = Clock::now();
-    const auto connections = connections_;  // a deadline that has passed removes from the set
+    const auto connections = connections_;  // a copy: tick() may remove a connection
     for (const auto& connection : connections) connection->tick(now);
     tick();
   });
@@ -244,13 +244,13 @@ class Server::Impl {
     return {};
   }
 
-  // Runs on the first I/O thread. The next connection belongs to the next thread from its birth on.
+  // Runs on the first I/O thread. Connections are given to the threads in turn.
   void accept(Listener& listener) {
     IoThread& target = *threads_[next_thread_++ % threads_.size()];
     listener.acceptor.async_accept(
         target.context(), [this, &listener, &target](error_code error, Socket socket) {
           if (!listener.acceptor.is_open()) return;
-          if (error) {  // out of descriptors, most likely; a client that vanished costs the same short pause
+          if (error) {  // most likely out of descriptors; after any error accepting pauses shortly
             listener.pause.expires_after(kAcceptPause);
             listener.pause.async_wait([this, &listener](error_code cancelled) {
               if (!cancelled) accept(listener);

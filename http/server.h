@@ -1,8 +1,8 @@
 #pragma once
 // The HTTP/1.1 front end: sockets in, Calls to a Backend; batches of Outputs back, bytes out. A few I/O
 // threads, each with its own event loop and its own connections; a connection never changes threads and
-// nothing is shared between them but the counters of open connections. The listening socket is inherited,
-// already bound and listening, and outlives this process in the hands of whoever made it.
+// they share only the counters of open connections. The listening socket is inherited, already bound and
+// listening; the supervisor keeps it open when this process ends.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,8 +40,8 @@ class Server {
   std::uint32_t io_threads() const;
 
   /// Hands outputs to the I/O thread `io`, in order. Any thread; never blocks on a socket. One call wakes
-  /// that thread at most once, so give it everything one step produced. Outputs whose exchange is gone are
-  /// dropped. After stop() it does nothing.
+  /// that thread at most once, so pass everything that one step produced together. Outputs whose exchange is
+  /// closed are dropped. After stop() it does nothing.
   void deliver(std::uint32_t io, std::vector<Output>&& outputs);
 
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";

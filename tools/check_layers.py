@@ -41,6 +41,7 @@ ENVIRONMENT_PLACE = "config/parse.cpp"
 DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cuda\.cu")
 DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
 LAUNCH = re.compile(r"<<<")
+CAF_WORD = re.compile(r"\bcaf::")
 # The only conditions, in device code only: what an architecture does not have.
 GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUDA_ARCH__ >= \d+)?\s*(//.*)?$")
 
@@ -116,6 +117,11 @@ class Tree:
                 for pattern, library, places in PLACES:
                     if re.match(pattern, header) and not any(re.fullmatch(place, name) for place in places):
                         self.report(name, number, f"{library} has no place here: <{header}>")
+        caf_places = next(places for _, library, places in PLACES if library == "CAF")
+        for name in self.product():
+            for number, line in enumerate(self.code[name], 1):
+                if CAF_WORD.search(line.split("//", 1)[0]) and not any(re.fullmatch(p, name) for p in caf_places):
+                    self.report(name, number, "a name of CAF has no place here")
         beast = [n for n in self.product() if any(h.startswith("boost/beast") for _, _, h in self.includes(n))]
         for name in beast[BEAST_FILES:]:
             self.report(name, 1, f"more than {BEAST_FILES} files include Beast: {', '.join(beast)}")

@@ -15,8 +15,8 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
     return 2;
   }
   std::signal(SIGPIPE, SIG_IGN);
-  // Both are the supervisor's to handle, though a terminal and a service manager send them to all: children
-  // are asked over the control channel, and end with the supervisor in any case.
+  // A terminal or a service manager sends these signals to all processes. Only the supervisor handles them: it
+  // asks its children over the control channel to end, and they end with it in any case.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   supervisor::Control control{ipc::Fd(arguments->control_fd)};

@@ -1,6 +1,6 @@
 #pragma once
-// How every child process begins and ends: descriptors and options taken over, and a failure told to the
-// supervisor before the process goes.
+// What every child process does first and last: read descriptors and options, and report a failure to the
+// supervisor before it exits.
 #include <functional>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 #pragma once
-// The engine process without its process: everything between the HTTP sockets and the rings, started and
-// stopped as one object. engine_main.cpp gives it sockets and rings from the supervisor; a bench or a
-// test can give it its own.
+// Everything between the HTTP sockets and the rings, started and stopped as one object. engine_main.cpp passes
+// sockets and rings from the supervisor; a bench or a test can pass its own.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,7 +12,7 @@
 
 namespace troupe {
 
-/// Descriptors that the process was handed. The engine owns the sockets from start() on.
+/// Inherited descriptors. The engine owns the sockets from start() on.
 struct EngineFds {
   int listen = -1;   ///< bound and listening
   int metrics = -1;  ///< likewise; -1: /metrics is on the first
@@ -24,7 +23,7 @@ struct EngineFds {
 class Engine {
  public:
   /// Reads tokenizer, template and config.json of options.model.directory, starts the actors and the HTTP
-  /// threads. HTTP is served from then on, generation when the worker has said hello. `options` are
+  /// threads. Pages are served from then on, generation requests when the worker has attached. `options` are
   /// resolved: limits and directories are known.
   static Result<std::unique_ptr<Engine>> start(const config::Options& options, const EngineFds& fds);
 
@@ -46,14 +45,14 @@ class Engine {
   /// True when no request is open any more after drain().
   bool idle() const;
 
-  /// Requests answered well since the start. Lock-free.
+  /// Generation requests that ended without an error since the start. Lock-free.
   std::uint64_t served() const;
 
   /// False when an actor that cannot be replaced has died: the process should end with why().
   bool alive() const;
   std::string why() const;
 
-  /// Ends HTTP, then the actors in reverse start order. Idempotent.
+  /// Ends HTTP, then the actors in reverse start order. Idempotent; only the destructor may follow.
   void stop();
 
  private:

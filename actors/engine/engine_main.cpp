@@ -17,14 +17,14 @@ using supervisor::Packet;
 constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
-constexpr auto kFarewell = std::chrono::seconds(3);  // for last words; the supervisor's slack is longer
+constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
 
-/// The engine process's main loop: what the supervisor asks for, and what it has to be told.
+/// The engine process's main loop: obeys the supervisor and reports to it.
 class EngineProcess {
  public:
   EngineProcess(Control& control, std::unique_ptr<Engine> engine) : control_(control), engine_(std::move(engine)) {}
 
-  /// Until the supervisor is gone, a drain is over, or an actor that cannot be replaced has died.
+  /// Returns when the supervisor has gone, a drain is over, or an actor that cannot be replaced has died.
   Status run() {
     for (;;) {
       tell_state();

@@ -13,14 +13,14 @@ namespace {
 using supervisor::Control;
 using supervisor::Packet;
 
-/// True when the supervisor has asked for the end, or is gone itself.
+/// True when the supervisor has asked this process to end, or has gone.
 bool dismissed(Control& control) {
   const Packet packet = control.receive(TimePoint{});
   if (packet.kind == Packet::Kind::closed) return true;
   return packet.kind == Packet::Kind::message && packet.text("do") == "stop";
 }
 
-/// Says how far a load is, at most once a second.
+/// Logs the progress of loading, at most once a second.
 model::LoadProgress progress_to(const Log& log) {
   const TimePoint begin = Clock::now();
   return [log, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
@@ -55,7 +55,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
 
 int worker_main(const std::vector<std::string>& words) {
   return run_child("worker", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    // A log that cannot be opened is no reason not to serve.
+    // The worker serves without a log when it cannot be opened.
     auto opened = Log::open("worker-" + std::to_string(arguments.rank), options.log);
     const Log log = opened.ok() ? *opened : Log();
     Status status = serve(arguments, control, log, options);

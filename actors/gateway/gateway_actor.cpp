@@ -1,11 +1,31 @@
 #include "actors/gateway/gateway_actor.h"
 
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "actors/metrics/routes.h"
 #include "http/openai_error.h"
 
 namespace troupe {
 namespace {
 
 using Self = gateway_actor::stateful_pointer<GatewayState>;
+
+/// A whole answer that is no error.
+http::Output page_output(std::uint64_t exchange, std::string body,
+                         http::Output::Content content = http::Output::Content::json) {
+  http::Output output{.exchange_id = exchange, .kind = http::Output::Kind::whole, .content = content};
+  output.body = std::move(body);
+  return output;
+}
+
+/// One output to one I/O thread.
+void deliver_one(const Deliver& deliver, std::uint32_t io, http::Output output) {
+  std::vector<http::Output> outputs;
+  outputs.push_back(std::move(output));
+  deliver(io, std::move(outputs));
+}
 
 void publish_health(GatewayState& state) {
   using State = http::Health::State;
@@ -28,8 +48,8 @@ Status admissible(const GatewayState& state) {
   if (state.draining) return failure(Code::unavailable, "the server is shutting down and takes no new requests");
   if (!state.linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
-    Status full = failure(Code::overloaded, "there are " + std::to_string(state.open) + " requests inside, the most "
-                          "that --max-concurrency allows: try again later");
+    Status full = failure(Code::overloaded, std::to_string(state.open) + " requests are open, the most that "
+                          "--max-concurrency allows: try again later");
     full.reason = "queue_full";
     return full;
   }
@@ -105,6 +125,15 @@ EngineStatus status(const GatewayState& state) {
   return out;
 }
 
+std::uint64_t random_seed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 }  // namespace
 
 gateway_actor::behavior_type gateway_behavior(Self self, GatewayParts parts) {
@@ -129,6 +158,67 @@ gateway_actor::behavior_type gateway_behavior(Self self, GatewayParts parts) {
       },
       [self](caf::get_atom) { return status(self->state); },
   };
+}
+
+HttpSide::HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models,
+                   std::shared_ptr<const HealthCell> health, Deliver deliver, Log log)
+    : resolver_(std::move(resolver)),
+      models_(std::move(models)),
+      health_(std::move(health)),
+      deliver_(std::move(deliver)),
+      log_(std::move(log)) {}
+
+void HttpSide::connect(gateway_actor gateway, metrics_actor metrics) {
+  gateway_ = std::move(gateway);
+  metrics_ = std::move(metrics);
+}
+
+void HttpSide::submit(http::Call&& call) {
+  if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
+    if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
+      models(call, *page);
+      return;
+    }
+  }
+  for (const std::string& field : call.ignored_fields) {
+    log_.info("unknown_field", {kv("req", call.request_id), kv("field", field)});
+  }
+  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
+  if (!ask.ok()) {
+    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status()));
+    return;
+  }
+  caf::anon_send(gateway_, *std::move(ask));
+}
+
+void HttpSide::cancel(http::Exchange exchange) {
+  caf::anon_send(gateway_, Withdraw{exchange.io, exchange.id});
+}
+
+void HttpSide::answered(const http::AccessRecord& record) {
+  const double ms = std::chrono::duration<double, std::milli>(record.duration).count();
+  log_.info("answered", {kv("req", record.request_id), kv("method", record.method), kv("path", record.target),
+                         kv("status", record.status), kv("bytes", record.bytes), kv("ms", ms)});
+  if (record.status == 200 && !record.failed && metrics::is_generation(record.target)) {
+    served_.fetch_add(1, std::memory_order_relaxed);
+  }
+  caf::anon_send(metrics_, HttpStats{std::string(metrics::route_label(record.target)), record.status});
+}
+
+void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {
+  if (page.kind == http::InfoRequest::Kind::models) {
+    deliver_one(deliver_, call.exchange.io, page_output(call.exchange.id, http::format_models(models_)));
+    return;
+  }
+  const auto card = std::find_if(models_.begin(), models_.end(), [&](const auto& m) { return m.id == page.name; });
+  if (card == models_.end()) {
+    Status status = failure(Code::not_found, "model \"" + page.name.substr(0, 64) + "\" is not served here");
+    status.param = "model";
+    status.reason = "model_not_found";
+    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, status));
+    return;
+  }
+  deliver_one(deliver_, call.exchange.io, page_output(call.exchange.id, http::format_model(*card)));
 }
 
 }  // namespace troupe

@@ -1,14 +1,30 @@
 #pragma once
+// GATEWAY: where requests come from the I/O threads into the engine. HttpSide is what those threads call: it
+// resolves requests, answers what needs no actor, and sends the rest to the actor, which admits or refuses.
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "actors/gateway/http_side.h"
+#include "actors/gateway/request_resolver.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
+#include "base/log.h"
+#include "http/backend.h"
+#include "http/openai_response.h"
 
 namespace troupe {
+
+/// Readiness, written by the GATEWAY actor and read by every I/O thread.
+class HealthCell {
+ public:
+  void set(http::Health::State state) { state_.store(state, std::memory_order_release); }
+  http::Health::State get() const { return state_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<http::Health::State> state_{http::Health::State::loading};
+};
 
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
@@ -16,7 +32,7 @@ struct GatewayParts {
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::string config_json;       ///< what /config-info answers; no secrets
-  std::int32_t max_open = 512;   ///< requests inside at once; one more is refused
+  std::int32_t max_open = 512;   ///< open requests; one more is refused
   Log log;
 };
 
@@ -31,5 +47,36 @@ struct GatewayState {
 
 /// GATEWAY: admission by credit. An Ask holds one credit until its SESSION HOST has answered Closed.
 gateway_actor::behavior_type gateway_behavior(gateway_actor::stateful_pointer<GatewayState> self, GatewayParts parts);
+
+class HttpSide final : public http::Backend {
+ public:
+  HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health,
+           Deliver deliver, Log log);
+
+  /// Names the actors, before an I/O thread runs.
+  void connect(gateway_actor gateway, metrics_actor metrics);
+  /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
+  void disconnect() { connect({}, {}); }
+
+  void submit(http::Call&& call) override;
+  void cancel(http::Exchange exchange) override;
+  http::Health health() const override { return {true, health_->get()}; }
+  void answered(const http::AccessRecord& record) override;
+
+  /// Generation requests that ended without an error: the supervisor forgives earlier deaths for them.
+  std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
+
+ private:
+  void models(const http::Call& call, const http::InfoRequest& page) const;
+
+  gateway_actor gateway_;
+  metrics_actor metrics_;
+  const RequestResolver resolver_;
+  const std::vector<http::ModelCard> models_;
+  const std::shared_ptr<const HealthCell> health_;
+  const Deliver deliver_;
+  const Log log_;
+  std::atomic<std::uint64_t> served_{0};
+};
 
 }  // namespace troupe

@@ -19,11 +19,11 @@ std::int32_t clip(std::int64_t value) {
   return static_cast<std::int32_t>(std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
 }
 
-void take_prompt(const http::Prompt& prompt, Source& source) {
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    source.texts.push_back(*text);
+void take_prompt(http::Prompt& prompt, Source& source) {
+  if (auto* text = std::get_if<std::string>(&prompt)) {
+    source.texts.push_back(std::move(*text));
   } else {
-    source.ids.push_back(std::get<std::vector<TokenId>>(prompt));
+    source.ids.push_back(std::move(std::get<std::vector<TokenId>>(prompt)));
   }
 }
 
@@ -42,7 +42,7 @@ Generation RequestResolver::generation(const http::SamplingRequest& wanted, std:
   s.presence_penalty = pick(wanted.presence_penalty, own.presence_penalty, 0.0f);
   s.frequency_penalty = pick(wanted.frequency_penalty, own.frequency_penalty, 0.0f);
   if (s.top_p <= 0.0f || s.temperature < 1e-5f) {
-    // Nothing but the likeliest token is left: greedy, without a division by (nearly) zero.
+    // Only the likeliest token is left. Greedy sampling avoids the division by a temperature near zero.
     s.temperature = 0.0f;
     s.top_p = 1.0f;
   }
@@ -76,23 +76,19 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
   return out;
 }
 
-Status RequestResolver::chat(const http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
+Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::chat;
   ask.generation = generation(request.sampling, random);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   if (!request.prompt_token_ids.empty()) {
-    ask.source.ids.push_back(request.prompt_token_ids);
+    ask.source.ids.push_back(std::move(request.prompt_token_ids));
   } else {
-    ask.source.messages = request.messages_json;
-    ask.source.tools = request.tools_json;
-    ask.source.template_kwargs = request.chat_template_kwargs_json;
-    ask.source.add_generation_prompt = request.add_generation_prompt;
-    ask.source.without_template = request.disable_chat_template;
+    ask.source.conversation = std::move(request.conversation);
   }
   return {};
 }
 
-Status RequestResolver::completion(const http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
+Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::completion;
   ask.generation = generation(request.sampling, random);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
@@ -106,11 +102,11 @@ Status RequestResolver::completion(const http::CompletionRequest& request, std::
     ask.generation.sampling.prompt_logprobs = std::max(ask.generation.sampling.prompt_logprobs,
                                                        ask.generation.sampling.logprobs);
   }
-  for (const http::Prompt& prompt : request.prompts) take_prompt(prompt, ask.source);
+  for (http::Prompt& prompt : request.prompts) take_prompt(prompt, ask.source);
   return {};
 }
 
-Result<Ask> RequestResolver::resolve(const http::Call& call, std::uint64_t random, std::int64_t unix_s) const {
+Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std::int64_t unix_s) const {
   Ask ask;
   ask.io = call.exchange.io;
   ask.exchange = call.exchange.id;
@@ -119,24 +115,21 @@ Result<Ask> RequestResolver::resolve(const http::Call& call, std::uint64_t rando
   ask.answer.created_s = unix_s;
 
   Status status;
-  if (const auto* request = std::get_if<http::ChatRequest>(&call.body)) {
+  if (auto* request = std::get_if<http::ChatRequest>(&call.body)) {
     status = chat(*request, random, ask);
-  } else if (const auto* request = std::get_if<http::CompletionRequest>(&call.body)) {
+  } else if (auto* request = std::get_if<http::CompletionRequest>(&call.body)) {
     status = completion(*request, random, ask);
-  } else if (const auto* request = std::get_if<http::TokenizeRequest>(&call.body)) {
+  } else if (auto* request = std::get_if<http::TokenizeRequest>(&call.body)) {
     ask.api = Api::tokenize;
     if (request->prompt) {
-      ask.source.texts.push_back(*request->prompt);
+      ask.source.texts.push_back(*std::move(request->prompt));
     } else {
-      ask.source.messages = request->messages_json;
-      ask.source.tools = request->tools_json;
-      ask.source.template_kwargs = request->chat_template_kwargs_json;
-      ask.source.add_generation_prompt = request->add_generation_prompt;
+      ask.source.conversation = std::move(request->conversation);
     }
     ask.answer.return_token_ids = request->return_token_strs;
-  } else if (const auto* request = std::get_if<http::DetokenizeRequest>(&call.body)) {
+  } else if (auto* request = std::get_if<http::DetokenizeRequest>(&call.body)) {
     ask.api = Api::detokenize;
-    ask.source.ids.push_back(request->tokens);
+    ask.source.ids.push_back(std::move(request->tokens));
   } else {
     const auto& page = std::get<http::InfoRequest>(call.body);
     ask.api = page.kind == http::InfoRequest::Kind::metrics ? Api::metrics : Api::config_info;

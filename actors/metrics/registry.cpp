@@ -35,7 +35,7 @@ void Registry::add(const RequestStats& request) {
   ++requests_;
   if (!request.ok) return;
   ++successes_;
-  if (request.ttft_s <= 0) return;  // tokenise or detokenise: the model was not asked, nothing to time or count
+  if (request.ttft_s <= 0) return;  // tokenize or detokenize: the model did not run
   last_ttft_s_ = request.ttft_s;
   last_e2e_s_ = request.e2e_s;
   ttft_.observe(request.ttft_s);

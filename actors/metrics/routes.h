@@ -1,11 +1,11 @@
 #pragma once
-// Label values of HTTP counters: a client must not be able to invent new ones.
+// Label values of HTTP counters: a fixed set, so that clients cannot create new series.
 #include <array>
 #include <string_view>
 
 namespace troupe::metrics {
 
-/// The path when it is one of ours, else "other".
+/// The path when it is a known route, else "other".
 constexpr std::string_view route_label(std::string_view path) {
   constexpr std::array<std::string_view, 12> kRoutes = {
       "/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize",   "/detokenize", "/health",
@@ -16,7 +16,7 @@ constexpr std::string_view route_label(std::string_view path) {
   return path.starts_with("/v1/models/") ? "/v1/models" : "other";
 }
 
-/// The model answers there.
+/// True for the paths of generation requests.
 constexpr bool is_generation(std::string_view path) {
   return path == "/v1/chat/completions" || path == "/v1/completions";
 }

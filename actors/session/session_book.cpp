@@ -1,18 +1,18 @@
 #include "actors/session/session_book.h"
 
-#include <random>
+#include <utility>
 
 namespace troupe {
-
-KeySource::KeySource() {
-  std::random_device random;
-  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
-  next_ = {word(), word()};
-}
 
 void SessionBook::open(Ask ask) {
   const std::uint64_t exchange = ask.exchange;
   sessions_[exchange].session = std::make_unique<Session>(context_, std::move(ask));
+}
+
+std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return std::nullopt;
+  return it->second.session->take_encode();
 }
 
 Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects) {
@@ -33,9 +33,9 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, Effects& eff
   touched_.clear();
   for (const SequenceTokens& tokens : step.sequences) {
     const auto place = places_.find(tokens.key);
-    if (place == places_.end()) continue;  // withdrawn while the step ran
+    if (place == places_.end()) continue;  // the client left while the step ran
     Open& open = sessions_.at(place->second.exchange);
-    open.session->take(place->second.choice, tokens, step, now_ns, effects);
+    open.session->take(place->second.sequence, tokens, step, now_ns, effects);
     if (open.touched == takes_) continue;
     open.touched = takes_;
     touched_.push_back(place->second.exchange);
@@ -64,11 +64,6 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
   if (it == sessions_.end()) return;
   it->second.session->withdraw(now_ns, effects);
   settle(exchange);
-}
-
-const Session* SessionBook::find(std::uint64_t exchange) const {
-  const auto it = sessions_.find(exchange);
-  return it == sessions_.end() ? nullptr : it->second.session.get();
 }
 
 /// Forgets the session if it has closed.

@@ -1,30 +1,15 @@
 #pragma once
-// The open sessions of one SESSION HOST and the way from a sequence's key to its session. Pure: what has
-// to be sent is left in Effects.
+// The open sessions of one SESSION HOST, and which session each sequence belongs to. Pure: what has to be sent
+// is left in Effects.
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "actors/session/session.h"
 
 namespace troupe {
-
-/// A source of keys that never repeat: 128 random bits drawn once, then counted.
-class KeySource {
- public:
-  KeySource();
-  explicit KeySource(RequestKey first) : next_(first) {}
-  RequestKey operator()() {
-    ++next_.lo;
-    return next_;
-  }
-
- private:
-  RequestKey next_;
-};
 
 /// Used by one thread. Every call appends to the Effects that the caller then carries out.
 class SessionBook {
@@ -35,10 +20,13 @@ class SessionBook {
   /// Opens a session. The exchange's id must not be open yet.
   void open(Ask ask);
 
+  /// The session's job for a TOKENIZER, once; nothing when the session is not open any more.
+  std::optional<Encode> take_encode(std::uint64_t exchange);
+
   /// Prompts of an open session; returns what goes to the SCHEDULER (perhaps nothing).
   Submit encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects);
 
-  /// One step's tokens, whatever sessions they belong to.
+  /// One step's tokens of all sessions.
   void take(const StepTokens& step, std::int64_t now_ns, Effects& effects);
 
   /// The request cannot go on (refused by the SCHEDULER, TOKENIZER dead).
@@ -46,21 +34,20 @@ class SessionBook {
   void fail_all(const Status& status, std::int64_t now_ns, Effects& effects);
   void withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
 
-  /// Exchanges that closed since the last call; each may be answered to its admission now.
+  /// Exchanges that closed since the last call: their admission credits are free.
   std::vector<std::uint64_t> take_closed() { return std::exchange(closed_, {}); }
 
-  const Session* find(std::uint64_t exchange) const;
   std::size_t size() const { return sessions_.size(); }
 
  private:
   struct Place {
     std::uint64_t exchange = 0;
-    std::size_t choice = 0;
+    std::size_t sequence = 0;  ///< its place in the Submit
   };
   struct Open {
     std::unique_ptr<Session> session;
     std::vector<RequestKey> keys;
-    std::uint64_t touched = 0;  ///< the take() that flushes it
+    std::uint64_t touched = 0;  ///< number of the last take() that brought it tokens
   };
 
   void settle(std::uint64_t exchange);
@@ -69,7 +56,7 @@ class SessionBook {
   KeySource keys_;
   std::unordered_map<std::uint64_t, Open> sessions_;  ///< by exchange
   std::unordered_map<RequestKey, Place> places_;
-  std::vector<std::uint64_t> touched_;  ///< of the take() that is under way
+  std::vector<std::uint64_t> touched_;  ///< exchanges that the current take() has to flush
   std::vector<std::uint64_t> closed_;
   std::uint64_t takes_ = 0;
 };

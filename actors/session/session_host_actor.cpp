@@ -7,14 +7,14 @@ namespace {
 
 using Self = session_host_actor::stateful_pointer<SessionHostState>;
 
-/// A TOKENIZER that dies over a request answers nothing: the request is given up after this.
+/// A TOKENIZER that dies while it works on a request does not answer: the request fails after this time.
 constexpr auto kTokenizerPatience = std::chrono::seconds(60);
 
-/// One that it works on and one at hand. More would be work, and prompts held, for clients who may leave
-/// meanwhile: their credits are back, so nothing else bounds them.
+/// One job in progress and one that waits. No more: clients may leave meanwhile, which frees their admission
+/// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
 constexpr int kJobsPerTokenizer = 2;
 
-/// Every handler ends here: what the sessions want is sent, in one batch per receiver.
+/// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
 void act(Self self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
@@ -51,15 +51,12 @@ void submit(Self self, std::uint64_t exchange, Submit sequences) {
 
 void encoded(Self self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
-  SessionBook& book = *self->state.book;
-  std::string request_id = book.find(exchange) == nullptr ? "" : book.find(exchange)->ask().request_id;
-  Submit sequences = book.encoded(exchange, std::move(result), now_ns(), effects);
-  sequences.request_id = std::move(request_id);
+  Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
   act(self, effects);
   if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
 }
 
-/// The place of the TOKENIZER with the fewest jobs, each in its turn.
+/// Index of the TOKENIZER with the fewest jobs; equal ones take turns.
 std::size_t least_busy(SessionHostState& state) {
   const std::size_t tokenizers = state.jobs.size();
   std::size_t best = state.next_tokenizer++ % tokenizers;
@@ -69,24 +66,22 @@ std::size_t least_busy(SessionHostState& state) {
   return best;
 }
 
-/// Gives out prompts that wait, in order, while a TOKENIZER has room.
+/// Gives waiting requests to the TOKENIZERs, in order, while one has room.
 void feed_tokenizers(Self self) {
   auto& state = self->state;
-  while (!state.unread.empty()) {
+  while (!state.waiting.empty()) {
     const std::size_t place = least_busy(state);
     if (state.jobs[place] == kJobsPerTokenizer) return;
-    const std::uint64_t exchange = state.unread.front();
-    state.unread.pop_front();
-    const Session* session = state.book->find(exchange);
-    if (session == nullptr) continue;  // withdrawn
+    const std::uint64_t exchange = state.waiting.front();
+    state.waiting.pop_front();
+    std::optional<Encode> job = state.book->take_encode(exchange);
+    if (!job) continue;  // the client has left
     const auto done = [=] {
       --self->state.jobs[place];
       feed_tokenizers(self);
     };
     ++state.jobs[place];
-    const Ask& ask = session->ask();
-    self->request(state.parts.tokenizers[place], kTokenizerPatience,
-                  Encode{ask.request_id, ask.api, ask.source})
+    self->request(state.parts.tokenizers[place], kTokenizerPatience, *std::move(job))
         .then(
             [=](Encoded& result) {
               done();
@@ -106,7 +101,7 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
   state.credits.emplace(exchange, credit);
   state.parts.log.debug("opened", {kv("req", ask.request_id)});
   state.book->open(std::move(ask));
-  state.unread.push_back(exchange);
+  state.waiting.push_back(exchange);
   feed_tokenizers(self);
   return credit;
 }
@@ -117,7 +112,7 @@ session_host_actor::behavior_type session_host_behavior(Self self, SessionHostPa
   self->state.parts = std::move(parts);
   self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource());
   self->state.jobs.resize(self->state.parts.tokenizers.size());
-  self->state.next_tokenizer = self->state.parts.io;  // so that not all hosts begin with the same one
+  self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
       [self](Ask& ask) { return open(self, ask); },
       [self](const Withdraw& gone) {

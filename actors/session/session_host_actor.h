@@ -29,12 +29,12 @@ struct SessionHostState {
   SessionHostParts parts;
   std::unique_ptr<SessionBook> book;
   std::map<std::uint64_t, caf::typed_response_promise<Closed>> credits;  ///< by exchange
-  std::deque<std::uint64_t> unread;  ///< exchanges whose prompts no TOKENIZER was given yet
-  std::vector<int> jobs;             ///< by TOKENIZER: given and not answered
+  std::deque<std::uint64_t> waiting;  ///< exchanges that no TOKENIZER has been given yet
+  std::vector<int> jobs;              ///< by TOKENIZER: given and not answered
   std::size_t next_tokenizer = 0;
 };
 
-/// SESSION HOST. Its death ends the requests of its I/O thread only; they get an error from the server.
+/// SESSION HOST. Its death takes the engine down (actors/topology.h).
 session_host_actor::behavior_type session_host_behavior(session_host_actor::stateful_pointer<SessionHostState> self,
                                                         SessionHostParts parts);
 

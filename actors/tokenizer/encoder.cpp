@@ -1,27 +1,14 @@
 #include "actors/tokenizer/encoder.h"
 
 #include <exception>
-#include <limits>
-#include <stdexcept>
 
-#include "http/json_body.h"
 #include "text/detokenizer.h"
 
 namespace troupe {
 namespace {
 
-/// Text that http/ has bounded and validated already; an empty string is null. Its parser is taken again: the
-/// library's own looks every key of an object up among the ones before it.
-http::Json parsed(const std::string& text) {
-  if (text.empty()) return nullptr;
-  constexpr http::JsonBounds kAny{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
-  auto json = http::parse_json(text, kAny);
-  if (!json.ok()) throw std::runtime_error(json.status().message);
-  return *std::move(json);
-}
-
-/// A content of several text parts becomes one string, a line each: templates of text models know no
-/// other. Parts of another kind have been refused before.
+/// Joins a content of several text parts to one string, a line each: templates of text models read strings
+/// only. Parts of another kind have been refused before.
 void join_text_parts(http::Json& messages) {
   for (auto& message : messages) {
     const auto content = message.find("content");
@@ -37,7 +24,7 @@ void join_text_parts(http::Json& messages) {
 
 }  // namespace
 
-Encoded Encoder::encode(const Encode& job) const {
+Encoded Encoder::encode(Encode job) const {
   Encoded out;
   try {
     if (job.api == Api::detokenize) {
@@ -50,8 +37,8 @@ Encoded Encoder::encode(const Encode& job) const {
       out.text += text.flush();
       return out;
     }
-    if (!job.source.messages.empty()) {
-      auto prompt = chat(job.source);
+    if (!job.source.conversation.messages.is_null()) {
+      auto prompt = chat(job.source.conversation);
       if (!prompt.ok()) {
         out.status = prompt.status();
         return out;
@@ -62,31 +49,30 @@ Encoded Encoder::encode(const Encode& job) const {
       out.prompts.push_back(tokenizer_->encode(text, SpecialTokens::parse));
     }
     out.status = check_ids(job.source.ids);
-    for (const auto& ids : job.source.ids) out.prompts.push_back(ids);
+    for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
   } catch (const std::exception& error) {
     out.status = failure(Code::internal, std::string("tokenising failed: ") + error.what());
   }
   return out;
 }
 
-Result<std::vector<TokenId>> Encoder::chat(const Source& source) const {
-  if (source.without_template) {
-    const auto messages = parsed(source.messages);
-    const auto content = messages.at(0).find("content");
-    if (content == messages.at(0).end() || !content->is_string()) {
+Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation) const {
+  if (conversation.without_template) {
+    const http::Json& first = conversation.messages.at(0);
+    const auto content = first.find("content");
+    if (content == first.end() || !content->is_string()) {
       return invalid("without a chat template the first message's content must be a string", "messages.0.content",
                      "invalid_type");
     }
-    return tokenizer_->encode(content->get<std::string>(), SpecialTokens::parse);
+    return tokenizer_->encode(content->get_ref<const std::string&>(), SpecialTokens::parse);
   }
   if (template_ == nullptr) {
     return invalid("this model has no chat template: use /v1/completions, or start the server with "
                    "--chat-template FILE", "messages", "no_chat_template");
   }
-  auto messages = parsed(source.messages);
-  join_text_parts(messages);
-  auto spans = template_->render(messages, parsed(source.tools), parsed(source.template_kwargs),
-                                 source.add_generation_prompt);
+  join_text_parts(conversation.messages);
+  auto spans = template_->render(conversation.messages, conversation.tools, conversation.template_kwargs,
+                                 conversation.add_generation_prompt);
   if (!spans.ok()) {
     Status status = spans.status();
     if (status.param.empty()) status.param = "messages";

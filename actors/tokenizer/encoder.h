@@ -1,5 +1,5 @@
 #pragma once
-// What a TOKENIZER does, without the actor: a request's text to ids, and back.
+// The work of a TOKENIZER, without the actor: text to token ids, and back.
 #include <memory>
 
 #include "actors/messages.h"
@@ -16,12 +16,12 @@ class Encoder {
       : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)) {}
 
   /// Never throws: every failure is Encoded::status and concerns this request alone.
-  Encoded encode(const Encode& job) const;
+  Encoded encode(Encode job) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
-  Result<std::vector<TokenId>> chat(const Source& source) const;
+  Result<std::vector<TokenId>> chat(http::Conversation& conversation) const;
   Status check_ids(const std::vector<std::vector<TokenId>>& prompts) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

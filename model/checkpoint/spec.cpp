@@ -167,8 +167,7 @@ void check_routing(SpecReader& config) {
   }
   constexpr double kNormMin = 1e-12;
   if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
-    config.fail("moe_norm_min",
-                "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+    config.fail("moe_norm_min", "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
   }
 }
 
@@ -241,8 +240,8 @@ std::vector<TokenId> eos_ids(SpecReader& config, int vocab) {
   const JsonValue list = value.is_array() ? value : JsonValue::array({value});
   for (const JsonValue& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocab || ids.size() == 64) {
-      config.fail("eos_token_id", "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " +
-                                      std::to_string(vocab));
+      config.fail("eos_token_id",
+                  "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
       return {};
     }
     ids.push_back(id.get<TokenId>());

@@ -70,6 +70,10 @@ class LayerRules(unittest.TestCase):
     def test_caf_in_the_pure_half(self):
         self.found("actors/scheduler/plan.cpp", "#include <caf/actor.hpp>\n", "CAF has no place here")
 
+    def test_a_name_of_caf_outside_the_actors(self):
+        self.found("actors/engine/engine.cpp", '#include "actors/protocol.h"\ncaf::actor_system* system;\n',
+                   r"engine\.cpp:2: a name of CAF has no place here")
+
     def test_caf_through_another_header(self):
         self.found("actors/scheduler/plan.h", '#pragma once\n#include "actors/protocol.h"\n', "gets it through")
 

@@ -20,10 +20,17 @@ std::shared_ptr<const ChatTemplate> chat(const std::string& source) {
   return compiled.ok() ? *compiled : nullptr;
 }
 
+http::Json parsed(const std::string& text) {
+  auto json = http::parse_json(text, {.depth = 64, .elements = 1'000'000});
+  EXPECT_TRUE(json.ok()) << json.status().message;
+  return json.ok() ? *std::move(json) : http::Json();
+}
+
 TEST(Encoder, RendersMessagesInTheOrderOfTheirKeys) {
   const Encoder encoder(tokenizer(), chat("{% for k in messages[0] %}{{ k }} {% endfor %}"));
   Encode job;
-  job.source.messages = R"([{"role": "user", "content": [{"type": "text", "text": "a"}], "b": 1, "a": 2}])";
+  job.source.conversation.messages =
+      parsed(R"([{"role": "user", "content": [{"type": "text", "text": "a"}], "b": 1, "a": 2}])");
   const Encoded encoded = encoder.encode(job);
   ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
   EXPECT_EQ(encoded.prompts.at(0), encoder.tokenizer()->encode("role content b a ", SpecialTokens::plain));
@@ -32,9 +39,9 @@ TEST(Encoder, RendersMessagesInTheOrderOfTheirKeys) {
 TEST(Encoder, AMessageOfManyKeysCostsTheirNumberNotItsSquare) {
   const Encoder encoder(tokenizer(), chat("{{ messages[0].content }}"));
   Encode job;
-  job.source.messages = R"([{"role": "user", "content": "hello")";
-  for (int i = 0; i < 500'000; ++i) job.source.messages += ",\"k" + std::to_string(i) + "\":0";
-  job.source.messages += "}]";
+  std::string messages = R"([{"role": "user", "content": "hello")";
+  for (int i = 0; i < 500'000; ++i) messages += ",\"k" + std::to_string(i) + "\":0";
+  job.source.conversation.messages = parsed(messages + "}]");
   const Encoded encoded = encoder.encode(job);  // quadratic work would outlast the test's timeout
   ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
   EXPECT_EQ(encoded.prompts.at(0), encoder.tokenizer()->encode("hello", SpecialTokens::plain));

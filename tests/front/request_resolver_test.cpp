@@ -8,7 +8,7 @@ namespace {
 http::Call chat(http::SamplingRequest sampling = {}) {
   http::ChatRequest request;
   request.id = "chatcmpl-1";
-  request.messages_json = R"([{"role":"user","content":"hi"}])";
+  request.conversation.messages = http::Json::parse(R"([{"role":"user","content":"hi"}])");
   request.sampling = std::move(sampling);
   http::Call call;
   call.exchange = {2, 9};
@@ -19,7 +19,8 @@ http::Call chat(http::SamplingRequest sampling = {}) {
 
 Generation resolved(const http::SamplingRequest& sampling, const model::GenerationConfig& own = {}) {
   const RequestResolver resolver({"served", own, 0});
-  auto ask = resolver.resolve(chat(sampling), 77, 1000);
+  http::Call call = chat(sampling);
+  auto ask = resolver.resolve(call, 77, 1000);
   EXPECT_TRUE(ask.ok());
   return ask->generation;
 }
@@ -57,7 +58,8 @@ TEST(RequestResolver, SeedsComeFromTheRequestOrAreDrawn) {
 
 TEST(RequestResolver, NamesTheServedModelWhenTheRequestDidNot) {
   const RequestResolver resolver({"served", {}, 0});
-  const auto ask = resolver.resolve(chat(), 1, 1000);
+  http::Call call = chat();
+  const auto ask = resolver.resolve(call, 1, 1000);
   ASSERT_TRUE(ask.ok());
   EXPECT_EQ(ask->answer.model, "served");
   EXPECT_EQ(ask->io, 2u);

@@ -194,7 +194,7 @@ TEST_F(SessionTest, AStreamedEchoWithoutOutputSaysNothingOfTheTokenThatItDrops) 
   EXPECT_EQ(last["finish_reason"], "length");
   EXPECT_EQ(last["text"], "");
   EXPECT_EQ(last.dump().find("\"c\""), std::string::npos) << last;
-  EXPECT_FALSE(last.contains("token_ids")) << last;
+  EXPECT_FALSE(last.contains("completion_token_ids")) << last;
 }
 
 TEST_F(SessionTest, AnEchoWithLogprobsWaitsForTheRunOfThePrompt) {

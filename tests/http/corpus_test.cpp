@@ -133,7 +133,7 @@ TEST_F(CorpusTest, Row9ManySmallChunks) {
   Client client(port);
   client.send(request);
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(std::get<ChatRequest>(backend.call(0).body).messages_json.size(), body.size() - 13);
+  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages).size(), body.size() - 13);
 }
 
 TEST_F(CorpusTest, Row10LinesThatAreNotHeaders) {

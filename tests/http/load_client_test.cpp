@@ -266,7 +266,7 @@ TEST(LoadClient, AnEventWithoutAnEndIsNotKept) {
   std::atomic<bool> over{false};
   LocalServer server([&](int fd, const std::string&) {
     say(fd, kHead);
-    const std::string block(1 << 20, 'x');
+    const std::string block = chunk(std::string(1 << 20, 'x'));
     for (int i = 0; i < 64; ++i) {
       if (::send(fd, block.data(), block.size(), MSG_NOSIGNAL) <= 0) return;
     }

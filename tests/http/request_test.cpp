@@ -74,7 +74,7 @@ TEST(Request, ReadsEverySamplingField) {
          "reasoning_max_tokens":4,"response_max_tokens":6,"disable_chat_template":true)"));
   const SamplingRequest& s = request.sampling;
   EXPECT_EQ(request.model, "demo");
-  EXPECT_EQ(request.messages_json, R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(to_text(request.conversation.messages), R"([{"role":"user","content":"hi"}])");
   EXPECT_EQ(s.temperature, 0.5);
   EXPECT_EQ(s.top_p, 0);
   EXPECT_EQ(s.min_p, 0.1);
@@ -93,7 +93,7 @@ TEST(Request, ReadsEverySamplingField) {
   EXPECT_EQ(s.bad_words_token_ids, std::vector<TokenId>{3});
   EXPECT_EQ(s.logprobs, 20);
   EXPECT_TRUE(s.include_stop_str_in_output && s.ignore_eos && s.return_token_ids && s.stream &&
-              s.include_usage && s.continuous_usage_stats && request.disable_chat_template);
+              s.include_usage && s.continuous_usage_stats && request.conversation.without_template);
   EXPECT_EQ(request.reasoning_max_tokens, 4);
   EXPECT_EQ(request.response_max_tokens, 6);
 }
@@ -113,8 +113,8 @@ TEST(Request, LeavesUnsetWhatIsAbsentOrNull) {
     EXPECT_EQ(s.n, 1);
     EXPECT_EQ(s.min_tokens, 0);
     EXPECT_FALSE(s.stream || s.include_usage || s.ignore_eos);
-    EXPECT_TRUE(request.model.empty() && request.tools_json.empty() &&
-                request.chat_template_kwargs_json.empty());
+    EXPECT_TRUE(request.model.empty() && request.conversation.tools.is_null() &&
+                request.conversation.template_kwargs.is_null());
     EXPECT_EQ(request.id, "chatcmpl-fresh");
   }
 }
@@ -142,10 +142,10 @@ TEST(Request, NamesTheAnswer) {
 TEST(Request, KeepsTheOrderOfKeysInToolsAndTheLastOfRepeatedOnes) {
   const ChatRequest request = good_chat(chat(
       R"("tools":[{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2,"m":3,"z":4}}}],"tool_choice":"auto")"));
-  EXPECT_EQ(request.tools_json,
+  EXPECT_EQ(to_text(request.conversation.tools),
             R"([{"type":"function","function":{"name":"f","parameters":{"a":2,"m":3,"z":4}}}])");
   EXPECT_TRUE(good_chat(chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"))
-                  .tools_json.empty());
+                  .conversation.tools.is_null());
 }
 
 TEST(Request, ReadsAConversation) {
@@ -155,7 +155,7 @@ TEST(Request, ReadsAConversation) {
           {"id":"2","type":"function","function":{"name":"g","arguments":"not json"}}]},
           {"role":"tool","tool_call_id":"1","content":{"r":1}}]})");
   EXPECT_EQ(
-      request.messages_json,
+      to_text(request.conversation.messages),
       R"([{"role":"system","content":"d"},{"role":"user","content":[{"type":"text","text":"é"}]},)"
       R"({"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}},)"
       R"({"id":"2","type":"function","function":{"name":"g","arguments":"not json"}}]},)"
@@ -163,18 +163,14 @@ TEST(Request, ReadsAConversation) {
 }
 
 TEST(Request, TemplateArguments) {
-  EXPECT_EQ(
-      good_chat(
-          chat(R"("chat_template_kwargs":{"enable_thinking":false,"options":{"thinking_mode":"open"}})"))
-          .chat_template_kwargs_json,
-      R"({"enable_thinking":false,"options":{"thinking_mode":"open"}})");
-  EXPECT_EQ(good_chat(chat(R"("metadata":{"enable_thinking":true})")).chat_template_kwargs_json,
-            R"({"enable_thinking":true})");
-  EXPECT_EQ(
-      good_chat(
-          chat(R"("metadata":{"enable_thinking":true},"chat_template_kwargs":{"enable_thinking":false})"))
-          .chat_template_kwargs_json,
-      R"({"enable_thinking":false})");
+  const auto kwargs = [](const std::string& more) {
+    return to_text(good_chat(chat(more)).conversation.template_kwargs);
+  };
+  EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"enable_thinking":false,"options":{"thinking_mode":"open"}})"),
+            R"({"enable_thinking":false,"options":{"thinking_mode":"open"}})");
+  EXPECT_EQ(kwargs(R"("metadata":{"enable_thinking":true})"), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(R"("metadata":{"enable_thinking":true},"chat_template_kwargs":{"enable_thinking":false})"),
+            R"({"enable_thinking":false})");
   // Corpus row 48.
   bad_chat(chat(R"("chat_template_kwargs":{"tokenize":true})"), "chat_template_kwargs", "invalid_value");
   bad_chat(chat(R"("chat_template_kwargs":{"messages":[]})"), "chat_template_kwargs", "invalid_value");
@@ -428,8 +424,8 @@ TEST(Request, TokenizeAndDetokenize) {
   tokenize = parse_tokenize(chat(R"("add_generation_prompt":false)"), kRules);
   ASSERT_TRUE(tokenize.ok());
   EXPECT_FALSE(tokenize->request.prompt.has_value());
-  EXPECT_EQ(tokenize->request.messages_json, R"([{"role":"user","content":"hi"}])");
-  EXPECT_FALSE(tokenize->request.add_generation_prompt);
+  EXPECT_EQ(to_text(tokenize->request.conversation.messages), R"([{"role":"user","content":"hi"}])");
+  EXPECT_FALSE(tokenize->request.conversation.add_generation_prompt);
   expect_status(parse_tokenize("{}", kRules).status(), "{}", "prompt", "missing_required_parameter");
   expect_status(parse_tokenize(chat(R"("prompt":"x")"), kRules).status(), "both", "messages",
                 "invalid_value");

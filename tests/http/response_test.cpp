@@ -147,7 +147,7 @@ TEST(Logprobs, CompletionDialect) {
 }
 
 TEST(Answer, Chat) {
-  const std::vector<Choice> choices = {{.index = 0, .text = "Hi", .finish = FinishReason::stop},
+  const std::vector<AnswerChoice> choices = {{.index = 0, .text = "Hi", .finish = FinishReason::stop},
                                        {.index = 1,
                                         .text = "\"",
                                         .reasoning = "why",
@@ -175,7 +175,7 @@ TEST(Answer, Chat) {
 }
 
 TEST(Answer, CompletionModelsAndTokens) {
-  const std::vector<Choice> choices = {{.text = "t", .finish = FinishReason::abort, .token_ids = {2}}};
+  const std::vector<AnswerChoice> choices = {{.text = "t", .finish = FinishReason::abort, .token_ids = {2}}};
   const json answer = json::parse(format_answer(kText, choices, {}));
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_EQ(answer["choices"][0]["text"], "t");

@@ -209,7 +209,7 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(std::get<ChatRequest>(backend.call(0).body).messages_json, R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages), R"([{"role":"user","content":"hi"}])");
 }
 
 TEST_F(ServerTest, HeadersAsLongAsTheirLimitPassWhateverItIs) {

@@ -295,7 +295,7 @@ class Simulation {
         complain("a token differs from the reference");
     }
     for (std::int32_t i = 0; i < s.scores; ++i, ++scores) {
-      const TokenScore& score = host.scores[static_cast<std::size_t>(s.first_score + i)];
+      const PositionLogprobs& score = host.scores[static_cast<std::size_t>(s.first_score + i)];
       if (score.position < e.prompt_tokens) {
         if (score.position != e.next_prompt_score++) complain("prompt logprobs are not in order, each once");
       } else if (score.position != e.prompt_tokens + static_cast<std::int32_t>(e.seen) - 1 ||

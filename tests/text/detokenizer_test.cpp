@@ -4,8 +4,8 @@
 
 #include <random>
 
+#include "base/utf8.h"
 #include "text/fixtures.h"
-#include "text/utf8.h"
 
 namespace troupe {
 namespace {

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/utf8.h"
 #include "config/json_file.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/split.h"
-#include "text/utf8.h"
 
 namespace troupe {
 namespace {

@@ -16,8 +16,8 @@
 #include <charconv>
 #include <unordered_set>
 
+#include "base/utf8.h"
 #include "text/tokenizer/sentencepiece_file.h"
-#include "text/utf8.h"
 
 namespace troupe {
 namespace {

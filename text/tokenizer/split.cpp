@@ -7,7 +7,7 @@
 #include <memory>
 #include <new>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace troupe {
 namespace {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/utf8.h"
 #include "text/template/jinja/operators.h"
 #include "text/template/jinja/print.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {

@@ -3,8 +3,8 @@
 #include <array>
 #include <charconv>
 
+#include "base/utf8.h"
 #include "text/template/jinja/error.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/utf8.h"
 #include "text/template/jinja/arguments.h"
 #include "text/template/jinja/operators.h"
 #include "text/template/jinja/print.h"
 #include "text/template/jinja/rendering.h"
 #include "text/template/jinja/text_operations.h"
 #include "text/template/jinja/unicode.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {

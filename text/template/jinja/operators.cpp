@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
 #include "text/template/jinja/print.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/utf8.h"
 #include "text/template/jinja/unicode.h"
-#include "text/utf8.h"
 
 namespace troupe::jinja {
 namespace {

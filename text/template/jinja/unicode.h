@@ -25,7 +25,7 @@ Text map(const Text& text, F&& f);
 
 }  // namespace troupe::jinja::unicode
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 template <class F>
 troupe::jinja::Text troupe::jinja::unicode::map(const Text& text, F&& f) {

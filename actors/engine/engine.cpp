@@ -1,13 +1,10 @@
-// The assembly of the engine process. Named like an actor because it is the one other place that holds a
-// CAF actor system.
+#include "actors/engine/engine.h"
+
 #include <algorithm>
-#include <atomic>
-#include <caf/all.hpp>
+#include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <thread>
 
-#include "actors/engine/engine.h"
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "http/server.h"
@@ -19,18 +16,7 @@
 namespace troupe {
 namespace {
 
-/// One pool thread unless there are cores to spare: the actors of a step run one after the other anyway,
-/// and a second thread would only be woken to take turns. Tokenizers have threads of their own.
-struct SystemConfig : caf::actor_system_config {
-  SystemConfig() {
-    const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-    set("scheduler.policy", caf::atom("sharing"));
-    set("scheduler.max-threads", static_cast<std::size_t>(std::clamp(cores / 4, 1u, 8u)));
-    set("logger.verbosity", caf::atom("quiet"));
-  }
-};
-
-/// What the model's directory says, read once.
+/// What is read once from the model's directory.
 struct ModelFiles {
   model::ModelSpec spec;
   std::shared_ptr<const Encoder> encoder;
@@ -81,7 +67,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   return files;
 }
 
-/// Every name by which a request may call the model; the first is the one that answers use.
+/// Every model name that a request may use; answers use the first.
 std::vector<std::string> model_names(const config::ModelOptions& model) {
   const std::string directory = std::filesystem::path(model.directory).lexically_normal().filename().string();
   std::vector<std::string> names;
@@ -91,7 +77,7 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
   return names;
 }
 
-/// What KV blocks are stored in: --dtype, else the checkpoint's own.
+/// Type of the stored KV blocks: --dtype, else the checkpoint's.
 std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
   switch (options.model.dtype) {
     case config::DTypeOption::bfloat16: return "bfloat16";
@@ -109,26 +95,19 @@ std::uint32_t half_the_cores(int wanted) {
 
 }  // namespace
 
+// In the order of lifetimes: the server calls the HTTP side, which sends to the cast.
 struct Engine::Impl {
   config::Options options;
   std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
-  SystemConfig caf_config;
-  std::unique_ptr<caf::actor_system> system;
-  Cast cast;
+  std::unique_ptr<Cast> cast;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
-  std::atomic<bool> root_down{false};
-  std::shared_ptr<std::atomic<bool>> drained = std::make_shared<std::atomic<bool>>(false);
-  std::mutex mutex;
-  std::string root_error;  // guarded by mutex
-  bool stopped = false;
 
   Status build(const EngineFds& fds);
   Log log(const std::string& actor) const {
     auto opened = Log::open(actor, options.log);
     return opened.ok() ? *opened : Log();
   }
-  void watch_root();
 };
 
 Status Engine::Impl::build(const EngineFds& fds) {
@@ -141,11 +120,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const std::vector<std::string> names = model_names(options.model);
   http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab}, fds.listen, fds.metrics};
 
-  GatewayPorts ports;
-  ports.ask = [this](Ask&& ask) { caf::anon_send(cast.gateway, std::move(ask)); };
-  ports.withdraw = [this](Withdraw gone) { caf::anon_send(cast.gateway, gone); };
-  ports.count = [this](HttpStats&& stats) { caf::anon_send(cast.metrics, std::move(stats)); };
-  ports.deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
+  const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
   };
   const std::int64_t created =
@@ -154,9 +129,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const std::vector<http::ModelCard> cards{
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
   http_side = std::make_unique<HttpSide>(
-      ports,
       RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed)}),
-      cards, health, start_log);
+      cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
   CastSetup cast_setup;
@@ -170,25 +144,13 @@ Status Engine::Impl::build(const EngineFds& fds) {
   cast_setup.constants = {names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
                           cache_type(options, files->spec), options.device.gpu_memory_utilization};
   cast_setup.health = health;
-  cast_setup.deliver = ports.deliver;
+  cast_setup.deliver = deliver;
   cast_setup.config_json = config::to_public_json(options);
   cast_setup.log = [this](const std::string& actor) { return log(actor); };
 
-  system = std::make_unique<caf::actor_system>(caf_config);
-  cast = spawn_cast(*system, std::move(cast_setup));
-  watch_root();
+  cast = std::make_unique<Cast>(std::move(cast_setup));
+  http_side->connect(cast->gateway(), cast->metrics());
   return server->start();
-}
-
-void Engine::Impl::watch_root() {
-  const auto root = caf::actor_cast<caf::actor>(cast.root);
-  root->attach_functor([this, actors = system.get()](const caf::error& reason) {
-    {
-      const std::lock_guard lock(mutex);
-      root_error = reason ? actors->render(reason) : "the root actor ended";
-    }
-    root_down = true;
-  });
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -206,44 +168,28 @@ Result<std::unique_ptr<Engine>> Engine::start(const config::Options& options, co
 
 std::string Engine::state() const { return std::string(http::to_string(impl_->health->get())); }
 
-bool Engine::alive() const { return !impl_->root_down; }
+bool Engine::alive() const { return impl_->cast->alive(); }
 
-std::string Engine::why() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->root_error;
-}
+std::string Engine::why() const { return impl_->cast->why(); }
 
-Result<EngineStatus> Engine::status(Duration patience) {
-  Result<EngineStatus> out = failure(Code::timeout, "the engine's actors did not answer in time");
-  caf::scoped_actor self(*impl_->system);
-  self->request(impl_->cast.root, caf::timespan(patience), caf::get_atom::value)
-      .receive([&](const EngineStatus& status) { out = status; }, [](const caf::error&) {});
-  return out;
-}
+Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
 
 void Engine::drain() {
   impl_->server->drain();
-  impl_->health->set(http::Health::State::draining);  // at once, whatever the actors are doing
-  const auto drained = impl_->drained;
-  impl_->system->spawn([root = impl_->cast.root, drained](caf::event_based_actor* self) {
-    self->request(root, caf::infinite, Drain{}).then([drained](bool) { *drained = true; });
-  });
+  impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
+  impl_->cast->drain();
 }
 
-void Engine::abandon() { caf::anon_send(impl_->cast.gateway, Abandon{}); }
+void Engine::abandon() { impl_->cast->abandon(); }
 
-bool Engine::idle() const { return *impl_->drained && impl_->server->active() == 0; }
+bool Engine::idle() const { return impl_->cast->drained() && impl_->server->active() == 0; }
 
 std::uint64_t Engine::served() const { return impl_->http_side->served(); }
 
 void Engine::stop() {
-  if (impl_->stopped) return;
-  impl_->stopped = true;
   if (impl_->server != nullptr) impl_->server->stop();
-  if (impl_->system == nullptr) return;
-  caf::anon_send_exit(impl_->cast.root, caf::exit_reason::user_shutdown);
-  impl_->cast = {};
-  impl_->system.reset();  // waits for every actor
+  if (impl_->http_side != nullptr) impl_->http_side->disconnect();
+  impl_->cast.reset();
 }
 
 }  // namespace troupe

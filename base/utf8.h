@@ -10,14 +10,14 @@ namespace troupe::utf8 {
 
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  ///< U+FFFD
 
-enum class SequenceKind {
+enum class Kind {
   character,   ///< `bytes` form the character `point`
   invalid,     ///< `bytes` can never become a character, whatever follows
   incomplete,  ///< the text ends inside a character; more bytes could complete it
 };
 
 struct Step {
-  SequenceKind kind = SequenceKind::invalid;
+  Kind kind = Kind::invalid;
   char32_t point = 0xFFFD;
   int bytes = 1;  ///< 1 to 4
 };

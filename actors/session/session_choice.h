@@ -1,0 +1,76 @@
+#pragma once
+// One choice of an answer: turns the tokens of one sequence into text that may be sent, and keeps what the
+// whole answer needs of it (logprobs, ids, counts, why it ended).
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "actors/session/stop_filter.h"
+#include "http/openai_response.h"
+#include "text/detokenizer.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace troupe {
+
+/// What all choices of one prompt have in common.
+struct ChoiceOptions {
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t logprobs = -1;  ///< alternatives shown beside each output token; -1: no logprobs
+};
+
+/// What became ready to be sent since the last take_news().
+struct ChoiceNews {
+  std::string text;
+  std::vector<http::TokenLogprob> logprobs;
+  std::vector<TokenId> token_ids;
+  http::FinishReason finish = http::FinishReason::none;
+  bool empty() const { return text.empty() && finish == http::FinishReason::none; }
+};
+
+class SessionChoice {
+ public:
+  SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options);
+
+  /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string has just ended
+  /// the choice although the sequence goes on: the sequence has to be cancelled.
+  bool take(const SequenceTokens& sequence, const StepTokens& step);
+
+  /// Text, logprobs and ids that may be sent now. Logprobs wait with the text of their tokens.
+  ChoiceNews take_news();
+
+  bool finished() const { return finish_ != http::FinishReason::none; }
+  bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
+  std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it
+  /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
+  double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
+  const std::vector<http::TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
+  std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
+
+ private:
+  void append(TokenId id, bool hidden);
+  http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::int32_t prompt_tokens_;
+  std::int32_t logprobs_;
+  bool include_stop_;
+  Detokenizer detokenizer_;
+  StopFilter stop_;
+
+  std::int32_t output_tokens_ = 0;
+  double logprob_sum_ = 0;
+  http::FinishReason finish_ = http::FinishReason::none;
+  bool finish_sent_ = false;
+  std::string text_;                              // not taken yet, as are the next two
+  std::vector<http::TokenLogprob> logprobs_ready_;
+  std::vector<TokenId> ids_;
+  std::vector<http::TokenLogprob> prompt_logprobs_;
+  std::int64_t sent_chars_ = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,133 @@
+#include "actors/session/submission.h"
+
+#include <algorithm>
+#include <random>
+
+#include "base/utf8.h"
+#include "text/detokenizer.h"
+
+namespace troupe {
+namespace {
+
+Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt) {
+  const bool generates = ask.api != Api::tokenize;
+  const char* field = ask.api == Api::chat ? "messages" : "prompt";
+  if (prompt.empty()) {
+    if (!generates) return {};
+    return invalid(std::string(field) + " is empty: at least one token is needed", field, "empty_prompt");
+  }
+  for (const TokenId id : prompt) {
+    if (id >= 0 && id < context.vocab_size) continue;
+    return invalid("token id " + std::to_string(id) + " is outside the vocabulary: allowed are 0 to " +
+                       std::to_string(context.vocab_size - 1),
+                   field, "token_out_of_range");
+  }
+  if (!generates) return {};
+  const auto tokens = static_cast<std::int64_t>(prompt.size());
+  const std::int64_t least = std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  if (tokens + least <= context.max_model_len) return {};
+  return invalid("the prompt has " + std::to_string(tokens) + " tokens and at least " + std::to_string(least) +
+                     " more are asked for, but this model takes " + std::to_string(context.max_model_len) +
+                     " in all: shorten the prompt",
+                 field, "context_length_exceeded");
+}
+
+/// Sequence `candidate` of a prompt of so many tokens, without key, parent and prompt.
+SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
+                           std::int32_t candidate) {
+  const Generation& generation = ask.generation;
+  const std::int32_t room = context.max_model_len - prompt_tokens;
+  const std::int32_t wanted = generation.max_tokens < 0 ? room : std::max(generation.max_tokens, 1);
+  SequenceSpec sequence;
+  sequence.host = ask.io;
+  sequence.prompt_tokens = prompt_tokens;
+  sequence.max_output_tokens = std::min(wanted, room);
+  sequence.sampling = generation.sampling;
+  sequence.sampling.choice = static_cast<std::uint32_t>(candidate);
+  if (candidate > 0) sequence.sampling.prompt_logprobs = -1;  // the first candidate runs the prompt
+  // best_of ranks candidates by the logprobs of their tokens.
+  if (candidates(generation) > generation.choices) {
+    sequence.sampling.logprobs = std::max(sequence.sampling.logprobs, 0);
+  }
+  sequence.stop_ids = generation.stop_ids;
+  if (!generation.ignore_eos) {
+    sequence.stop_ids.insert(sequence.stop_ids.end(), context.eos_ids.begin(), context.eos_ids.end());
+  }
+  sequence.logit_bias = generation.logit_bias;
+  return sequence;
+}
+
+}  // namespace
+
+std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
+
+Status check_prompts(const SessionContext& context, const Ask& ask,
+                     const std::vector<std::vector<TokenId>>& prompts) {
+  for (const auto& prompt : prompts) {
+    if (Status status = check_prompt(context, ask, prompt); !status.ok()) return status;
+  }
+  return {};
+}
+
+Result<std::vector<wire::LogitBias>> ban_words(const Tokenizer& tokenizer, const std::vector<std::string>& words) {
+  std::vector<wire::LogitBias> biases;
+  for (const std::string& word : words) {
+    const std::size_t before = biases.size();
+    for (const std::string& form : {word, " " + word}) {
+      const auto ids = tokenizer.encode(form, SpecialTokens::plain);
+      if (ids.size() == 1) biases.push_back({ids.front(), -1e10f});
+    }
+    if (biases.size() == before) {
+      return invalid("bad_words: \"" + word.substr(0, 64) + "\" is not a single token of this model", "bad_words",
+                     "invalid_value");
+    }
+  }
+  return biases;
+}
+
+SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
+                              std::size_t index) {
+  SessionPrompt prompt;
+  prompt.tokens = static_cast<std::int32_t>(ids.size());
+  prompt.first = ids.front();
+  if (ask.answer.return_token_ids) prompt.ids = ids;
+  if (!ask.answer.echo) return prompt;
+  if (index < ask.source.texts.size()) {
+    prompt.text = ask.source.texts[index];
+  } else {
+    Detokenizer text(context.tokenizer, /*skip_special_tokens=*/false);
+    for (const TokenId id : ids) prompt.text += text.append(id);
+    prompt.text += text.flush();
+  }
+  prompt.chars = static_cast<std::int64_t>(utf8::length(prompt.text));
+  return prompt;
+}
+
+KeySource::KeySource() {
+  std::random_device random;
+  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+  next_ = {word(), word()};
+}
+
+Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>&& prompts,
+                   KeySource& keys) {
+  Submit submit;
+  submit.request_id = ask.request_id;
+  for (std::vector<TokenId>& ids : prompts) {
+    const auto prompt_tokens = static_cast<std::int32_t>(ids.size());
+    RequestKey leader;
+    for (std::int32_t c = 0; c < candidates(ask.generation); ++c) {
+      SequenceSpec& sequence = submit.sequences.emplace_back(make_sequence(context, ask, prompt_tokens, c));
+      sequence.key = keys();
+      if (c == 0) {
+        leader = sequence.key;
+        sequence.prompt = std::move(ids);
+      } else {
+        sequence.parent = leader;
+      }
+    }
+  }
+  return submit;
+}
+
+}  // namespace troupe

@@ -1,0 +1,63 @@
+#pragma once
+// From a request's prompts, as token ids, to the sequences that the SCHEDULER runs. What this model cannot run
+// is refused here. Pure functions; `ask` is the request they are about.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace troupe {
+
+/// What all sessions share; immutable.
+struct SessionContext {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<TokenId> eos_ids;    ///< end the answer unless ignore_eos
+  std::int32_t max_model_len = 0;  ///< prompt and answer together
+  std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
+};
+
+/// What an answer shows of one of its prompts.
+struct SessionPrompt {
+  std::int32_t tokens = 0;
+  TokenId first = 0;
+  std::string text;          ///< set with echo
+  std::int64_t chars = 0;    ///< code points of `text`
+  std::vector<TokenId> ids;  ///< set with return_token_ids
+};
+
+/// Sequences of each prompt: n, or best_of when that is more.
+std::int32_t candidates(const Generation& generation);
+
+/// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
+Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
+
+/// The biases that ban `words`. invalid_argument for a word that is not one token of the model.
+Result<std::vector<wire::LogitBias>> ban_words(const Tokenizer& tokenizer, const std::vector<std::string>& words);
+
+/// The prompt with index `index` of the request. `ids` is not empty.
+SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
+                              std::size_t index);
+
+/// A source of keys that never repeat: 128 random bits drawn once, then counted.
+class KeySource {
+ public:
+  KeySource();
+  explicit KeySource(RequestKey first) : next_(first) {}
+  RequestKey operator()() {
+    ++next_.lo;
+    return next_;
+  }
+
+ private:
+  RequestKey next_;
+};
+
+/// candidates() sequences of each prompt, prompt by prompt. The first of each brings the prompt's ids; the
+/// others name it as their parent.
+Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>&& prompts,
+                   KeySource& keys);
+
+}  // namespace troupe

@@ -1,0 +1,90 @@
+// What the I/O threads call, with GATEWAY and METRICS played by the test.
+#include "actors/gateway/gateway_actor.h"
+
+#include "support/actor_world.h"
+
+namespace troupe {
+namespace {
+
+class HttpSideTest : public testing::ActorWorld {
+ protected:
+  HttpSideTest() {
+    metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
+      return {[](const StepStats&) {}, [](const RequestStats&) {},
+              [this](const HttpStats& stats) { counted.push_back(stats); },
+              [](caf::get_atom) { return std::string(); }};
+    }));
+    gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
+      return {[this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
+              [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
+              [](const LinkUp&) {},
+              [](const LinkDown&) {},
+              [](const Drain&) { return true; },
+              [](const Abandon&) {},
+              [](caf::get_atom) { return EngineStatus{}; }};
+    }));
+    side.connect(gateway_, metrics_);
+  }
+
+  void answered(std::string_view method, std::string_view path, std::uint16_t status, bool failed = false) {
+    side.answered({.request_id = "r", .method = method, .target = path, .status = status, .failed = failed});
+    run();
+  }
+
+  std::vector<HttpStats> counted;
+  std::vector<std::string> heard;
+  std::vector<http::Output> delivered;
+  metrics_actor metrics_;
+  gateway_actor gateway_;
+  HttpSide side{RequestResolver({"m", {}, 0}), {{"m", "dir", 1, 64}}, std::make_shared<HealthCell>(),
+                [this](std::uint32_t, std::vector<http::Output>&& outputs) {
+                  for (auto& output : outputs) delivered.push_back(std::move(output));
+                },
+                Log()};
+};
+
+// The supervisor forgives deaths for what was served: a probe or a stream that a death broke off is no proof
+// of health.
+TEST_F(HttpSideTest, OnlyGenerationThatWentWellCountsAsServed) {
+  answered("POST", "/ping", 200);
+  answered("POST", "/tokenize", 200);
+  answered("GET", "/v1/models", 200);
+  answered("POST", "/v1/chat/completions", 400);
+  answered("POST", "/v1/chat/completions", 499);
+  answered("POST", "/v1/completions", 200, /*failed=*/true);
+  EXPECT_EQ(side.served(), 0u);
+  answered("POST", "/v1/chat/completions", 200);
+  answered("POST", "/v1/completions", 200);
+  EXPECT_EQ(side.served(), 2u);
+  EXPECT_EQ(counted.size(), 8u);
+}
+
+TEST_F(HttpSideTest, AnswersTheModelsItself) {
+  http::Call call;
+  call.exchange = {3, 9};
+  call.body = http::InfoRequest{http::InfoRequest::Kind::model, "m"};
+  side.submit(http::Call(call));
+  call.body = http::InfoRequest{http::InfoRequest::Kind::model, "other"};
+  side.submit(http::Call(call));
+  ASSERT_EQ(delivered.size(), 2u);
+  EXPECT_EQ(delivered[0].exchange_id, 9u);
+  EXPECT_EQ(delivered[0].status, 200);
+  EXPECT_NE(delivered[0].body.find("\"id\":\"m\""), std::string::npos);
+  EXPECT_EQ(delivered[1].exchange_id, 9u);
+  EXPECT_EQ(delivered[1].status, 404);
+}
+
+TEST_F(HttpSideTest, SendsTheRestToTheGatewayInOrder) {
+  http::Call call;
+  call.exchange = {3, 9};
+  call.request_id = "r1";
+  call.body = http::CompletionRequest{.prompts = {std::string("a")}};
+  side.submit(std::move(call));
+  side.cancel({3, 9});
+  run();
+  EXPECT_EQ(heard, (std::vector<std::string>{"ask r1", "withdraw 9"}));
+  EXPECT_TRUE(delivered.empty());
+}
+
+}  // namespace
+}  // namespace troupe
