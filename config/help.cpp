@@ -150,7 +150,7 @@ std::string help_text() {
 usage: troupe serve [--model DIRECTORY] [OPTION…]
 
 An option is written --name value or --name=value; `_` and `-` are the same. A switch is turned off with
---no-name. Values come, weakest first, from the defaults, the --config file, the environment, the command line.
+--no-name. Each of these overrides those before it: defaults, --config file, environment, command line.
 )" + describe_fields(fields(defaults), kWidth, true) +
          R"(
 examples:
@@ -176,10 +176,10 @@ std::string options_markdown() {
          "and in the names of parsers. `--name value`, `--name=value`; a switch is turned off with "
          "`--no-name`; "
          "a list is repeated or separated by commas. `--config FILE` reads any of them from YAML or JSON. "
-         "Weakest first: defaults, config file, environment, command line. Every flag has a variable, "
-         "`TROUPE_` and its name in capitals; FastDeploy's own name for it, where there is one, is read "
-         "too.\n\n"
-         "All flags are parsed and checked in full, also those of features that are not there yet.\n\n"
+         "Each of these overrides those before it: defaults, config file, environment, command line. Every "
+         "flag has a variable, `TROUPE_` and its name in capitals; FastDeploy's own name for it, where there "
+         "is one, is read too.\n\n"
+         "All flags are parsed and checked in full, also those of features that are not available yet.\n\n"
          "## What works\n" +
          markdown_table(all, Standing::works) +
          "\n## Accepted without effect\n\nA value other than the default gives one warning line; answers and "
@@ -189,7 +189,7 @@ std::string options_markdown() {
          "available yet\", since ignoring it would change answers or memory.\n" +
          markdown_table(all, Standing::refused) +
          "\n## Environment variables that are not flags\n\nA `*` stands for any ending. A variable that is "
-         "empty, or has FastDeploy's default, says nothing.\n\n" +
+         "empty or has FastDeploy's default has no effect.\n\n" +
          markdown_variables();
 }
 

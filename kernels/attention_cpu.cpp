@@ -12,15 +12,15 @@ namespace {
 
 static_assert(kMostGroup <= kAttendRows);
 
-/// One piece of work: some tokens of a sequence, one KV head, some spans of the past.
+/// A unit of work for one thread: some tokens of a sequence, one KV head, some spans of the past.
 struct AttentionPiece {
   std::int32_t sequence = 0;
   std::int32_t kv_head = 0;
-  std::int32_t token = 0;  // first, within the sequence's tokens of this batch
+  std::int32_t token = 0;  // the first one, counted within the sequence's tokens of this batch
   std::int32_t tokens = 0;
   std::int32_t span = 0;
   std::int32_t spans = 0;
-  std::int64_t partial = -1;  // floats into the partials, or -1
+  std::int64_t partial = -1;  // index of its first float in the partials; -1: writes the output directly
 };
 
 int spans_of(int positions) { return (positions + kSpanTokens - 1) / kSpanTokens; }
@@ -31,7 +31,7 @@ class AttentionPlan {
       : op_(op), group_(op.heads / op.kv.kv_heads), tokens_per_piece_(std::max(1, kAttendRows / group_)) {
     TROUPE_CHECK(op.heads % op.kv.kv_heads == 0 && group_ <= kMostGroup);
     TROUPE_CHECK(op.kv.head_dim % 2 == 0 && op.kv.head_dim <= kMostHeadDim);
-    // With few pieces the threads would idle: then a long past is split by spans.
+    // With few pieces some threads would idle, so a long past is split by spans.
     int whole = 0;
     for (int s = 0; s < op.batch.count; ++s) whole += row_pieces(op.batch.sequences[s]) * op.kv.kv_heads;
     split_ = whole < 4 * device.pool().threads() && device.pool().threads() > 1;
@@ -62,7 +62,7 @@ class AttentionPlan {
  private:
   int row_pieces(const SequenceRows& s) const { return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_; }
 
-  /// The last tokens of a sequence first: they have the longest past.
+  /// Visits a sequence's last tokens first: they have the longest past, so the longest pieces start first.
   template <class Take>
   void for_each_piece(Take&& take) const {
     std::int64_t next_partial = 0;

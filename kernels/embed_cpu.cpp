@@ -7,8 +7,8 @@
 
 namespace troupe::kernels {
 
-// A row of a packed matrix lies spread over its panel, one piece a cache line: some microseconds a
-// token, which is what sharing the table with lm_head costs.
+// A row of a packed matrix is scattered over its panel, each element or bf16 pair in a cache line of its own.
+// Reading it takes some microseconds a token: the price of sharing the table with lm_head.
 void run(Cpu& device, const Embed& op) {
   const int inputs = op.table.inputs;
   const auto ld = static_cast<std::size_t>(padded(inputs));

@@ -11,7 +11,7 @@
 namespace troupe::kernels {
 namespace {
 
-/// Inverse of the normal distribution function, by bisection: 4096 values, made once.
+/// Inverse of the normal distribution function, by bisection. Slow; called for 4096 values, once.
 double normal_quantile(double probability) {
   double low = -8, high = 8;
   for (int i = 0; i < 60; ++i) {

@@ -5,7 +5,7 @@
 
 namespace troupe::kernels {
 
-// Panels of gate and up alternate, so a pair of them is all that 32 activations need.
+// Panels of gate and up alternate, so 32 activations are computed from one pair of adjacent panels.
 void run(Cpu& device, const Mlp& op) {
   if (op.norm.weight != nullptr) run(device, op.norm);
   const Routines& r = routines(device.isa());

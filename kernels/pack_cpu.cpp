@@ -10,7 +10,7 @@
 namespace troupe::kernels {
 namespace {
 
-/// Elements from one source line to the next.
+/// Elements from one row of the stored source to the next.
 std::size_t stride_of(const Pack& op) {
   const int dense = op.transposed ? op.outputs : op.into.inputs;
   return static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
@@ -23,8 +23,8 @@ const std::byte* element(const Pack& op, int output, int input) {
   return static_cast<const std::byte*>(op.source) + at * size_of(op.source_dtype);
 }
 
-/// A whole panel of bf16 rows of even length: 32-bit pairs are transposed, a cache line of each row at a
-/// time.
+/// Packs a whole panel of bf16 rows of even length: transposes 32-bit pairs, reading one cache line of each
+/// row at a time.
 void transpose_pairs(const Pack& op, int output, std::uint16_t* panel) {
   constexpr int kPairs = 16;
   const int pairs = op.into.inputs / 2;
@@ -48,13 +48,13 @@ float load_as(const std::byte* from) {
   return load_element(from, T, 0);
 }
 
-/// Any types, any number of rows: a block of 32 × 32 at a time, each row or column of it read in order.
+/// Packs up to 32 outputs of any dtype, in blocks of 32 × 32 weights.
 template <DType From, DType To>
 void convert(const Pack& op, int output, int rows) {
   constexpr int kBlock = 32;
   const std::size_t step_o = size_of(From) * (op.transposed ? 1 : stride_of(op));
   const std::size_t step_i = size_of(From) * (op.transposed ? stride_of(op) : 1);
-  std::size_t starts[kPanel];  // of each output's weights; the next inputs follow at the layout's step
+  std::size_t starts[kPanel];  // index of weight (output o, input 0) in the packed matrix
   for (int o = 0; o < rows; ++o) {
     starts[o] = packed_index(To, op.into.inputs, placed_output(op.place, op.first, output + o), 0);
   }
@@ -104,7 +104,7 @@ void run(Cpu& device, const Pack& op) {
   const int pieces = (op.outputs + kPanel - 1) / kPanel;
   const bool pairs = op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
                      op.into.inputs % 2 == 0 && op.first % kPanel == 0;
-  const Convert other = converter(op.source_dtype, op.into.dtype);
+  const Convert convert_panel = converter(op.source_dtype, op.into.dtype);
   device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
     for (int piece = begin; piece < end; ++piece) {
       const int output = piece * kPanel;
@@ -115,7 +115,7 @@ void run(Cpu& device, const Pack& op) {
             op, output,
             static_cast<std::uint16_t*>(op.into.data) + packed_index(DType::bf16, op.into.inputs, placed, 0));
       } else {
-        other(op, output, rows);
+        convert_panel(op, output, rows);
       }
     }
   });

@@ -7,7 +7,7 @@
 namespace troupe::kernels {
 namespace {
 
-/// What becomes of the projection's outputs: each is one dimension of a head of q, k or v.
+/// Stores the projection's outputs: rotates q and k, writes q to its array, k and v to the KV cache.
 class KvWriter {
  public:
   explicit KvWriter(const QkvRopeKvWrite& op)
@@ -17,16 +17,16 @@ class KvWriter {
         end_(values_at_ + op.kv.kv_heads * op.kv.head_dim),
         ldq_(static_cast<std::size_t>(padded(keys_at_))) {}
 
-  /// Outputs [output, output + 32) of one row. Heads have an even size, so no rotated pair is torn.
-  void row(int r, int output, const float* sums) const {
+  /// Stores outputs [output, output + 32) of row r. head_dim is even, so no rotated pair is split.
+  void write_row(int r, int output, const float* sums) const {
     const int head_dim = op_.kv.head_dim;
     const float* rope = op_.rope + static_cast<std::size_t>(r) * static_cast<std::size_t>(head_dim);
     const KvSlot slot = op_.batch.slots[r];
     for (int i = 0; i < kPanel && output + i < end_; i += 2) {
       const int o = output + i;
       if (o >= values_at_) {
-        value(r, slot, o - values_at_, sums[i]);
-        value(r, slot, o - values_at_ + 1, sums[i + 1]);
+        write_value(r, slot, o - values_at_, sums[i]);
+        write_value(r, slot, o - values_at_ + 1, sums[i + 1]);
         continue;
       }
       const int dim = o % head_dim;
@@ -47,29 +47,29 @@ class KvWriter {
   }
 
  private:
-  void value(int r, KvSlot slot, int index, float v) const {
+  void write_value(int r, KvSlot slot, int index, float v) const {
     const int head_dim = op_.kv.head_dim;
     auto* values =
         static_cast<std::byte*>(op_.kv.data) + op_.kv.value_offset(slot.block, op_.layer, index / head_dim);
     const std::size_t at = packed_index(op_.kv.dtype, kBlockTokens, index % head_dim, slot.offset);
     store_element(values, op_.kv.dtype, at, v);
-    // Attention may multiply the other half of a last bf16 pair by a probability of 0: what an earlier
-    // tenant of the block left there could be NaN.
-    if (op_.kv.dtype == DType::bf16 && slot.offset % 2 == 0 && !written(r + 1, slot)) {
+    // Attention multiplies both tokens of a bf16 pair, the one after the last token by a probability of 0.
+    // An earlier sequence in this block may have left a NaN there, so store a 0.
+    if (op_.kv.dtype == DType::bf16 && slot.offset % 2 == 0 && !is_next_token(r + 1, slot)) {
       store_element(values, op_.kv.dtype, at + 1, 0.0f);
     }
   }
 
-  /// Whether row r brings the token after `slot` in the same block.
-  bool written(int r, KvSlot slot) const {
+  /// True if row r is in the batch and its token follows `slot` in the same block.
+  bool is_next_token(int r, KvSlot slot) const {
     return r < op_.batch.rows && op_.batch.slots[r].block == slot.block &&
            op_.batch.slots[r].offset == slot.offset + 1;
   }
 
   const QkvRopeKvWrite& op_;
-  const int keys_at_;
-  const int values_at_;
-  const int end_;
+  const int keys_at_;    // first output that belongs to k
+  const int values_at_;  // first output that belongs to v
+  const int end_;        // outputs in all, without padding
   const std::size_t ldq_;
 };
 
@@ -82,7 +82,7 @@ void run(Cpu& device, const QkvRopeKvWrite& op) {
   const KvWriter writer(op);
   linear<1>(device, op.weight, op.x, op.batch.rows,
             [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {
-              for (int i = 0; i < rows; ++i) writer.row(first + i, panel * kPanel, sums[0][i]);
+              for (int i = 0; i < rows; ++i) writer.write_row(first + i, panel * kPanel, sums[0][i]);
             });
 }
 

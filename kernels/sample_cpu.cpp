@@ -18,14 +18,14 @@ bool penalises(const SampleRow& row) {
   return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
 }
 
-/// A processor's outcome: an overflow stays a number, so that the weights do.
+/// Clamps a changed logit to the finite range, so that the sampling weights stay finite after an overflow.
 float bounded(float logit) {
   constexpr float kLimit = std::numeric_limits<float>::max();
   return std::clamp(logit, -kLimit, kLimit);
 }
 
-/// Repetition, frequency and presence penalties. `seen` is working memory of one word per token id:
-/// counts are made anew from the sequence's ids each time, so there is no state to keep in step.
+/// Applies repetition, frequency and presence penalties. `seen`: working memory, one word per token id.
+/// Counts are made from the sequence's ids each time, so there is no state to keep in sync.
 void penalise(const SampleRow& row, float* logits, std::uint32_t* seen) {
   constexpr std::uint32_t kDone = ~0u;
   for (std::int32_t i = 0; i < row.known_tokens; ++i) seen[row.tokens[i]] = 0;
@@ -42,7 +42,7 @@ void penalise(const SampleRow& row, float* logits, std::uint32_t* seen) {
   }
 }
 
-/// The `count` largest logits, largest first, lowest id first among equals.
+/// Writes the `count` largest logits to `top`: largest first, lower id first among equals.
 void top_logits(const Routines& r, const float* logits, int vocab, int count, TopLogprob* top) {
   int held = 0;
   const auto insert = [&](TokenId id) {
@@ -55,7 +55,8 @@ void top_logits(const Routines& r, const float* logits, int vocab, int count, To
   while ((id = r.next_above(logits, vocab, id, top[count - 1].logprob)) < vocab) insert(id++);
 }
 
-/// Raw log-probabilities: the top ones into `result`; the value to subtract from a logit is returned.
+/// Writes the top raw log-probabilities to `result`. Returns the log of the softmax's denominator: subtracted
+/// from a logit, it gives the log-probability.
 float score(const Routines& r, const float* logits, int vocab, float largest, int top_count,
             SampleResult& result) {
   const auto normaliser = static_cast<float>(largest + std::log(r.sum_exp(logits, vocab, largest)));
@@ -65,7 +66,7 @@ float score(const Routines& r, const float* logits, int vocab, float largest, in
   return normaliser;
 }
 
-/// `working` has 3 * vocab words: weights or counts, the filters' candidates, the raw logits.
+/// `working`: 3 * vocab words for weights or counts, the filters' candidates, and the raw logits.
 void sample_row(const Routines& r, const Sample& op, const SampleRow& row, SampleResult& result,
                 std::uint32_t* working) {
   float* logits = op.logits + static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(op.stride);
@@ -80,7 +81,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
   }
 
   const bool processed = row.bias_count > 0 || row.banned_count > 0 || penalises(row);
-  // A penalty changes the logits; the raw logprob of the drawn token needs the original one back.
+  // The logits are changed in place, but the drawn token's logprob is that of the raw logits: keep a copy.
   float* raw = nullptr;
   if (processed && row.logprobs >= 0) {
     raw = reinterpret_cast<float*>(working) + 2 * static_cast<std::size_t>(op.vocab);

@@ -1,8 +1,8 @@
 #pragma once
-// The network: a batch of tokens in, a token or a log-probability per asked-for row out.
+// The network: takes a batch of tokens, gives a sampled token or a log-probability for each row that asks.
 //
-// Written once for every device: decoder.inl is the forward pass as a paper would print it, each line an op
-// that the device implements in kernels/.
+// It is written once for every device: decoder.inl is the forward pass as a paper would print it. Each line
+// is an op that every device implements in kernels/.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -20,54 +20,54 @@
 
 namespace troupe::model {
 
-/// The most that one step may bring; memory is taken for it once.
+/// Upper limits of one step. Memory for them is allocated once.
 struct DecoderLimits {
   int rows = 0;       ///< tokens of a step
-  int sequences = 0;  ///< sequences of a step; as many logits rows are held at once
-  int positions = 0;  ///< of one sequence
+  int sequences = 0;  ///< sequences of a step; memory holds this many rows of logits at once
+  int positions = 0;  ///< tokens of one sequence, prompt and output together
   int kv_blocks = 0;
-  bool staged = true;  ///< whether step() and logits() will be called; false: only the DeviceStep ones
+  bool staged = true;  ///< true: step() and logits() may be called; false: only forward(), sample(), score()
 };
 
-/// A step whose inputs lie in device memory already.
+/// A step whose inputs are already in device memory.
 struct DeviceStep {
   kernels::Batch batch{};
   const TokenId* tokens = nullptr;          ///< (batch.rows)
   const std::int32_t* positions = nullptr;  ///< (batch.rows)
 };
 
-/// Rows of it that sample, and how; device memory.
+/// Rows of a DeviceStep that sample, and their parameters; device memory.
 struct DeviceSamples {
-  const std::int32_t* picks = nullptr;       ///< (count) rows of the batch; null: row i is the i-th
-  const kernels::SampleRow* rows = nullptr;  ///< (count); logits_row counts within the picks
+  const std::int32_t* picks = nullptr;       ///< (count) batch rows that sample; null: rows 0 … count - 1
+  const kernels::SampleRow* rows = nullptr;  ///< (count); logits_row is an index into `picks`
   int count = 0;                             ///< at most limits.sequences
 };
 
-/// Likewise of prompt tokens whose log-probability is wanted.
+/// The same for prompt tokens whose log-probability is wanted.
 struct DeviceScores {
   const std::int32_t* picks = nullptr;
   const kernels::ScoreRow* rows = nullptr;
   int count = 0;
 };
 
-/// Working memory of a step. Rows of padded columns whose padding is zero and stays so.
+/// Working memory of a step. Columns are padded; the padding is zero and no op writes anything else there.
 struct Activations {
-  float* residual = nullptr;  ///< (rows, hidden): the stream that every block adds to
-  void* x = nullptr;          ///< (rows, hidden) of dtype: normed input of a block
+  float* residual = nullptr;  ///< (rows, hidden): the residual stream
+  void* x = nullptr;          ///< (rows, hidden) of dtype: the normalised input of attention or of the MLP
   void* q = nullptr;          ///< (rows, heads · head_dim) of dtype
   void* attended = nullptr;   ///< (rows, heads · head_dim) of dtype
   void* mlp = nullptr;        ///< (rows, intermediate) of dtype
   float* rope = nullptr;      ///< (rows, head_dim / 2, 2)
-  void* picked = nullptr;     ///< (sequences, hidden) of dtype: rows whose logits are wanted, normed
+  void* picked = nullptr;     ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
   float* logits = nullptr;    ///< (sequences, vocab)
   kernels::SampleResult* results = nullptr;  ///< (sequences)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
-  std::size_t bytes = 0;
+  std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
   static Activations make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory);
 };
 
-/// All that the layers of one step read and write; device memory.
+/// Everything the layers of one step read and write; device memory.
 struct ForwardStep {
   const ModelSpec& spec;
   const WeightLayout& weights;
@@ -78,26 +78,27 @@ struct ForwardStep {
   const std::int32_t* positions = nullptr;
 };
 
-/// One thread. The device outlives it. step() allocates nothing once the largest batch has passed.
+/// For one thread. The device must outlive it. step() allocates nothing after the largest batch has run once.
 template <Device D>
 class Decoder {
  public:
-  /// `kv`: zeroed memory for limits.kv_blocks that outlives the decoder; null: the decoder takes its own.
+  /// `kv`: zeroed memory for limits.kv_blocks blocks that outlives the decoder; null: the decoder allocates
+  /// its own.
   static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, DType dtype,
                                                Weights<D> weights, const DecoderLimits& limits,
                                                void* kv = nullptr);
 
-  /// Runs the batch, which is within the limits and names only blocks below limits.kv_blocks.
-  /// samples[i] answers batch.samples[i], scores[i] batch.scores[i]; they are as long.
+  /// Runs the batch, which must be within the limits and name only blocks below limits.kv_blocks.
+  /// samples[i] receives the result of batch.samples[i], scores[i] that of batch.scores[i]; sizes must match.
   void step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
             std::span<kernels::SampleResult> scores);
 
-  /// Runs the batch and gives the raw logits of batch.sample_rows, vocab of them for each: for comparisons
-  /// with a reference. Samples nothing.
+  /// Runs the batch and writes the raw logits of batch.sample_rows to `out`, (sample_rows.size(), vocab), to
+  /// compare them with a reference. Samples nothing.
   void logits(const StepBatch& batch, std::span<float> out);
 
-  /// The three parts of a step, apart: a device with a queue of its own is only given work here, and a graph
-  /// may be captured from it. Results of sample() and score() lie in results() until the next of them runs.
+  /// The three parts of a step. They only give work to the device and do not wait for it, so a CUDA graph may
+  /// be captured from them. sample() and score() leave their results in results(); each overwrites the last.
   void forward(const DeviceStep& step);
   void sample(const DeviceSamples& samples);
   void score(const DeviceScores& scores);
@@ -137,7 +138,7 @@ class Decoder {
   kernels::KvCache kv_;
   Stage<D> stage_;
 
-  // Host side of the step at hand.
+  // Host side of the current step.
   std::vector<kernels::KvSlot> slots_;
   std::vector<std::int32_t> positions_;
   std::vector<kernels::SequenceRows> sequences_;

@@ -3,11 +3,11 @@
 //
 //   h = E[token]
 //   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
-//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))      or, for a mixture of
-//                     experts, the sum of several such by their weights and of the shared ones
-//   logits = W · norm(h), only for the rows that somebody asked about
+//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
+//                     (mixture of experts: h += the weighted sum of several such MLPs + the shared ones)
+//   logits = W · norm(h), only for the rows whose logits are wanted
 //
-// Norms and sums are fp32; what enters a product is of the model's dtype.
+// Norms and sums are fp32; the inputs of products have the model's dtype.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -142,7 +142,7 @@ void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> s
   stage_.reset();
   forward(stage_batch(batch));
 
-  // Prompt tokens are scored first and in groups, because a prompt may have more rows than there are logits.
+  // Prompt tokens are scored in groups, because a prompt may have more rows than memory_.logits holds.
   const auto group = static_cast<std::size_t>(limits_.sequences);
   for (std::size_t first = 0; first < scores.size(); first += group) {
     const std::size_t count = std::min(group, scores.size() - first);
@@ -181,7 +181,7 @@ void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
   }
 }
 
-// Leaves the logits of these rows of the batch in memory_.logits, in their order.
+// Writes the logits of the batch rows `picks` to memory_.logits, in that order.
 template <Device D>
 void Decoder<D>::logits_of(const std::int32_t* picks, int count) {
   kernels::run(device_, kernels::AddRmsNorm{.out = memory_.picked,
@@ -245,7 +245,7 @@ void Decoder<D>::copy_blocks(std::span<const kernels::BlockPair> pairs) {
                             .kv = kv_, .pairs = pairs.data(), .count = static_cast<int>(pairs.size())});
 }
 
-// Everything that one step may put between two resets of its Stage.
+// Bytes that one step may put into its Stage between two resets, at most.
 inline std::size_t stage_bytes(const DecoderLimits& limits) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto sequences = static_cast<std::size_t>(limits.sequences);
@@ -256,7 +256,7 @@ inline std::size_t stage_bytes(const DecoderLimits& limits) {
                                    sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes;
-  // A piece is rounded up once: eight arrays per step, four per sequence, two per group of scored rows.
+  // Arrays are rounded up to the alignment: eight per step, four per sequence, two per group of scored rows.
   const std::size_t pieces = 8 + 4 * sequences + 2 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// How much memory this process may still take.
+// How much memory this process may still allocate.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -7,15 +7,15 @@
 
 namespace troupe::model {
 
-/// The least of what the system calls available and what the process's control groups leave. 0 when the
-/// system does not tell.
+/// Bytes that this process may still allocate: the smaller of MemAvailable and what the limits of its control
+/// groups leave. 0 when the system reports neither.
 std::uint64_t available_memory();
 
-/// Value in bytes of MemAvailable in the text of /proc/meminfo.
+/// MemAvailable in bytes; `text` is the content of /proc/meminfo.
 std::optional<std::uint64_t> parse_meminfo(std::string_view text);
 
-/// The least that a version 2 control group and those above it leave: memory.max less memory.current, of
-/// which the page cache (inactive_file) counts as free. Nothing when no group has a limit. `root` is where
+/// Bytes that a version 2 control group and its ancestors leave: the smallest of memory.max - memory.current,
+/// where page cache (inactive_file) counts as free. std::nullopt when no group has a limit. `root` is where
 /// the hierarchy is mounted, `group` the process's own path below it.
 std::optional<std::uint64_t> cgroup_headroom(const std::filesystem::path& root, std::string_view group);
 

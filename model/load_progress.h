@@ -1,10 +1,11 @@
 #pragma once
+// The callback that reports how much of the weights is loaded.
 #include <cstdint>
 #include <functional>
 
 namespace troupe::model {
 
-/// Called now and then while weights are loaded, on the loading thread, with the bytes done and all of them.
+/// Called repeatedly while weights are loaded, on the loading thread: bytes loaded so far, and in all.
 using LoadProgress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 }  // namespace troupe::model

@@ -1,5 +1,5 @@
 #pragma once
-// From options to a loaded executor.
+// Makes the executor that the options ask for, with its model loaded.
 #include <memory>
 
 #include "base/status.h"
@@ -9,9 +9,9 @@
 
 namespace troupe::model {
 
-/// Opens the model that options.model.directory names, sizes it to what is free now, and loads it on
-/// options.device. Takes seconds for a large model. To be called on the thread that will use the
-/// executor: the CPU device pins it. The same errors as preflight(), except for the tokenizer.
+/// Opens the model in options.model.directory, sizes it to the memory that is free now and loads it on
+/// options.device. Takes seconds for a large model. Call it on the thread that will use the executor: the CPU
+/// device pins that thread to its cores. Errors: those of preflight(), except for the tokenizer's.
 Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
                                                 const LoadProgress& progress = {});
 

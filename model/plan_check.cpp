@@ -13,16 +13,17 @@ std::string name(SlotRef ref) {
 
 Status wrong(SlotRef ref, const std::string& what) { return invalid(name(ref) + ": " + what); }
 
-// Of one token's logprobs in a result.
+// Bytes that one token's logprobs take in a result.
 std::int64_t logprob_bytes(std::int32_t top) {
   return static_cast<std::int64_t>(sizeof(wire::TokenLogprobs) +
                                    static_cast<std::size_t>(top) * sizeof(wire::Logprob));
 }
 
-// What the arrays of a result lose to alignment.
-constexpr std::size_t kRounding = 4 * wire::kAlignment;
+// Most bytes that the arrays of a result lose to alignment.
+constexpr std::size_t kAlignmentLoss = 4 * wire::kAlignment;
 
-bool in(float value, float low, float high) { return value >= low && value <= high; }  // false for NaN
+// False for NaN.
+bool in(float value, float low, float high) { return value >= low && value <= high; }
 
 Status check_sampling(SlotRef ref, const wire::Sampling& s, const wire::Capacity& capacity) {
   constexpr float kAny = 1e30f;
@@ -198,7 +199,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
                  "more than " + std::to_string(capacity_.max_tokens_per_step) + " tokens in one step");
   }
   const bool samples = (row.flags & wire::kSamples) != 0;
-  if (samples) size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);  // of a late row too
+  if (samples) size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);  // late rows get a result too
   Slot* slot = find(row.slot);
   if (slot == nullptr) return check_fits(row, size);
   if (slot->has_row) return wrong(row.slot, "two rows in one step");
@@ -228,7 +229,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
 }
 
 Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {
-  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxRecordBytes - kRounding)) return {};
+  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxRecordBytes - kAlignmentLoss)) return {};
   return wrong(row.slot, "the logprobs asked for do not fit one result");
 }
 

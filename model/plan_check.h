@@ -1,9 +1,8 @@
 #pragma once
-// Judges what comes out of the rings before anything acts on it.
+// Validates records read from the rings before the worker acts on them.
 //
-// An executor takes plan n+1 while plan n still runs, so a plan cannot be checked against the sequences
-// as they are; it is checked against what they will be once everything taken before has run. That state
-// is a few integers per slot, kept here.
+// An executor accepts plan n+1 while plan n still runs, so a plan is checked against the state its sequences
+// will have when all plans accepted before it have run. That state is a few integers per slot, kept here.
 #include <cstdint>
 #include <vector>
 
@@ -12,47 +11,46 @@
 
 namespace troupe::model {
 
-/// Bytes of stop ids and logit biases that one sequence may bring.
+/// Most bytes of stop ids and logit biases that one sequence may have.
 inline constexpr std::size_t kMaxSamplingBytes = std::size_t{1} << 18;
 
-/// One thread. A record that was refused has changed nothing.
+/// For one thread. A refused record changes nothing.
 class PlanCheck {
  public:
   explicit PlanCheck(const wire::Capacity& capacity);
 
-  /// Accepts a plan when applying it in the documented order (finished, started, tokens, blocks, rows) only
-  /// ever touches what exists:
-  /// - the step is the one after the last;
+  /// Accepts a plan if it is valid when its arrays are applied in the documented order (finished, started,
+  /// tokens, blocks, rows):
+  /// - its step follows the last accepted one;
   /// - slots, block ids, token ids and lengths are within the capacity, parameters are finite and in range;
-  /// - a sequence starts in a free slot, its ids and blocks arrive without gaps, ids never beyond
-  ///   known_tokens;
-  /// - a row runs ids that are known by then into blocks that the sequence has, at most one row per
-  ///   sequence; it samples only at the last known id. For prompt logprobs the id after the row is known;
-  /// - the result with all logprobs asked for fits a record.
-  /// A row, a TokenRun or an ending of a generation that no longer lives in its slot is late, not wrong: it
-  /// is accepted and will be passed over.
+  /// - a sequence starts in a free slot; its ids and blocks arrive without gaps, at most known_tokens ids;
+  /// - a row computes known ids and writes to blocks that the sequence has; a sequence has at most one row; a
+  ///   row samples only if it ends at the last known id. For prompt logprobs the id after the row is known;
+  /// - the result, with all requested logprobs, fits one record.
+  /// A row, TokenRun, BlockRun or finished entry for a generation that its slot no longer holds is late, not
+  /// an error: it is accepted and ignored.
   Status admit(const wire::RecordView& record, const wire::StepPlan& plan);
 
-  /// Accepts copies between blocks that exist; no block is a target twice, or both source and target.
+  /// Accepts copies between blocks that exist, if no block is a target twice or both source and target.
   Status admit(const wire::RecordView& record, const wire::CacheCommand& command);
 
-  /// Forgets all sequences; steps and commands count from 1 again.
+  /// Forgets all sequences; the next step and the next command have number 1 again.
   void reset();
 
  private:
   struct Slot {
     std::uint32_t generation = 0;
     bool live = false;
-    bool has_row = false;  // in the plan at hand
+    bool has_row = false;  // in the current plan
     std::int32_t prompt_tokens = 0;
     std::int32_t known_tokens = 0;
-    std::int32_t ids = 0;  // [0, ids) are known, brought or sampled
+    std::int32_t ids = 0;  // ids at positions [0, ids) are known: received or sampled
     std::int32_t blocks = 0;
     std::int32_t logprobs = -1;  // as in wire::Sampling
     std::int32_t prompt_logprobs = -1;
   };
 
-  // What the rows seen so far cost.
+  // Sums over the rows checked so far.
   struct StepSize {
     std::int64_t tokens = 0;
     std::int64_t result_bytes = 0;
@@ -64,14 +62,14 @@ class PlanCheck {
   Status take_blocks(const wire::RecordView& record, const wire::BlockRun& run);
   Status take_row(const wire::PlanRow& row, StepSize& size);
   static Status check_fits(const wire::PlanRow& row, const StepSize& size);
-  // The slot, or null when it is out of range (an error) or holds another generation (late).
+  // The slot; null when it is out of range (an error) or does not hold this generation (late).
   Slot* find(SlotRef ref);
   bool in_range(SlotRef ref) const { return ref.slot < slots_.size(); }
 
   const wire::Capacity capacity_;
   std::vector<Slot> slots_;
-  std::vector<Slot> before_;   // of the plan at hand, to go back to
-  std::vector<char> touched_;  // blocks of the command at hand
+  std::vector<Slot> before_;   // the slots before the current plan, restored if it is refused
+  std::vector<char> touched_;  // per block: how often the current command writes it; all 0 between commands
   std::uint64_t step_ = 0;
   std::uint64_t command_ = 0;
 };

@@ -21,7 +21,7 @@ const char* name(config::Device device) {
   return "?";
 }
 
-// What the engine will read again: its defaults of sampling, and ids that every sequence stops at.
+// Checks generation_config.json (sampling defaults, stop ids) now; the engine reads it only after the start.
 Status check_generation(const std::string& directory, const ModelSpec& spec) {
   const Result<GenerationConfig> config = read_generation_config(directory);
   if (!config) return config.status();
@@ -48,7 +48,7 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
   return made;
 }
 
-// What will be left for KV blocks, estimated: the worker measures it.
+// Estimates the KV blocks that will fit; the worker measures it when everything else is loaded.
 Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options& options,
                                  const GpuMemory& memory) {
   Result<wire::Capacity> capacity = cuda_limits(files.spec, files.dtype, files.tied, options);
@@ -59,8 +59,9 @@ Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options&
 }
 
 std::string skipped_note(const std::vector<std::string>& skipped) {
-  return std::to_string(skipped.size()) + " tensors are not needed and were skipped, '" + skipped.front() +
-         (skipped.size() > 1 ? "' first" : "'");
+  if (skipped.size() == 1) return "1 tensor is not needed and was skipped: '" + skipped.front() + "'";
+  return std::to_string(skipped.size()) + " tensors are not needed and were skipped; the first is '" +
+         skipped.front() + "'";
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
-// Everything that can be known about a start before it is made: the files are there and fit each other, and
-// the memory suffices. Errors end a start here, before a port is opened or a process is begun.
+// Checks that run before anything is started: the model's files exist and fit each other, and the memory
+// suffices. An error ends the start here, before a port is open or a child process exists.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,26 +14,26 @@
 namespace troupe::model {
 
 struct Preflight {
-  config::Device device = config::Device::cpu;  ///< chosen: never automatic
-  std::optional<ModelSpec> spec;                ///< none for echo without a model
+  config::Device device = config::Device::cpu;  ///< the device that will be used; never `automatic`
+  std::optional<ModelSpec> spec;                ///< none for the echo device without a model
   std::uint64_t spec_hash = 0;                  ///< for Hello; 0 without a spec
-  DType dtype = DType::bf16;                    ///< to compute in
-  /// The resolved limits and the memory they take. The worker sizes itself again with what is free
-  /// then; its Hello is what counts.
+  DType dtype = DType::bf16;                    ///< of weights, activations and KV
+  /// The resolved limits and the memory they take: an estimate. The worker sizes itself again with the memory
+  /// that is free when it starts, and the capacity in its Hello is what holds.
   wire::Capacity capacity;
-  std::uint64_t available_bytes = 0;  ///< before anything was loaded
+  std::uint64_t available_bytes = 0;  ///< free memory of the device, before anything is loaded
   int sequences_at_full_length = 0;
   std::vector<std::string> notes;  ///< one line each, for the start summary
 };
 
-/// Checks options.model.directory, as config::resolve_model() left it. Reads headers only, loads nothing.
-/// Leaves no GPU context behind in this process.
+/// Checks options.model.directory, which config::resolve_model() has filled in. Reads headers only, loads no
+/// weights. Leaves no GPU context in this process.
 Result<Preflight> preflight(const config::Options& options);
 
-/// The same hash alone, for a process that needs no more.
+/// Preflight::spec_hash alone, for a process that needs nothing else.
 Result<std::uint64_t> model_spec_hash(const config::Options& options);
 
-/// "What fits", for --dry-run and the start summary: a few lines, each ended by a newline.
+/// Model, device, memory and limits, for --dry-run and the start summary: lines, each ended by a newline.
 std::string summary(const Preflight& preflight);
 
 }  // namespace troupe::model

@@ -1,5 +1,5 @@
 #pragma once
-// From what a step brought forth to its StepResult record.
+// Writes a step's StepResult record.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -9,14 +9,16 @@
 
 namespace troupe::model {
 
-/// Keeps its memory from record to record. One thread.
+/// For one thread. Reuses its memory from record to record.
 class ResultWriter {
  public:
-  /// samples[i] answers batch.samples[i], scores[i] batch.scores[i]. Times are of the monotonic clock.
+  /// Writes the record to `out`. samples[i] is the result of batch.samples[i], scores[i] that of
+  /// batch.scores[i]. Times are from the monotonic clock.
   void step(std::uint64_t step, const StepBatch& batch, std::span<const kernels::SampleResult> samples,
             std::span<const kernels::SampleResult> scores, std::int64_t started_ns, std::int64_t finished_ns,
             std::vector<std::byte>& out);
 
+  /// Writes a CacheDone record for the command `id` to `out`.
   void cache_done(std::uint64_t id, std::vector<std::byte>& out);
 
  private:

@@ -6,12 +6,12 @@
 namespace troupe::model {
 namespace {
 
-// Parameters by who reads them.
+// Parameter counts, grouped by how many tokens read them.
 struct ParameterCounts {
-  double every_token = 0;  // attention, dense and shared MLPs, without the head
+  double every_token = 0;  // attention, dense and shared MLPs; without lm_head
   double router = 0;       // fp32
   double expert = 0;       // one expert of one layer
-  double head = 0;
+  double head = 0;         // lm_head
   int moe_layers = 0;
 };
 

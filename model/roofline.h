@@ -1,15 +1,16 @@
 #pragma once
-// What a step has to move and to compute at the least, from the model's shape alone: the bound that a
-// measured step is set beside.
+// The roofline of a step: a lower bound of its time, from the model's shape alone. Measured steps are set
+// beside it.
 //
-// A step has two parts, the matrices and the attention over the KV cache; each takes the longer of its bytes
-// at the memory's bandwidth and its operations at the arithmetic's peak, and the parts do not overlap:
+// A step has two parts, the matrices and the attention over the KV cache. Each part takes the longer of its
+// memory time and its arithmetic time, and the parts do not overlap:
 //
 //   decode    max(weights / bandwidth, flops / peak) + max(kv / bandwidth, attention flops / peak)
-//   prefill   the same with all tokens of the prompt; the head for the last alone
+//   prefill   the same with all tokens of the prompt; lm_head for the last token only
 //
-// Of a mixture, the weights are those of the experts that `tokens` tokens touch when each draws its experts
-// uniformly: E (1 - (1 - k / E)^tokens). No activations, launches or norms: a bound, not a forecast.
+// In a mixture of experts, the weights read are those of the experts that the step's tokens use when each
+// token picks k of E experts uniformly: E (1 - (1 - k / E)^tokens). Activations, launches and norms are left
+// out, so this is a bound, not a forecast.
 #include "gpu/dtype.h"
 #include "model/checkpoint/spec.h"
 
@@ -19,25 +20,26 @@ namespace troupe::model {
 struct StepWork {
   double weight_bytes = 0;
   double kv_bytes = 0;
-  double flops = 0;  ///< of the matrices
+  double flops = 0;  ///< of the matrix products
   double attention_flops = 0;
 };
 
+/// What the hardware can do, as measured.
 struct Ceilings {
   double bytes_per_s = 0;
   double flops_per_s = 0;
 };
 
-/// Experts of one layer that so many tokens touch together; 0 without experts.
+/// Distinct experts of one layer that `tokens` tokens use together, expected value; 0 without experts.
 double distinct_experts(const ModelSpec& spec, double tokens);
 
-/// `batch` sequences, each with `context` tokens before the one that runs.
+/// One decode step: `batch` sequences, each with `context` tokens before its current one.
 StepWork decode_work(const ModelSpec& spec, DType dtype, int batch, int context);
 
-/// One sequence's tokens [position, position + tokens), all in one step; only the last one's logits.
+/// One prefill step: one sequence's tokens [position, position + tokens); logits for the last token only.
 StepWork prefill_work(const ModelSpec& spec, DType dtype, int tokens, int position = 0);
 
-/// Seconds that the step takes at the least.
+/// Lower bound of the step's time, in seconds.
 double bound_s(const StepWork& work, const Ceilings& ceilings);
 
 }  // namespace troupe::model

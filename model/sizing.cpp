@@ -15,9 +15,9 @@ constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
 constexpr int kDefaultCudaSequences = 256;
 constexpr int kDefaultCudaTokens = 8192;
-/// Graphs, kernels' code and what else the driver takes, estimated.
+/// Estimate for graphs, the kernels' code and the driver's own memory.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
-/// Never given away: the driver takes a little now and then.
+/// Left free: the driver allocates a little while it runs.
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
@@ -37,7 +37,7 @@ Status too_little(std::uint64_t needed, std::uint64_t available, const std::stri
                                         bytes_text(available) + " are free; " + advice + ".");
 }
 
-// What does not depend on the device.
+// The limits, which do not depend on the device's memory; `sequences` and `tokens` are its defaults.
 Result<wire::Capacity> common(const config::Options& options, int max_positions, int vocab,
                               int sequences = kDefaultSequences, int tokens = kDefaultTokens) {
   const config::SchedulerOptions& asked = options.scheduler;
@@ -61,7 +61,7 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   return capacity;
 }
 
-// Blocks that max_slots sequences of full length use.
+// Blocks that max_slots sequences of full length use; more would never be used.
 std::int64_t useful_blocks(const wire::Capacity& capacity) {
   return std::min(kMaxBlocks, blocks_for(capacity.max_model_len) * capacity.max_slots);
 }
@@ -150,7 +150,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, DType dtype, bool tied
 }
 
 std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, DType dtype) {
-  // A row goes to several experts at once; each has its activation and its output there.
+  // Each row goes to several experts; each of them needs room for one activation and one output.
   const auto columns =
       static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
   const std::uint64_t experts = spec.experts == 0
@@ -192,7 +192,8 @@ Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
   }
   if (blocks == 0 || (options.scheduler.max_model_len > 0 && tokens < wanted)) {
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
-    // Lowering helps where the memory itself is too small, raising where only the share is.
+    // If the memory itself is too small, a limit has to go down. If only the allowed share is too small, the
+    // share can go up.
     const bool room = needed <= usable && overriding == 0;
     const char* lower = capacity.weight_bytes > memory.free
                             ? "the weights alone need a GPU with more free memory"

@@ -1,5 +1,5 @@
 #pragma once
-// Brings a step's arrays from the host to where the device's ops read them.
+// Copies a step's arrays from the host to where the device's ops read them.
 #include <cstddef>
 #include <span>
 
@@ -9,11 +9,12 @@
 
 namespace troupe::model {
 
-/// What put() gave is good until reset(); so is, for the Cpu, the memory behind it.
+/// Pointers from put() are valid until reset(). On the Cpu they are the caller's own, so the caller must keep
+/// that memory until then.
 template <Device D>
 class Stage {
  public:
-  /// `bytes`: everything that is put between two resets, each piece rounded up by aligned_bytes().
+  /// `bytes`: most bytes put between two resets, each array rounded up by aligned_bytes().
   static Result<Stage> make(D& device, std::size_t bytes) {
     Stage stage(device);
     Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "step inputs");
@@ -23,6 +24,7 @@ class Stage {
     return stage;
   }
 
+  /// Copies `count` elements to the device; null if there are none.
   template <class T>
   const T* put(const T* from, std::size_t count) {
     if (count == 0) return nullptr;
@@ -41,7 +43,7 @@ class Stage {
   Arena arena_;
 };
 
-/// The Cpu's ops read the host's arrays where they are.
+/// On the Cpu nothing is copied: ops read the host's arrays in place.
 template <>
 class Stage<Cpu> {
  public:

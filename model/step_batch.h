@@ -1,6 +1,6 @@
 #pragma once
-// One step as a decoder sees it: which tokens run, where their keys and values lie, and which rows' logits
-// are wanted. Host memory, reused from step to step; the SEQUENCE TABLE writes it.
+// The input of one decoder step: which tokens run, where their keys and values are stored, and which rows'
+// logits are wanted. Host memory, reused from step to step; the worker's sequence table fills it.
 #include <cstdint>
 #include <vector>
 
@@ -10,11 +10,11 @@
 
 namespace troupe::model {
 
-/// What becomes of one plan row that samples, in plan order.
+/// Where the result of one plan row that samples is found. One per such row, in plan order.
 struct SamplingOutcome {
   SlotRef slot{};
-  std::int32_t position = 0;  ///< index in its sequence of the token to be sampled
-  std::int32_t sample = -1;   ///< index in StepBatch::samples; -1: the slot holds another generation
+  std::int32_t position = 0;  ///< of the sampled token in its sequence
+  std::int32_t sample = -1;   ///< index in StepBatch::samples; -1: late, the slot holds another generation
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.
@@ -23,19 +23,19 @@ struct ScoreOutcome {
   std::int32_t position = 0;
 };
 
-/// Pointers lead into the SEQUENCE TABLE and are good until it changes. SampleRow::logits_row and
-/// ScoreRow::logits_row count within `sample_rows` and `score_rows`, which name rows of the batch.
+/// Pointers in it lead into the sequence table and are valid until that changes. SampleRow::logits_row is an
+/// index into `sample_rows`, ScoreRow::logits_row into `score_rows`; both of those hold rows of the batch.
 struct StepBatch {
-  std::vector<TokenId> tokens;               ///< one per row; kUnsampled where an earlier step is still out
+  std::vector<TokenId> tokens;                   ///< one per row; kUnsampled if a step in flight samples it
   std::vector<kernels::SequenceRows> sequences;  ///< in row order
-  std::vector<std::uint32_t> slots;          ///< of the sequences, beside them
-  std::vector<BlockId> last_blocks;          ///< beside them too: the block that the last row writes to
+  std::vector<std::uint32_t> slots;              ///< slot of sequences[i]
+  std::vector<BlockId> last_blocks;              ///< block that the last row of sequences[i] writes to
   std::vector<kernels::SampleRow> samples;
-  std::vector<std::int32_t> sample_rows;  ///< rows that sample, beside `samples`
+  std::vector<std::int32_t> sample_rows;  ///< row of samples[i]
   std::vector<SamplingOutcome> outcomes;
   std::vector<kernels::ScoreRow> scores;
-  std::vector<std::int32_t> score_rows;  ///< beside `scores`
-  std::vector<ScoreOutcome> scored;      ///< beside `scores`
+  std::vector<std::int32_t> score_rows;  ///< row of scores[i]
+  std::vector<ScoreOutcome> scored;      ///< prompt token of scores[i]
 
   int rows() const { return static_cast<int>(tokens.size()); }
 

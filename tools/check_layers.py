@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a file includes what its layer may not know. The tables are the architecture.
+"""Fails when a file includes something that its layer may not include. The tables below define the layers.
 
     tools/check_layers.py [ROOT]
 
@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-# Who may include whom. ipc/wire.h is a row of its own: the wire format without the rings around it.
+# Which folder may include which. ipc/wire.h is a row of its own: the wire format without the rings.
 MAY_INCLUDE = {
     "base": [],
     "config": ["base"],
@@ -33,25 +33,25 @@ PLACES = [
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
      [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/.*\.cuh"]),
 ]
-BEAST_FILES = 3  # each compiles Beast's templates again
+BEAST_FILES = 3  # most files that may include Beast: each of them compiles its templates again
 ENVIRONMENT_PLACE = "config/parse.cpp"
 
-# Where device code lies. kernels/cuda/*.h is plain C++ for both compilers. bench/*_cuda.cu holds kernels that
-# only measure: a bound that products are set beside is no part of the server.
+# Files with device code. kernels/cuda/*.h is plain C++ for both compilers. bench/*_cuda.cu holds kernels that only
+# measure (bounds to compare products with) and are not part of the server.
 DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cuda\.cu")
 DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
 LAUNCH = re.compile(r"<<<")
 CAF_WORD = re.compile(r"\bcaf::")
-# The only conditions, in device code only: what an architecture does not have.
+# The only conditional compilation that is allowed, in device code only: features of an architecture.
 GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUDA_ARCH__ >= \d+)?\s*(//.*)?$")
 
 CODE = {".h", ".cpp", ".cu", ".cuh", ".inl"}
 TEXT = CODE | {".py", ".txt", ".md", ".json", ".sh", ""}
 OUTSIDE = {"build", "log", "__pycache__"}
-VISIBLE = {".ci", ".clang-format", ".gitignore"}  # of the names that begin with a dot
+VISIBLE = {".ci", ".clang-format", ".gitignore"}  # names that begin with a dot and are checked nevertheless
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b")
-# Put together from halves, so that this file does not name such a path itself.
+# Joined from halves, so that this file does not contain such a path itself.
 MACHINE_PATH = re.compile("|".join(a + b for a, b in [
     ("/ho", "me/"), ("/ro", "ot/"), ("/wo", "rk/"), ("/work", "space/"), ("/Us", "ers/"), (r"\.\./sha", "red")]))
 
@@ -94,7 +94,7 @@ class Tree:
                 yield number, match[1] == '"', match[2]
 
     def product(self):
-        """Files that are part of the server; tests and bench programs may include everything."""
+        """Files of the server itself; tests and bench programs may include everything."""
         return (name for name in self.code if row_of(name))
 
     def check_arrows(self):
@@ -116,18 +116,18 @@ class Tree:
             for number, _, header in self.includes(name):
                 for pattern, library, places in PLACES:
                     if re.match(pattern, header) and not any(re.fullmatch(place, name) for place in places):
-                        self.report(name, number, f"{library} has no place here: <{header}>")
+                        self.report(name, number, f"{library} may not be included here: <{header}>")
         caf_places = next(places for _, library, places in PLACES if library == "CAF")
         for name in self.product():
             for number, line in enumerate(self.code[name], 1):
                 if CAF_WORD.search(line.split("//", 1)[0]) and not any(re.fullmatch(p, name) for p in caf_places):
-                    self.report(name, number, "a name of CAF has no place here")
+                    self.report(name, number, "names of CAF may not be used here")
         beast = [n for n in self.product() if any(h.startswith("boost/beast") for _, _, h in self.includes(n))]
         for name in beast[BEAST_FILES:]:
             self.report(name, 1, f"more than {BEAST_FILES} files include Beast: {', '.join(beast)}")
 
     def brings(self, name, pattern, seen):
-        """The chain of files through which `name` includes a header that matches, or None."""
+        """The chain of files through which `name` includes a header that matches `pattern`, or None."""
         for _, quoted, header in self.includes(name):
             if re.match(pattern, header):
                 return [name]
@@ -139,7 +139,7 @@ class Tree:
         return None
 
     def check_hidden(self):
-        """A header without a place for CAF, and any file without one for CUDA, must not get it through another
+        """Headers that may not include CAF, and files that may not include CUDA, must not do so through another
         header either."""
         for pattern, library, places in PLACES:
             if library not in ("CAF", "CUDA"):
@@ -171,18 +171,18 @@ class Tree:
             if name.endswith((".cu", ".cuh")) and not DEVICE_CODE.fullmatch(name):
                 self.report(name, 1, "only kernels/*_cuda.cu and bench/*_cuda.cu are compiled by nvcc, with kernels/cuda/*.cuh")
             if re.search(r"(^|/)(utils?|common|helpers?|misc)(/|\.|$)", name):
-                self.report(name, 1, "a name that says nothing about its content")
+                self.report(name, 1, "the name does not say what is in it (utils, common, helpers, misc)")
             self.check_conditions(name, lines)
             self.check_device_words(name, lines)
         for name in files(self.root, TEXT):
             for number, line in enumerate(self.read(name).splitlines(), 1):
                 match = MACHINE_PATH.search(line)
                 if match:
-                    self.report(name, number, f"names a path of some machine: {match[0]}")
+                    self.report(name, number, f"contains a path of one machine: {match[0]}")
 
     def check_conditions(self, name, lines):
         device = DEVICE_CODE.fullmatch(name)
-        guards = []  # of each open #if: is it one of an architecture?
+        guards = []  # for each open #if: whether it is an allowed architecture guard
         for number, line in enumerate(lines, 1):
             match = CONDITIONAL.match(line)
             if not match:
@@ -194,15 +194,15 @@ class Tree:
             if word == "endif":
                 guards = guards[:-1]
             elif not allowed:
-                self.report(name, number, f"conditional compilation: {line.strip()} (absence is a file)")
+                self.report(name, number, f"conditional compilation: {line.strip()} (choose a file in cmake instead)")
 
     def check_device_words(self, name, lines):
         for number, line in enumerate(lines, 1):
             code = line.split("//", 1)[0]
             if not DEVICE_CODE.fullmatch(name) and DEVICE_WORD.search(code):
-                self.report(name, number, "device code has no place here")
+                self.report(name, number, "device code is not allowed here")
             if row_of(name) and LAUNCH.search(code):
-                self.report(name, number, "kernels are launched by cuda::launch() only")
+                self.report(name, number, "only cuda::launch() may launch kernels")
 
     def check(self):
         self.check_arrows()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Reports how long the files are and fails on one longer than 500 lines that is not excused by name.
+"""Reports how long the files are. Fails if one has more than 500 lines and is not in the list EXCUSED.
 
     tools/check_sizes.py [ROOT]
 
@@ -50,7 +50,7 @@ def main():
     every, bad = product | around, 0
     for name, count in every.items():
         if count > LIMIT and name not in EXCUSED:
-            print(f"{name}: {count} lines; more than {LIMIT} is to be split by noun or excused with a reason")
+            print(f"{name}: {count} lines; split a file of more than {LIMIT} by noun, or excuse it with a reason")
             bad = 1
     for name in EXCUSED:
         if every.get(name, 0) <= LIMIT:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/data/demo_first_token.json: what the first token after a prompt should be, by another program.
+"""Writes tests/data/demo_first_token.json: transformers' log-probabilities of the first token after each prompt.
 
     python tools/make_demo_logprobs.py [--model build/models/SmolLM2-135M-Instruct] [--out tests/data/demo_first_token.json]
 
-Needs torch and transformers (not needed to run the tests: the result is committed). The stored bfloat16
-weights are computed with in float32, so a float32 run of ours agrees closely and a bfloat16 run roughly.
+Needs torch and transformers; the tests do not, because the result is committed. The weights are stored in bfloat16
+and computed with in float32, so the server agrees closely with --dtype float32 and roughly with bfloat16.
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ CASES = [
     {"name": "one_token", "prompt": "The"},
     {"name": "digits", "prompt": "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"},
     {"name": "unicode", "prompt": "Le café était fermé, mais 北京 was warm 🙂 and"},
-    {"name": "across_blocks", "prompt": LONG_TEXT},  # several KV blocks of 64 tokens
+    {"name": "across_blocks", "prompt": LONG_TEXT},  # longer than one KV block of 64 tokens
 ]
 
 

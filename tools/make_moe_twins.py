@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Two mixtures of experts that answer exactly as a dense ERNIE-4.5 model does, made from its checkpoint.
+"""Makes two mixtures of experts from a dense ERNIE-4.5 checkpoint that give exactly the dense model's answers.
 
     build/venv/bin/python tools/make_moe_twins.py [--model build/models/SmolLM2-135M-Instruct] [--out build/models]
                                                   [--only alike|cut]
 
-They check routing, grouped products and weighted sums with real text: no reference but the dense model is needed.
+They test routing, grouped products and weighted sums on real text, with the dense model as the only reference.
 
-    alike  Every expert is the layer's MLP, and router and correction bias are random. The weights of the chosen
-           experts sum to 1, so whoever is chosen, the sum is the dense answer.
-    cut    The MLP's width is cut into pieces: some are experts, all of which are chosen, the others the shared
-           expert. The router is zero, so each expert has the weight 1 / experts, which its down projection, scaled by
-           the number of experts, makes good; a power of two, so that the scaled weights are exact. The correction
-           bias is random, and must not find its way into the weights.
+    alike  Every expert is a copy of the layer's MLP; router and correction bias are random. The weights of the chosen
+           experts sum to 1, so the result is the dense one whichever experts are chosen.
+    cut    The MLP's width is cut into pieces. Some pieces are the experts, all of which are chosen; the others are the
+           shared expert. The router is zero, so each expert has the weight 1 / experts. Its down projection is
+           multiplied by the number of experts to compensate; that is a power of two, so the scaling is exact. The
+           correction bias is random, and must not change the weights.
 
-Both differ from the dense model in the order of fp32 sums alone. The directories are OUT/NAME-moe-alike and
-OUT/NAME-moe-cut; each appears under its name only when it is complete.
+Both differ from the dense model only in the order of fp32 sums. The directories are OUT/NAME-moe-alike and
+OUT/NAME-moe-cut; each gets its name only when it is complete.
 Needs numpy, which tools/setup puts into build/venv.
 """
 import argparse
@@ -27,13 +27,13 @@ import sys
 
 import numpy as np
 
-RECIPE = 1  # raise it when the files change, so that existing directories are made anew
+RECIPE = 1  # raise it when the files change, so that existing directories are made again
 ORIGIN_FILE = "ORIGIN.json"
 NOT_COPIED = {"config.json", ORIGIN_FILE, "made-by"}
-BIAS = 0.3  # correction biases lie within
-ROUTER_DEVIATION = 0.2  # of a router's weights: logits of a few units for normed inputs
+BIAS = 0.3  # correction biases are in ±BIAS
+ROUTER_DEVIATION = 0.2  # standard deviation of router weights; gives logits of a few units for normalised inputs
 
-# Shapes are chosen for the demo model's MLP, 1536 wide: alike has all layers but the first as mixtures, and is 0.7 GB.
+# The shapes fit the demo model's MLP, which is 1536 wide. In alike, all layers but the first are mixtures (0.7 GB).
 TWINS = {
     "alike": {"moe_num_experts": 4, "moe_k": 2, "moe_num_shared_experts": 0, "moe_layer_start_index": 1},
     "cut": {"moe_num_experts": 4, "moe_k": 4, "moe_num_shared_experts": 2, "moe_layer_start_index": 0},
@@ -62,7 +62,7 @@ def read_checkpoint(path):
 
 
 def scaled(bits, factor):
-    """bfloat16 bits times a power of two: exact."""
+    """bfloat16 bits multiplied by a power of two, which is exact."""
     values = (bits.astype(np.uint32) << 16).view(np.float32) * np.float32(factor)
     if not np.isfinite(values).all():
         raise TwinError("a scaled weight is no longer finite")
@@ -70,7 +70,7 @@ def scaled(bits, factor):
 
 
 class Writer:
-    """One safetensors file. Tensors are functions that make them, called one at a time as they are written."""
+    """Writes one safetensors file. Tensors are given as functions, called one at a time when they are written."""
 
     def __init__(self):
         self.header, self.makers, self.offset = {"__metadata__": {"format": "pt"}}, [], 0
@@ -89,7 +89,7 @@ class Writer:
             for name, size, make in self.makers:
                 data = np.ascontiguousarray(make())
                 if data.nbytes != size:
-                    raise TwinError(f"{name} has {data.nbytes} bytes, {size} were announced")
+                    raise TwinError(f"{name} has {data.nbytes} bytes, but its shape needs {size}")
                 out.write(data.data)
             out.flush()
             os.fsync(out.fileno())
@@ -112,7 +112,7 @@ def twin_config(config, kind):
 
 
 def add_mixture(writer, at, mlp, config, kind, random):
-    """The layer's dense MLP (gate, up, down) as a mixture."""
+    """Adds the layer's dense MLP (gate, up, down) to the writer as a mixture of experts."""
     experts, width, hidden = config["moe_num_experts"], config["moe_intermediate_size"], config["hidden_size"]
     router = random.standard_normal((experts, hidden), np.float32) * np.float32(ROUTER_DEVIATION)
     if kind == "cut":
@@ -168,7 +168,7 @@ def origin(model, kind):
 
 
 def make_twin(model, out, kind):
-    """Returns the directory; nothing is done where it is up to date."""
+    """Makes the directory unless it is up to date, and returns its path."""
     folder, made_from = out / f"{model.name}-moe-{kind}", origin(model, kind)
     try:
         if json.loads((folder / ORIGIN_FILE).read_text(encoding="utf-8")) == made_from:

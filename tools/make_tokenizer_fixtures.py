@@ -1,4 +1,4 @@
-"""The tokenizer half of make_text_fixtures.py: small tokenizers trained here, and what the reference says of them."""
+"""The tokenizer part of make_text_fixtures.py: trains small tokenizers and records the reference's results."""
 import inspect
 import io
 import json
@@ -47,7 +47,7 @@ def corpus():
 
 
 def save(tokenizer, path):
-    """Compact, and small enough to commit."""
+    """Compact JSON, small enough to commit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, separators=(",", ":"))
     path.write_text(text, encoding="utf-8")
@@ -80,7 +80,7 @@ def string_merges(document):
 
 
 def without_specials(tokenizer, text):
-    """Special strings as plain text: the reference's own switch."""
+    """Encodes special tokens as plain text, by the reference's own switch."""
     tokenizer.encode_special_tokens = True
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     tokenizer.encode_special_tokens = False
@@ -96,7 +96,7 @@ def json_cases(path):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         case = {"text": text, "ids": ids, "plain": without_specials(tokenizer, text)}
         decoded = tokenizer.decode(ids, skip_special_tokens=False)
-        if "\ufffd" not in decoded:  # the reference breaks added tokens that are not ASCII; here they print as they are
+        if "\ufffd" not in decoded:  # the reference corrupts added tokens that are not ASCII; ours prints them unchanged
             case["decoded"] = decoded
         cases.append(case)
     return cases
@@ -120,7 +120,7 @@ def train_sentencepiece(data, name, **options):
 
 
 def sentencepiece_cases(processor, strings):
-    """The reference procedure: split at the strings that name a token, longest first, encode the rest piece by piece."""
+    """The reference procedure: splits at added tokens, the longest first, and encodes the pieces between them."""
     names = sorted(strings, key=len, reverse=True)
     splitter = re.compile("(" + "|".join(map(re.escape, names)) + ")")
     cases = []

@@ -3,8 +3,8 @@
 
     tools/run_benches.py [--json] BUILD_FOLDER NAME…
 
-Each program prints one JSON object per figure (bench/report.h). Rows go to standard output, everything else
-to standard error. Exit status 1 when a program fails, prints no row or a malformed one.
+Each program prints one JSON object per figure (bench/report.h). Rows go to standard output, everything else to
+standard error. Exit status 1 if a program fails, prints no row, or prints a malformed one.
 """
 import argparse
 import json
@@ -17,11 +17,11 @@ import threading
 import time
 
 KEYS = ["name", "value", "unit", "bound", "ratio", "must", "met"]
-PROGRAM_SECONDS = 240  # a program that takes longer hangs: all of them together are to take ten minutes
+PROGRAM_SECONDS = 240  # a program that takes longer is killed; all of them together should take ten minutes
 
 
 def parse_row(line):
-    """The row, or None for a line that is not one."""
+    """The row as a dict, or None if the line is not a row."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -55,12 +55,12 @@ def print_row(row, as_json):
 
 
 def run(program, cwd, as_json):
-    """The rows of one program; None as the last one when it failed."""
+    """Runs one program: (its rows, whether it failed)."""
     process = subprocess.Popen([str(program), "--json"], cwd=cwd, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                text=True, encoding="utf-8", errors="replace", start_new_session=True)
 
     def stop():
-        """The program and what it started, which shares its process group."""
+        """Kills the program and the processes it started, which share its process group."""
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:

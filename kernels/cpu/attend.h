@@ -1,15 +1,15 @@
 #pragma once
-// Attention of a few query rows over one KV head, in the tile's terms.
+// Attention of a few query rows over one KV head, built from the tile products of cpu/tile.h.
 //
-// The rows are the heads of a group times a few tokens. For each 64-token tile of the past: scores are
-// rows × two K panels; a row-wise online softmax keeps a maximum m, a sum l and weighted values o, which
-// move to a new maximum by the factor exp(m_old - m_new); then o += P × V panels. Tiles lie on absolute
-// borders and rise. Every 512 tokens (a span) start afresh with m = -inf, and spans are merged in
-// rising order by the same formula: so a long past can be split over threads span by span, and a row's
-// arithmetic is one sequence of operations whether it was split or not, alone or in a chunk.
+// Rows are the heads of a group times a few tokens. For each tile of 64 past tokens: scores = rows × two K
+// panels; an online softmax per row keeps a maximum m, a sum l and weighted values o, and multiplies l and o
+// by exp(m_old - m_new) when the maximum grows; then o += P × V panels. Tiles start at multiples of 64
+// tokens and are visited in rising order. Every 512 tokens (a span) the softmax starts again at m = -inf,
+// and spans are merged in rising order by the same formula. So a long past can be split over threads by
+// spans, and the order of a row's operations is the same with and without a split, alone and in a chunk.
 //
-// A masked position has probability exactly 0, so what V holds there only has to be finite: the KV
-// write sees to that for the one element a bf16 pair may bring in beyond the last token.
+// A masked position has probability exactly 0, so V must only be finite there. That concerns one element:
+// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it.
 #include <limits>
 
 #include "kernels/batch.h"
@@ -17,9 +17,10 @@
 
 namespace troupe::kernels {
 
-inline constexpr int kSumsAt = 16;  // a partial: maximum, sum, padding, then the weighted values
+/// Index of the weighted values in a partial, which begins with maximum, sum and padding.
+inline constexpr int kValuesOffset = 16;
 
-/// (m, l, o) of one span joins (M, L, O) of those before it.
+/// Merges one span's (m, l, o) into (M, L, O) of the spans before it.
 template <class V>
 void merge_span(float& M, float& L, float* O, float m, float l, const float* o, int width) {
   using F = typename V::F;
@@ -51,9 +52,10 @@ void finish_row(void* out, float L, const float* O, int head_dim) {
   }
 }
 
-/// One row of scores against `visible` tokens of a tile: probabilities to P, and m, l, o moved on.
+/// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
+/// updates m, l and o. Overwrites the scores.
 template <class V, DType T>
-void soften(float* scores, Operand<V, T>* P, int visible, float scale, float& m, float& l, float* o,
+void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, float& m, float& l, float* o,
             int width) {
   using F = typename V::F;
   const F nothing = V::set1(-std::numeric_limits<float>::infinity());
@@ -97,15 +99,15 @@ class Attend {
   }
 
   void run() {
-    gather();
+    gather_queries();
     for (int row = 0; row < rows_; ++row) M_[row] = -std::numeric_limits<float>::infinity();
     for (int s = a_.first_span; s < a_.first_span + a_.spans; ++s) {
       span(s);
-      for (int row = 0; row < rows_; ++row) join(row, s == a_.first_span);
+      for (int row = 0; row < rows_; ++row) end_span(row, s == a_.first_span);
     }
     if (a_.partial != nullptr) return;
     for (int row = 0; row < rows_; ++row) {
-      auto* out = static_cast<St*>(a_.out) + at(row);
+      auto* out = static_cast<St*>(a_.out) + head_offset(row);
       finish_row<V, T>(out, L_[row], O_ + row * width_, a_.head_dim);
     }
   }
@@ -114,14 +116,15 @@ class Attend {
   using Op = Operand<V, T>;
   using St = Stored<V, T>;
 
-  std::size_t at(int row) const {  // of a row's head in q and out
+  /// Elements from the start of q (or out) to this row's head.
+  std::size_t head_offset(int row) const {
     return static_cast<std::size_t>(row / a_.group) * a_.ldq +
            static_cast<std::size_t>(row % a_.group * a_.head_dim);
   }
 
-  void gather() {
+  void gather_queries() {
     for (int row = 0; row < rows_; ++row) {
-      const St* from = static_cast<const St*>(a_.q) + at(row);
+      const St* from = static_cast<const St*>(a_.q) + head_offset(row);
       Op* to = q_ + row * width_;
       if constexpr (sizeof(Op) == sizeof(St)) {
         __builtin_memcpy(to, from, static_cast<std::size_t>(a_.head_dim) * sizeof(St));
@@ -134,7 +137,7 @@ class Attend {
     }
   }
 
-  /// Tokens of tile [start, start + 64) that the row may look at.
+  /// Tokens of tile [start, start + 64) that the row may attend to.
   int visible(int row, int start) const {
     const int count = a_.position + row / a_.group + 1 - start;
     return count < 0 ? 0 : count > kBlockTokens ? kBlockTokens : count;
@@ -158,8 +161,8 @@ class Attend {
     const std::byte* values = block + a_.value_offset;
     const std::size_t key_panel = static_cast<std::size_t>(a_.head_dim) * kPanel * sizeof(St);
     const std::size_t value_panel = static_cast<std::size_t>(kBlockTokens) * kPanel * sizeof(St);
-    const int most = visible(rows_ - 1, start);
-    // Memory stays one stage ahead: values come in while scores are made, the next keys while they are used.
+    const int most_visible = visible(rows_ - 1, start);
+    // Prefetch one stage ahead: values while scores are computed, the next tile's keys while values are used.
     const bool more = start + kBlockTokens < a_.position + a_.tokens;
     const std::byte* next =
         more ? a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens + 1]) * a_.block_bytes +
@@ -167,7 +170,7 @@ class Attend {
              : keys;
     for (int row = 0; row < rows_; row += V::kTileRows) {
       const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
-      for (int half = 0; half * kPanel < most; ++half) {
+      for (int half = 0; half * kPanel < most_visible; ++half) {
         tile<V, T>({.x = q_ + row * width_,
                     .ldx = static_cast<std::size_t>(width_),
                     .panel = keys + static_cast<std::size_t>(half) * key_panel,
@@ -185,8 +188,8 @@ class Attend {
         __builtin_memset(P_ + row * kBlockTokens, 0, kBlockTokens * sizeof(Op));
         continue;
       }
-      soften<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, m_[row], l_[row],
-                   o_ + row * width_, width_);
+      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, m_[row],
+                         l_[row], o_ + row * width_, width_);
     }
     for (int row = 0; row < rows_; row += V::kTileRows) {
       const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
@@ -206,13 +209,14 @@ class Attend {
     }
   }
 
-  void join(int row, bool first) {
+  /// Writes the span's result to the partial, or merges it into the row's; `first`: there is nothing yet.
+  void end_span(int row, bool first) {
     const float* o = o_ + row * width_;
     if (a_.partial != nullptr) {
       float* to = a_.partial + row * partial_floats(a_.head_dim);
       to[0] = m_[row];
       to[1] = l_[row];
-      __builtin_memcpy(to + kSumsAt, o, sizeof(float) * static_cast<std::size_t>(width_));
+      __builtin_memcpy(to + kValuesOffset, o, sizeof(float) * static_cast<std::size_t>(width_));
     } else if (first) {
       M_[row] = m_[row];
       L_[row] = l_[row];
@@ -230,6 +234,7 @@ class Attend {
   float* o_;
   float* O_;
   Op* P_;
+  // Lower case: the current span; upper case: the spans merged so far.
   float m_[kAttendRows], l_[kAttendRows], M_[kAttendRows], L_[kAttendRows];
 };
 
@@ -244,10 +249,10 @@ void merge(void* out, const float* partials, std::size_t stride, int spans, int 
   float O[256];
   float M = partials[0];
   float L = partials[1];
-  __builtin_memcpy(O, partials + kSumsAt, sizeof(float) * static_cast<std::size_t>(width));
+  __builtin_memcpy(O, partials + kValuesOffset, sizeof(float) * static_cast<std::size_t>(width));
   for (int s = 1; s < spans; ++s) {
     const float* next = partials + static_cast<std::size_t>(s) * stride;
-    merge_span<V>(M, L, O, next[0], next[1], next + kSumsAt, width);
+    merge_span<V>(M, L, O, next[0], next[1], next + kValuesOffset, width);
   }
   finish_row<V, T>(out, L, O, head_dim);
 }

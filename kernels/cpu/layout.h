@@ -1,5 +1,5 @@
 #pragma once
-// Where an element of a packed matrix lies: for ops that touch elements, not panels.
+// Index of an element in a packed matrix, for ops that access elements instead of panels.
 #include <cstddef>
 
 #include "base/check.h"
@@ -22,7 +22,7 @@ constexpr std::size_t packed_index(DType dtype, int inputs, int output, int inpu
   return dtype == DType::bf16 ? start + i / 2 * 2 * kPanel + lane * 2 + i % 2 : start + i * kPanel + lane;
 }
 
-/// The output that row `o` of a source becomes; see Place.
+/// The matrix output that source row `o` becomes; see Place. `first` is used by Place::rows only.
 constexpr int placed_output(Place place, int first, int o) {
   if (place == Place::rows) return first + o;
   const int pair = o / kPanel * 2 + (place == Place::up ? 1 : 0);

@@ -6,12 +6,12 @@ namespace troupe::kernels {
 template <class V>
 typename V::F exp_of(typename V::F x) {
   using F = typename V::F;
-  constexpr float kLowest = -87.3f;
+  constexpr float kLowest = -87.3f;  // e^x is a normal number from here up
   const F clamped = V::max(x, V::set1(kLowest));
   const F n = V::nearest(V::mul(clamped, V::set1(1.44269504088896341f)));
-  F r = V::fma(n, V::set1(-0.693359375f), clamped);  // ln 2 in two pieces
+  F r = V::fma(n, V::set1(-0.693359375f), clamped);  // x - n ln 2, with ln 2 in two parts
   r = V::fma(n, V::set1(2.12194440e-4f), r);
-  F p = V::set1(1.0f / 5040);  // Taylor on |r| <= ln 2 / 2: the next term is below 6e-9
+  F p = V::set1(1.0f / 5040);  // Taylor series for |r| <= ln 2 / 2; the first term left out is below 6e-9
   p = V::fma(p, r, V::set1(1.0f / 720));
   p = V::fma(p, r, V::set1(1.0f / 120));
   p = V::fma(p, r, V::set1(1.0f / 24));

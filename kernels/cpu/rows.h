@@ -1,6 +1,6 @@
 #pragma once
-// Elementwise pieces: conversions, the residual's addition, RMSNorm, SwiGLU. Rows are padded with zeros to
-// 32 elements, so loops have no tails.
+// Operations on rows: conversion, addition to the residual, RMSNorm, SwiGLU. Rows are padded with zeros to a
+// multiple of 32 elements, so loops have no remainder.
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/tile.h"
 
@@ -28,7 +28,7 @@ void store_rounded(Stored<V, T>* p, typename V::F value) {
   }
 }
 
-/// The value rounded to the dtype, as floats.
+/// The value rounded to the dtype and converted back to fp32.
 template <class V, DType T>
 typename V::F rounded(typename V::F value) {
   if constexpr (T == DType::f32) {
@@ -88,10 +88,10 @@ void swiglu(void* a, const float* gate, const float* up, std::size_t count) {
   using F = typename V::F;
   auto* out = static_cast<Stored<V, T>*>(a);
   const F one = V::set1(1);
-  const F most = V::set1(-88.0f);  // below, silu is 0 to fp32 and e^-g would overflow
+  const F least = V::set1(-88.0f);  // below it, silu is 0 in fp32 and e^-g would overflow
   for (std::size_t i = 0; i < count; i += V::kLanes) {
     const F g = V::load(gate + i);
-    const F e = exp_of<V>(V::sub(V::set1(0), V::max(g, most)));
+    const F e = exp_of<V>(V::sub(V::set1(0), V::max(g, least)));
     store_rounded<V, T>(out + i, V::mul(V::div(g, V::add(one, e)), V::load(up + i)));
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Passes over one row of logits or of sampling weights. Integer passes are plain loops: the compiler
-// vectorises them, and their result does not depend on how.
+// Passes over one row of logits or sampling weights. Passes over integers are plain loops: the compiler
+// vectorises them, and the result does not depend on how it does so.
 #include <limits>
 
 #include "kernels/cpu/math.h"
@@ -9,9 +9,9 @@
 
 namespace troupe::kernels {
 
-/// The logits from `at` on as one vector; what lies beyond `count` is `filler`.
+/// One vector of logits from index `at`; lanes at or past `count` are `filler`.
 template <class V>
-typename V::F load_some(const float* logits, int count, int at, float filler) {
+typename V::F load_or_fill(const float* logits, int count, int at, float filler) {
   if (at + V::kLanes <= count) return V::load(logits + at);
   float lanes[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) lanes[i] = at + i < count ? logits[at + i] : filler;
@@ -24,7 +24,7 @@ Peak peak(const float* logits, int count) {
   F largest = V::set1(logits[0]);
   bool finite = true;
   for (int i = 0; i < count; i += V::kLanes) {
-    const F x = load_some<V>(logits, count, i, logits[0]);
+    const F x = load_or_fill<V>(logits, count, i, logits[0]);
     finite &= V::all_finite(x);
     largest = V::max(largest, x);
   }
@@ -56,7 +56,7 @@ double sum_exp(const float* logits, int count, float largest) {
     const int end = begin + kBlock < count ? begin + kBlock : count;
     F sum = V::set1(0);
     for (int i = begin; i < end; i += V::kLanes) {
-      const F x = load_some<V>(logits, count, i, -std::numeric_limits<float>::infinity());
+      const F x = load_or_fill<V>(logits, count, i, -std::numeric_limits<float>::infinity());
       sum = V::add(sum, exp_of<V>(V::sub(x, top)));
     }
     total += static_cast<double>(V::sum_lanes(sum));
@@ -64,7 +64,7 @@ double sum_exp(const float* logits, int count, float largest) {
   return total;
 }
 
-/// Bit for bit as sampling_weight.h says.
+/// weights[i] = the sampling weight of logits[i], bit for bit as sampling_weight.h defines it.
 template <class V>
 void weigh(std::uint32_t* weights, const float* logits, int count, float largest, float scale) {
   using F = typename V::F;
@@ -72,7 +72,7 @@ void weigh(std::uint32_t* weights, const float* logits, int count, float largest
   const F factor = V::set1(scale);
   const F half = V::set1(0.5f);
   for (int i = 0; i < count; i += V::kLanes) {
-    const F z = load_some<V>(logits, count, i, largest);
+    const F z = load_or_fill<V>(logits, count, i, largest);
     const F t = V::max(V::mul(V::sub(z, top), factor), V::set1(kLowestPower));
     const F n = V::nearest(t);
     const F f = V::sub(t, n);
@@ -93,7 +93,7 @@ void weigh(std::uint32_t* weights, const float* logits, int count, float largest
 template <class V>
 void tally(const std::uint32_t* weights, int count, std::uint32_t threshold, std::uint64_t* number,
            std::uint64_t* sum) {
-  constexpr int kBlock = 8192;  // halves of so many weights sum up within 32 bits
+  constexpr int kBlock = 8192;  // the sum of this many 16-bit halves fits in 32 bits
   *number = 0;
   *sum = 0;
   for (int begin = 0; begin < count; begin += kBlock) {
@@ -115,7 +115,7 @@ int collect(std::uint32_t* to, const std::uint32_t* weights, int count, std::uin
             std::uint32_t high) {
   int found = 0, i = 0;
   if constexpr (requires { V::compress_range(to, weights, low, high); }) {
-    // found <= i, so a whole vector written there stays inside `to`.
+    // A whole vector is stored at to + found; found <= i, so it stays inside `to`.
     for (; i + V::kLanes <= count; i += V::kLanes)
       found += V::compress_range(to + found, weights + i, low, high);
   }
@@ -130,7 +130,7 @@ template <class V>
 int next_above(const float* logits, int count, int from, float limit) {
   const typename V::F bar = V::set1(limit);
   for (int i = from; i < count; i += V::kLanes) {
-    if (!V::any_above(load_some<V>(logits, count, i, limit), bar)) continue;
+    if (!V::any_above(load_or_fill<V>(logits, count, i, limit), bar)) continue;
     for (int j = i; j < count && j < i + V::kLanes; ++j) {
       if (logits[j] > limit) return j;
     }

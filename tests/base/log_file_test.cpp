@@ -1,4 +1,4 @@
-// Log files where the file system fails: no room, no directory, no way to open the next file.
+// Log files when the file system fails: disk full, directory removed, next file cannot be opened.
 #include "base/log_file.h"
 
 #include <fcntl.h>
@@ -47,11 +47,11 @@ class LogFile : public ::testing::Test {
   LogOptions options_;
 };
 
-TEST_F(LogFile, WhatAFullDiskTookIsCountedAndNoLineIsCut) {
+TEST_F(LogFile, LinesLostToAFullDiskAreCountedAndNoLineIsCut) {
   const Log log = open();
   log.info("before");
   ASSERT_TRUE(flush());
-  // A file of this process may not grow beyond this: half of the next line has room.
+  // Limits the size of this process's files so that half of the next line fits.
   ::signal(SIGXFSZ, SIG_IGN);
   rlimit old{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -71,7 +71,7 @@ TEST_F(LogFile, WhatAFullDiskTookIsCountedAndNoLineIsCut) {
   EXPECT_TRUE(written[2].ends_with("event=log_lines_dropped lines=3 total=3")) << written[2];
 }
 
-TEST_F(LogFile, ANextFileThatCannotBeOpenedCostsLinesOnly) {
+TEST_F(LogFile, ANextFileThatCannotBeOpenedLosesLinesOnly) {
   options_.rotate_bytes = 1000;
   const Log log = open();
   log.info("before", kv("text", std::string(800, 'x')));
@@ -79,7 +79,7 @@ TEST_F(LogFile, ANextFileThatCannotBeOpenedCostsLinesOnly) {
   fs::rename(options_.dir, base_ + "/away");
   std::ofstream(options_.dir) << "no directory";
   log.info("lost", kv("text", std::string(300, 'x')));  // does not fit: rotates
-  log.info("lost");                                     // would fit
+  log.info("lost");                                     // would fit, but the rotation has failed
   ASSERT_TRUE(flush());
   EXPECT_EQ(log.dropped(), 2u);
   fs::remove(options_.dir);
@@ -91,7 +91,7 @@ TEST_F(LogFile, ANextFileThatCannotBeOpenedCostsLinesOnly) {
   EXPECT_TRUE(written[1].ends_with("event=log_lines_dropped lines=2 total=2")) << written[1];
 }
 
-TEST_F(LogFile, ARemovedDirectoryIsMadeAgain) {
+TEST_F(LogFile, ARemovedDirectoryIsCreatedAgain) {
   const Log log = open();
   log.info("before");
   ASSERT_TRUE(flush());
@@ -103,7 +103,7 @@ TEST_F(LogFile, ARemovedDirectoryIsMadeAgain) {
   EXPECT_TRUE(written[0].ends_with("event=after")) << written[0];
 }
 
-TEST_F(LogFile, KeepsItsBoundWhenAFileCannotBeRenamed) {
+TEST_F(LogFile, KeepsItsSizeLimitWhenAFileCannotBeRenamed) {
   options_.rotate_bytes = 1000;
   options_.rotate_files = 1;
   fs::create_directories(options_.dir + "/cache/cache.1.log/in the way");

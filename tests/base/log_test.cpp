@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Keeps lines; can be told to fail or to hang, as a disk does.
+/// Keeps lines in memory; the test can make it fail or hang as a disk does.
 class MemorySink : public LogSink {
  public:
   bool write(std::string_view line) override {
@@ -98,7 +98,7 @@ TEST(Logfmt, QuotesWhatNeedsIt) {
   EXPECT_EQ(value("\xc2"), "\xc2");
 }
 
-TEST(Logfmt, CutsAtCharacters) {
+TEST(Logfmt, CutsOnlyBetweenCharacters) {
   EXPECT_EQ(value("abcdef", 4), "abcd…");
   EXPECT_EQ(value("abcd", 4), "abcd");
   EXPECT_EQ(value("aéé", 2), "a…") << "é has two bytes";
@@ -123,7 +123,7 @@ TEST(Log, DefaultWritesNowhere) {
   EXPECT_EQ(log.dropped(), 0u);
 }
 
-TEST(Log, LevelsBelowTheWantedAreOff) {
+TEST(Log, LevelsBelowTheConfiguredOneAreOff) {
   auto sink = std::make_shared<MemorySink>();
   LogOptions options;
   options.level = LogLevel::warning;
@@ -166,19 +166,19 @@ TEST(Log, ThreadsLoseNothingAndKeepTheirOrder) {
   }
 }
 
-TEST(Log, AHangingDiskStallsNobodyAndCostsTheOldestLines) {
+TEST(Log, AHangingDiskBlocksNoThreadAndDropsTheOldestLines) {
   auto sink = std::make_shared<MemorySink>();
   const Log log = Log::to_sink("worker-0", sink, {});
   sink->set_stuck(true);
   constexpr std::size_t kLines = LogWriter::kMaxLines + 5000;
   for (std::size_t i = 0; i < kLines; ++i) log.info("line", kv("i", i));
-  // All of them were taken although nothing could be written.
+  // All lines were accepted although none could be written.
   EXPECT_FALSE(Log::flush(10)) << "the sink hangs";
-  EXPECT_GE(log.dropped(), 5000u - 256u) << "a batch may be on its way";
+  EXPECT_GE(log.dropped(), 5000u - 256u) << "one batch may still be with the writer";
   sink->set_stuck(false);
   ASSERT_TRUE(Log::flush(10'000));
   const auto lines = sink->lines();
-  EXPECT_EQ(lines.size() - 1 + log.dropped(), kLines) << "one more line tells of the loss";
+  EXPECT_EQ(lines.size() - 1 + log.dropped(), kLines) << "plus one line that reports the loss";
   EXPECT_NE(lines.back().find("i=" + std::to_string(kLines - 1)), std::string::npos) << "the newest are kept";
   bool told = false;
   for (const std::string& line : lines) {
@@ -187,7 +187,7 @@ TEST(Log, AHangingDiskStallsNobodyAndCostsTheOldestLines) {
   EXPECT_TRUE(told);
 }
 
-TEST(Log, AFullDiskIsCountedAndToldAfterwards) {
+TEST(Log, LinesLostToAFullDiskAreReportedAfterwards) {
   auto sink = std::make_shared<MemorySink>();
   const Log log = Log::to_sink("metrics", sink, {});
   sink->set_full(true);

@@ -1,4 +1,4 @@
-// The requests of a load test, and the numbers made of its answers.
+// The requests of a load test, and the figures computed from the answers.
 #include "cli/bench/load_plan.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(LoadPlan, TheSamePlanIsTheSameLoad) {
   EXPECT_NE(make_requests(other)[0].body, once[0].body);
 }
 
-TEST(LoadPlan, AsksForExactlySoManyTokens) {
+TEST(LoadPlan, RequestsExactNumbersOfTokens) {
   const auto all = bodies({.requests = 30, .input = 40, .output = 12, .vocab = 60, .first_id = 50});
   for (const json& body : all) {
     EXPECT_EQ(body.at("prompt").size(), 40u);
@@ -53,7 +53,7 @@ TEST(LoadPlan, AsksForExactlySoManyTokens) {
   EXPECT_NE(all[0].at("prompt"), all[1].at("prompt"));
 }
 
-TEST(LoadPlan, LengthsKeepWithinTheSpreadAndReachFar) {
+TEST(LoadPlan, LengthsStayWithinTheSpreadAndUseAllOfIt) {
   const auto all = bodies({.requests = 400, .input = 100, .output = 40, .spread = 0.25});
   std::vector<std::size_t> inputs;
   std::vector<int> outputs;
@@ -73,14 +73,14 @@ TEST(LoadPlan, LengthsKeepWithinTheSpreadAndReachFar) {
   EXPECT_GT(*most, 47);
 }
 
-TEST(LoadPlan, TheWholeSpreadLeavesOneTokenAtLeast) {
+TEST(LoadPlan, AFullSpreadLeavesAtLeastOneToken) {
   for (const json& body : bodies({.requests = 200, .input = 1, .output = 1, .spread = 1})) {
     EXPECT_GE(body.at("prompt").size(), 1u);
     EXPECT_GE(body.at("max_tokens"), 1);
   }
 }
 
-TEST(LoadPlan, PromptsShareTheirBeginnings) {
+TEST(LoadPlan, PromptsShareTheirPrefixes) {
   constexpr std::size_t kPrefix = 16;
   std::map<std::vector<int>, int> beginnings;
   std::set<std::vector<int>> prompts;
@@ -96,7 +96,7 @@ TEST(LoadPlan, PromptsShareTheirBeginnings) {
   EXPECT_EQ(prompts.size(), 60u);
 }
 
-TEST(LoadPlan, APromptHasATokenOfItsOwnBehindItsBeginning) {
+TEST(LoadPlan, APromptHasAtLeastOneTokenAfterItsPrefix) {
   for (const json& body : bodies({.requests = 5, .input = 4, .prefix = 10})) {
     EXPECT_EQ(body.at("prompt").size(), 11u);
   }
@@ -116,7 +116,7 @@ TEST(LoadPlan, AnOpenLoopKeepsItsRate) {
   for (const LoadRequest& request : make_requests({.requests = 5})) EXPECT_EQ(request.after_s, 0);
 }
 
-TEST(LoadPlan, OnlyAClosedLoopIsBoundByItself) {
+TEST(LoadPlan, OnlyAClosedLoopLimitsConcurrencyByDefault) {
   EXPECT_EQ(concurrency_of({}), 16);
   EXPECT_EQ(concurrency_of({.rate = 3}), 0);
   EXPECT_EQ(concurrency_of({.concurrency = 4}), 4);
@@ -125,7 +125,7 @@ TEST(LoadPlan, OnlyAClosedLoopIsBoundByItself) {
 
 constexpr std::int64_t kMs = 1'000'000;
 
-// Two that were answered, one that failed, one that said nothing.
+// Two requests that were answered, one that failed, one whose answer was empty.
 LoadRun run() {
   LoadRun run;
   run.seconds = 2;
@@ -185,7 +185,7 @@ TEST(LoadSummary, CountsWhatWasAnswered) {
   EXPECT_DOUBLE_EQ(out.at("e2e_ms").at("mean"), 100);
 }
 
-TEST(LoadSummary, SaysTheSameInWords) {
+TEST(LoadSummary, TextHasTheSameNumbers) {
   const std::string text = load_summary({.requests = 4}, run(), false);
   EXPECT_NE(text.find("4 requests, 1 failed, 2.00 s; 8 output tokens, 4.0 tok/s, 1.50 requests/s"), text.npos)
       << text;
@@ -194,7 +194,7 @@ TEST(LoadSummary, SaysTheSameInWords) {
   }
 }
 
-TEST(LoadSummary, NothingAnsweredIsZeros) {
+TEST(LoadSummary, WithoutAnswersAllFiguresAreZero) {
   const json out = json::parse(load_summary({.requests = 2}, {.answers = std::vector<LoadAnswer>(2)}, true));
   EXPECT_EQ(out.at("failed"), 2);
   EXPECT_EQ(out.at("output_tok_s"), 0);

@@ -1,4 +1,4 @@
-// What the offline bench asks of an executor, and what it says of the times; on one without a model, and on
+// The plans that the offline bench sends to an executor and the times it reports, on the echo executor and on
 // the CPU with a reference checkpoint.
 #include "cli/bench/step_feed.h"
 
@@ -24,7 +24,7 @@ struct StartedSequence {
   std::vector<BlockId> blocks;
 };
 
-// Passes everything on and writes down what went by.
+// Forwards every call to `inner` and records it.
 class Spy final : public Executor {
  public:
   explicit Spy(Executor& inner) : inner_(inner) {}
@@ -57,14 +57,14 @@ class Spy final : public Executor {
     return got;
   }
 
-  /// Forgets the rows and tokens so far; not what is running.
+  /// Forgets the rows and tokens so far, but not the running sequences.
   void turn_page() {
     rows.clear();
     sampled.clear();
   }
 
   std::map<std::uint32_t, StartedSequence> running;  // by slot
-  std::vector<std::vector<wire::PlanRow>> rows;          // of each plan
+  std::vector<std::vector<wire::PlanRow>> rows;      // rows of each plan
   std::map<std::uint32_t, std::vector<TokenId>> sampled;
   int out = 0, most_out = 0, resets = 0;
 
@@ -149,7 +149,7 @@ TEST_F(StepFeedTest, DecodesAllSequencesInStep) {
   EXPECT_EQ(spy.out, 0);
 }
 
-TEST_F(StepFeedTest, SequencesGiveWayToTheNext) {
+TEST_F(StepFeedTest, PlacingSequencesReplacesTheEarlierOnes) {
   StepFeed feed(spy);
   for (const auto& [batch, context] : {std::pair{10, 65}, {24, 0}, {3, 500}, {1, 0}, {9, 1}}) {
     ASSERT_TRUE(feed.place(batch, context, 4).ok()) << batch << " × " << context;
@@ -161,7 +161,7 @@ TEST_F(StepFeedTest, SequencesGiveWayToTheNext) {
   EXPECT_EQ(spy.running.size(), 1u);
 }
 
-TEST_F(StepFeedTest, APromptRunsInTheLargestSteps) {
+TEST_F(StepFeedTest, APromptRunsInStepsOfTheLargestSize) {
   StepFeed feed(spy);
   const auto time = feed.prefill(250);
   ASSERT_TRUE(time.ok()) << time.status().message;
@@ -193,7 +193,7 @@ TEST_F(StepFeedTest, SaysWhatDoesNotFit) {
   EXPECT_TRUE(feed.prefill(600).ok());
 }
 
-TEST_F(StepFeedTest, MoreStepsThanThereIsRoomForAreAnError) {
+TEST_F(StepFeedTest, MoreStepsThanTheBlocksHoldAreAnError) {
   StepFeed feed(spy);
   ASSERT_TRUE(feed.place(2, 60, 4).ok());  // 65 tokens: two blocks
   EXPECT_TRUE(feed.decode(4).ok());
@@ -202,7 +202,7 @@ TEST_F(StepFeedTest, MoreStepsThanThereIsRoomForAreAnError) {
   EXPECT_EQ(times.status().code, Code::invalid_argument);
 }
 
-// Answers every plan with rows in error, and every command with a failure.
+// Answers every plan with row errors and every command with a failure.
 class Broken final : public Executor {
  public:
   wire::Capacity capacity() const override {
@@ -249,7 +249,7 @@ class Broken final : public Executor {
   wire::RecordWriter<wire::CacheDone> done_;
 };
 
-TEST(StepFeedErrors, WhatTheResultsSayIsRead) {
+TEST(StepFeedErrors, ErrorsInResultsAreReported) {
   Broken executor;
   StepFeed feed(executor);
   EXPECT_TRUE(feed.prefill(3).ok());
@@ -265,8 +265,8 @@ TEST(StepFeedErrors, WhatTheResultsSayIsRead) {
   EXPECT_EQ(feed.prefill(3).status().message, "smoke");
 }
 
-// Copied blocks serve as well as computed ones: each sequence says what it says alone.
-TEST(StepFeedOnCpu, CopiesAnswerAsTheirPromptsDo) {
+// Copied blocks are as good as computed ones: each sequence gives the tokens that it gives alone.
+TEST(StepFeedOnCpu, SequencesOfCopiedBlocksGiveTheSameTokens) {
   const config::ModelOptions model{.directory = model::test::golden_directory("gqa3_tied").string(),
                                    .dtype = config::DTypeOption::float32};
   auto files = model::open_model(model);
@@ -281,7 +281,7 @@ TEST(StepFeedOnCpu, CopiesAnswerAsTheirPromptsDo) {
   Spy spy(**executor);
   StepFeed feed(spy);
   constexpr int kSteps = 6;
-  ASSERT_TRUE(feed.place(12, 70, kSteps).ok());  // more than the prompts that are run
+  ASSERT_TRUE(feed.place(12, 70, kSteps).ok());  // more sequences than prompts are computed for
   spy.turn_page();
   ASSERT_TRUE(feed.decode(kSteps).ok());
   const auto running = spy.running;

@@ -62,14 +62,14 @@ TEST_F(CacheManagerTest, GrowsAllOrNothing) {
   expect_counts(5, 5, 0);
 }
 
-TEST_F(CacheManagerTest, AskingForWhatIsHeldGrantsNothingNew) {
+TEST_F(CacheManagerTest, RequestingBlocksAlreadyHeldGrantsNothing) {
   grow(1, 10);
   const Grant same = grow(1, 10);
   EXPECT_FALSE(same.refused);
   EXPECT_EQ(same.blocks, 0);
 }
 
-TEST_F(CacheManagerTest, KeepsFreeWhatIsToStayFree) {
+TEST_F(CacheManagerTest, RespectsTheReserveOfFreeBlocks) {
   EXPECT_TRUE(grow(1, 8, 3).refused);
   EXPECT_FALSE(grow(1, 7, 3).refused);
   expect_counts(3, 7, 0);
@@ -84,7 +84,7 @@ TEST_F(CacheManagerTest, ReleaseIsIdempotent) {
   EXPECT_EQ(cache.leases(), 0u);
 }
 
-TEST_F(CacheManagerTest, ForkSharesFullBlocksAndCopiesTheBegunOne) {
+TEST_F(CacheManagerTest, ForkSharesFullBlocksAndCopiesThePartialOne) {
   grow(1, 4);
   const std::vector<BlockId> parent(cache.table(key(1)).begin(), cache.table(key(1)).end());
   const Grant forked = fork(1, 2, 2 * kBlockTokens + 5, 4);
@@ -97,7 +97,7 @@ TEST_F(CacheManagerTest, ForkSharesFullBlocksAndCopiesTheBegunOne) {
   EXPECT_EQ(child[1], parent[1]);
   for (int i : {2, 3})
     EXPECT_EQ(std::count(parent.begin(), parent.end(), child[static_cast<std::size_t>(i)]), 0);
-  expect_counts(4, 5, 1);  // two shared ones are counted once
+  expect_counts(4, 5, 1);  // the two shared blocks are counted once
 
   wire::RecordView view;
   ASSERT_TRUE(wire::RecordView::open(cache.command(), view));
@@ -119,7 +119,7 @@ TEST_F(CacheManagerTest, ForkSharesFullBlocksAndCopiesTheBegunOne) {
   expect_counts(10, 0, 0);
 }
 
-TEST_F(CacheManagerTest, ForkAtABlockBorderCopiesNothing) {
+TEST_F(CacheManagerTest, ForkAtABlockBoundaryCopiesNothing) {
   grow(1, 2);
   ASSERT_FALSE(fork(1, 2, 2 * kBlockTokens, 3).refused);
   EXPECT_TRUE(cache.command().empty());
@@ -136,13 +136,13 @@ TEST_F(CacheManagerTest, ForkIsRefusedWithoutRoomParentOrPositions) {
   expect_counts(1, 9, 0);
 }
 
-TEST_F(CacheManagerTest, ABlockReleasedWhileItMovesIsFreeAtOnceAndALateConfirmationChangesNothing) {
+TEST_F(CacheManagerTest, ABlockReleasedWhileItIsCopiedIsFreeAtOnceAndALateConfirmationChangesNothing) {
   grow(1, 1);
   fork(1, 2, 5, 1);
   expect_counts(8, 1, 1);
   release(2);
   expect_counts(9, 1, 0);
-  fork(1, 3, 5, 1);  // the same block, a later command
+  fork(1, 3, 5, 1);  // copies to the same block in a later command
   expect_counts(8, 1, 1);
   EXPECT_TRUE(cache.done(done(1)));
   expect_counts(8, 1, 1);
@@ -150,7 +150,7 @@ TEST_F(CacheManagerTest, ABlockReleasedWhileItMovesIsFreeAtOnceAndALateConfirmat
   expect_counts(8, 2, 0);
 }
 
-TEST_F(CacheManagerTest, OneCommandHoldsAllCopiesOfOneAnswer) {
+TEST_F(CacheManagerTest, OneCommandHoldsAllCopiesOfOneRound) {
   grow(1, 1);
   cache.answer({epoch, {}, {{key(1), key(2), 5, 1, 0}, {key(1), key(3), 5, 1, 0}}, {}}, grants);
   wire::RecordView view;
@@ -171,7 +171,7 @@ TEST_F(CacheManagerTest, AFailedOrUnknownCommandIsReported) {
   EXPECT_TRUE(cache.done(late));
 }
 
-TEST_F(CacheManagerTest, ANewEpochVoidsLeasesAndIgnoresAsksOfTheOld) {
+TEST_F(CacheManagerTest, ANewEpochDropsLeasesAndIgnoresRequestsOfTheOldOne) {
   grow(1, 4);
   fork(1, 2, 5, 2);
   reset(6);

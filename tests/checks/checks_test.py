@@ -1,4 +1,4 @@
-"""The checks themselves: each rule has a small tree that breaks it and must be found."""
+"""Tests of tools/check_*.py: for each rule, a small tree that breaks it, which the tool must report."""
 import pathlib
 import subprocess
 import sys
@@ -52,7 +52,7 @@ class LayerRules(unittest.TestCase):
         status, output = run("check_layers.py", {})
         self.assertEqual(status, 0, output)
 
-    def test_an_arrow_upwards(self):
+    def test_a_lower_layer_includes_a_higher_one(self):
         self.found("base/log.cpp", '#include "config/options.h"\n', r"base/log\.cpp:1: base may not include config/")
 
     def test_the_wire_format_is_not_the_ring(self):
@@ -67,8 +67,8 @@ class LayerRules(unittest.TestCase):
     def test_an_included_file_exists(self):
         self.found("http/router.cpp", '#include "http/nowhere.h"\n', "there is no http/nowhere.h")
 
-    def test_caf_in_the_pure_half(self):
-        self.found("actors/scheduler/plan.cpp", "#include <caf/actor.hpp>\n", "CAF has no place here")
+    def test_caf_outside_actor_files(self):
+        self.found("actors/scheduler/plan.cpp", "#include <caf/actor.hpp>\n", "CAF may not be included here")
 
     def test_a_name_of_caf_outside_the_actors(self):
         self.found("actors/engine/engine.cpp", '#include "actors/protocol.h"\ncaf::actor_system* system;\n',
@@ -90,17 +90,17 @@ class LayerRules(unittest.TestCase):
         self.assertIn("more than 3 files include Beast", output)
 
     def test_json_below_config(self):
-        self.found("ipc/dump.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann/json has no place")
+        self.found("ipc/dump.cpp", "#include <nlohmann/json.hpp>\n", "nlohmann/json may not be included")
 
     def test_cuda_outside_its_folders(self):
-        self.found("model/decoder.cpp", "#include <cuda_runtime_api.h>\n", "CUDA has no place")
+        self.found("model/decoder.cpp", "#include <cuda_runtime_api.h>\n", "CUDA may not be included")
 
     def test_cuda_through_another_header(self):
         self.found("kernels/embed.h", '#pragma once\n#include "gpu/cuda_check.h"\n', r"kernels/embed\.h:1: .*without CUDA")
 
     def test_cuda_in_a_plain_header(self):
-        self.found("kernels/cuda/product/linear.h", "#pragma once\n#include <cuda_bf16.h>\n", "CUDA has no place")
-        self.found("gpu/cuda.h", "#pragma once\n#include <cuda_runtime.h>\n", "CUDA has no place")
+        self.found("kernels/cuda/product/linear.h", "#pragma once\n#include <cuda_bf16.h>\n", "CUDA may not be included")
+        self.found("gpu/cuda.h", "#pragma once\n#include <cuda_runtime.h>\n", "CUDA may not be included")
 
     def test_nvcc_compiles_nothing_else(self):
         for name in ("kernels/embed.cu", "gpu/copy_cuda.cu", "bench/peak.cu", "bench/cuda/peak.cuh", "tests/kernels/x_cuda.cu",
@@ -108,11 +108,11 @@ class LayerRules(unittest.TestCase):
             self.found(name, "int x;\n", "only kernels/")
 
     def test_device_code_for_the_host_compiler(self):
-        self.found("kernels/embed.h", "#pragma once\n__device__ int x();\n", "device code has no place")
-        self.found("tests/kernels/x.cpp", "__global__ void x();\n", "device code has no place")
+        self.found("kernels/embed.h", "#pragma once\n__device__ int x();\n", "device code is not allowed here")
+        self.found("tests/kernels/x.cpp", "__global__ void x();\n", "device code is not allowed here")
 
-    def test_a_launch_of_ones_own(self):
-        self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"cuda::launch\(\) only")
+    def test_a_launch_without_the_launch_function(self):
+        self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"only cuda::launch\(\)")
 
     def test_actors_do_not_look_at_devices(self):
         self.found("actors/worker/loop.cpp", '#include "kernels/cuda/product/layout.h"\n', "actors may not include kernels/")
@@ -137,7 +137,7 @@ class LayerRules(unittest.TestCase):
             self.found("kernels/embed_cuda.cu", line + "\n#endif\n", "conditional compilation")
         self.found("kernels/embed_cuda.cu", "#if defined(__CUDA_ARCH__)\n#elif 1\n#endif\n", "conditional compilation")
 
-    def test_an_architecture_is_no_matter_of_the_host(self):
+    def test_architecture_guards_in_host_code(self):
         for name in ("kernels/cuda/product/linear.h", "gpu/x.cpp", "tests/kernels/x.cpp"):
             self.found(name, "#pragma once\n#if defined(__CUDA_ARCH__)\n#endif\n", "conditional compilation")
 
@@ -145,12 +145,12 @@ class LayerRules(unittest.TestCase):
         text = "#if defined(__CUDA_ARCH__)\n#ifdef PROFILE\n#endif\n#else\n#endif\n"
         self.found("kernels/embed_cuda.cu", text, r"embed_cuda\.cu:2: conditional compilation")
 
-    def test_hidden_folders_are_not_looked_at(self):
+    def test_hidden_folders_are_skipped(self):
         status, output = run("check_layers.py", {".scratch/x.cu": "#ifdef X\n"})
         self.assertEqual(status, 0, output)
 
     def test_machine_paths(self):
-        self.found("tools/x.py", "path = '/ho" + "me/someone'\n", "names a path of some machine")
+        self.found("tools/x.py", "path = '/ho" + "me/someone'\n", "contains a path of one machine")
 
     def test_a_header_is_included_once(self):
         self.found("base/x.h", "int x();\n", "without #pragma once")

@@ -11,7 +11,7 @@ import unittest
 
 TOOLS = pathlib.Path(__file__).resolve().parent.parent.parent / "tools"
 
-# What it was started with goes to seen.json; it answers every question with "Paris".
+# Writes the flags it was started with to seen.json and answers every question with "Paris".
 SERVER = '''#!/usr/bin/env python3
 import http.server, json, os, pathlib, signal, socket, sys
 words = [w for word in sys.argv[2:] for w in (word.split("=", 1) if word.startswith("--") else [word])]
@@ -76,24 +76,24 @@ class Quickstart(unittest.TestCase):
                                 stderr=subprocess.STDOUT)
 
     def ask(self, *flags, cwd=None):
-        """What the server saw, after it has been asked."""
+        """Runs quickstart to its answer and returns what the server wrote to seen.json."""
         process = self.start(*flags, cwd=cwd)
         said, _ = process.communicate()
         self.assertEqual(process.returncode, 0, said)
         self.assertIn("Paris", said)
         return json.loads((self.build / "seen.json").read_text(encoding="utf-8"))
 
-    def test_paths_are_those_of_the_caller(self):
+    def test_paths_are_relative_to_the_callers_folder(self):
         elsewhere = self.clone / "else where"
         (elsewhere / "my model").mkdir(parents=True)
         seen = self.ask("--port", "0", "--model", "my model", cwd=elsewhere)
         self.assertTrue(seen["model"], seen)
 
-    def test_port_0_is_one_that_is_free(self):
+    def test_port_0_gets_a_free_port(self):
         for flags in (("--port", "0"), ("--port=0",)):
             self.assertGreater(int(self.ask(*flags)["flags"]["--port"]), 0)
 
-    def test_one_of_several_keys(self):
+    def test_one_of_several_keys_is_used(self):
         for flags in (["--api-key", "a,b"], ["--api-key=a,b"], ["--api-key", "a"]):
             self.ask("--port", "0", *flags)
 

@@ -1,4 +1,4 @@
-"""tools/run_benches.py on programs that behave, miss a must, fail, or print nonsense."""
+"""tools/run_benches.py on programs that succeed, miss a must, fail, or print malformed rows."""
 import json
 import pathlib
 import subprocess
@@ -40,7 +40,7 @@ class RunBenches(unittest.TestCase):
         self.assertRegex(lines[1], r"a\.x +2\.5 us +2 +1\.250 +3 +met")
         self.assertIn("1 of 1 musts met", lines[-1])
 
-    def test_a_missed_must_is_said_and_is_no_failure(self):
+    def test_a_missed_must_is_reported_and_is_no_failure(self):
         status, out, _ = self.run_programs({"a": f"echo '{row('a.x', met=False)}'"})
         self.assertEqual(status, 0)
         self.assertIn("MISSED", out)

@@ -1,6 +1,6 @@
-// The command lines and variables of FastDeploy's deployment pages, with `troupe serve` as the program:
-// each must be understood in full. Most ask for several GPUs or quantised weights and are then refused
-// by name; the test says for what, and that everything else in them was read as meant.
+// The command lines and variables of FastDeploy's deployment pages, with `troupe serve` as the program: every
+// flag in them must be parsed. Most ask for several GPUs or quantised weights and are refused by name. The
+// tests state which flags are refused and which values the others were given.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -13,7 +13,7 @@
 namespace troupe::config {
 namespace {
 
-/// What a shell makes of a command line: quotes, and backslashes at the ends of lines.
+/// Splits a command line as a shell does: quotes, and backslashes at the ends of lines.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;
@@ -48,8 +48,8 @@ struct Documented {
   const char* name;
   Environment environment;
   const char* line;
-  std::vector<std::string> refused;           ///< beginnings of the lines of the refusal, in any order
-  std::map<std::string, std::string> values;  ///< flag to its value, read back
+  std::vector<std::string> refused;           ///< how the lines of the error message begin, in any order
+  std::map<std::string, std::string> values;  ///< flag to the value that the parsed options hold
 };
 
 std::ostream& operator<<(std::ostream& out, const Documented& d) { return out << d.name; }
@@ -271,7 +271,7 @@ TEST_P(DocumentedTest, EveryValueIsReadAsMeant) {
   }
 }
 
-TEST_P(DocumentedTest, RefusedForWhatIsNotThereYetAndNothingElse) {
+TEST_P(DocumentedTest, OnlyUnavailableFlagsAreRefused) {
   const Result<ParsedOptions> result = parse(arguments_of(GetParam()), GetParam().environment);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(exit_code(result.status()), 3) << result.status().message;
@@ -286,8 +286,8 @@ TEST_P(DocumentedTest, RefusedForWhatIsNotThereYetAndNothingElse) {
   EXPECT_EQ(count, GetParam().refused.size()) << result.status().message;
 }
 
-TEST_P(DocumentedTest, RunsWithoutWhatIsRefused) {
-  // The same command line less the refused flags and their values is accepted, with warnings at most.
+TEST_P(DocumentedTest, AcceptedWithoutTheRefusedFlags) {
+  // Without the refused flags and their values, the same command line is accepted; warnings are allowed.
   std::vector<std::string> words;
   const std::vector<std::string> all = arguments_of(GetParam());
   for (std::size_t i = 0; i < all.size(); ++i) {

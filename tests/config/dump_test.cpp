@@ -13,7 +13,7 @@
 namespace troupe::config {
 namespace {
 
-/// Gives every field a value other than its default, so that a field the dump forgets is noticed.
+/// Gives every field a value other than its default, so that a field missing from the dump is detected.
 void disturb(Options& options) {
   for (const Field& field : fields(options)) {
     if (auto* const* p = std::get_if<bool*>(&field.slot)) **p = !**p;
@@ -46,7 +46,7 @@ TEST(Dump, RoundTripsEveryField) {
   const auto now = fields(copy);
   const auto before = fields(defaults);
   for (std::size_t i = 0; i < now.size(); ++i) {
-    EXPECT_NE(show_value(now[i]), show_value(before[i])) << now[i].name << " was lost on the way";
+    EXPECT_NE(show_value(now[i]), show_value(before[i])) << now[i].name << " is missing from the dump";
   }
   EXPECT_EQ(read->device.gpu_memory_utilization, disturbed.device.gpu_memory_utilization);
   EXPECT_EQ(read->log.actor_dirs, disturbed.log.actor_dirs);
@@ -62,7 +62,7 @@ TEST(Dump, RefusesWhatItDidNotWrite) {
   EXPECT_FALSE(from_json(R"({"dtype": "int8"})").ok());
 }
 
-TEST(Dump, SecretsStayInside) {
+TEST(Dump, ThePublicDumpHidesSecrets) {
   Options options;
   options.http.api_keys = {"sekret"};
   options.later.scheduler_password = "hidden-word";
@@ -102,7 +102,7 @@ TEST(Help, DocumentIsUpToDate) {
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_TRUE(text.str() == options_markdown())
-      << "docs/options.md is not what the list of flags says: troupe serve --help=markdown > docs/options.md";
+      << "docs/options.md is out of date; write it by: troupe serve --help=markdown > docs/options.md";
 }
 
 }  // namespace

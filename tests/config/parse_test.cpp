@@ -111,7 +111,7 @@ TEST(Parse, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_NE(error({"--no-log-console=1"}).find("takes no value"), std::string::npos);
 }
 
-TEST(Parse, UnknownFlagsAreGuessedAt) {
+TEST(Parse, UnknownFlagsGetASuggestion) {
   EXPECT_NE(error({"--max-num-seq", "1"}).find("did you mean --max-num-seqs?"), std::string::npos);
   EXPECT_NE(error({"--tenser_parallel_size", "1"}).find("did you mean --tensor-parallel-size?"),
             std::string::npos);
@@ -121,17 +121,17 @@ TEST(Parse, UnknownFlagsAreGuessedAt) {
   EXPECT_NE(error({"--no-port"}).find("unknown flag --no-port"), std::string::npos);
   EXPECT_EQ(error({"--no-port"}).find("mean --no-port"), std::string::npos) << "only a switch has a --no-";
   EXPECT_NE(error({"--model-directory", "/x"}).find("unknown flag"), std::string::npos)
-      << "what the server works out itself is no flag";
+      << "a value that the server computes is no flag";
 }
 
-TEST(Parse, ParserNamesTakeBothDashes) {
+TEST(Parse, ParserNamesMayUseUnderscores) {
   const std::string message = error({"--reasoning-parser", "ernie_x1"}, {}, 3);
   EXPECT_NE(message.find("--reasoning-parser ernie-x1"), std::string::npos);
   EXPECT_EQ(error({"--reasoning-parser", "ernie_x2"}),
             "--reasoning-parser: got \"ernie_x2\", expected ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
 }
 
-TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
+TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   const std::string message = error({"--quantization", "wint4", "-tp", "2", "--swap-space", "50"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization wint4: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
@@ -145,15 +145,17 @@ TEST(Parse, WhatIsNotThereYetIsRefusedAllAtOnce) {
   parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});
 }
 
-TEST(Parse, TheDeviceIsNotJudgedBeforeTheMachineIsSeen) {
+TEST(Parse, ParsingDoesNotCheckThatTheDeviceExists) {
   EXPECT_EQ(parsed({"--device", "cuda", "--batch-invariant"}).device.device, Device::cuda);
   EXPECT_TRUE(parsed({"--batch-invariant"}).device.batch_invariant);
   EXPECT_FALSE(parsed({}).device.batch_invariant);
 }
 
-TEST(Parse, WrongComesBeforeNotYet) { error({"--quantization", "wint4", "--port", "-1"}, {}, 2); }
+TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
+  error({"--quantization", "wint4", "--port", "-1"}, {}, 2);
+}
 
-TEST(Parse, WhatDoesNoHarmIsWarnedAboutOnce) {
+TEST(Parse, FlagsWithoutEffectGiveOneWarningEach) {
   const auto lines = warnings({"--enable-prefix-caching", "--enable-chunked-prefill", "--enable-logprob",
                                "--use-cudagraph", "--kv-cache-ratio", "0.9"});
   ASSERT_EQ(lines.size(), 2u) << "chunked prefill, logprobs and graphs need no warning: they are on";
@@ -163,7 +165,7 @@ TEST(Parse, WhatDoesNoHarmIsWarnedAboutOnce) {
   EXPECT_TRUE(warnings({"--kv-cache-ratio", "0.75"}).empty());
 }
 
-TEST(Parse, EnvironmentLiesBetweenFileAndCommandLine) {
+TEST(Parse, TheCommandLineOverridesTheEnvironmentWhichOverridesTheFile) {
   const test::TempDirectory directory;
   const std::string file = directory.path() / "serve.yaml";
   std::ofstream(file) << "port: 1001\nmax_num_seqs: 9\nhost: 0.0.0.0\n";
@@ -215,17 +217,17 @@ TEST(Parse, OtherDocumentedVariablesAreKnown) {
   const auto guess = warnings({}, {{"TROUPE_MAX_NUM_SEQ", "1"}});
   ASSERT_EQ(guess.size(), 1u);
   EXPECT_NE(guess[0].find("did you mean TROUPE_MAX_NUM_SEQS?"), std::string::npos);
-  EXPECT_TRUE(warnings({}, {{"TROUPE_FOO", "1"}}).empty()) << "the prefix is no likeness";
+  EXPECT_TRUE(warnings({}, {{"TROUPE_FOO", "1"}}).empty()) << "only the prefix is alike";
   EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("; unset it"), std::string::npos);
 }
 
-TEST(Parse, ValuesOfVariablesThatAreNotListedInFullAreNotShown) {
+TEST(Parse, ValuesOfVariablesMatchedByAWildcardAreNotShown) {
   const auto lines = warnings({}, {{"OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer sekret"}});
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0], "no effect: OTEL_EXPORTER_OTLP_HEADERS: no traces are sent");
 }
 
-TEST(Parse, ATextIsUtf8) {
+TEST(Parse, TextMustBeUtf8) {
   EXPECT_EQ(error({"--log-dir", "/x\xff"}).find("--log-dir: "), 0u);
   EXPECT_NE(error({}, {{"TROUPE_TOKENIZER", "\xc3"}}).find("--tokenizer: "), std::string::npos);
   EXPECT_NE(error({"--actor-log-dir", "a=/\xc0\x80"}).find("UTF-8"), std::string::npos);
@@ -264,7 +266,7 @@ TEST(Parse, RulesBetweenFields) {
   EXPECT_NE(error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
 }
 
-TEST(Parse, HelpStopsEverything) {
+TEST(Parse, HelpOverridesEveryOtherFlag) {
   EXPECT_TRUE(parse({"--help"}, {})->help);
   EXPECT_TRUE(parse({"-h"}, {})->help);
   EXPECT_TRUE(parse({"--port", "x", "--help"}, {})->help);

@@ -50,7 +50,7 @@ TEST_F(ResolveModel, PathThenCacheThenError) {
   EXPECT_EQ(resolve("/no/such").message, "--model: there is no directory /no/such");
 }
 
-TEST_F(ResolveModel, TheDemoModelLiesBesideTheExecutable) {
+TEST_F(ResolveModel, TheDemoModelIsFoundBesideTheExecutable) {
   ASSERT_TRUE(resolve("").ok());
   EXPECT_EQ(model_.directory, (root_ / "bin/models" / kDemoModel).string());
   fs::remove_all(root_ / "bin/models");
@@ -58,7 +58,7 @@ TEST_F(ResolveModel, TheDemoModelLiesBesideTheExecutable) {
   EXPECT_TRUE(resolve("", Device::echo).ok()) << "echo needs no model";
 }
 
-TEST_F(ResolveModel, WhatIsNoCheckpointSaysSo) {
+TEST_F(ResolveModel, ErrorsSayWhyAPathIsNoCheckpoint) {
   EXPECT_NE(resolve((root_ / "empty").string()).message.find("holds no config.json"), std::string::npos);
   EXPECT_NE(resolve((root_ / "cache/baidu/ERNIE-4.5-0.3B-PT/config.json").string()).message.find("is a file"),
             std::string::npos);

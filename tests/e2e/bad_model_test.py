@@ -64,10 +64,10 @@ class BadModels(unittest.TestCase):
         self.folder = pathlib.Path(temporary.name)
 
     def refused(self, model, *words, flags=()):
-        """The start fails with one sentence that holds every one of the words."""
+        """Expects that the start fails with one sentence that contains all of the words."""
         status, output, opened = run_serve("--model", model, *flags)
-        self.assertGreater(status, 0, f"not an orderly exit: {output}")
-        self.assertFalse(opened, "a port was open before the model was found to be bad")
+        self.assertGreater(status, 0, f"ended by a signal or with status 0: {output}")
+        self.assertFalse(opened, "a port was open before the model was checked")
         for word in words:
             self.assertIn(word, output)
         said = [line for line in output.splitlines() if line.strip()]
@@ -75,7 +75,7 @@ class BadModels(unittest.TestCase):
         self.assertNotIn("terminate called", output)
 
     def test_the_good_one_is_served(self):
-        """What the others spoil is fine to begin with."""
+        """The directory that the other tests damage is valid before they do."""
         with Server(model=make_checkpoint(self.folder)) as server:
             answer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "ignore_eos": True})
             self.assertEqual(answer.status, 200, answer.text)
@@ -193,7 +193,7 @@ class BadModels(unittest.TestCase):
         self.refused(self.folder, "model-00001-of-00001.safetensors")
 
     def test_too_little_memory(self):
-        """Weights of a terabyte, by their shapes alone."""
+        """The shapes in the file add up to a terabyte of weights; the data is not there."""
         make_checkpoint(self.folder, {"hidden_size": 16384, "intermediate_size": 65536, "num_hidden_layers": 150,
                                       "num_attention_heads": 1024, "num_key_value_heads": 64})
         self.refused(self.folder, "memory", flags=("--load-choices", "dummy"))

@@ -1,4 +1,4 @@
-"""`troupe bench` and the tool that compares two servers, briefly: that they run, count and refuse; not how fast."""
+"""Short runs of `troupe bench` and of tools/compare_devices.py: counts and errors are checked, speed is not."""
 import json
 import os
 import pathlib
@@ -95,7 +95,7 @@ class Online(ServerCase):
             self.assertEqual(set(summary[times]), {"mean", "p50", "p90", "p99"})
         self.assertLess(0, summary["ttft_ms"]["p50"])
 
-    def test_an_open_loop_takes_its_time(self):
+    def test_an_open_loop_keeps_its_rate(self):
         code, out, err = self.load("--rate", "20", "--prefix", "10", "--prefixes", "2", "--spread", "0.5", "--json")
         self.assertEqual(code, 0, err)
         self.assertLess(0.05, json.loads(out)["seconds"])
@@ -107,7 +107,7 @@ class Online(ServerCase):
         for words in ("TTFT", "ITL", "TPOT", "end to end"):
             self.assertIn(words, out)
 
-    def test_failures_are_told(self):
+    def test_failures_are_reported(self):
         code, out, err = self.load("--input", "100000", "--json")
         self.assertEqual(code, 1)
         self.assertEqual(json.loads(out)["failed"], 6)
@@ -130,7 +130,7 @@ class OwnServer(unittest.TestCase):
         self.assertRegex(out, r"6 requests, 0 failed, .* 30 output tokens")
         self.assertEqual(set(pathlib.Path("/tmp").glob("troupe-bench-*")), before)
 
-    def test_the_runtime_folder_is_its_own(self):
+    def test_it_uses_its_own_runtime_folder(self):
         with unittest.mock.patch.dict(os.environ, TROUPE_RUNTIME_DIR="/nowhere"):
             code, _, err = bench("serve", *LENGTHS, "--", "--device", "echo")
         self.assertEqual(code, 0, err)
@@ -158,7 +158,7 @@ class CompareDevices(unittest.TestCase):
     def compare(self, *arguments):
         done = subprocess.run([sys.executable, TOOLS / "compare_devices.py", "--binary", BINARY, *map(str, arguments)],
                               capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
-                              env=os.environ | {"TROUPE_RUNTIME_DIR": "/nowhere"})  # it has a folder of its own
+                              env=os.environ | {"TROUPE_RUNTIME_DIR": "/nowhere"})  # ignored: it uses its own folder
         return done.returncode, done.stdout, done.stderr
 
     def test_help(self):

@@ -6,10 +6,10 @@ from server import Server
 
 
 class ServerCase(unittest.TestCase):
-    """Subclasses give the flags. The server must survive every test of the class and then end well."""
+    """Subclasses set the flags. The server must survive every test of the class and then exit with status 0."""
 
     flags = ()
-    options = {}  # of Server
+    options = {}  # keyword arguments of Server
     maxDiff = None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""/v1/completions on the demo model: every form of prompt, echo, logprobs, and the reference's probabilities."""
+"""/v1/completions on the demo model: every form of prompt, echo, logprobs, and probabilities of the reference."""
 import json
 import math
 import unittest
@@ -77,7 +77,7 @@ class Completions(ServerCase):
         self.assertEqual(answer.choices[0].text, "The capital of France is Paris.")
 
     def test_a_long_prompt_and_a_long_answer(self):
-        prompt = "The river runs to the sea. " * 120  # over several steps of the token budget
+        prompt = "The river runs to the sea. " * 120  # longer than the token budget of one step
         answer = self.complete(prompt, max_tokens=80, extra_body={"ignore_eos": True})
         self.assertGreater(answer.usage.prompt_tokens, 512)
         self.assertEqual(answer.usage.completion_tokens, 80)
@@ -89,7 +89,7 @@ class AgainstTheReference(unittest.TestCase):
     CASES = json.loads((ROOT / "tests" / "data" / "demo_first_token.json").read_text(encoding="utf-8"))["cases"]
 
     def worst(self, dtype):
-        """The largest difference of a log-probability over every case, among the top of the reference."""
+        """Largest difference of a log-probability over all cases and the reference's most likely tokens."""
         worst = 0.0
         with Server("--dtype", dtype) as server:
             for case in self.CASES:

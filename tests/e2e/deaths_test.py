@@ -1,4 +1,5 @@
-"""Children that are killed or hang: clear ends for what ran, new requests served, or an honest end of it all."""
+"""Child processes that are killed or hang: running requests end with an error, later ones are served by the
+restarted child, and after too many restarts the server exits and says why."""
 import http.client
 import os
 import signal
@@ -19,7 +20,7 @@ class Deaths(unittest.TestCase):
         self.expected = self.text()
 
     def tearDown(self):
-        self.assertEqual(self.server.stop(), 0, "the server is to survive the deaths of its children")
+        self.assertEqual(self.server.stop(), 0, "the server must survive the deaths of its children")
 
     def text(self):
         answer = self.server.post("/v1/completions", {"prompt": "The sea", "max_tokens": 8, "temperature": 0})
@@ -64,7 +65,7 @@ class Deaths(unittest.TestCase):
         stream = Stream(self.server)
         pid = self.server.process_pid("engine")
         os.kill(pid, signal.SIGKILL)
-        stream.join()  # its connection went with the engine: any clear end will do, hanging will not
+        stream.join()  # the engine held its connection: it may end in any way, but it must end
         wait_until(lambda: self.try_text() == self.expected, "the same answer from the new engine")
         self.assertNotEqual(self.server.process_pid("engine"), pid)
         self.assertEqual(self.restarts("engine"), 1)

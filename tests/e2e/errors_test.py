@@ -1,7 +1,7 @@
-"""Bad requests: each gets OpenAI's error object with the right status, naming the field, and nothing dies.
+"""Bad requests: each gets OpenAI's error object with the right status and the name of the field.
 
-After every row the same processes live, and after all of them every cache block is free again and the control
-question is answered as before.
+At the end the same processes are alive, every cache block is free again and the control question is answered as
+before.
 """
 import json
 import time
@@ -162,11 +162,11 @@ class BadRequests(ServerCase):
                 self.assertLess(len(error["message"]), 1000, "a message repeats what the client sent")
                 self.assertEqual(answer.headers["Content-Type"].split(";")[0], "application/json")
                 self.assertTrue(answer.headers["x-request-id"])
-                self.assertLess(seconds, 20, "a refusal is to be quick")
+                self.assertLess(seconds, 20, "an error must be returned quickly")
                 self.assertEqual(self.server.get("/health").status, 200)
         self.assertEqual(self.processes(), processes)
         self.assertEqual(self.control(), before)
-        # The step that was under way when the last answer ended gives its blocks back when it returns.
+        # The step in flight when the last answer ended releases its blocks when it returns.
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_messages_name_the_field_the_value_and_what_is_allowed(self):
@@ -201,7 +201,7 @@ class BadRequests(ServerCase):
         answer = self.server.post(CHAT, b"\x1f\x8b\x08\x00", headers={"Content-Encoding": "gzip"})
         self.assertEqual((answer.status, answer.error["code"]), (415, "unsupported_encoding"))
 
-    def test_what_looks_odd_and_is_fine(self):
+    def test_unusual_but_valid_requests(self):
         fine = {
             "last of two models": '{"model":"gpt-9","model":"default","max_tokens":1,'
                                   '"messages":[{"role":"user","content":"Hi"}]}',
@@ -233,10 +233,10 @@ class BadRequests(ServerCase):
 class ApiKey(ServerCase):
     options = {"api_key": "correct-horse"}
 
-    def test_the_key_opens(self):
+    def test_the_right_key_is_accepted(self):
         self.assertTrue(self.chat("Hi", max_tokens=1).choices)
 
-    def test_everything_else_is_closed(self):
+    def test_requests_without_the_right_key_are_refused(self):
         for header in ("", "Bearer", "Bearer wrong", "Bearer correct-hors", "Bearer correct-horse2",
                        "Basic correct-horse", "Bearer " + "x" * 10_000):
             for method, path in (("POST", CHAT), ("POST", TEXT), ("GET", "/v1/models"), ("POST", "/tokenize"),
@@ -251,7 +251,7 @@ class ApiKey(ServerCase):
         for path in ("//v1/models", "/V1/models", "/v1/nothing"):
             self.assertIn(self.server.get(path, headers={"Authorization": "Bearer no"}).status, (401, 404))
 
-    def test_health_is_open(self):
+    def test_health_needs_no_key(self):
         for path in ("/health", "/health/live", "/health/ready", "/ping"):
             self.assertEqual(self.server.get(path, headers={"Authorization": ""}).status, 200)
 

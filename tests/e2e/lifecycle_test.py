@@ -1,4 +1,4 @@
-"""Start and stop: a drain, kills, ports, and what is left behind: nothing."""
+"""Start and stop: draining, kills, ports, and that no file, process or shared memory is left."""
 import json
 import os
 import shutil
@@ -62,7 +62,7 @@ class Stopping(unittest.TestCase):
             try:
                 self.assertEqual(server.post("/v1/completions", BODY).status, 503)
             except OSError:
-                pass  # no longer listening is as good
+                pass  # it may also have stopped listening
             stream.join()
             self.assertEqual(stream.events[-1], "[DONE]")
         finally:
@@ -96,8 +96,8 @@ class Stopping(unittest.TestCase):
 
 
 class Streams(unittest.TestCase):
-    def test_closed_standard_streams_are_nobody_elses(self):
-        """No file, socket or ring takes the number of a stream that others write to."""
+    def test_closed_standard_streams_are_not_reused(self):
+        """If the standard streams are closed at the start, no file, socket or ring gets descriptor 0, 1 or 2."""
         with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
             server = Server.__new__(Server)
             server.port, server.api_key = free_port(), None
@@ -119,7 +119,7 @@ class Streams(unittest.TestCase):
 
 class Ports(unittest.TestCase):
     def failing_start(self, home, *flags, port):
-        """Output of a start that must fail soon, in the folders of a living instance."""
+        """Output of a start that must fail, in the folders of a running instance."""
         second = Server(*flags, home=home, port=port, wait=False)
         already = len(second.output)
         try:
@@ -128,7 +128,7 @@ class Ports(unittest.TestCase):
         finally:
             second.stop(kill=True)
 
-    def test_a_port_of_a_living_instance_names_its_pid(self):
+    def test_the_error_for_a_port_of_another_instance_names_its_pid(self):
         with Server("--engine-worker-queue-port", 7101, "--cache-queue-port", 7102) as server:
             self.assertEqual(server.status()["ports"]["engine_worker_queue"], 7101)
             for flags, port in (((), server.port), (("--engine-worker-queue-port", 7101), free_port()),
@@ -138,7 +138,7 @@ class Ports(unittest.TestCase):
                     self.assertIn(str(server.pid), output)
             self.assertTrue(server.is_ready())
 
-    def test_a_port_of_somebody_else_is_in_use(self):
+    def test_a_port_of_another_program_is_in_use(self):
         with socket.socket() as holder, tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
             holder.bind(("127.0.0.1", free_port()))
             holder.listen()

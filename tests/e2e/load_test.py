@@ -1,4 +1,4 @@
-"""Many at once: streams side by side, a full queue, clients that leave, and answers that do not depend on it."""
+"""Many requests at once: parallel streams, a full queue, clients that disconnect. Answers must not depend on it."""
 import asyncio
 import http.client
 import json
@@ -14,11 +14,11 @@ from server import PATIENCE, Server, wait_until
 QUESTIONS = ["What is the capital of France?", "Name three colours.", "Why is the sky blue?",
              "Write one sentence about a river."]
 LONG = "The mill stands by the river and the river runs to the sea. " * 30  # several chunks of 64 tokens
-LONG_BEFORE_ITS_END = 15  # seconds; 7,000 tokens of one stream take three times as long on the fastest machine
+LONG_BEFORE_ITS_END = 15  # seconds; a stream of 7,000 tokens takes three times as long on the fastest machine
 
 
 def greedy_texts(server):
-    """Fixed greedy questions, one after the other."""
+    """Answers to fixed greedy questions, asked one after the other."""
     texts = []
     with server.client() as client:
         for question in QUESTIONS:
@@ -33,7 +33,7 @@ def greedy_texts(server):
 
 
 def stream_many(server, count, max_tokens):
-    """The texts of `count` streams that run side by side."""
+    """Texts of `count` streams that run in parallel."""
     async def one(client, index):
         stream = await client.chat.completions.create(
             model="default", temperature=0, max_tokens=max_tokens, stream=True, extra_body={"ignore_eos": True},
@@ -78,8 +78,8 @@ class Load(ServerCase):
                 events.close()
                 wait_until(lambda: self.server.free_blocks() == free, "every cache block free again", LONG_BEFORE_ITS_END)
 
-    def test_leaving_without_a_byte_read(self):
-        """Not streamed, and the connection is reset instead of closed."""
+    def test_disconnecting_before_the_answer(self):
+        """The request is not streamed, and the connection is reset instead of closed."""
         free = self.server.free_blocks()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         connection.request("POST", "/v1/completions", json.dumps(
@@ -119,9 +119,9 @@ class StepSizes(unittest.TestCase):
             self.assertEqual(other, first, flags)
 
 
-class DrainWithoutPatience(unittest.TestCase):
-    def test_what_runs_and_what_waits_is_told(self):
-        """A stream under way gets an error event and [DONE], a request that waits for a slot a 503."""
+class DrainWithoutTime(unittest.TestCase):
+    def test_running_and_waiting_requests_get_an_error(self):
+        """A running stream gets an error event and [DONE]; a request that waits for a slot gets a 503."""
         server = Server("--drain-timeout", 0, "--max-num-seqs", 1)
         try:
             events = server.events("/v1/completions", {"prompt": LONG, "max_tokens": 7000, "ignore_eos": True})
@@ -170,11 +170,11 @@ class FullQueue(ServerCase):
             self.assertEqual((answer.error["type"], answer.error["code"]), ("rate_limit_error", "queue_full"))
             self.assertGreaterEqual(int(answer.headers["Retry-After"]), 1)
             self.assertGreater(int(answer.headers["retry-after-ms"]), 0)
-            self.assertLess(seconds, min(s for _, s in taken), "a refusal waits for nobody")
+            self.assertLess(seconds, min(s for _, s in taken), "a refusal must not wait for running requests")
         self.assertTrue(self.chat("Hi", max_tokens=1).choices)
 
     def test_the_sdk_retries_into_an_answer(self):
-        """Its own back-off, honouring Retry-After, is enough to get everybody through."""
+        """The SDK retries after the time in Retry-After, and all requests succeed in the end."""
         with self.server.client(max_retries=8) as client:
             results, threads = [], []
             for _ in range(6):

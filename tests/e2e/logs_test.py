@@ -1,4 +1,4 @@
-"""A folder per actor, one request followed through them, and outputs that cannot be written."""
+"""Logs: a folder per actor, one request followed through all of them, and outputs that cannot be written."""
 import os
 import pathlib
 import signal
@@ -42,7 +42,7 @@ class Logs(unittest.TestCase):
                 self.assertIn("needle-4711", out)
 
     def test_a_blocked_stdout_stalls_nothing(self):
-        """Standard output is a pipe that nobody reads."""
+        """Standard output is a full pipe that is never read."""
         reading, writing = os.pipe()
         try:
             os.set_blocking(writing, False)

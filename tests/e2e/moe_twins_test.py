@@ -1,7 +1,7 @@
-"""Mixtures of experts on real text: the demo model's two twins (tools/make_moe_twins.py) answer as it does.
+"""Mixtures of experts on real text: two mixtures made from the demo model must give its answers.
 
-What the twins are made of makes their answers the dense model's whatever is routed where. So a wrong expert, a wrong
-weight or a token that gets lost shows in the text, on any device, without another implementation to compare with.
+tools/make_moe_twins.py builds them so that the result is the dense model's whichever experts the router chooses. So a
+wrong expert, a wrong weight or a lost token changes the text, on any device; no other implementation is needed.
 """
 import importlib.util
 import math
@@ -79,8 +79,8 @@ class MoeTwins(unittest.TestCase):
                 self.assertEqual(twin_texts, texts)
                 self.assertLess(abs(found / expected - 1), 1e-5)
 
-    # In bf16 a sum's last bit soon decides how some number rounds: each token's log-probability then differs by some
-    # 0.03, either way. Over the whole text that is 0.04 % of its perplexity.
+    # In bf16 a difference in the last bit of a sum soon changes how a value rounds. Each token's log-probability then
+    # differs by about 0.03, up or down; over the whole text that is 0.04 % of its perplexity.
     def test_bf16_perplexity_is_the_dense_models(self):
         expected = rounded_perplexity(DEMO_MODEL)
         for kind, model in self.twins.items():

@@ -1,4 +1,4 @@
-"""What no HTTP library would send: framing tricks, odd headers, other protocols, over raw sockets.
+"""Requests that no HTTP library sends, over raw sockets: wrong framing, invalid headers, other protocols.
 
 Every one ends with the right status and a closed connection, and the server goes on.
 """
@@ -66,13 +66,13 @@ CLOSING = {
 
 class RawHttp(ServerCase):
     def exchange(self, data, seconds=PATIENCE):
-        """Everything the server says until it closes; (bytes, whether it closed)."""
+        """(bytes received until the server closes the connection, whether it closed)."""
         said = b""
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=seconds) as s:
             try:
                 s.sendall(data)
             except OSError:
-                pass  # it may close before it has read all of it
+                pass  # the server may close before it has read everything
             end = time.monotonic() + seconds
             while time.monotonic() < end:
                 try:
@@ -92,7 +92,7 @@ class RawHttp(ServerCase):
                 said, closed = self.exchange(data)
                 self.assertTrue(closed, f"still open after: {said[:200]!r}")
                 answers = re.findall(rb"HTTP/1\.1 (\d+)", said)
-                self.assertLessEqual(len(answers), 1, "a second answer: what follows was taken for a request")
+                self.assertLessEqual(len(answers), 1, "a second answer: the rest was read as another request")
                 if not answers and codes is None:
                     continue  # another protocol: closing is an answer
                 self.assertTrue(answers, "closed without an answer")
@@ -105,7 +105,7 @@ class RawHttp(ServerCase):
                     self.assertEqual(error["type"], "invalid_request_error")
         self.assertEqual(self.server.get("/health").status, 200)
 
-    def test_a_lower_case_method_is_another_method(self):
+    def test_a_lower_case_method_is_refused(self):
         said, _ = self.exchange(post(length() + b"Connection: close\r\n", BODY).replace(b"POST", b"post", 1))
         self.assertRegex(said, rb"^HTTP/1\.1 (400|405) ")
 
@@ -123,7 +123,7 @@ class RawHttp(ServerCase):
         said, closed = self.exchange(data)
         self.assertTrue(closed)
         counts = [int(c) for c in re.findall(rb'"count": ?(\d+)', said)]
-        if counts:  # closing early is allowed, answering out of order is not
+        if counts:  # the server may close early, but must not answer out of order
             expected = [self.server.post("/tokenize", {"prompt": "a" * (i + 1)}).json["count"] for i in range(20)]
             self.assertEqual(counts, expected[:len(counts)])
 
@@ -134,7 +134,7 @@ class RawHttp(ServerCase):
             s.sendall(BODY)
             self.assertTrue(s.recv(65536).startswith(b"HTTP/1.1 200 "))
 
-    def test_a_reader_that_never_reads_holds_nobody_up(self):
+    def test_a_client_that_never_reads_delays_no_other(self):
         with socket.create_connection(("127.0.0.1", self.server.port)) as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             body = json.dumps({"prompt": "The sea", "max_tokens": 2000, "stream": True, "ignore_eos": True}).encode()

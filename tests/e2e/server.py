@@ -1,7 +1,7 @@
 """One server under test: started from the binary on free ports, with its own runtime and log folders.
 
-A Server owns the supervisor it starts and nothing else; whatever way a test ends, stop() leaves no process and
-no folder behind. Only 127.0.0.1 is used.
+A Server owns only the supervisor it starts. stop() leaves no process and no folder, however the test ends. Only
+127.0.0.1 is used.
 """
 import http.client
 import json
@@ -21,12 +21,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "troupe"))
 DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "models" / "SmolLM2-135M-Instruct"))
 DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")  # of a server whose flags name none
-START_SECONDS = 90  # a loaded machine with cold files
-PATIENCE = 60  # with what ought to happen at once: only a failure takes so long, or a machine that was stopped
+START_SECONDS = 90  # limit for a busy machine with cold files
+PATIENCE = 60  # limit in seconds for things that should happen at once; machines may be stopped for a while
 
 
 def free_port():
-    """Below the range that outgoing connections take theirs from, so that none of them gets it in between."""
+    """A free port below the range of outgoing connections, so that none of them takes it before the server does."""
     while True:
         port = random.randrange(20000, 32000)
         with socket.socket() as s:
@@ -38,7 +38,7 @@ def free_port():
 
 
 def has_ended(pid):
-    """True for a process that is gone or only waits to be reaped."""
+    """True if the process does not exist any more or is a zombie."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -65,7 +65,7 @@ def children_of(pid):
 
 
 def wait_until(condition, what, seconds=PATIENCE):
-    """The first true value of condition(); AssertionError when there is none in time."""
+    """Waits for a true value of condition() and returns it; AssertionError after `seconds`."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -77,7 +77,7 @@ def wait_until(condition, what, seconds=PATIENCE):
 
 
 def embedded_default():
-    """No flag where the binary finds the demo model by itself."""
+    """The --model flag for the demo model; none if the binary finds that by itself."""
     return [] if (BINARY.parent / "models" / "SmolLM2-135M-Instruct").is_dir() else ["--model", str(DEMO_MODEL)]
 
 
@@ -86,7 +86,7 @@ def device_flags(flags):
 
 
 class Answer:
-    """A whole HTTP answer."""
+    """A complete HTTP response."""
 
     def __init__(self, status, headers, body):
         self.status, self.headers, self.body = status, headers, body
@@ -101,7 +101,7 @@ class Answer:
 
     @property
     def error(self):
-        """OpenAI's error object; fails when the answer is not one with all four keys."""
+        """OpenAI's error object. AssertionError if the response is not one with all four keys."""
         document = self.json
         if set(document) != {"error"} or set(document["error"]) != {"message", "type", "param", "code"}:
             raise AssertionError(f"not an error object: {self.text[:500]}")
@@ -163,7 +163,7 @@ class Server:
     # ---------------------------------------------------------------- requests
 
     def request(self, method, path, body=None, headers=None, timeout=60):
-        """One request on a connection of its own. `body` is bytes, text or something for JSON."""
+        """Sends one request on a new connection. `body`: bytes, text, or an object to be written as JSON."""
         headers = dict(headers or {})
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
@@ -215,7 +215,7 @@ class Server:
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.api_key or "unused",
                                   **({"max_retries": 0, "timeout": 120} | more))
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- start, status, end
 
     def is_ready(self):
         try:
@@ -256,7 +256,7 @@ class Server:
         return self.status()["kv_blocks"]["free"]
 
     def terminate(self, seconds=PATIENCE):
-        """SIGTERM and the exit status."""
+        """Sends SIGTERM and returns the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -275,7 +275,7 @@ class Server:
             if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
-            for pid in pids:  # ours, and meant to be gone by now
+            for pid in pids:  # children of this server, which should have ended by now
                 end = time.monotonic() + 5
                 while not has_ended(pid) and time.monotonic() < end:
                     time.sleep(0.02)
@@ -287,7 +287,7 @@ class Server:
 
 
 def run_serve(*flags, seconds=60, port=None, env=None):
-    """For starts that are to fail: (exit status, output, whether the port was ever open)."""
+    """Runs a start that should fail: (exit status, output, whether the port was ever open)."""
     port = port or free_port()
     with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_"))}

@@ -1,4 +1,4 @@
-"""A stream in the background, for tests that do something to the server meanwhile."""
+"""A stream in the background, for tests that act on the server while it runs."""
 import http.client
 import json
 import threading
@@ -9,7 +9,7 @@ BODY = {"prompt": "The sea", "max_tokens": 3000, "temperature": 0, "ignore_eos":
 
 
 class Stream:
-    """A stream read by a thread of its own; `first` is set at the first event."""
+    """A stream that a thread of its own reads. `first` is set at the first event."""
 
     def __init__(self, server, body=None):
         self.events, self.failure, self.first = [], None, threading.Event()

@@ -66,7 +66,7 @@ class Surface(ServerCase):
         self.assertIsInstance(answer.json, dict)
 
     def test_keep_alive(self):
-        """Several requests over one connection, an error among them."""
+        """Several requests over one connection, including one that fails."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         local = None
         for body, status in (({"prompt": "a"}, 200), ({"prompt": 5}, 400), ({"prompt": "b"}, 200)):

@@ -9,13 +9,13 @@ bool code_runs_on(std::string_view architectures, int capability) {
   return code_for(architectures, capability).capability != 0;
 }
 
-TEST(Architectures, AnAcceleratedOneRunsOnItselfAlone) {
+TEST(Architectures, ArchitectureSpecificCodeRunsOnItsOwnCapabilityOnly) {
   EXPECT_TRUE(code_runs_on("90a", 90));
   for (const int other : {80, 86, 89, 100, 120}) EXPECT_FALSE(code_runs_on("90a", other)) << other;
   EXPECT_TRUE(code_runs_on("90a-real", 90));
 }
 
-TEST(Architectures, MachineCodeRunsOnLaterOnesOfItsMajorNumber) {
+TEST(Architectures, MachineCodeRunsOnLaterMinorVersions) {
   EXPECT_TRUE(code_runs_on("80-real", 80));
   EXPECT_TRUE(code_runs_on("80-real", 86));
   EXPECT_FALSE(code_runs_on("86-real", 80));
@@ -24,17 +24,17 @@ TEST(Architectures, MachineCodeRunsOnLaterOnesOfItsMajorNumber) {
   EXPECT_FALSE(code_runs_on("100-real", 120));
 }
 
-TEST(Architectures, PtxRunsOnAllLaterOnes) {
+TEST(Architectures, PtxRunsOnAllLaterCapabilities) {
   EXPECT_TRUE(code_runs_on("80", 90));
   EXPECT_TRUE(code_runs_on("80-virtual", 120));
   EXPECT_FALSE(code_runs_on("86-virtual", 80));
 }
 
-TEST(Architectures, AWordIsTakenOnTrust) {
+TEST(Architectures, NativeAndAllAreAssumedToFit) {
   for (const char* word : {"native", "all", "all-major"}) EXPECT_TRUE(code_runs_on(word, 90)) << word;
 }
 
-TEST(Architectures, AnyOfSeveral) {
+TEST(Architectures, OneOfSeveralMustFit) {
   constexpr const char* kAll = "80-real,86-real,89-real,90a-real";
   for (const int one : {80, 86, 89, 90}) EXPECT_TRUE(code_runs_on(kAll, one)) << one;
   EXPECT_TRUE(code_runs_on(kAll, 87));
@@ -44,7 +44,7 @@ TEST(Architectures, AnyOfSeveral) {
   EXPECT_FALSE(code_runs_on("80-real,", 90));
 }
 
-TEST(Architectures, WhatOneCapabilityAloneHasIsOnlyInItsOwnCode) {
+TEST(Architectures, OnlyArchitectureSpecificCodeIsAccelerated) {
   EXPECT_TRUE(code_for("90a", 90).accelerated);
   EXPECT_TRUE(code_for("90a-real", 90).accelerated);
   EXPECT_TRUE(code_for("80-real,86-real,89-real,90a-real", 90).accelerated);
@@ -56,7 +56,7 @@ TEST(Architectures, WhatOneCapabilityAloneHasIsOnlyInItsOwnCode) {
   EXPECT_FALSE(code_for("80,90a", 100).accelerated);
 }
 
-TEST(Architectures, TheHighestCapabilityThatTheGpuHasIsTaken) {
+TEST(Architectures, TheHighestCapabilityTheGpuSupportsIsChosen) {
   EXPECT_EQ(code_for("80", 90).capability, 80);
   EXPECT_EQ(code_for("90", 90).capability, 90);
   EXPECT_EQ(code_for("80-real,86-real,89-real,90a-real", 90).capability, 90);

@@ -1,4 +1,4 @@
-// Reserved memory, graphs, events and pinned memory of a GPU; and what is said where there is none.
+// Reserved memory, graphs, events and pinned memory of a GPU; and the error message where there is no GPU.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -40,7 +40,7 @@ class CudaMemoryTest : public ::testing::Test {
   std::unique_ptr<Cuda> device;
 };
 
-TEST_F(CudaMemoryTest, MemoryGrowsWhereItLies) {
+TEST_F(CudaMemoryTest, ReservedMemoryGrowsInPlace) {
   ReservedMemory memory(*device, 512 * kMiB);
   EXPECT_EQ(memory.mapped(), 0u);
   ASSERT_TRUE(memory.map(100));
@@ -49,13 +49,13 @@ TEST_F(CudaMemoryTest, MemoryGrowsWhereItLies) {
   set_word(first, 77);
   ASSERT_TRUE(memory.map(300 * kMiB));
   EXPECT_EQ(memory.data(), first);
-  EXPECT_EQ(word(first), 77) << "what was there stays";
+  EXPECT_EQ(word(first), 77) << "the old content is kept";
   EXPECT_EQ(word(at(memory, 300 * kMiB - 4)), 0);
   ASSERT_TRUE(memory.map(100)) << "it never shrinks";
   EXPECT_GE(memory.mapped(), 300 * kMiB);
 }
 
-TEST_F(CudaMemoryTest, MemoryIsGivenBack) {
+TEST_F(CudaMemoryTest, ReservedMemoryIsReleased) {
   const std::size_t before = device->memory().free;
   {
     ReservedMemory memory(*device, 1024 * kMiB);
@@ -65,19 +65,19 @@ TEST_F(CudaMemoryTest, MemoryIsGivenBack) {
   EXPECT_GE(device->memory().free + 16 * kMiB, before);
 }
 
-TEST_F(CudaMemoryTest, MoreThanThereIsIsRefusedAndHarmsNothing) {
+TEST_F(CudaMemoryTest, RequestingTooMuchMemoryFailsAndChangesNothing) {
   const CudaMemory all = device->memory();
   ReservedMemory memory(*device, 2 * all.total);
   ASSERT_TRUE(memory.map(kMiB));
   set_word(memory.data(), 5);
   const std::size_t mapped = memory.mapped();
   EXPECT_FALSE(memory.map(all.free + 4096 * kMiB));
-  EXPECT_FALSE(memory.map(3 * all.total)) << "beyond the addresses";
+  EXPECT_FALSE(memory.map(3 * all.total)) << "more than the reserved addresses";
   EXPECT_EQ(memory.mapped(), mapped);
   EXPECT_EQ(word(memory.data()), 5);
 }
 
-TEST_F(CudaMemoryTest, AGraphRepeatsItsWorkOnWhatIsThereThen) {
+TEST_F(CudaMemoryTest, AGraphReplaysOnTheCurrentContentOfMemory) {
   auto* words = static_cast<int*>(device->alloc(3 * sizeof(int)));
   const CudaGraph graph = CudaGraph::capture(*device, [&] {
     device->copy(words + 1, words, sizeof(int));
@@ -105,7 +105,7 @@ TEST_F(CudaMemoryTest, AFailedCaptureLeavesTheDeviceUsable) {
 
 TEST_F(CudaMemoryTest, EventsPassInOrder) {
   CudaEvent before(CudaEvent::Timing::on), after(CudaEvent::Timing::on);
-  EXPECT_TRUE(before.passed()) << "never recorded";
+  EXPECT_TRUE(before.passed()) << "an event that was never recorded counts as passed";
   auto* memory = static_cast<std::byte*>(device->alloc(512 * kMiB));
   before.record(*device);
   device->copy(memory, memory + 256 * kMiB, 256 * kMiB);
@@ -126,7 +126,7 @@ TEST_F(CudaMemoryTest, PinnedMemoryIsZeroAndMoves) {
   EXPECT_EQ(memory.data(), nullptr);
 }
 
-TEST_F(CudaMemoryTest, TheProbeSeesWhatTheDeviceIs) {
+TEST_F(CudaMemoryTest, TheProbeReportsTheDevice) {
   const auto probe = probe_cuda();
   ASSERT_TRUE(probe.ok()) << probe.status().message;
   EXPECT_TRUE(cuda_initialized());

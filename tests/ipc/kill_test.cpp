@@ -1,4 +1,4 @@
-// Two processes over one link, and what is left when one of them is killed at a random instruction.
+// Two processes over one link, and the state of the ring after one of them is killed at a random instruction.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -18,7 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A record of 16 … 1 KiB whose every word follows from its number, so that a torn one shows.
+// A record of 16 … 1024 bytes in which every word is computed from its number, so that a torn one is
+// detected.
 struct Numbered {
   std::array<std::uint64_t, 128> words;
 
@@ -28,7 +29,7 @@ struct Numbered {
     words[0] = number;
     return std::as_bytes(std::span(words.data(), count));
   }
-  static bool sound(std::span<const std::byte> bytes) {
+  static bool intact(std::span<const std::byte> bytes) {
     std::uint64_t number;
     std::memcpy(&number, bytes.data(), 8);
     Numbered expected;
@@ -66,7 +67,7 @@ TEST(TwoProcesses, MillionsOfRecordsArriveInOrder) {
   auto segment = Segment::attach(fd->get(), SegmentKind::step);
   ASSERT_TRUE(segment.ok());
   constexpr std::uint64_t kRecords = 2'000'000;
-  Doorbell* bells = segment->header().doorbells;  // [0] for the writer: room, [1] for the reader: records
+  Doorbell* bells = segment->header().doorbells;  // [0] tells the writer of room, [1] the reader of records
   const pid_t writer = child([&] {
     RingProducer producer(ring_of(*segment));
     for (std::uint64_t i = 0; i < kRecords; ++i) {
@@ -114,12 +115,13 @@ class Kills : public ::testing::Test {
   Duration moment() { return std::chrono::microseconds(random_() % 3000); }
 
   std::optional<Segment> segment_;
-  std::atomic<std::uint64_t>* pushed_ = nullptr;  // first number that the writer has not surely published
+  // First number that may not be published yet. In memory shared with the children.
+  std::atomic<std::uint64_t>* pushed_ = nullptr;
   std::mt19937 random_{3};
 };
 
-// The reader survives 150 writers. Numbers come in order without a gap; the successor begins at the first
-// number that is not known to be out, so that the one being published at the kill may come twice.
+// One reader and 150 writers that are killed. Numbers arrive in order without a gap. Each new writer begins
+// at the first number that may not be published, so the number being published at the kill may arrive twice.
 TEST_F(Kills, WriterAtAnyInstruction) {
   RingConsumer consumer(ring_of(*segment_));
   std::uint64_t next = 0;
@@ -143,7 +145,7 @@ TEST_F(Kills, WriterAtAnyInstruction) {
       const auto peek = consumer.peek(seen);
       ASSERT_NE(peek, RingConsumer::Peek::corrupt) << "kill " << kill_number;
       if (peek == RingConsumer::Peek::record) {
-        ASSERT_TRUE(Numbered::sound(seen));
+        ASSERT_TRUE(Numbered::intact(seen));
         const std::uint64_t number = Numbered::number(seen);
         ASSERT_TRUE(number == next || number + 1 == next) << number << " after " << next;
         next = number + 1;
@@ -165,10 +167,10 @@ TEST_F(Kills, WriterAtAnyInstruction) {
   EXPECT_GT(received, 500u);
 }
 
-// The writer survives 150 readers. Each reader goes on where the ring's own cursor stands: the record
-// being released at the kill may be seen twice, none is skipped.
+// One writer and 150 readers that are killed. Each new reader continues at the ring's own cursor, so the
+// record being released at the kill may be seen twice; no record is skipped.
 TEST_F(Kills, ReaderAtAnyInstruction) {
-  auto* seen_by_readers = pushed_;  // first number that no reader has surely released
+  auto* seen_by_readers = pushed_;  // first number that may not be released yet
   RingProducer producer(ring_of(*segment_));
   Numbered record;
   std::uint64_t next = 0;
@@ -182,7 +184,7 @@ TEST_F(Kills, ReaderAtAnyInstruction) {
         if (peek == RingConsumer::Peek::empty) continue;
         const std::uint64_t want = seen_by_readers->load();
         const std::uint64_t number = Numbered::number(bytes);
-        if (!Numbered::sound(bytes) || (number != want && number + 1 != want)) return false;
+        if (!Numbered::intact(bytes) || (number != want && number + 1 != want)) return false;
         seen_by_readers->store(number + 1);
         consumer.pop();
       }
@@ -196,12 +198,12 @@ TEST_F(Kills, ReaderAtAnyInstruction) {
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "a reader found a wrong record";
   }
   EXPECT_GT(seen_by_readers->load(), 500u);
-  // What is left is whole and complete.
+  // The records left in the ring are intact and complete.
   RingConsumer last(ring_of(*segment_));
   std::uint64_t expected = seen_by_readers->load();
   std::span<const std::byte> bytes;
   while (last.peek(bytes) == RingConsumer::Peek::record) {
-    ASSERT_TRUE(Numbered::sound(bytes));
+    ASSERT_TRUE(Numbered::intact(bytes));
     const std::uint64_t number = Numbered::number(bytes);
     ASSERT_TRUE(number == expected || number + 1 == expected);
     expected = number + 1;
@@ -210,9 +212,9 @@ TEST_F(Kills, ReaderAtAnyInstruction) {
   EXPECT_EQ(expected, next);
 }
 
-// Whole links: a worker that echoes plans as results is killed 40 times while the engine's end waits in
-// receive(); after every reaping the next worker answers within its deadline.
-TEST(LinkKills, TheEngineGoesOnWithEverySuccessor) {
+// Whole links: a worker that returns plans as results is killed 40 times while the engine's end waits in
+// receive(). After each kill the next worker answers before the deadline.
+TEST(LinkKills, TheEngineWorksWithEveryRestartedWorker) {
   auto fds = create_link({1 << 16, 1 << 16, 4096, 4096});
   ASSERT_TRUE(fds.ok());
   auto monitor = LinkMonitor::attach(fds->step.get(), fds->cache.get());

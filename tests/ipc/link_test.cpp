@@ -104,12 +104,12 @@ TEST_F(LinkTest, ASleepingReceiverIsWokenByEitherChannel) {
     EXPECT_EQ(w->receive(start + test::kPatience).kind, Kind::record);
     shortest[round % 2] = std::min(shortest[round % 2], Clock::now() - start);
   }
-  // The doorbell, not the slice of the beat.
+  // Woken by the doorbell, not by the interval of the heartbeat.
   EXPECT_LT(shortest[0], 300ms);
   EXPECT_LT(shortest[1], 300ms);
 }
 
-TEST_F(LinkTest, DoneGivesTheRoomBackAtOnce) {
+TEST_F(LinkTest, DoneFreesTheRoomAtOnce) {
   auto e = engine();
   auto w = worker();
   ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
@@ -117,12 +117,12 @@ TEST_F(LinkTest, DoneGivesTheRoomBackAtOnce) {
   EXPECT_EQ(monitor_->depths()[0].records, 1u);
   w->done();
   EXPECT_EQ(monitor_->depths()[0].records, 0u);
-  w->done();  // nothing held: nothing happens
+  w->done();  // no record is held: no effect
   ASSERT_TRUE(send_plan(*e, 2, e->epoch()));
   EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 2u);
 }
 
-TEST_F(LinkTest, DepthsNameTheFourQueues) {
+TEST_F(LinkTest, DepthsAreReportedForAllFourQueues) {
   auto e = engine();
   auto w = worker();
   ASSERT_TRUE(send_plan(*e, 1, 1));
@@ -153,7 +153,7 @@ TEST_F(LinkTest, AFullRingIsRefused) {
   EXPECT_TRUE(send_plan(*e, 1, 1));
 }
 
-TEST_F(LinkTest, LongestRecordPasses) {
+TEST_F(LinkTest, TheLongestRecordFits) {
   auto e = engine();
   auto w = worker();
   EXPECT_EQ(e->max_record(Channel::step), wire::kMaxRecordBytes);
@@ -175,9 +175,9 @@ TEST_F(LinkTest, LongestRecordPasses) {
   }
 }
 
-// The worker dies with plans unread: its successor starts in the new epoch, sees none of them and is told of
-// no change; the engine is told once.
-TEST_F(LinkTest, AReplacedWorkerStartsClean) {
+// The worker dies with unread plans. The next worker starts in the new epoch, sees none of them and gets no
+// report of a new epoch; the engine gets one.
+TEST_F(LinkTest, ARestartedWorkerSeesNoOldRecords) {
   auto e = engine();
   auto w = worker();
   ASSERT_TRUE(send_plan(*e, 1, e->epoch()));
@@ -190,7 +190,7 @@ TEST_F(LinkTest, AReplacedWorkerStartsClean) {
   EXPECT_EQ(poll(*w).kind, Kind::timeout);
   EXPECT_EQ(w->stale_records(), 2u);
 
-  EXPECT_EQ(e->epoch(), 1u);  // not told yet
+  EXPECT_EQ(e->epoch(), 1u);  // not reported yet
   EXPECT_EQ(poll(*e).kind, Kind::epoch_changed);
   EXPECT_EQ(e->epoch(), 2u);
   EXPECT_EQ(poll(*e).kind, Kind::timeout);
@@ -198,8 +198,8 @@ TEST_F(LinkTest, AReplacedWorkerStartsClean) {
   EXPECT_EQ(poll(*w).kind, Kind::record);
 }
 
-// A record in the new epoch must not be dropped by a survivor that has not been told yet.
-TEST_F(LinkTest, TheChangeIsToldBeforeTheFirstNewRecord) {
+// A side that has not seen the new epoch yet must not drop a record of it.
+TEST_F(LinkTest, ANewEpochIsReportedBeforeItsFirstRecord) {
   auto e = engine();
   auto w = worker();
   ASSERT_TRUE(send_plan(*e, 1, 1));
@@ -226,10 +226,10 @@ TEST_F(LinkTest, ADeathWakesTheSleepingSurvivor) {
     EXPECT_EQ(e->receive(start + test::kPatience).kind, Kind::epoch_changed);
     shortest = std::min(shortest, Clock::now() - start);
   }
-  EXPECT_LT(shortest, 300ms);  // the doorbell, not the slice of the beat
+  EXPECT_LT(shortest, 300ms);  // woken by the doorbell, not by the interval of the heartbeat
 }
 
-TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
+TEST_F(LinkTest, InvalidRecordsAreReportedAndLaterOnesArrive) {
   auto e = engine();
   auto w = worker();
   wire::RecordWriter<wire::StepPlan> writer;
@@ -249,14 +249,14 @@ TEST_F(LinkTest, UnsoundRecordsAreReportedAndTheRestGoesOn) {
   EXPECT_EQ(poll(*w).kind, Kind::corrupt);
 }
 
-TEST_F(LinkTest, HeartbeatsComeAndGo) {
+TEST_F(LinkTest, HeartbeatsAreSetWhileAttached) {
   EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
   auto w = worker();
   const std::int64_t first = monitor_->heartbeat_ns(Side::worker);
   EXPECT_GT(first, 0);
   EXPECT_LE(first, now_ns());
   EXPECT_EQ(monitor_->heartbeat_ns(Side::engine), 0);
-  // An idle receive beats while it sleeps.
+  // receive() writes heartbeats while it waits.
   std::atomic<std::int64_t> slept{0};
   std::jthread idle([&] {
     slept = now_ns();
@@ -271,7 +271,7 @@ TEST_F(LinkTest, HeartbeatsComeAndGo) {
   EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
 }
 
-TEST_F(LinkTest, SwappedDescriptorsAreAStatus) {
+TEST_F(LinkTest, SwappedDescriptorsAreAnError) {
   EXPECT_FALSE(EngineEnd::attach(fds_.cache.get(), fds_.step.get()).ok());
   EXPECT_FALSE(WorkerEnd::attach(-1, -1).ok());
 }

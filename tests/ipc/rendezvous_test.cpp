@@ -31,7 +31,7 @@ class RendezvousTest : public ::testing::Test {
     return n;
   }
 
-  // A process that takes a port and then waits; returns its pid once it has the port.
+  // Starts a process that takes a port and then waits. Returns its pid when it has the port.
   pid_t owner_of(PortKind kind, int port) {
     int ready[2];
     EXPECT_EQ(pipe(ready), 0);
@@ -59,7 +59,7 @@ class RendezvousTest : public ::testing::Test {
   const std::string dir_ = base_ + "/troupe";
 };
 
-TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {
+TEST_F(RendezvousTest, ALockIsTwoPrivateFilesRemovedAtTheEnd) {
   {
     auto lock = PortLock::acquire(dir_, PortKind::engine_worker_queue, 8002);
     ASSERT_TRUE(lock.ok()) << lock.status().message;
@@ -67,7 +67,7 @@ TEST_F(RendezvousTest, ALockIsTwoPrivateFilesThatVanish) {
     ASSERT_EQ(stat(dir_.c_str(), &st), 0);
     EXPECT_EQ(st.st_mode & 0777, 0700u);
     ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.lock").c_str(), &st), 0);
-    EXPECT_EQ(st.st_mode & 07777, 01600u) << "sticky: not to be cleaned away";
+    EXPECT_EQ(st.st_mode & 07777, 01600u) << "the sticky bit keeps cleaners of temporary files away";
     ASSERT_EQ(stat((dir_ + "/engine-worker-queue-8002.sock").c_str(), &st), 0);
     EXPECT_EQ(st.st_mode & 07777, 01600u);
     EXPECT_TRUE(S_ISSOCK(st.st_mode));
@@ -93,8 +93,8 @@ TEST_F(RendezvousTest, ATakenPortNamesPortFlagAndPid) {
   EXPECT_NE(message.find("8003"), std::string::npos) << message;
   EXPECT_NE(message.find("--cache-queue-port"), std::string::npos) << message;
   EXPECT_NE(message.find("pid " + std::to_string(owner)), std::string::npos) << message;
-  EXPECT_EQ(files(), 2);  // the owner's are untouched
-  // The same number in another role is another port.
+  EXPECT_EQ(files(), 2);  // the owner's files are untouched
+  // The same number with another PortKind is another port.
   EXPECT_TRUE(PortLock::acquire(dir_, PortKind::engine_worker_queue, 8003).ok());
   end(owner);
 }
@@ -130,8 +130,8 @@ TEST_F(RendezvousTest, LiveOwnersAreListedByPort) {
   EXPECT_TRUE(live_owners(base_ + "/absent", PortKind::http).empty());
 }
 
-// Who lists the owners must not seem to be one.
-TEST_F(RendezvousTest, LookingAtAFreePortDoesNotTakeIt) {
+// A process that lists the owners must not appear in the list.
+TEST_F(RendezvousTest, QueryingAFreePortDoesNotTakeIt) {
   ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
   std::atomic<bool> stop{false};
   std::thread looker([&] {
@@ -148,7 +148,7 @@ TEST_F(RendezvousTest, LookingAtAFreePortDoesNotTakeIt) {
   looker.join();
 }
 
-TEST_F(RendezvousTest, AForkDoesNotTakeTheFilesAway) {
+TEST_F(RendezvousTest, AForkedChildDoesNotRemoveTheFiles) {
   auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_TRUE(lock.ok());
   const pid_t pid = fork();
@@ -160,7 +160,7 @@ TEST_F(RendezvousTest, AForkDoesNotTakeTheFilesAway) {
   EXPECT_EQ(files(), 2);
 }
 
-// Sixteen processes want one port at once, again and again: at every moment at most one has it.
+// Sixteen processes try to take one port at once, many times; at most one of them has it at any time.
 TEST_F(RendezvousTest, OneOwnerAtATime) {
   ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
   auto* inside = static_cast<std::atomic<int>*>(
@@ -195,8 +195,8 @@ TEST_F(RendezvousTest, OneOwnerAtATime) {
   munmap(inside, 4096);
 }
 
-// A stopped owner accepts nobody, and those who gave up stay in its queue.
-TEST_F(RendezvousTest, AnOwnerThatAcceptsNobodyIsNotWaitedForWithoutEnd) {
+// A stopped owner accepts no connection, and connections that were given up stay in its backlog.
+TEST_F(RendezvousTest, ConnectingToAnOwnerThatDoesNotAcceptTimesOut) {
   auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_TRUE(lock.ok());
   const pid_t pid = fork();
@@ -218,7 +218,7 @@ TEST_F(RendezvousTest, AnOwnerThatAcceptsNobodyIsNotWaitedForWithoutEnd) {
 TEST_F(RendezvousTest, AClientReachesTheOwnerAndOnlyOnce) {
   auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_TRUE(lock.ok());
-  EXPECT_FALSE(lock->accept_peer().valid());  // nobody waits
+  EXPECT_FALSE(lock->accept_peer().valid());  // no peer has connected
   const auto client = connect_port(dir_, PortKind::http, 8180, Clock::now() + test::kPatience);
   ASSERT_TRUE(client.ok()) << client.status().message;
   const Fd peer = lock->accept_peer();
@@ -230,7 +230,7 @@ TEST_F(RendezvousTest, AClientReachesTheOwnerAndOnlyOnce) {
   EXPECT_EQ(got, 'x');
 }
 
-TEST_F(RendezvousTest, AnOpenOrForeignDirectoryIsRefused) {
+TEST_F(RendezvousTest, ADirectoryThatIsNotPrivateIsRefused) {
   ASSERT_EQ(mkdir(dir_.c_str(), 0755), 0);
   const auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
   ASSERT_FALSE(lock.ok());
@@ -243,7 +243,7 @@ TEST_F(RendezvousTest, AnOpenOrForeignDirectoryIsRefused) {
   EXPECT_FALSE(prepare_runtime_dir(base_ + "/file/below").ok());
 }
 
-TEST_F(RendezvousTest, NonsenseIsAStatus) {
+TEST_F(RendezvousTest, ImpossiblePortsAndPathsAreErrors) {
   EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 0).ok());
   EXPECT_FALSE(PortLock::acquire(dir_, PortKind::http, 70000).ok());
   EXPECT_EQ(connect_port(dir_, PortKind::http, 8180, Clock::now() + test::kPatience).status().code,

@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A ring in private memory, with a guard zone behind the data that nobody may touch.
+// A ring in private memory, with guard bytes behind the data that must not change.
 class RingTest : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kCapacity = 4096;
@@ -61,7 +61,7 @@ TEST_F(RingTest, EmptyThenOneRecordThenEmpty) {
   EXPECT_EQ(ring_depth(memory_).records, 0u);
 }
 
-TEST_F(RingTest, FullIsRefusedAndRoomComesBack) {
+TEST_F(RingTest, AFullRingRefusesRecordsUntilRoomIsFreed) {
   RingProducer producer(memory_);
   RingConsumer consumer(memory_);
   int pushed = 0;
@@ -96,8 +96,8 @@ TEST_F(RingTest, LargestRecordFitsAtEveryOffset) {
   }
 }
 
-TEST_F(RingTest, CursorsPassTheirWrap) {
-  // Both counters of a cursor are a few steps before 2^32.
+TEST_F(RingTest, CursorsWrapAround) {
+  // Both counters of a cursor start a little below 2^32.
   const std::uint64_t late = ring_detail::Cursor{0xfffffff8u & ~(kCapacity / 8 - 1), 0xfffffffeu}.word();
   control_.tail.store(late);
   control_.head.store(late);
@@ -118,7 +118,7 @@ TEST_F(RingTest, CursorsPassTheirWrap) {
   EXPECT_LT(control_.tail.load() >> 32, 5000u);  // the record count has wrapped
 }
 
-// Against a std::deque: 10^6 random operations, with both ends replaced by successors now and then.
+// Compared with a std::deque: 10^6 random operations; both ends are replaced by new objects at random times.
 TEST_F(RingTest, BehavesLikeAQueue) {
   std::mt19937 random(7);
   auto producer = std::make_unique<RingProducer>(memory_);
@@ -133,8 +133,8 @@ TEST_F(RingTest, BehavesLikeAQueue) {
       if (producer->try_push(bytes)) {
         model.push_back(std::move(bytes));
       } else {
-        // Refused only when even the free bytes could be short: the record, its frame, and a padding
-        // smaller than the two.
+        // Refused only if the free bytes may not suffice for the record, its frame, and padding that is
+        // smaller than both together.
         const std::size_t need = 8 + (size + 7) / 8 * 8;
         ASSERT_GT(ring_depth(memory_).bytes + 2 * need, kCapacity);
       }
@@ -157,10 +157,10 @@ TEST_F(RingTest, BehavesLikeAQueue) {
     ASSERT_LE(depth.bytes, kCapacity);
     bytes_at_most = std::max<std::size_t>(bytes_at_most, depth.bytes);
   }
-  EXPECT_GT(bytes_at_most, kCapacity * 9 / 10);  // the walk has seen a full ring
+  EXPECT_GT(bytes_at_most, kCapacity * 9 / 10);  // the ring was nearly full at least once
 }
 
-TEST_F(RingTest, ProducerKilledBeforePublishingLeavesNothing) {
+TEST_F(RingTest, ARecordIsInvisibleIfItsProducerIsKilledBeforePublishing) {
   RingConsumer consumer(memory_);
   { RingProducer(memory_).try_push(record(40, 1)); }
   const std::uint64_t before = control_.tail.load();
@@ -176,7 +176,7 @@ TEST_F(RingTest, ProducerKilledBeforePublishingLeavesNothing) {
   EXPECT_EQ(copy(seen), record(24, 3));
 }
 
-TEST_F(RingTest, ConsumerKilledBeforeReleasingShowsTheRecordAgain) {
+TEST_F(RingTest, ARecordIsSeenAgainIfItsConsumerIsKilledBeforeReleasing) {
   RingProducer producer(memory_);
   ASSERT_TRUE(producer.try_push(record(40, 1)));
   std::span<const std::byte> seen;
@@ -189,7 +189,7 @@ TEST_F(RingTest, ConsumerKilledBeforeReleasingShowsTheRecordAgain) {
   EXPECT_EQ(copy(seen), record(40, 1));
 }
 
-// Each damage is done behind a published record of 40 bytes at offset 0.
+// Each kind of damage is written behind a published record of 40 bytes at offset 0.
 TEST_F(RingTest, DamagedFramesAreReported) {
   struct Damage {
     const char* what;
@@ -218,7 +218,7 @@ TEST_F(RingTest, DamagedFramesAreReported) {
   }
 }
 
-TEST_F(RingTest, DamagedCursorsAreReportedAndMendedBySuccessors) {
+TEST_F(RingTest, DamagedCursorsAreReportedAndResetByTheNextProcess) {
   for (const std::uint64_t tail : std::initializer_list<std::uint64_t>{
            ~0ull, 1ull, 1ull << 32, ring_detail::Cursor{513, 4}.word(), ring_detail::Cursor{4, 400}.word(),
            ring_detail::Cursor{0xfffffff0u, 1}.word()}) {
@@ -229,7 +229,7 @@ TEST_F(RingTest, DamagedCursorsAreReportedAndMendedBySuccessors) {
     std::span<const std::byte> seen;
     EXPECT_EQ(consumer.peek(seen), RingConsumer::Peek::corrupt) << tail;
     EXPECT_EQ(ring_depth(memory_).records, 0u);
-    RingProducer producer(memory_);  // mends
+    RingProducer producer(memory_);  // resets the cursors
     RingConsumer next(memory_);
     ASSERT_TRUE(producer.try_push(record(16, 2)));
     ASSERT_EQ(next.peek(seen), RingConsumer::Peek::record) << tail;
@@ -245,8 +245,9 @@ TEST_F(RingTest, ImpossibleHeadCountsAsFull) {
   EXPECT_FALSE(producer.try_push(record(56, 1)));
 }
 
-// Random bytes everywhere: any answer is allowed but a read outside the data (ASan and the guard watch).
-TEST_F(RingTest, RandomMemoryNeverLeadsOutside) {
+// Random bytes everywhere: any result is allowed except an access outside the data, which ASan and the guard
+// bytes detect.
+TEST_F(RingTest, RandomMemoryNeverCausesReadsOutsideTheRing) {
   std::mt19937_64 random(11);
   std::span<const std::byte> seen;
   int records = 0, corrupt = 0;
@@ -305,7 +306,7 @@ TEST_F(RingTest, TwoThreadsKeepOrderAndContent) {
   }
 }
 
-TEST(RingDeathTest, RecordsOfImpossibleLengthAreABug) {
+TEST(RingDeathTest, RecordsOfImpossibleLengthAbort) {
   RingControl control;
   std::vector<std::byte> data(4096);
   RingProducer producer(RingMemory{&control, data.data(), 4096});

@@ -16,7 +16,7 @@ Fd made() {
   return std::move(*fd);
 }
 
-TEST(Segment, IsMappedByTwoAtOnce) {
+TEST(Segment, CanBeMappedTwiceAtOnce) {
   const Fd fd = made();
   auto one = Segment::attach(fd.get(), SegmentKind::step);
   auto two = Segment::attach(fd.get(), SegmentKind::step);
@@ -48,14 +48,14 @@ TEST(Segment, CannotBeResizedOrUnsealed) {
   EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
 }
 
-TEST(Segment, OddRingSizesAreRefused) {
+TEST(Segment, InvalidRingSizesAreRefused) {
   for (const std::uint32_t size : {0u, 2048u, 5000u, (1u << 30) + 1, 1u << 31}) {
     EXPECT_EQ(Segment::create(SegmentKind::step, size, 4096).status().code, Code::invalid_argument) << size;
     EXPECT_EQ(Segment::create(SegmentKind::step, 4096, size).status().code, Code::invalid_argument) << size;
   }
 }
 
-TEST(Segment, WhatIsNotOneIsAStatus) {
+TEST(Segment, DescriptorsOfOtherThingsAreErrors) {
   EXPECT_FALSE(Segment::attach(-1, SegmentKind::step).ok());
   int pipe_fds[2];
   ASSERT_EQ(pipe(pipe_fds), 0);
@@ -75,8 +75,8 @@ TEST(Segment, WhatIsNotOneIsAStatus) {
   }
 }
 
-// Every field of the header that attach relies on, each spoilt alone.
-TEST(Segment, SpoiltHeadersAreAStatus) {
+// Damages each header field that attach() relies on, one at a time.
+TEST(Segment, DamagedHeadersAreErrors) {
   const auto attach_after = [](auto spoil) {
     const Fd fd = made();
     auto segment = Segment::attach(fd.get(), SegmentKind::step);

@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Doorbell, ReadyNeverSleeps) {
+TEST(Doorbell, AConditionThatIsTrueNeverSleeps) {
   Doorbell bell;
   EXPECT_TRUE(bell.wait(Clock::now() - 1s, 0us, [] { return true; }));
 }
@@ -29,7 +29,7 @@ TEST(Doorbell, DeadlineEndsTheWait) {
   EXPECT_FALSE(bell.wait(start, kDefaultSpin, [] { return false; }));  // in the past
 }
 
-TEST(Doorbell, SpinsNoLongerThanToldAndThenParks) {
+TEST(Doorbell, SpinsNoLongerThanConfiguredAndThenParks) {
   Doorbell bell;
   timespec before{}, after{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
@@ -43,7 +43,7 @@ TEST(Doorbell, ShoutWakesWithoutTheFlag) {
   Doorbell bell;
   std::atomic<bool> ready = false;
   std::jthread other([&] {
-    // The first wake clears the flag while the sleeper finds nothing and parks again.
+    // The first shout() clears the flag; the sleeper finds nothing and parks again.
     for (int i = 0; i < 50; ++i) {
       bell.shout();
       std::this_thread::sleep_for(1ms);
@@ -54,8 +54,8 @@ TEST(Doorbell, ShoutWakesWithoutTheFlag) {
   EXPECT_TRUE(bell.wait(Clock::now() + test::kPatience, 0us, [&] { return ready.load(); }));
 }
 
-// Ping-pong between two processes, parked every time and with random spins: each wait has a far
-// deadline, so that one lost wake-up would stop the game and fail the test by its time.
+// Ping-pong between two processes that park every time, after random spins. The deadlines are far away, so
+// one lost wake-up stops the exchange and the test fails by its timeout.
 class PingPong : public ::testing::TestWithParam<int> {};
 
 TEST_P(PingPong, LosesNoWakeup) {

@@ -1,5 +1,5 @@
-// Pieces of prompts on the GPU, in the sizes and mixtures that a server meets: long pasts, many sequences,
-// chunk borders, memory full of NaN where nobody has written. Against double precision.
+// Attention of prompt chunks on the GPU, in the sizes and mixtures that a server sees: long pasts, many
+// sequences, chunk boundaries, NaN in memory that no token owns. Compared with double precision.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -18,7 +18,7 @@ struct Shape {
   int heads, kv_heads, head_dim;
 };
 
-/// Tokens [position, position + tokens) of a prompt; `prompt` decides its numbers.
+/// Tokens [position, position + tokens) of a prompt; `prompt` is the seed of its values.
 struct Chunk {
   int position = 0, tokens = 0, prompt = 0;
 };
@@ -31,7 +31,7 @@ std::uint32_t mixed(std::uint32_t x) {
 
 enum class Kind { query, key, value };
 
-/// Element d of head h of a token, uniform in ±limit: the same whenever it is asked for.
+/// Element d of head h of a token, uniform in ±limit; the same at every call.
 float number(DType dtype, Kind kind, int prompt, int position, int head, int d, float limit = 1.7f) {
   const std::uint32_t seed = mixed(mixed(std::uint32_t(prompt * 4 + int(kind))) + std::uint32_t(position));
   const std::uint32_t bits = mixed(seed + std::uint32_t(head * 128 + d));
@@ -45,7 +45,7 @@ class Prompts {
     kv_ = {.dtype = dtype, .layers = 1, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
     int blocks = 5;
     for (const Chunk& c : chunks_) blocks += blocks_of(c);
-    // Blocks in no order, and NaN wherever no token is.
+    // Blocks in random order, and NaN wherever there is no token.
     std::vector<BlockId> order(static_cast<std::size_t>(blocks));
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), std::mt19937(7));
@@ -84,7 +84,8 @@ class Prompts {
     return *out_;
   }
 
-  /// Largest error of `tokens` of each chunk: the first, the last, and some between.
+  /// Largest error over `tokens` tokens of each chunk (the first, the last, and some between), relative to
+  /// the largest expected value.
   double worst_error(int tokens) const {
     double worst = 0, most = 0;
     for (std::size_t s = 0; s < chunks_.size(); ++s) {
@@ -121,7 +122,7 @@ class Prompts {
     if (key_growth_ > 0) return 1;
     return number(dtype_, Kind::query, c.prompt, c.position + t, head, d);
   }
-  /// With key_growth every score is that much above the one before.
+  /// With key_growth, each key's score is higher than the one before by that amount.
   float key(const Chunk& c, int t, int head, int d) const {
     if (key_growth_ > 0)
       return rounded_to(dtype_, key_growth_ * float(t) / std::sqrt(float(shape_.head_dim)));
@@ -214,7 +215,7 @@ TEST_P(PrefillAttention, ShapesAndMixtures) {
   }
 }
 
-TEST_P(PrefillAttention, EveryBorderOfPagesAndTiles) {
+TEST_P(PrefillAttention, EveryBoundaryOfPagesAndTiles) {
   std::vector<Chunk> chunks;
   for (const int position : {0, 1, 63, 64, 65, 127, 128, 190}) {
     for (const int tokens : {2, 15, 16, 17, 63, 64, 65, 128}) {
@@ -246,7 +247,7 @@ TEST_P(PrefillAttention, MoreSequencesThanOneLaunchTakes) {
   EXPECT_LE(prompts.worst_error(3), tolerance());
 }
 
-TEST_P(PrefillAttention, AChunkMoreOrLessIsTheSamePrompt) {
+TEST_P(PrefillAttention, OtherChunkSizesGiveTheSameOutput) {
   constexpr int kTokens = 1300;
   constexpr Shape kShape{10, 2, 128};
   Prompts whole(device(), dtype(), kShape, {{0, kTokens, 1}});
@@ -268,9 +269,9 @@ TEST_P(PrefillAttention, AChunkMoreOrLessIsTheSamePrompt) {
   }
 }
 
-TEST_P(PrefillAttention, ScoresThatKeepGrowing) {
-  // Each key's score is above the one before, so the row's maximum moves all the time, and in the end only
-  // the last keys matter. Scores of hundreds bring their rounding into the exponent.
+TEST_P(PrefillAttention, ScoresThatRiseWithEveryKey) {
+  // Each key's score is higher than the one before, so the row's maximum changes with every key and only the
+  // last keys matter at the end. Scores are in the hundreds, so their rounding errors show after exp().
   for (const float growth : {0.05f, 0.5f, 20.0f}) {
     Prompts prompts(device(), dtype(), {8, 1, 128}, {{40, 600, 1}}, growth);
     prompts.attend();

@@ -1,4 +1,4 @@
-// The CPU device below the ops: the thread pool, memory, detection.
+// The CPU device without its ops: the thread pool, memory, detection of instruction sets.
 #include <sched.h>
 
 #include <atomic>
@@ -33,7 +33,7 @@ TEST(ThreadPool, EveryIndexOnceInEveryRound) {
 TEST(ThreadPool, WakesThreadsThatSleep) {
   ThreadPool pool(3, {}, false);
   for (int round = 0; round < 20; ++round) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // far beyond the spinning
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // much longer than they spin
     std::atomic<int> sum{0};
     std::atomic<int> lanes{0};
     const auto end = std::chrono::steady_clock::now() + test::kPatience;
@@ -43,11 +43,11 @@ TEST(ThreadPool, WakesThreadsThatSleep) {
       while (lanes.load() == 1 << lane && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     });
     EXPECT_EQ(sum.load(), 64 * 63 / 2);
-    ASSERT_NE(lanes.load(), 1) << "nobody came to help";
+    ASSERT_NE(lanes.load(), 1) << "no other thread took part";
   }
 }
 
-TEST(ThreadPool, GivesTheCallersCoresBack) {
+TEST(ThreadPool, RestoresTheCallersAffinity) {
   cpu_set_t before, during, after;
   sched_getaffinity(0, sizeof before, &before);
   {
@@ -85,7 +85,7 @@ TEST(Cpu, MemoryIsZeroedAlignedAndReturned) {
   EXPECT_NE(refused.status().message.find("KV memory"), std::string::npos);
 }
 
-TEST(Cpu, ScratchGrowsAndStays) {
+TEST(Cpu, ScratchGrowsAndIsReused) {
   Cpu device({.threads = 2, .pin = false});
   void* large = device.scratch(100000);
   EXPECT_EQ(device.scratch(50), large);
@@ -94,7 +94,7 @@ TEST(Cpu, ScratchGrowsAndStays) {
   EXPECT_GE(device.scratch_bytes(), 102000u);
 }
 
-TEST(Arena, CountsFirstThenHandsOut) {
+TEST(Arena, CountsBytesWithoutMemoryAndAllocatesWithIt) {
   Arena counting;
   EXPECT_EQ(counting.take<float>(3), nullptr);
   EXPECT_EQ(counting.take_bytes(65), nullptr);

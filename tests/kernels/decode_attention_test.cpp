@@ -1,5 +1,5 @@
-// Attention over KV memory that is put together here, so that long pasts, many sequences and permuted blocks
-// cost little: the GPU's ways to run it against double precision.
+// The GPU's attention kernels for decode, compared with double precision. The tests write KV memory directly,
+// so long pasts, many sequences and permuted blocks are cheap.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -22,7 +22,7 @@ struct Piece {
   int position = 0, tokens = 1;
 };
 
-/// Numbers of about unit variance that cost nothing.
+/// Numbers of about unit variance, computed from an index.
 float noise(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t x = (seed << 40) + i * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -31,7 +31,7 @@ float noise(std::uint64_t seed, std::uint64_t i) {
   return (float(x & 0xffff) + float(x >> 16 & 0xffff) + float(x >> 32 & 0xffff)) * (2.0f / 65535) - 3;
 }
 
-/// A batch of sequences with keys, values and queries; everything that no token owns is NaN.
+/// A batch of sequences with keys, values and queries. Memory that no token owns is NaN.
 class Scene {
  public:
   static constexpr int kLayers = 2, kLayer = 1;
@@ -108,14 +108,14 @@ class Scene {
     return out;
   }
 
-  /// The op in a graph; then the sequences become these, whose pasts are no longer than they were; then the
-  /// graph runs.
+  /// Captures the op in a graph, replaces the sequences by `pieces` (with pasts no longer than before) and
+  /// launches the graph.
   std::vector<std::byte> replay(const std::vector<Piece>& pieces) {
     const std::size_t bytes = row_bytes() * std::size_t(rows_ + padding_);
     std::vector<std::byte> out(bytes);
     Attention op = op_;
     op.out = device_.put(out);
-    run(device_.cuda(), op);  // working memory has its size before the capture
+    run(device_.cuda(), op);  // allocates working memory, which is not allowed during capture
     const CudaGraph graph = CudaGraph::capture(device_.cuda(), [&] { run(device_.cuda(), op); });
     pieces_ = pieces;
     for (std::size_t s = 0; s < sequences_.size(); ++s) {
@@ -129,7 +129,7 @@ class Scene {
     return out;
   }
 
-  /// Largest difference from double precision, of every `step`-th row and the last of each sequence.
+  /// Largest difference from double precision, over every `step`-th row and the last of each sequence.
   double worst(const std::vector<std::byte>& out, int step = 1) const {
     double worst = 0;
     int row = 0;
@@ -142,7 +142,7 @@ class Scene {
             const float got = load_element(out.data() + std::size_t(row) * row_bytes(), dtype_,
                                            std::size_t(h * shape_.head_dim + d));
             const double error = std::abs(double(got) - expected[std::size_t(d)]);
-            worst = error <= worst ? worst : error;  // a NaN is the worst
+            worst = error <= worst ? worst : error;  // true for NaN as well
             if (std::isnan(error)) return error;
           }
         }
@@ -221,7 +221,7 @@ std::string name(Shape s) {
 constexpr Shape kShapes[] = {{8, 1, 128}, {5, 1, 128}, {20, 4, 128}, {16, 2, 128}, {9, 3, 64}, {2, 2, 64},
                              {1, 1, 128}, {8, 1, 64},  {9, 1, 64},   {3, 1, 48},   {2, 1, 256}};
 
-TEST_P(DecodeAttention, MixedLengthsAtPageBorders) {
+TEST_P(DecodeAttention, MixedLengthsAtPageBoundaries) {
   for (const Shape& shape : kShapes) {
     Scene scene(usual(), dtype(), shape, {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}, {16}},
                 3);
@@ -239,8 +239,8 @@ TEST_P(DecodeAttention, OneSequence) {
   }
 }
 
-// Few and alike: a cluster has an item, and its blocks as many pages each as come out even, or none. Not
-// alike: shares of all pages, in blocks anywhere.
+// Few sequences of similar length: a cluster of thread blocks runs each item and splits its pages evenly;
+// some blocks may get none. Lengths that differ much: all pages are split over all thread blocks.
 TEST_P(DecodeAttention, FewSequences) {
   for (const Shape& shape : {Shape{16, 2, 128}, Shape{20, 4, 128}, Shape{5, 1, 128}, Shape{8, 1, 64},
                              Shape{9, 3, 64}, Shape{34, 17, 64}}) {
@@ -299,9 +299,9 @@ TEST_P(DecodeAttention, SameBitsEveryTime) {
   }
 }
 
-TEST_P(DecodeAttention, InvariantRowsDoNotSeeTheirNeighbours) {
+TEST_P(DecodeAttention, BatchInvariantRowsDoNotDependOnOtherRows) {
   for (const Shape& shape : {Shape{5, 1, 128}, Shape{3, 1, 64}, Shape{3, 1, 40}}) {
-    // Sequence 0 is the same in all: its last three rows (positions 1000 … 1002).
+    // Sequence 0 is the same in all scenes: positions 1000 … 1002, in the last one only 1000.
     Scene alone(invariant(), dtype(), shape, {{1000, 3}});
     Scene company(invariant(), dtype(), shape, {{1000, 3}, {5000}, {0, 90}, {3}}, 2);
     const auto a = alone.run_op(), b = company.run_op();
@@ -312,7 +312,7 @@ TEST_P(DecodeAttention, InvariantRowsDoNotSeeTheirNeighbours) {
   }
 }
 
-TEST_P(DecodeAttention, LeavesPaddingRowsAlone) {
+TEST_P(DecodeAttention, DoesNotWritePaddingRows) {
   Scene scene(usual(), dtype(), {6, 2, 64}, {{70}, {3}}, 4);
   const auto out = scene.run_op();
   for (std::size_t i = 2 * scene.row_bytes(); i < out.size(); ++i) ASSERT_EQ(out[i], std::byte{0xff}) << i;

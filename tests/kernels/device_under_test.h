@@ -1,6 +1,6 @@
 #pragma once
-// What every op's test shares: one device per instruction set of this machine and one for its GPU, matrices
-// made from floats, and the dtypes' rounding for references in double precision.
+// Shared by all tests of ops: a device per instruction set of this machine and one for its GPU, matrices made
+// from floats, and rounding to a dtype for references in double precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,8 +42,8 @@ inline std::vector<float> random_floats(std::size_t count, std::uint32_t seed, f
   return values;
 }
 
-/// One of the devices, behind the calls that tests make. An op runs on it by run(device, op), whatever it is;
-/// memory that tests look into has a mirror on the host (Memory, Rows).
+/// A CPU or a GPU behind one interface. run(device, op) runs an op on either. Memory that a test reads or
+/// writes (Memory, Rows) has a mirror on the host.
 class DeviceUnderTest {
  public:
   explicit DeviceUnderTest(std::unique_ptr<Cpu> cpu) : cpu_(std::move(cpu)) {}
@@ -75,7 +75,7 @@ class DeviceUnderTest {
     }
   }
 
-  /// A copy of host values where ops read them; it lives as long as this.
+  /// Copies host values to device memory, which is freed with this object.
   template <class T>
   T* put(const T* values, std::size_t count) {
     void* memory = alloc(count * sizeof(T));
@@ -88,7 +88,7 @@ class DeviceUnderTest {
     return put(values.data(), values.size());
   }
 
-  /// Calls `op` between the mirrors' upload and their becoming stale.
+  /// Uploads changed mirrors, calls `function`, waits for the device and marks all mirrors as stale.
   template <class Function>
   void call(Function&& function);
 
@@ -98,11 +98,11 @@ class DeviceUnderTest {
   Cuda* cuda_ = nullptr;
   std::vector<void*> put_;
   std::vector<class Memory*> mirrored_;
-  std::uint64_t runs_ = 0;  // mirrors older than this are stale
+  std::uint64_t runs_ = 0;  // a mirror made before the last run is stale
 };
 
-/// Device memory as the ops want it, seen from a test: as() is what ops get, host() what the test reads
-/// and writes. Ask host() again after every op.
+/// Device memory that a test can read and write: as() is the device pointer for ops, host() and change() are
+/// the mirror. Call host() again after every op.
 class Memory {
  public:
   Memory(DeviceUnderTest& device, std::size_t bytes) : device_(device), bytes_(bytes) {
@@ -121,13 +121,13 @@ class Memory {
   T* as() const {
     return static_cast<T*>(data_);
   }
-  /// To read.
+  /// For reading.
   template <class T = std::byte>
   const T* host() const {
     refresh();
     return reinterpret_cast<const T*>(device_.is_cuda() ? mirror_.data() : data_);
   }
-  /// To write.
+  /// For writing; uploaded before the next op.
   template <class T = std::byte>
   T* change() {
     refresh();
@@ -209,7 +209,7 @@ class Rows {
   int rows_, cols_;
 };
 
-/// A packed weight and the values it was made of (already rounded to the dtype).
+/// A packed weight and its values, rounded to the dtype.
 struct Weight {
   Weight(DeviceUnderTest& device, DType dtype, int outputs, int inputs, std::vector<float> values)
       : memory(device, matrix_bytes(dtype, outputs, inputs)),
@@ -246,7 +246,7 @@ inline std::vector<Where> everywhere() {
 
 inline std::string to_string(Where where) { return where.cuda ? "cuda" : troupe::to_string(where.isa); }
 
-/// One for the whole process: a context takes half a second.
+/// One device for the whole process, because making a CUDA context takes half a second.
 inline Cuda& shared_cuda(bool batch_invariant) {
   static Cuda usual{CudaOptions{}};
   static Cuda invariant{CudaOptions{.batch_invariant = true}};
@@ -259,8 +259,8 @@ inline std::unique_ptr<DeviceUnderTest> device_at(Where where, int threads, bool
       std::make_unique<Cpu>(CpuOptions{.threads = threads, .pin = false, .isa = where.isa}));
 }
 
-/// Runs a test body for each instruction set of the machine and on the GPU, and each dtype. Where there is no
-/// GPU its cases are skipped and say why.
+/// Runs a test body on each instruction set of the machine and on the GPU, with each dtype. Without a GPU its
+/// cases are skipped and say why.
 class OpTest : public testing::TestWithParam<std::tuple<Where, DType>> {
  protected:
   void SetUp() override {
@@ -273,9 +273,9 @@ class OpTest : public testing::TestWithParam<std::tuple<Where, DType>> {
     if (!device_) device_ = device_at(where(), 2);
     return *device_;
   }
-  /// With so many threads; on the GPU the same once more.
+  /// A device with that many threads; on a GPU `threads` has no effect.
   std::unique_ptr<DeviceUnderTest> device_with(int threads) { return device_at(where(), threads); }
-  /// Where a row's bits depend on that row alone: always on the CPU, a mode on the GPU.
+  /// A device on which a row's bits depend on that row alone: any CPU device, a GPU in batch-invariant mode.
   DeviceUnderTest& invariant_device() {
     if (!invariant_) invariant_ = device_at(where(), 2, true);
     return *invariant_;

@@ -22,7 +22,7 @@ std::vector<float> unpacked(DeviceUnderTest& device, const Matrix& matrix) {
   return values;
 }
 
-TEST_P(Fill, NormalWithTheAskedDeviation) {
+TEST_P(Fill, IsNormalWithTheRequestedDeviation) {
   constexpr int kOutputs = 300, kInputs = 401;
   const Memory memory(device(), matrix_bytes(dtype(), kOutputs, kInputs));
   const Matrix matrix{memory.as(), dtype(), kOutputs, kInputs};
@@ -46,7 +46,7 @@ TEST_P(Fill, NormalWithTheAskedDeviation) {
   EXPECT_NEAR(neighbours / n, 0, 0.02);
 }
 
-TEST_P(Fill, DependsOnSeedAndPlaceInTheTensorAlone) {
+TEST_P(Fill, DependsOnlyOnSeedAndPlaceInTheTensor) {
   constexpr int kInputs = 21, kRows = 50;
   const Memory a(device(), matrix_bytes(dtype(), kRows, kInputs)),
       b(device(), matrix_bytes(dtype(), 90, kInputs));

@@ -1,5 +1,5 @@
-// Where the GPU keeps K and V within a block: the order that kernels/cuda/product/layout.h describes, each element
-// once.
+// The order of K and V within a block on the GPU is the one that kernels/cuda/product/layout.h describes, and
+// every element has a place of its own.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-TEST(KvLayout, SixteenBytesOfAHalfTurnWithTheToken) {
+TEST(KvLayout, ChunksOfSixteenBytesAreSwizzledByToken) {
   for (const int head_dim : {64, 128, 192}) {
     std::vector<int> times(std::size_t(kBlockTokens * head_dim));
     for (int t = 0; t < kBlockTokens; ++t) {
@@ -29,7 +29,7 @@ TEST(KvLayout, SixteenBytesOfAHalfTurnWithTheToken) {
   }
 }
 
-TEST(KvLayout, OtherwiseRowAfterRow) {
+TEST(KvLayout, WithoutSwizzleRowsAreInOrder) {
   for (const int head_dim : {16, 80, 128}) {
     for (const int t : {0, 1, 63}) {
       for (const int d : {0, 7, head_dim - 1}) EXPECT_EQ(kv_index(false, head_dim, t, d), t * head_dim + d);

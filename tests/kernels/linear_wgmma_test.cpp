@@ -1,5 +1,5 @@
-// The many-row product against sums in double precision, for each ending. Large results are checked at all
-// their edges and at random places; nothing outside the rows may be written.
+// The wgmma product compared with sums in double precision, for each ending. Large results are checked at all
+// edges and at random places. Nothing outside the rows may be written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-constexpr int kGuardRows = 3;  // after the last row of an output
+constexpr int kGuardRows = 3;  // after the last row of an output; must not be written
 
 struct Case {
   const char* name;
   Ending ending;
-  std::vector<int> group_rows;  // one group: dense
+  std::vector<int> group_rows;  // rows of each group; a dense product has one group
   int outputs;                  // qkv: (heads + 2 kv_heads) head_dim
   int inputs;
   bool gathered = false;
@@ -174,7 +174,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
     scale_device_ = std::make_unique<Array<float>>(device, scale_);
     Linear l{.weight = {weights_device_->data(), c.dtype, c.outputs, c.inputs},
              .x = x_device_->data(),
-             .rows = rows_ + (c.gathered ? kGuardRows : 0),  // the offsets decide
+             .rows = rows_ + (c.gathered ? kGuardRows : 0),  // an upper bound: the offsets give the rows
              .ending = c.ending,
              .scale = scale_device_->data()};
     if (c.group_rows.size() > 1) {
@@ -252,7 +252,7 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
 
 class QkvWgmmaTest : public LinearWgmmaTestBase {};
 
-TEST_P(QkvWgmmaTest, SendsKeysAndValuesToTheirSlots) {
+TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
   const Case& c = GetParam();
   const int hd = c.head_dim, blocks = rows_ / kBlockTokens + 2, layers = 2, layer = 1;
   std::vector<float> rope(static_cast<std::size_t>(rows_ * hd));

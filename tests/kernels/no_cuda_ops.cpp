@@ -1,5 +1,5 @@
-// A build without CUDA compiles the tests' CUDA cases as well. They are skipped before any op is reached;
-// these take the ops' places for the linker.
+// A build without CUDA compiles the tests' CUDA cases too. They are skipped before they call an op; these
+// definitions satisfy the linker.
 #include "base/check.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"

@@ -1,4 +1,4 @@
-// The ops on single rows: embedding, RMSNorm, rotary table; and packing.
+// Ops on single rows (embedding, RMSNorm, rotary table), packing, and copies of KV blocks.
 #include <cstring>
 
 #include "kernels/add_rms_norm.h"
@@ -14,7 +14,7 @@ namespace {
 class RowOps : public OpTest {};
 TROUPE_ALL_DEVICES(RowOps);
 
-TEST_P(RowOps, NormHandNumbers) {
+TEST_P(RowOps, NormMatchesHandComputedNumbers) {
   Rows h(device(), DType::f32, 1, 4, {1, 2, 3, 4}), weight(device(), DType::f32, 1, 4, {1, 1, 1, 2});
   Rows out(device(), dtype(), 1, 4);
   run(device(), AddRmsNorm{.out = out.data(),
@@ -53,7 +53,7 @@ TEST_P(RowOps, NormRoundsBeforeTheWeight) {
     for (int c = 0; c < kCols; ++c) {
       const float unit = rounded_to(dtype(), float(h.at(r, c) / std::sqrt(squares / kCols + 1e-3)));
       const float expected = rounded_to(dtype(), unit * w[std::size_t(c)]);
-      // A last bit of the fp32 factor may tip a rounding now and then, by one unit at most.
+      // The last bit of the fp32 factor may change a rounding, by one unit at most.
       off += out.at(r, c) != expected;
       ASSERT_NEAR(out.at(r, c), expected, 4.1 * rounding_unit(dtype()) * std::abs(expected));
     }
@@ -85,7 +85,7 @@ TEST_P(RowOps, NormOfPickedRows) {
   EXPECT_EQ(std::memcmp(some.row(1), all.row(1), some.row_bytes()), 0);
 }
 
-TEST_P(RowOps, EmbedTakesRowsOfAPackedTable) {
+TEST_P(RowOps, EmbedReadsRowsOfAPackedTable) {
   constexpr int kVocab = 70, kHidden = 45;
   const Weight table(device(), dtype(), kVocab, kHidden, random_floats(kVocab * kHidden, 5));
   const TokenId tokens[] = {0, 69, 31, 32, 31};
@@ -101,7 +101,7 @@ TEST_P(RowOps, EmbedTakesRowsOfAPackedTable) {
 
 TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
   constexpr int kInputs = 38;
-  const std::array<int, 3> parts{40, 9, 70};  // odd borders inside panels
+  const std::array<int, 3> parts{40, 9, 70};  // the parts end inside panels
   const int outputs = parts[0] + parts[1] + parts[2];
   std::vector<float> values = random_floats(std::size_t(outputs * kInputs), 6);
   for (float& v : values) v = bf16_to_float(float_to_bf16(v));  // exact in bf16 and fp32; fp16 rounds

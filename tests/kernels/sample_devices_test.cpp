@@ -1,4 +1,4 @@
-// Sampling is the same everywhere: random rows with random parameters give the CPU's tokens on every device.
+// Sampling gives the same tokens on every device: random rows with random parameters, compared with the CPU.
 #include <cmath>
 #include <cstdint>
 #include <deque>
@@ -93,7 +93,7 @@ class RandomRows {
   std::deque<std::vector<TokenBias>> bias_;
 };
 
-/// So many random rows give the same on both devices.
+/// Expects that `count` random rows give the same results on both devices.
 void expect_the_same(DeviceUnderTest& device, DeviceUnderTest& reference, int vocab, int count) {
   const RandomRows random(vocab, count, std::uint32_t(1000 + vocab));
   std::vector<TokenId> next, next_expected;
@@ -138,8 +138,8 @@ TEST_P(SamplerEverywhere, TheSameTokensOnEveryDevice) {
   }
 }
 
-// Small enough for tools that run a kernel a thousand times slower.
-TEST_P(SamplerEverywhere, TheSameTokensOfFewRows) {
+// Small enough for tools such as compute-sanitizer, which run kernels a thousand times slower.
+TEST_P(SamplerEverywhere, TheSameTokensForFewRows) {
   const auto reference = device_at({.isa = Isa::baseline}, 8);
   for (const auto& [vocab, count] : std::vector<std::array<int, 2>>{{7, 24}, {1000, 24}, {9000, 8}}) {
     expect_the_same(device(), *reference, vocab, count);
@@ -182,7 +182,7 @@ TEST_P(SamplerEverywhere, TheSameScoresOnEveryDevice) {
   }
 }
 
-TEST_P(SamplerEverywhere, ALongSequenceIsCounted) {
+TEST_P(SamplerEverywhere, PenaltiesCountLongSequences) {
   constexpr int kVocab = 103424, kKnown = 131072, kPrompt = 1000;
   const std::vector<float> logits = random_floats(kVocab, 3, 2);
   std::vector<TokenId> tokens(kKnown);

@@ -1,5 +1,5 @@
-// Sampling: hand numbers for each processor and filter, the draw's distribution against exact
-// probabilities, log-probabilities, isolation of rows, and the same tokens on every instruction set.
+// Sampling: each processor and filter with numbers computed by hand, the distribution of draws compared with
+// exact probabilities, log-probabilities, independence of rows, and equal tokens on every instruction set.
 #include "kernels/sample.h"
 
 #include <algorithm>
@@ -20,7 +20,8 @@ namespace {
 INSTANTIATE_TEST_SUITE_P(On, Sampler, testing::ValuesIn(everywhere()),
                          [](const auto& info) { return to_string(info.param); });
 
-/// Pearson's statistic has mean `degrees` and variance 2 * degrees; five deviations are never chance.
+/// Pearson's statistic has mean `degrees` and variance 2 * degrees. The limit is five standard deviations
+/// above the mean.
 void expect_distribution(const std::vector<int>& counts, const std::vector<double>& probabilities) {
   const int draws = std::accumulate(counts.begin(), counts.end(), 0);
   double statistic = 0;
@@ -75,7 +76,7 @@ TEST_P(Sampler, PlainTemperature) {
 }
 
 TEST_P(Sampler, ALargeVocabulary) {
-  std::vector<float> logits(40000, 0.0f);  // equal tokens in forty bins
+  std::vector<float> logits(40000, 0.0f);  // all tokens are equally likely; counted in forty bins
   const auto counts = histogram(logits, {.seed = 11}, 4000);
   std::vector<int> bins(40);
   for (std::size_t i = 0; i < counts.size(); ++i) bins[i / 1000] += counts[i];
@@ -108,7 +109,8 @@ TEST_P(Sampler, MinP) {
 }
 
 TEST_P(Sampler, FiltersChain) {
-  // min_p leaves 0-3, top_k leaves 0-2, and top_p is of what those three weigh: 0.4 + 0.3 of 0.85.
+  // min_p leaves tokens 0-3, top_k leaves 0-2, and top_p applies to the sum of those three: 0.4 + 0.3 of
+  // 0.85.
   const std::vector<float> logits{std::log(0.4f), std::log(0.3f), std::log(0.15f), std::log(0.1f),
                                   std::log(0.05f)};
   auto p = softmax(logits, 1);
@@ -116,7 +118,7 @@ TEST_P(Sampler, FiltersChain) {
   expect_distribution(histogram(logits, {.top_p = 0.8f, .min_p = 0.2f, .top_k = 3, .seed = 9}, 20000), p);
 }
 
-TEST_P(Sampler, FiltersOfManyTokensAgainstASort) {
+TEST_P(Sampler, FiltersOfManyTokensMatchASort) {
   const auto logits = random_floats(5000, 12, 3);
   for (const auto& [top_k, top_p] : std::vector<std::pair<int, float>>{{40, 1.0f}, {0, 0.9f}, {1000, 0.5f}}) {
     const auto p = softmax(logits, 1);
@@ -155,7 +157,7 @@ TEST_P(Sampler, Penalties) {
   EXPECT_EQ(one({0, 1, 1.9f, 0.45f, -9}, row).token, 1);
   EXPECT_EQ(one({0, 1, 2.1f, 0.45f, -9}, row).token, 2);
   EXPECT_EQ(one({5, 1, 2.1f, 0.45f, -9}, row).token, 0) << "the prompt is not counted";
-  // Presence once, whatever the count.
+  // The presence penalty is subtracted once, whatever the count.
   row.frequency_penalty = 0;
   row.presence_penalty = 1;
   EXPECT_EQ(one({0, 1, 2, 0.9f, -9}, row).token, 2);
@@ -178,7 +180,7 @@ TEST_P(Sampler, BiasAndBan) {
   EXPECT_GT(counts[3], 0);
 }
 
-TEST_P(Sampler, RawLogprobsWhateverTheProcessorsDo) {
+TEST_P(Sampler, LogprobsAreRawWhateverTheProcessorsDo) {
   const std::vector<float> logits{1, 3, 2, 3, 0.5f};
   const auto p = softmax(logits, 1);
   const TokenBias bias[] = {{4, 50.0f}};
@@ -198,7 +200,7 @@ TEST_P(Sampler, RawLogprobsWhateverTheProcessorsDo) {
   EXPECT_EQ(r.top[1].token, 3);
   EXPECT_EQ(r.top[2].token, 2);
   for (int i = 0; i < 3; ++i) EXPECT_NEAR(r.top[i].logprob, std::log(p[std::size_t(r.top[i].token)]), 1e-5);
-  EXPECT_EQ(one(logits, {.logprobs = 20}).top_count, 5) << "no more than there are tokens";
+  EXPECT_EQ(one(logits, {.logprobs = 20}).top_count, 5) << "at most the size of the vocabulary";
 }
 
 TEST_P(Sampler, ScoresKnownTokens) {
@@ -230,7 +232,7 @@ TEST_P(Sampler, ScoresKnownTokens) {
   }
 }
 
-TEST_P(Sampler, NotFiniteIsThatRowsErrorAlone) {
+TEST_P(Sampler, NonFiniteLogitsFailOnlyTheirRow) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr int kVocab = 37;
   for (const float bad : {kInf, -kInf, std::nanf("")}) {
@@ -248,7 +250,7 @@ TEST_P(Sampler, NotFiniteIsThatRowsErrorAlone) {
   }
 }
 
-TEST_P(Sampler, ARowsResultDependsOnItAlone) {
+TEST_P(Sampler, ARowsResultDoesNotDependOnOtherRows) {
   constexpr int kVocab = 20777;
   const auto logits = random_floats(kVocab, 31, 2);
   const SampleRow row{
@@ -287,7 +289,7 @@ TEST_P(Sampler, SeedChoiceAndPositionEachMatter) {
   EXPECT_NE(one(logits, position).token, token);
 }
 
-TEST_P(Sampler, PaddingIsLeftAloneAndTheTokenGoesToNext) {
+TEST_P(Sampler, PaddingRowsAreNotWrittenAndTheTokenGoesToNext) {
   const std::vector<float> logits{0, 5, 1, std::nanf(""), 0, 1};
   std::vector<TokenId> next;
   const auto results = sampled(

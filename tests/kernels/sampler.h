@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of sampling share: rows and logits in the device's memory, and a fixture for every device.
+// Shared by the tests of sampling: rows and logits in device memory, and a fixture for every device.
 #include "kernels/sample.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@
 
 namespace troupe::kernels {
 
-/// `op`, on copies of everything in the device's memory; its arrays are the host's before and after.
+/// Copies rows, their arrays and the logits to the device, samples there, and returns the results.
 inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<SampleRow> rows,
                                          const std::vector<float>& logits, int vocab, int stride,
                                          std::vector<TokenId>* next = nullptr) {
   const auto count = rows.size();
-  // One block for what the rows point to: thousands of small ones take long on a GPU.
+  // One allocation for all arrays that rows point to: thousands of small ones are slow on a GPU.
   std::vector<TokenId> ids;
   std::vector<TokenBias> bias;
   for (const SampleRow& row : rows) {
@@ -71,7 +71,7 @@ class Sampler : public testing::TestWithParam<Where> {
     return sampled(device(), {row}, logits, int(logits.size()), int(logits.size()))[0];
   }
 
-  /// Counts of each token over draws at positions 0 … draws-1.
+  /// How often each token is drawn at positions 0 … draws - 1.
   std::vector<int> histogram(const std::vector<float>& logits, SampleRow row, int draws) {
     const int vocab = int(logits.size());
     std::vector<int> counts(logits.size());

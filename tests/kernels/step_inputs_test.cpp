@@ -1,5 +1,5 @@
-// How a step gets into the GPU and out of it, around a step that does nothing but what the test writes:
-// padding, sampled tokens, deltas, pieces of the ring in turn, also from a graph.
+// How a step's inputs reach the GPU and its results come back: padding, sampled tokens, deltas, the pieces of
+// the ring one after the other, also from a graph. No model runs; the test itself writes the step's results.
 #include "kernels/step_inputs.h"
 
 #include <gtest/gtest.h>
@@ -110,7 +110,7 @@ class StepInputsTest : public ::testing::Test {
     return outcomes.data() + of % kPieces * outcome_bytes(kSequences);
   }
 
-  // A batch of `count` decode rows, row r being slot r's, at position 10 + step; padding behind it.
+  // A batch of `count` decode rows and padding. Row r belongs to slot r, at position 10 + step.
   void write_decode(int count) {
     for (int r = count; r < kSequences; ++r) {
       in_piece<InputRow>(layout.rows)[r] = {0, 0};

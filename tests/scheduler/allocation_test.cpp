@@ -1,4 +1,4 @@
-// Steady state allocates nothing: every allocation of this executable is counted.
+// In its steady state the scheduler allocates nothing. Every allocation of this executable is counted.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -92,7 +92,7 @@ TEST(Allocation, DecodingAllocatesNothing) {
   in_steps = 0;
   for (int i = 0; i < kSteps; ++i) step();
   ASSERT_EQ(scheduler.running(), kSequences);
-  // What grows, grows by doubling: tokens and blocks of each sequence, nothing per token.
+  // Only lists that grow by doubling allocate: tokens and blocks of each sequence. Nothing per token.
   EXPECT_LE(in_steps, 12u * kSequences) << kSteps * kSequences << " tokens";
 }
 

@@ -1,4 +1,4 @@
-// What the scheduler refuses, and the bounds of its queue and of every record.
+// Requests that the scheduler refuses, and the limits of its queue and of every record.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ TEST(SchedulerLimits, RefusesWhatCanNeverRunAndSaysWhy) {
   EXPECT_EQ(too_long.code, Code::invalid_argument);
   EXPECT_EQ(too_long.reason, "context_length_exceeded");
   EXPECT_NE(too_long.message.find("40"), std::string::npos);
-  EXPECT_TRUE(rig.submit(1, 39, 5).ok()) << "one token of room is enough; the rest is clipped";
+  EXPECT_TRUE(rig.submit(1, 39, 5).ok()) << "room for one token is enough; max_output_tokens is reduced";
   EXPECT_EQ(rig.submit(1, 3, 5).param, "key");
   EXPECT_EQ(rig.submit(2, 0, 5).param, "prompt");
   EXPECT_EQ(rig.submit(2, 3, 0).param, "max_tokens");
@@ -46,20 +46,20 @@ TEST(SchedulerLimits, BoundsItsQueueInRequestsAndInTokens) {
   EXPECT_EQ(rig.scheduler.waiting(), 3);
 }
 
-TEST(SchedulerLimits, ALargeRequestIsTakenWhenNothingWaits) {
+TEST(SchedulerLimits, ALargeRequestIsAcceptedWhenTheQueueIsEmpty) {
   config::SchedulerOptions options;
   options.max_queued_tokens = 10;
   Rig rig({.blocks = 100}, options);
   EXPECT_TRUE(rig.submit(1, 40, 5).ok());
 }
 
-TEST(SchedulerLimits, TakesNothingWithoutAWorker) {
+TEST(SchedulerLimits, RefusesEverythingWithoutAWorker) {
   Scheduler scheduler({});
   Submit request;
   EXPECT_EQ(scheduler.submit(request).code, Code::unavailable);
 }
 
-TEST(SchedulerLimits, ASubmitIsTakenWholeOrNotAtAll) {
+TEST(SchedulerLimits, ARequestIsAcceptedWholeOrNotAtAll) {
   Rig rig;
   Submit request;
   for (std::uint64_t k : {1, 2}) {
@@ -73,7 +73,7 @@ TEST(SchedulerLimits, ASubmitIsTakenWholeOrNotAtAll) {
   EXPECT_TRUE(rig.scheduler.idle());
 }
 
-TEST(SchedulerLimits, AParentStandsBeforeItsChoicesAndIsNone) {
+TEST(SchedulerLimits, AParentPrecedesItsChoicesAndIsNotOneOfThem) {
   Rig rig;
   const auto refused = [&](std::vector<std::pair<std::uint64_t, std::uint64_t>> keys_and_parents) {
     Submit request;
@@ -94,7 +94,7 @@ TEST(SchedulerLimits, AParentStandsBeforeItsChoicesAndIsNone) {
   EXPECT_EQ(refused({{1, 0}, {2, 1}, {4, 0}, {3, 1}}), "");
 }
 
-TEST(SchedulerLimits, ASequenceThatIsGoneHoldsNoMemory) {
+TEST(SchedulerLimits, AFinishedSequenceHoldsNoMemory) {
   ScheduledSequences table;
   const std::uint32_t at = table.create({1, 1});
   table[at].tokens.assign(1000, 1);
@@ -104,7 +104,7 @@ TEST(SchedulerLimits, ASequenceThatIsGoneHoldsNoMemory) {
   EXPECT_EQ(table[at].tokens.capacity() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(), 0u);
 }
 
-TEST(SchedulerLimits, PromptLogprobsNeverAskForMoreThanOneResultHolds) {
+TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {
   constexpr std::int32_t kTokens = 30'000;
   Rig rig({.blocks = 4000,
            .block_tokens = 64,

@@ -1,5 +1,6 @@
-// Random operations on the scheduler and the cache manager together. Every step is checked by the worker
-// model, every block count after every answer, and every text against the one-token-at-a-time reference.
+// Random operations on the scheduler and the cache manager together. The worker model checks every step,
+// block counts are checked after every answer of the cache manager, and every text is compared with a
+// reference that computes one token at a time.
 #include <gtest/gtest.h>
 
 #include "tests/scheduler/simulation.h"
@@ -7,7 +8,7 @@
 namespace troupe::test {
 namespace {
 
-/// A random request, biased towards the borders of blocks and budgets.
+/// A random request; lengths near the boundaries of blocks and budgets are more likely.
 void submit_any(Simulation& sim, const Setting& setting) {
   const std::int32_t longest = std::min(setting.max_length, setting.blocks * setting.block_tokens);
   std::int32_t prompt = 1 + sim.below(sim.chance(0.1) ? longest - 1 : std::max(2, longest / 3));
@@ -28,7 +29,7 @@ void random_operation(Simulation& sim, const Setting& setting) {
       if (sim.chance(0.3)) sim.cancel_any();
       break;
     case 3:
-      if (sim.chance(0.2)) sim.commit_nonsense();
+      if (sim.chance(0.2)) sim.commit_invalid();
       break;
     case 4:
       if (sim.chance(0.003)) sim.lose_worker(sim.chance(0.5) ? Orphans::fail : Orphans::requeue);
@@ -75,7 +76,7 @@ TEST_P(Properties, HoldUnderRandomOperations) {
     random_operation(sim, setting);
     ASSERT_EQ(sim.complaint, "") << "at operation " << i;
   }
-  ASSERT_TRUE(sim.drain(100'000)) << "it never comes to rest";
+  ASSERT_TRUE(sim.drain(100'000)) << "sequences are still running";
   sim.check_idle();
   EXPECT_EQ(sim.complaint, "");
   EXPECT_GT(sim.finished, 500);

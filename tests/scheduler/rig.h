@@ -1,5 +1,5 @@
 #pragma once
-// Scheduler and cache manager with nothing between them, and plans in the hand.
+// Scheduler and cache manager connected directly; the test makes each plan and answers it by hand.
 #include <gtest/gtest.h>
 
 #include <span>
@@ -57,7 +57,7 @@ struct Rig {
     }
   }
 
-  /// The next plan; its rows are valid until the next call. False when there is none.
+  /// Makes the next plan; its rows are valid until the next call. False when the scheduler makes none.
   bool plan() {
     const std::span<const std::byte> bytes = scheduler.plan(++now);
     exchange();
@@ -70,7 +70,7 @@ struct Rig {
   const wire::StepPlan& header() const { return *view.as<wire::StepPlan>(); }
   std::span<const wire::PlanRow> rows() const { return view.array(header().rows); }
 
-  /// Answers the oldest plan, `token` for every row that samples.
+  /// The result of the oldest plan: `token` for every row that samples.
   std::vector<std::byte> result(TokenId token, wire::RowError error = wire::RowError::none) {
     std::vector<wire::ResultRow> rows;
     std::vector<TokenId> tokens;

@@ -1,4 +1,5 @@
-// Single rules of the scheduler, each against hand-made numbers. Random mixtures are in property_test.cpp.
+// Single rules of the scheduler, each with numbers computed by hand. Random mixtures are in
+// property_test.cpp.
 #include "actors/scheduler/scheduler.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +12,7 @@
 namespace troupe::test {
 namespace {
 
-TEST(Scheduler, TheFirstPlanBringsAllTheWorkerHasToKnow) {
+TEST(Scheduler, TheFirstPlanHoldsEverythingTheWorkerNeeds) {
   Rig rig({.blocks = 20, .block_tokens = 4, .budget = 16});
   ASSERT_TRUE(rig.submit(1, 6, 4).ok());
   ASSERT_TRUE(rig.plan());
@@ -29,7 +30,7 @@ TEST(Scheduler, TheFirstPlanBringsAllTheWorkerHasToKnow) {
   EXPECT_EQ(rig.view.array(runs[0].ids).size(), 6u);
   const auto blocks = rig.view.array(plan.blocks);
   ASSERT_EQ(blocks.size(), 1u);
-  EXPECT_EQ(rig.view.array(blocks[0].blocks).size(), 2u);  // 6 positions and the next, in blocks of 4
+  EXPECT_EQ(rig.view.array(blocks[0].blocks).size(), 2u);  // for 6 positions and the next one, in blocks of 4
   ASSERT_EQ(rig.rows().size(), 1u);
   EXPECT_EQ(rig.rows()[0].position, 0);
   EXPECT_EQ(rig.rows()[0].tokens, 6);
@@ -42,7 +43,7 @@ TEST(Scheduler, PlansTheNextStepBeforeTheResultOfThisOne) {
   ASSERT_TRUE(rig.plan());
   ASSERT_TRUE(rig.plan());
   ASSERT_EQ(rig.rows().size(), 1u);
-  EXPECT_EQ(rig.rows()[0].position, 6);  // the token that the slot samples in step 1
+  EXPECT_EQ(rig.rows()[0].position, 6);  // of the token that step 1 samples
   EXPECT_EQ(rig.rows()[0].tokens, 1);
   EXPECT_EQ(rig.header().started.count + rig.header().tokens.count, 0u);
   EXPECT_FALSE(rig.plan()) << "two are out";
@@ -50,13 +51,13 @@ TEST(Scheduler, PlansTheNextStepBeforeTheResultOfThisOne) {
   EXPECT_TRUE(rig.plan());
 }
 
-TEST(Scheduler, AnEndByLengthIsForeseen) {
+TEST(Scheduler, AnEndByLengthIsKnownWhilePlanning) {
   Rig rig;
   rig.add(1, 6, 2);
   ASSERT_TRUE(rig.plan());
   ASSERT_TRUE(rig.plan());
   rig.commit(5);
-  EXPECT_FALSE(rig.plan()) << "both tokens are on their way";
+  EXPECT_FALSE(rig.plan()) << "steps for both tokens are planned already";
   rig.commit(6);
   ASSERT_EQ(rig.events().size(), 1u);
   EXPECT_EQ(rig.events()[0].finish, Finish::length);
@@ -81,7 +82,7 @@ TEST(Scheduler, AStopIdIsSeenOneStepLateAndItsExtraTokenDiscarded) {
   EXPECT_TRUE(rig.scheduler.idle());
   EXPECT_EQ(rig.cache.status().free, rig.cache.status().total);
 
-  // The worker hears of it with the next plan, which gives the slot a new generation.
+  // The next plan tells the worker; it gives the slot a new generation.
   rig.add(2, 3, 3);
   ASSERT_TRUE(rig.plan());
   const auto finished = rig.view.array(rig.header().finished);
@@ -101,7 +102,7 @@ TEST(Scheduler, DecodesComeFirstAndPromptsShareWhatIsLeft) {
   EXPECT_EQ(rig.rows()[0].tokens, 1);
   EXPECT_EQ(rig.rows()[1].position, 0);
   EXPECT_EQ(rig.rows()[1].tokens, 9);
-  EXPECT_EQ(rig.rows()[1].flags, 0u) << "the prompt is not through yet";
+  EXPECT_EQ(rig.rows()[1].flags, 0u) << "the prompt is not finished";
   rig.commit(5);
   rig.plan();
   EXPECT_EQ(rig.rows()[1].position, 9);
@@ -114,7 +115,7 @@ TEST(Scheduler, DecodesComeFirstAndPromptsShareWhatIsLeft) {
   EXPECT_EQ(rig.rows()[1].flags, wire::kSamples);
 }
 
-TEST(Scheduler, StepStatsSayWhatWasRun) {
+TEST(Scheduler, StepStatsCountWhatWasRun) {
   Rig rig;
   rig.add(1, 6, 10);
   rig.plan();
@@ -207,7 +208,7 @@ TEST(Scheduler, ALostWorkerFailsEverything) {
   EXPECT_EQ(rig.header().header.epoch, 2u);
 }
 
-TEST(Scheduler, ARequeuedSequenceIsRecomputedFromAllItsTokensButNotForEver) {
+TEST(Scheduler, ARequeuedSequenceIsRecomputedFromAllItsTokensAndFailsAtTheSecondLoss) {
   Rig rig;
   rig.add(1, 6, 40);
   rig.plan();
@@ -222,7 +223,7 @@ TEST(Scheduler, ARequeuedSequenceIsRecomputedFromAllItsTokensButNotForEver) {
   EXPECT_EQ(start.known_tokens, 7);
   EXPECT_EQ(rig.rows()[0].tokens, 7);
   rig.scheduler.detach(Orphans::requeue, "Gone again.", rig.out);
-  ASSERT_EQ(rig.events().size(), 1u) << "it was running at two losses";
+  ASSERT_EQ(rig.events().size(), 1u) << "it was running when two workers were lost";
   EXPECT_EQ(rig.events()[0].error, "Gone again.");
 }
 
@@ -256,7 +257,7 @@ TEST(Scheduler, ChoicesThatWantPromptLogprobsRunTheirPromptsThemselves) {
   EXPECT_EQ(sim.scores, 3 * 9);
 }
 
-TEST(Scheduler, WhenBlocksRunOutTheYoungestGivesWay) {
+TEST(Scheduler, WhenBlocksRunOutTheYoungestSequenceIsPreempted) {
   Simulation sim({.blocks = 12, .block_tokens = 4, .slots = 3, .budget = 16, .max_length = 60}, 1);
   std::vector<RequestKey> keys;
   for (int i = 0; i < 3; ++i) {
@@ -279,7 +280,7 @@ TEST(Scheduler, WhenBlocksRunOutTheYoungestGivesWay) {
   EXPECT_EQ(sim.complaint, "");
 }
 
-TEST(Scheduler, ALargePromptIsOvertakenButNotForEver) {
+TEST(Scheduler, SmallRequestsOvertakeALargePromptForALimitedTime) {
   Simulation sim({.blocks = 40, .block_tokens = 4, .slots = 8, .budget = 32, .max_length = 150}, 1);
   for (int i = 0; i < 6; ++i) ASSERT_TRUE(sim.submit(sim.spec(8, 10)));
   for (int i = 0; i < 4; ++i) sim.turn();
@@ -293,7 +294,7 @@ TEST(Scheduler, ALargePromptIsOvertakenButNotForEver) {
     overtakers += static_cast<int>(sim.finished - before);
   }
   EXPECT_FALSE(sim.is_open(large)) << "it starved";
-  EXPECT_GE(overtakers, 6) << "nobody was let ahead of it";
+  EXPECT_GE(overtakers, 6) << "no request overtook it";
   EXPECT_LE(overtakers, 6 + Scheduler::kMaxPassedOver + 8);
   EXPECT_EQ(sim.complaint, "");
 }

@@ -1,6 +1,7 @@
 #pragma once
-// The scheduler, the cache manager and a worker model, joined by queues that deliver in order but at any
-// time, as actors and rings do. It knows the text that each sequence must yield, and compares.
+// The scheduler, the cache manager and a worker model, connected by queues that deliver in order but after
+// any delay, as actors and rings do. The simulation knows the text that each sequence must produce and
+// compares.
 #include <deque>
 #include <map>
 #include <random>
@@ -34,7 +35,7 @@ class Simulation {
     attach();
   }
 
-  // ------------------------------------------------------------------ what happens to the system
+  // ------------------------------------------------------------------ events
 
   SequenceSpec spec(std::int32_t prompt_tokens, std::int32_t max_output) {
     SequenceSpec spec;
@@ -46,7 +47,7 @@ class Simulation {
     return spec;
   }
 
-  /// `choices` sequences of one prompt. True when they were taken; their keys follow in `last_keys`.
+  /// Submits `choices` sequences of one prompt. True if they were accepted. Sets last_keys and last_status.
   bool submit(const SequenceSpec& first, int choices = 1) {
     Submit request;
     last_keys.clear();
@@ -104,7 +105,7 @@ class Simulation {
   bool commit() {
     if (results_.empty()) return false;
     if (scheduler_.commit(results_.front(), output_) != Committed::applied)
-      complain("a sound result was not taken");
+      complain("a valid result was not applied");
     stale_ = std::move(results_.front());
     results_.pop_front();
     take(output_);
@@ -112,14 +113,14 @@ class Simulation {
     return true;
   }
 
-  /// Results that must change nothing: of a step long past, of nobody's, cut short, or with a byte changed.
-  void commit_nonsense() {
+  /// Commits results that must change nothing: one of an old step, a truncated one, one with a wrong field.
+  void commit_invalid() {
     if (!stale_.empty() && scheduler_.commit(stale_, output_) == Committed::applied)
-      complain("took a stale result");
+      complain("applied a stale result");
     if (results_.empty()) return;
     std::vector<std::byte> bad = results_.front();
     bad.resize(bad.size() - 8);
-    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a short result");
+    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("applied a truncated result");
     bad = results_.front();
     wire::StepResult* result = reinterpret_cast<wire::StepResult*>(bad.data());
     switch (below(3)) {
@@ -127,7 +128,7 @@ class Simulation {
       case 1: result->step += 1; break;
       case 2: result->logprobs = {0xffffff0, 1}; break;
     }
-    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("took a malformed result");
+    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("applied a malformed result");
   }
 
   bool serve_cache() {
@@ -141,7 +142,7 @@ class Simulation {
     cache_.answer(asks_.front(), grants_.emplace_back());
     asks_.pop_front();
     if (!cache_.command().empty()) worker_.receive_command(cache_.command());
-    if (!cache_.sound()) complain("a block is lost or held twice");
+    if (!cache_.sound()) complain("a block is lost or has two owners");
     const CacheStatus s = cache_.status();
     if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
     return true;
@@ -165,9 +166,9 @@ class Simulation {
     losing_ = false;
   }
 
-  // ------------------------------------------------------------------ running it
+  // ------------------------------------------------------------------ the event loop
 
-  /// One round of the loop that the engine runs; false when nothing moved.
+  /// One round of the engine's event loop; false when there was nothing to do.
   bool turn() {
     bool moved = commit();
     while (plan()) moved = true;
@@ -177,7 +178,7 @@ class Simulation {
     return moved;
   }
 
-  /// Turns until nothing moves; false when that takes more than `limit` turns.
+  /// Runs rounds until there is nothing to do; false when that takes more than `limit` rounds.
   bool drain(int limit) {
     for (int i = 0; i < limit; ++i) {
       if (!turn()) return true;
@@ -185,7 +186,7 @@ class Simulation {
     return false;
   }
 
-  /// Everything has ended and everything was given back.
+  /// Complains unless every sequence has ended and every block is free.
   void check_idle() {
     const CacheStatus s = cache_.status();
     if (!open_.empty()) complain(std::to_string(open_.size()) + " sequences never finished");
@@ -250,13 +251,13 @@ class Simulation {
     after();
   }
 
-  /// What the SCHEDULER's actor does after every message.
+  /// What the scheduler's actor does after every message: forwards its requests to the cache manager.
   void after() {
     CacheAsks asks;
     if (scheduler_.take_asks(asks)) asks_.push_back(std::move(asks));
   }
 
-  /// What the model says when it is asked one token at a time, alone.
+  /// The tokens that the model gives when this sequence runs alone, one token at a time.
   Expected reference(const SequenceSpec& spec, std::uint32_t choice) const {
     Expected expected;
     expected.prompt_tokens = spec.prompt_tokens;
@@ -284,7 +285,7 @@ class Simulation {
 
   void take(const StepTokens& host, const SequenceTokens& s) {
     const auto found = open_.find(s.key);
-    if (found == open_.end()) return complain("output for a sequence that is over");
+    if (found == open_.end()) return complain("output for a sequence that has ended");
     Expected& e = found->second;
     if ((s.scheduled_ns != 0) == e.scheduled && s.tokens > 0)
       complain("scheduled_ns comes once, with the first output");
@@ -308,7 +309,7 @@ class Simulation {
     if (s.finish == Finish::error || s.finish == Finish::aborted) {
       ++failed;
       if (s.error.empty()) complain("an error without a sentence");
-      if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error for no reason");
+      if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error without a cause");
     } else {
       ++finished;
       if (s.finish != e.finish || e.seen != e.tokens.size())
@@ -317,7 +318,7 @@ class Simulation {
     open_.erase(found);
   }
 
-  /// Every row's blocks were granted to its sequence and to nobody else but as a fork's full blocks.
+  /// Checks that every block that a row uses was granted to its sequence.
   void check_grants(std::span<const std::byte> record) {
     wire::RecordView view;
     if (!wire::RecordView::open(record, view) || view.as<wire::StepPlan>() == nullptr)

@@ -1,7 +1,7 @@
 #pragma once
-// A worker that takes nothing on trust: it checks every plan against the rules of ipc/wire.h and computes
-// a "model" whose next token depends on the whole prefix as it stands in the paged KV memory, so that a
-// wrong block, a missing position or a copy that came too late changes the text.
+// A worker that checks every plan against the rules of ipc/wire.h. Its "model" computes the next token from
+// the whole prefix as stored in paged KV memory, so a wrong block, a missing position or a late copy changes
+// the text.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,7 +23,7 @@ inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   return x ^ (x >> 27);
 }
 
-/// The token that follows a prefix, and the hash of a prefix one token longer.
+/// extend(): the hash of a prefix one token longer. next_token(): the token that follows a prefix.
 inline std::uint64_t extend(std::uint64_t prefix, TokenId token) {
   return mix(prefix, static_cast<std::uint64_t>(token) + 1);
 }
@@ -36,7 +36,7 @@ class WorkerModel {
   explicit WorkerModel(const wire::Capacity& capacity, std::int32_t step_budget)
       : capacity_(capacity), budget_(step_budget) {}
 
-  /// A new epoch: nothing is remembered, and the KV memory holds garbage.
+  /// Starts a new epoch: forgets everything and fills the KV memory with garbage.
   void reset(std::uint32_t epoch) {
     *this = WorkerModel(capacity_, budget_);
     epoch_ = epoch;
@@ -51,7 +51,8 @@ class WorkerModel {
   bool has_plan() const { return !plans_.empty(); }
   bool has_command() const { return !commands_.empty(); }
 
-  /// Runs the oldest command, which may be early: the rings are two. Its CacheDone goes to done().
+  /// Runs the oldest command. Its CacheDone goes to done(). A command may run before plans that were sent
+  /// earlier, because it has a ring of its own.
   void run_command() {
     const std::vector<std::byte> bytes = commands_.front();
     commands_.pop_front();
@@ -73,7 +74,7 @@ class WorkerModel {
   }
   std::deque<std::vector<std::byte>>& done() { return done_; }
 
-  /// Runs the oldest plan and returns its StepResult. `poison` picks rows whose logits go bad.
+  /// Runs the oldest plan and returns its StepResult. Where `poison` is true, a row's logits are not finite.
   template <class Poison>
   std::vector<std::byte> run_plan(Poison&& poison) {
     const std::vector<std::byte> bytes = plans_.front();
@@ -87,7 +88,7 @@ class WorkerModel {
     return execute(view, *plan, poison);
   }
 
-  /// The first rule that was broken, or empty.
+  /// The first violation of a rule, or empty.
   const std::string& complaint() const { return complaint_; }
   std::int64_t rows_run() const { return rows_run_; }
   std::int64_t forked_rows() const { return forked_rows_; }
@@ -99,7 +100,7 @@ class WorkerModel {
     RequestKey key{};
     std::int32_t prompt_tokens = 0, known = 0, sent = 0, run = -1;
     wire::Sampling sampling{};
-    std::vector<TokenId> tokens;        ///< ids brought or sampled
+    std::vector<TokenId> tokens;        ///< ids received or sampled
     std::vector<std::uint64_t> prefix;  ///< prefix[p]: hash of tokens 0…p
     std::vector<BlockId> blocks;
   };
@@ -208,7 +209,7 @@ class WorkerModel {
     ++rows_run_;
     if (row.tokens < 1) return complain("an empty row");
     if (slot.run < 0) {
-      // The first row: whatever lies before it must be in shared blocks already.
+      // The first row of this sequence: tokens before it must already be in blocks shared with its parent.
       if (row.position > 0) {
         ++forked_rows_;
         if (row.position != slot.prompt_tokens - 1)
@@ -254,7 +255,7 @@ class WorkerModel {
 
   void sample(Slot& slot, bool poisoned) {
     wire::ResultRow result{slot.ref, static_cast<std::int32_t>(tokens_.size()), 1, wire::RowError::none, 0};
-    // From memory, not from what the slot remembers.
+    // Read from KV memory, not from the slot's own state.
     const TokenId token = next_token(*cell(slot, slot.run - 1), slot.sampling.choice, capacity_.vocab_size);
     if (poisoned) {
       result.error = wire::RowError::not_finite;
@@ -285,7 +286,7 @@ class WorkerModel {
   std::map<std::uint32_t, Slot> slots_;
   std::map<std::uint32_t, std::uint32_t> generations_;
   std::vector<std::uint64_t> kv_;
-  std::vector<std::int32_t> users_;  ///< slots whose table names the block
+  std::vector<std::int32_t> users_;  ///< per block: how many slots have it in their table
   std::string complaint_;
   std::int64_t rows_run_ = 0, forked_rows_ = 0;
   std::set<RequestKey> poisoned_;

@@ -1,5 +1,5 @@
 #pragma once
-// A deterministic actor world for tests: one thread, no clock of its own; nothing runs until the test says so.
+// A deterministic actor system for tests: one thread, no clock of its own; actors run only in run().
 #include <gtest/gtest.h>
 
 #include <caf/all.hpp>
@@ -23,17 +23,17 @@ class ActorWorld : public ::testing::Test {
     run();
   }
 
-  /// Runs every message there is, and those they cause.
+  /// Delivers all queued messages, and those that they cause.
   void run() { scheduler_.run(); }
 
-  /// Remembers an actor so that it ends with the test.
+  /// Makes an actor end with the test.
   template <class Handle>
   Handle keep(Handle handle) {
     spawned_.push_back(caf::actor_cast<caf::actor>(handle));
     return handle;
   }
 
-  /// Sends a request, runs the world, and returns the answer; a failure of the test when there is none.
+  /// Sends a request, runs the actors and returns the answer. Fails the test when there is no answer.
   template <class Answer, class Handle, class Message>
   Answer ask(const Handle& handle, const Message& message) {
     Answer out{};

@@ -1,5 +1,5 @@
 #pragma once
-// A tokenizer for tests: every byte is a token, and two special ones end a text.
+// A tokenizer for tests: every byte is a token, and there are two special tokens that end a text.
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,11 +1,11 @@
 #pragma once
-// How long a test waits.
+// The time limit of waits in tests.
 #include <chrono>
 
 namespace troupe::test {
 
-/// At the most, for what ought to happen at once: only a failure takes so long. Machines that run tests are
-/// stopped for seconds at a time; a test that asserts less than this asserts something of the machine.
+/// How long a test waits, at most, for something that should happen at once; only a failure takes this long.
+/// Machines that run tests may be stopped for seconds, so a shorter limit would test the machine.
 inline constexpr std::chrono::milliseconds kPatience{30'000};
 
 }  // namespace troupe::test

@@ -1,5 +1,5 @@
 #pragma once
-// A directory of a test's own: ctest runs cases side by side, so no two of them may share a file name.
+// A temporary directory for one test: ctest runs tests in parallel, so no two may share a file name.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace troupe::test {
 
-/// Empty when made, gone with everything in it at the end of its life.
+/// Empty at first; the destructor removes it with everything in it.
 class TempDirectory {
  public:
   TempDirectory() {

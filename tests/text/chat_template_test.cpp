@@ -1,4 +1,4 @@
-// Renderings compared byte for byte with those of transformers' apply_chat_template.
+// Rendered chats, compared byte for byte with transformers' apply_chat_template.
 #include "text/template/chat_template.h"
 
 #include <gtest/gtest.h>

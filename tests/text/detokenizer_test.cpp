@@ -14,7 +14,7 @@ std::shared_ptr<const Tokenizer> tokenizer(const std::string& name) {
   return *Tokenizer::load(test::data_path(name));
 }
 
-// The token of one byte, in either kind.
+// The token of one byte, in either kind of tokenizer.
 TokenId byte_token(const Tokenizer& tokenizer, unsigned char byte) {
   return *tokenizer.token_id(std::string(1, static_cast<char>(byte)));
 }
@@ -31,7 +31,7 @@ TEST(Detokenizer, HoldsBackUnfinishedCharacters) {
     Detokenizer copy = d;
     EXPECT_EQ(d.append(byte_token(*t, static_cast<unsigned char>(smile[3]))), smile) << kind;
     EXPECT_EQ(d.flush(), "");
-    EXPECT_EQ(copy.flush(), "\uFFFD");  // the copy went its own way
+    EXPECT_EQ(copy.flush(), "\uFFFD");  // does not change the original
     EXPECT_EQ(copy.flush(), "");
   }
 }
@@ -53,7 +53,7 @@ TEST(Detokenizer, RandomTokensAlwaysGiveValidUtf8) {
     Detokenizer d(t, false);
     std::string out, bytes;
     for (int i = 0; i < 20'000; ++i) {
-      // Bytes often, so that broken characters of every sort come by.
+      // Byte tokens are frequent, so that every kind of broken character occurs.
       const TokenId id = random() % 2
                              ? static_cast<TokenId>(random() % static_cast<unsigned>(t->vocab_size()))
                              : byte_token(*t, static_cast<unsigned char>(random()));
@@ -83,7 +83,7 @@ TEST(Detokenizer, KeepsLeadingBlanksAndSkipsSpecialTokens) {
 }
 
 TEST(Utf8, ReplacesAsPythonDoes) {
-  // bytes.decode("utf-8", "replace") of each, by Python.
+  // Expected texts are Python's bytes.decode("utf-8", "replace").
   const std::pair<std::string, std::string> cases[] = {
       {"\xE2\x82", "\uFFFD"},
       {"\xE2\x82z", "\uFFFDz"},

@@ -1,5 +1,5 @@
 #pragma once
-// The committed fixtures of tests/data/text (made by tools/make_text_fixtures.py).
+// Reads the committed fixtures in tests/data/text, which tools/make_text_fixtures.py made.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -25,7 +25,7 @@ inline nlohmann::ordered_json read_json(const std::string& name) {
   return nlohmann::ordered_json::parse(read_data(name));
 }
 
-/// One member of a fixture, by value: a loop over read_json(name)[key] would outlive the file it refers to.
+/// One member of a fixture, by value: a loop over read_json(name)[key] would refer to a destroyed object.
 inline nlohmann::ordered_json read_json(const std::string& name, const std::string& key) {
   return read_json(name).at(key);
 }

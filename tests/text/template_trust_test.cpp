@@ -1,4 +1,4 @@
-// Untrusted text stays untrusted whatever a template does with it, and a bad template harms nobody.
+// Untrusted text stays untrusted whatever a template does with it, and a bad template fails only its request.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -36,7 +36,7 @@ TEST(TemplateTrust, MarksEveryByte) {
 }
 
 TEST(TemplateTrust, SurvivesWhateverATemplateDoes) {
-  // Each prints the client's "X</s>Y" in some form; none of its bytes may come out trusted.
+  // Each template prints the client's "X</s>Y" in some form; none of its bytes may become trusted.
   const char* expressions[] = {"c",
                                "c|trim",
                                "c|upper|lower",
@@ -123,7 +123,7 @@ TEST(TemplateTrust, ReachesTheTokens) {
   }
 }
 
-TEST(TemplateLimits, EndlessAndGreedyTemplatesFailTheirRequestOnly) {
+TEST(TemplateLimits, TemplatesThatExceedALimitFailOnlyTheirRequest) {
   const char* sources[] = {
       "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% "
       "endfor %}{% endfor %}",
@@ -146,7 +146,7 @@ TEST(TemplateLimits, EndlessAndGreedyTemplatesFailTheirRequestOnly) {
       "{{ 9 ** 99 }}",
   };
   for (const char* source : sources) {
-    // Where a budget is missing, this outlasts the test's timeout.
+    // Without a limit this would run longer than the test's timeout.
     const auto spans = render(source, std::string(4000, 'm'));
     EXPECT_FALSE(spans.ok()) << source;
     EXPECT_EQ(spans.status().code, Code::invalid_argument) << source;
@@ -176,7 +176,7 @@ TEST(TemplateLimits, DeepSourcesAreSyntaxErrors) {
   }
   std::string chain = "{{ 'a'";
   for (int i = 0; i < 1500; ++i) chain += " + 'a'";
-  EXPECT_FALSE(render(chain + " }}", "").ok());  // deeper than the limit of evaluation, and no crash
+  EXPECT_FALSE(render(chain + " }}", "").ok());  // deeper than evaluation allows: an error, no crash
 }
 
 TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
@@ -203,7 +203,7 @@ TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   EXPECT_TRUE(none.message.starts_with("--chat-template: there is no file ")) << none.message;
 }
 
-TEST(TemplateRender, ArgumentsThatAreNotAllowed) {
+TEST(TemplateRender, ForbiddenArgumentsAreErrors) {
   const auto chat = ChatTemplate::compile("{{ flag }}{{ messages|length }}");
   EXPECT_TRUE((*chat)->reads("flag"));
   EXPECT_FALSE((*chat)->reads("tokenize"));
@@ -215,7 +215,7 @@ TEST(TemplateRender, ArgumentsThatAreNotAllowed) {
 
 TEST(TemplateRender, DatesComeFromTheLimits) {
   RenderLimits limits;
-  limits.now_unix_s = 1700000000;  // 2023-11-14 22:13:20 UTC: the year is the same everywhere
+  limits.now_unix_s = 1700000000;  // 2023-11-14 22:13:20 UTC: the same year in every time zone
   const auto spans = render("{{ strftime_now('%Y') }}", "", limits);
   ASSERT_TRUE(spans.ok());
   EXPECT_EQ(test::joined(*spans), "2023");

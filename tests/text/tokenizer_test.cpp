@@ -1,4 +1,5 @@
-// Ids compared with those of the reference tokenizers on a corpus of difficult texts, and the rule of trust.
+// Token ids compared with the reference tokenizers on a corpus of difficult texts; and that only trusted text
+// becomes special tokens.
 #include "text/tokenizer/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +64,7 @@ TEST_P(Kinds, DecodesToTheText) {
     if (c.contains("decoded")) {
       EXPECT_EQ(decoded, c["decoded"].get<std::string>());
     }
-    // "▁" itself and blanks swallowed by a token are the only losses.
+    // Only "▁" itself and blanks that a token swallows are lost.
     if (lossless && text.find("▁") == text.npos && text.find("<strip>") == text.npos) {
       EXPECT_EQ(decoded, text);
     }
@@ -77,12 +78,12 @@ TEST(Tokenizer, PrefixedModelsGetOneBlankBeforeTheText) {
     EXPECT_EQ(tokenizer->encode(c["text"].get<std::string>(), SpecialTokens::plain), c["ids"].get<Ids>())
         << c["text"];
   }
-  // After a special token there is no second one.
+  // There is no second blank after a special token.
   const Ids ids = tokenizer->encode("<mask:0>the", SpecialTokens::parse);
   EXPECT_EQ(bytes_of(*tokenizer, ids), "<mask:0>the");
 }
 
-// Ids that only trusted text may bring about.
+// Ids that only trusted text may produce.
 std::vector<TokenId> reserved_ids(const Tokenizer& tokenizer) {
   std::vector<TokenId> ids;
   for (const char* text :
@@ -139,7 +140,7 @@ TEST_P(Kinds, UntrustedTextNeverBecomesASpecialToken) {
   }
 }
 
-TEST_P(Kinds, TrustedTextDoes) {
+TEST_P(Kinds, TrustedTextBecomesSpecialTokens) {
   const auto tokenizer = load(GetParam());
   ASSERT_TRUE(tokenizer);
   for (const char* text : {"<|im_start|>", "<|im_end|>", "<s>", "</s>"}) {
@@ -149,7 +150,7 @@ TEST_P(Kinds, TrustedTextDoes) {
     const TextSpan spans[] = {{"a", false}, {text, true}, {text, false}};
     const Ids ids = tokenizer->encode(spans);
     EXPECT_EQ(std::count(ids.begin(), ids.end(), *id), 1) << text;
-    // Half trusted is not trusted; split among trusted spans is.
+    // A special token that is only partly trusted is plain text; one split over trusted spans is special.
     const TextSpan half[] = {{std::string(text).substr(0, 2), true}, {std::string(text).substr(2), false}};
     EXPECT_EQ(tokenizer->encode(half), tokenizer->encode(text, SpecialTokens::plain));
     const TextSpan both[] = {{std::string(text).substr(0, 2), true}, {std::string(text).substr(2), true}};
@@ -157,7 +158,7 @@ TEST_P(Kinds, TrustedTextDoes) {
   }
 }
 
-TEST_P(Kinds, BordersOfTrustDoNotChangeOrdinaryWords) {
+TEST_P(Kinds, SplittingTextByTrustDoesNotChangeOrdinaryWords) {
   const auto tokenizer = load(GetParam());
   ASSERT_TRUE(tokenizer);
   for (const Json& c : test::read_json("tokenizer_cases.json", GetParam())) {
@@ -207,7 +208,7 @@ TEST(Tokenizer, KnowsItsTokens) {
   EXPECT_TRUE(tokenizer->is_special(2));
   EXPECT_TRUE(tokenizer->is_special(*tokenizer->token_id("<|begin_of_sentence|>")));  // the cls_token
   EXPECT_FALSE(
-      tokenizer->is_special(*tokenizer->token_id("<think>")));  // printed: parsers of replies need it
+      tokenizer->is_special(*tokenizer->token_id("<think>")));  // shown in answers, because parsers need it
   EXPECT_FALSE(tokenizer->is_special(-1));
   EXPECT_FALSE(tokenizer->is_special(1 << 30));
   EXPECT_EQ(tokenizer->token_bytes(-5), "");
@@ -223,7 +224,7 @@ TEST(Tokenizer, WorstCasesStayLinear) {
       std::string text;
       while (text.size() < 200'000) text += unit;
       const Ids ids =
-          tokenizer->encode(text, SpecialTokens::plain);  // quadratic work would outlast the test's timeout
+          tokenizer->encode(text, SpecialTokens::plain);  // quadratic work would exceed the test's timeout
       EXPECT_EQ(bytes_of(*tokenizer, ids), text) << name << " " << unit;
     }
   }
@@ -239,7 +240,7 @@ class BadFiles : public testing::Test {
   const std::filesystem::path& dir_ = temporary_.path();
 };
 
-TEST_F(BadFiles, AreErrorsThatNameTheFault) {
+TEST_F(BadFiles, AreErrorsThatNameTheDefect) {
   EXPECT_EQ(Tokenizer::load(dir_.string()).status().code, Code::not_found);
   EXPECT_NE(load_json("").message.find("not valid JSON"), std::string::npos);
   EXPECT_FALSE(load_json("[]").ok());
@@ -263,7 +264,7 @@ TEST_F(BadFiles, AreErrorsThatNameTheFault) {
   EXPECT_TRUE(load_json(good.dump()).ok());
 }
 
-TEST_F(BadFiles, NestingWithoutEndIsAnErrorToo) {
+TEST_F(BadFiles, DeepNestingIsAnError) {
   const std::string deep = std::string(1'000'000, '[') + std::string(1'000'000, ']');
   const Status type = load_json("{\"model\": {\"vocab\": {}, \"type\": " + deep + "}}");
   EXPECT_NE(type.message.find("tokenizer.json is nested deeper than"), std::string::npos) << type.message;
@@ -275,7 +276,7 @@ TEST_F(BadFiles, NestingWithoutEndIsAnErrorToo) {
   EXPECT_NE(chat.message.find("tokenizer_config.json is nested"), std::string::npos) << chat.message;
 }
 
-TEST_F(BadFiles, IdsThatAreNoneAreNotTakenForOthers) {
+TEST_F(BadFiles, InvalidIdsAreErrors) {
   ASSERT_TRUE(load_json(test::read_data("byte_level/tokenizer.json")).ok());
   const auto with = [&](const char* file, const std::string& text) {
     std::ofstream(dir_ / file) << text;
@@ -294,7 +295,7 @@ TEST_F(BadFiles, IdsThatAreNoneAreNotTakenForOthers) {
   EXPECT_EQ(with("added_tokens.json", "{\"<new>\": 3000}"), "");
 }
 
-TEST_F(BadFiles, MarkupBesideTheTokenizerIsGuardedInItsVocabularyToo) {
+TEST_F(BadFiles, AddedTokensInTheVocabularyAreGuardedToo) {
   Json json = test::read_json("byte_level/tokenizer.json");
   const auto id = 3000;
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
