@@ -254,8 +254,3 @@ __device__ __forceinline__ void wgmma(float (&)[N / 2], const std::uint32_t (&)[
 #endif
 
 }  // namespace troupe::ptx
-
-namespace troupe::cuda {  // until all users name troupe::ptx
-using ptx::advanced, ptx::swizzled_operand, ptx::wgmma, ptx::wgmma_commit, ptx::wgmma_fence, ptx::wgmma_wait;
-using ptx::lower_registers, ptx::raise_registers;
-}  // namespace troupe::cuda
