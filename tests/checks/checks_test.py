@@ -110,6 +110,17 @@ class LayerRules(unittest.TestCase):
     def test_a_launch_of_ones_own(self):
         self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"cuda::launch\(\) only")
 
+    def test_assembly_in_a_kernel(self):
+        for name in ("kernels/embed_cuda.cu", "kernels/cuda/sample/draw.cuh", "kernels/embed_cpu.cpp"):
+            self.found(name, '#pragma once\nvoid f() { asm volatile("bar.sync 1, 128;"); }\n',
+                       r":2: inline assembly belongs in kernels/cuda/ptx\.cuh")
+
+    def test_assembly_in_its_place(self):
+        for name in ("ptx", "wgmma", "launch"):
+            status, output = run("check_layers.py",
+                                 {f"kernels/cuda/{name}.cuh": '#pragma once\nvoid f() { asm volatile("bar.sync 1, 128;"); }\n'})
+            self.assertEqual(status, 0, output)
+
     def test_actors_do_not_look_at_devices(self):
         self.found("actors/worker/loop.cpp", '#include "kernels/cuda/product/layout.h"\n', "actors may not include kernels/")
         self.found("actors/worker/loop.cpp", '#include "gpu/cuda.h"\n', "actors may not include gpu/")
