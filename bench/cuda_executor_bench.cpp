@@ -1,5 +1,5 @@
-// Steps of a whole model on a GPU, through the executor alone: decode and prefill beside their bound, the
-// share of a decode run in which the GPU had nothing to do, and the host's time per step.
+// Steps of a whole model on a GPU through the executor: decode and prefill compared with their bound, the
+// share of time in which the GPU was idle during decode, and the host's time per step.
 //
 //   cuda_executor_bench [--json] [--dir MODELS] [--model NAME]… [--batch N]… [--context N]… [--prompt N]…
 //   [--steps N]

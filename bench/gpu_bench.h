@@ -1,6 +1,5 @@
 #pragma once
-// What the GPU's bench programs share: how a recorded piece of work is timed, and what they say without a
-// GPU.
+// Shared by the GPU bench programs: timing of captured graphs, and the message if there is no GPU.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -12,7 +11,7 @@
 
 namespace troupe::bench {
 
-/// The median of so many launches, on the GPU's clock; in seconds. Warm-up is the caller's.
+/// The median time of this many launches in seconds, on the GPU's clock. The caller warms up.
 inline double median_seconds(Cuda& device, const CudaGraph& graph, int launches) {
   std::vector<double> times;
   CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
@@ -27,14 +26,14 @@ inline double median_seconds(Cuda& device, const CudaGraph& graph, int launches)
   return times[static_cast<std::size_t>(launches / 2)];
 }
 
-/// Whether there is a GPU to measure; if not, says on standard error why `program` is skipped.
+/// True if there is a GPU. If not, prints to standard error why `program` is skipped.
 inline bool gpu_is_there(const char* program) {
   const Status usable = cuda_usable();
   if (!usable.ok()) std::fprintf(stderr, "%s: skipped: %s\n", program, usable.message.c_str());
   return usable.ok();
 }
 
-/// Whether the program was called with --quick.
+/// True if the program was called with --quick.
 inline bool is_quick(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--quick") == 0) return true;

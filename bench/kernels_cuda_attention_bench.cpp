@@ -1,7 +1,7 @@
-// Attention of the 0.3B and 21B models on the GPU. Decode: bytes of keys and values read, each once, beside
-// the copy bandwidth of this run; one row of one sequence, which no bandwidth helps, in microseconds. The
-// layers of a step lie in a graph one after the other, as many as it takes to leave the cache behind, and the
-// blocks of a sequence lie anywhere.
+// Decode attention of the 0.3B and 21B models on the GPU: bytes of keys and values (each counted once) per
+// second, compared with the copy bandwidth of this run. A single sequence is bound by latency and reported in
+// microseconds. A graph runs the layers of a step in order, with more KV memory than the L2 cache holds; the
+// KV blocks of a sequence are scattered.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -32,7 +32,7 @@ constexpr int kPasts[] = {512, 2048, 8192, 32768};
 constexpr int kMostRows = 256;
 constexpr std::size_t kPoolBytes = std::size_t{60} << 30;
 constexpr std::size_t kLeastFree = std::size_t{4} << 30;
-/// A layer that reads less is over before its first bytes have come and gone through the chip.
+/// Layers that read less are bound by latency, not by bandwidth.
 constexpr double kDemandedBytes = 100e6;
 constexpr double kOneRowMicroseconds = 6;  // one sequence of 2,048 tokens
 
@@ -46,7 +46,7 @@ class Setting {
     out_ = random(kMostRows * row_bytes);
   }
 
-  /// Layers of the model that lie in the pool for so many blocks; 0 when not one does.
+  /// The number of the model's layers that fit in the pool with this many blocks; may be 0.
   int layers(const Model& model, std::size_t blocks) const {
     KvCache kv{.kv_heads = model.kv_heads, .head_dim = model.head_dim};
     return static_cast<int>(

@@ -1,8 +1,8 @@
 // The matrix products of a prefill step on the GPU, with their endings, for the 0.3B and the 21B model.
 //
 // The bound of a row is the lower of two: the tensor cores' peak in this run (operands in shared memory,
-// random numbers) and what the copy bandwidth of this run allows for the bytes that the product must move
-// once. The square product stands beside kSquareElsewhere.
+// random numbers), and the copy bandwidth of this run applied to the bytes that the product must move. The
+// square product is compared with kSquareElsewhere.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -62,7 +62,7 @@ class Arena {
     device.sync();
   }
 
-  /// The product number `turn`: each has another weight.
+  /// Product number `turn`; each has its own weight.
   cuda::Linear linear(const Shape& shape, int rows, int turn) const {
     const std::size_t one = matrix_bytes(DType::bf16, shape.outputs, shape.inputs);
     const std::size_t all = shape.experts ? one * (kExperts + kShared) : one;
@@ -134,7 +134,7 @@ class Arena {
   std::int32_t *offsets_, *gather_;
 };
 
-/// Of one product among others, in a graph; the median of a few launches.
+/// Seconds per product in a graph of several; the median of a few launches.
 double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
   constexpr int kLaunches = 5;
   const double operations = 2.0 * arena.linear(shape, rows, 0).rows * shape.outputs * shape.inputs;

@@ -1,7 +1,7 @@
-// Every matrix product of the 0.3B and 21B models on the GPU, at decode's numbers of rows: bytes of weights
-// read, each once, beside the copy bandwidth of this run. Products lie in a graph as in a step, one after the
-// other, each with weights of its own that are no longer in the cache. Beside small ones stands what a chain
-// of kernels takes that do nothing but fetch as many weights and read as much of x.
+// Every matrix product of the 0.3B and 21B models on the GPU, with decode batch sizes: bytes of weights (each
+// counted once) per second, compared with the copy bandwidth of this run. A graph runs the products in order
+// as in a step; each has its own weights, which are not in the L2 cache. Small products are also compared
+// with a chain of kernels that only copy as many weights and read as much of x.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -26,13 +26,13 @@ using kernels::cuda::Ending;
 
 /// Weights that a graph reads once: far more than the L2 cache.
 constexpr std::size_t kPoolBytes = std::size_t{4} << 30;
-/// The start of a graph is not a product's: among so many, of 1.5 us each, it is lost.
+/// With this many products of 1.5 us each, the cost of starting the graph is negligible.
 constexpr std::size_t kMostTurns = 1024;
 constexpr int kMostRows = 256;
 constexpr int kMostInputs = 12288, kMostOutputs = 103424;
 constexpr int kExperts = 64, kShared = 2, kTopK = 6;
 constexpr int kKvBlocks = kMostRows / kBlockTokens;
-/// A product that reads less is over before its first bytes have come and gone through the chip.
+/// Products that read less are bound by latency, not by bandwidth.
 constexpr std::size_t kDemandedBytes = std::size_t{12} << 20;
 
 struct Product {

@@ -1,6 +1,6 @@
-// One mixture-of-experts layer of the 21B shape on the GPU: decode batches beside the copy bandwidth of this
-// run, prefill in floating-point operations per second. Bytes are those of the experts that the batch's rows
-// chose.
+// A mixture-of-experts layer of the 21B shape on the GPU: decode batches compared with the copy bandwidth of
+// this run, prefill in floating-point operations per second. Only the weights of experts with rows count as
+// bytes.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -21,7 +21,7 @@ namespace {
 using namespace kernels;
 
 constexpr int kHidden = 2560, kIntermediate = 1536, kExperts = 64, kShared = 2, kTopK = 6;
-constexpr int kLayers = 2;  // 3.1 GB: neither stays in the L2 cache for the other
+constexpr int kLayers = 2;  // 3.1 GB: a layer's weights do not stay in the L2 cache
 constexpr int kMostRows = 8192;
 
 class Layers {

@@ -1,5 +1,5 @@
-// Attention of pieces of prompts on the GPU, in the shapes of the 0.3B and the 21B model: floating-point
-// operations a second, those above the diagonal not counted, beside what the tensor cores did in this run.
+// Prefill attention on the GPU in the shapes of the 0.3B and 21B models: floating-point operations per second
+// (only those below the diagonal count), compared with the tensor cores' peak in this run.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -40,7 +40,7 @@ double operations(const Model& model, const Chunks& c) {
   return 4.0 * model.head_dim * model.heads * c.count * pairs;
 }
 
-/// N(0, 1), as activations and their keys nearly are; memory of zeros would be faster than any other.
+/// Draws from N(0, 1), which is close to real activations; zeros would draw less power and run faster.
 void* random(Cuda& device, std::size_t bytes) {
   constexpr int kInputs = 1024;
   static std::uint64_t seed = 0;
@@ -60,7 +60,7 @@ T* put(Cuda& device, const std::vector<T>& values) {
   return memory;
 }
 
-/// The median of a few passes, each of as many ops as take some milliseconds.
+/// The median of a few passes; a pass runs enough ops to take a few milliseconds.
 double seconds_of(Cuda& device, const Attention& op) {
   const auto pass = [&](int ops) {
     CudaEvent from(CudaEvent::Timing::on), to(CudaEvent::Timing::on);

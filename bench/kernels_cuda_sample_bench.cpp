@@ -1,6 +1,6 @@
-// What sampling costs a step on the GPU: a vocabulary of 103,424, logits as a model gives them (normal,
-// deviation 2.5), a graph of twenty steps. The bound is one reading of the logits at the copy bandwidth of
-// this run, though those of few rows come from the cache.
+// The cost of sampling per step on the GPU: a vocabulary of 103,424, logits like a model's (normal with
+// deviation 2.5), a graph of twenty steps. The bound is reading the logits once at the copy bandwidth of this
+// run, although with few rows they come from the cache.
 #include <algorithm>
 #include <cstdio>
 #include <random>

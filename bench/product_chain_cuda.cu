@@ -5,12 +5,10 @@
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/ptx_stream.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels {
 namespace {
-
-namespace st = troupe::cuda::stream;
 
 constexpr int kThreads = 256;
 constexpr int kPiece = 1024;    ///< of weights, fetched at a time
@@ -29,23 +27,23 @@ __global__ void __launch_bounds__(kThreads) chain_kernel(const ChainArgs a) {
   extern __shared__ __align__(128) char shared[];
   __shared__ unsigned of_warps[kThreads / 32];
   troupe::cuda::let_next_start();
-  const st::Address barrier = st::address_of(shared);
+  const ptx::SharedAddress barrier = ptx::shared_address(shared);
   if (threadIdx.x == 0) {
-    st::barrier_init(barrier, 1);
-    st::barrier_publish();
+    ptx::mbarrier_init(barrier, 1);
+    ptx::fence_mbarrier_init();
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    st::barrier_expect(barrier, a.pieces * kPiece);
+    ptx::mbarrier_arrive_expect(barrier, a.pieces * kPiece);
     const char* from =
         a.weights + static_cast<std::size_t>(blockIdx.x) * static_cast<std::size_t>(a.pieces * kPiece);
     for (int i = 0; i < a.pieces; ++i)
-      st::copy_bytes(barrier + kWeightsAt + i * kPiece, from + i * kPiece, kPiece, barrier, true);
+      ptx::bulk_copy_if(barrier + kWeightsAt + i * kPiece, from + i * kPiece, kPiece, barrier, true);
   }
   const uint4* const from = a.x + threadIdx.x;
   unsigned* const to = a.out + blockIdx.x * (kThreads / 32) + threadIdx.x;
   const bool reads = static_cast<int>(threadIdx.x) < a.readers;
-  st::barrier_wait(barrier, 0);
+  ptx::mbarrier_wait(barrier, 0);
   troupe::cuda::wait_for_previous();
   uint4 x[kLoads] = {};
   if (reads) {

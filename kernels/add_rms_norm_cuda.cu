@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kHeld =
-    8;  // quads of columns that a thread keeps in registers: 8,192 columns; more are read again
+    8;  // groups of four columns per thread in registers: 8,192 columns; further columns are read twice
 
 struct AddNormArgs {
   void* out;
@@ -24,7 +24,7 @@ __device__ __forceinline__ float4 load_four(const float* from) {
   return *reinterpret_cast<const float4*>(from);
 }
 
-// The same order for every row, whatever the batch: lane sums, then warps in order.
+// A fixed order of additions, whatever the batch: within lanes, then across lanes, then warps in order.
 __device__ float block_sum(float value) {
   __shared__ float warps[kThreads / 32];
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
@@ -35,7 +35,7 @@ __device__ float block_sum(float value) {
   return sum;
 }
 
-// One block a row. Padding columns of `residual` and `weight` are zero, so those of `out` become so.
+// One block per row. Padding columns of `residual` and `weight` are zero, so those of `out` become zero.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const int first = threadIdx.x * 4;
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
     const int i = first + k * kThreads * 4;
-    if (i < a.stride) weight[k] = load_four(a.weight + i);  // a constant: read while the kernel before ends
+    if (i < a.stride) weight[k] = load_four(a.weight + i);  // a constant: loaded before the wait
   }
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
 void run(Cuda& device, const AddRmsNorm& op) {
   TROUPE_CHECK(op.add == nullptr || op.pick == nullptr);
   const AddNormArgs arguments{op.out,  op.residual, op.add,          op.weight,
-                            op.pick, op.cols,     padded(op.cols), op.eps};
+                              op.pick, op.cols,     padded(op.cols), op.eps};
   cuda::with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, norm_kernel<decltype(element)>,
                          {.grid = unsigned(op.rows), .block = kThreads}, arguments);

@@ -5,14 +5,14 @@
 
 namespace troupe::kernels {
 
-inline constexpr int kMostHeadDim = 256;  ///< that every device takes
-inline constexpr int kMostGroup = 48;     ///< query heads of one KV head, likewise
+inline constexpr int kMostHeadDim = 256;  ///< the largest head_dim that every device supports
+inline constexpr int kMostGroup = 48;     ///< the most query heads per KV head that every device supports
 
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
 /// out[r][j] = sum over t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
-/// The batch's own keys and values are in KV memory already. Softmax in fp32; probabilities are rounded
-/// to kv.dtype before they meet V. Tokens are visited in tiles with absolute 64-token borders and
-/// merged in one order, so a row's bits do not depend on the chunk it came in or its neighbours.
+/// The batch's own keys and values must already be in KV memory. Softmax is computed in fp32; probabilities
+/// are rounded to kv.dtype before the product with V. Tokens are processed in tiles with absolute 64-token
+/// borders and merged in a fixed order, so a row's bits do not depend on its prefill chunk or on other rows.
 struct Attention {
   void* out = nullptr;      ///< (rows, padded(heads * head_dim)) of kv.dtype; may not be q
   const void* q = nullptr;  ///< (rows, padded(heads * head_dim)) of kv.dtype
@@ -21,8 +21,8 @@ struct Attention {
   int heads = 0;    ///< a multiple of kv.kv_heads, at most kMostGroup times as many
   float scale = 0;  ///< 1 / sqrt(head_dim)
   Batch batch{};
-  /// `batch`, its tables, and the keys and values of the tokens before each row's own were complete before the
-  /// op before this one could begin, where ops overlap: a device may look at them while that one runs.
+  /// `batch`, its tables, and the keys and values of the tokens before each row's own were complete before
+  /// the op before this one could begin, where ops overlap: a device may look at them while that one runs.
   bool settled = false;
 };
 

@@ -1,4 +1,4 @@
-// Attention of rows that decode: the kernel and its launch. What its blocks do: cuda/attention/decode_block.cuh.
+// Decode attention: the kernel and its launch. cuda/attention/decode_block.cuh describes the algorithm.
 #include <algorithm>
 #include <numbers>
 
@@ -20,33 +20,34 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int thread = int(threadIdx.x);
   if (thread == 0) {
     for (int i = 0; i < L::kStages; ++i) {
-      troupe::cuda::barrier_init(&shared.full[i], 1);
-      troupe::cuda::barrier_init(&shared.empty[i], kConsumerThreads);
+      ptx::mbarrier_init(&shared.full[i], 1);
+      ptx::mbarrier_init(&shared.empty[i], kConsumerThreads);
     }
-    troupe::cuda::barrier_init(&shared.gathered, 1);
-    troupe::cuda::fence_barrier_init();
+    ptx::mbarrier_init(&shared.gathered, 1);
+    ptx::fence_mbarrier_init();
   }
-  // Columns beyond the group are computed and dropped; they stay zero.
+  // Columns past the group are computed and dropped; q is zero there.
   for (int i = thread; i < int(sizeof shared.q / 16); i += kThreads) {
     reinterpret_cast<uint4*>(shared.q)[i] = uint4{};
   }
-  troupe::cuda::fence_proxy_async();
+  ptx::fence_proxy_async();
   __syncthreads();
-  if (p.teams) troupe::cuda::stream::cluster_arrive();
-  // Blocks that find no work end at once, and where they were there is room for two of the next kernel: it is
-  // placed while all of these are there.
+  if (p.clusters) ptx::warp_cluster_arrive_relaxed();
+  // Not earlier: the next kernel's blocks are placed once all blocks of this one are resident. Blocks without
+  // work end at once, and where they ran there would be room for two blocks of the next kernel.
   troupe::cuda::let_next_start();
-  if (p.teams) troupe::cuda::stream::cluster_wait();  // the others may be sent to
+  if (p.clusters) ptx::warp_cluster_wait();  // peer blocks have started: their shared memory may be written
   if (thread >= kConsumerThreads) {
     const int lane = thread % 32;
     Producer<kHeadDim> produce(shared, p, lane);
-    TeamItem item;
-    if (p.teams && team_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, item, produce)) {
-      produce.expect(item, int(blockIdx.x % kTeam));
+    ClusterItem item;
+    if (p.clusters &&
+        visit_cluster_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, item, produce)) {
+      produce.expect_cluster_parts(item, int(blockIdx.x % kClusterBlocks));
     } else if (p.mode == DecodeRows::single) {
-      for_each_share_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
+      visit_share(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     } else {
-      for_each_whole_row(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
+      visit_whole_items(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     }
     produce.finish(item);
   } else {
@@ -64,7 +65,7 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
                        {.grid = unsigned(blocks),
                         .block = kThreads,
                         .shared_bytes = kBytes,
-                        .cluster = parameters.teams ? kTeam : 1},
+                        .cluster = parameters.clusters ? kClusterBlocks : 1},
                        parameters);
 }
 
@@ -72,16 +73,16 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
 
 bool decode_takes(const Cuda& device, const Attention& op) {
   return device.hopper() && size_of(op.kv.dtype) == 2 && (op.kv.head_dim == 64 || op.kv.head_dim == 128) &&
-         op.heads / op.kv.kv_heads <= kGroup;
+         op.heads / op.kv.kv_heads <= kMaxGroup;
 }
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
-  const bool few = rows == DecodeRows::single && op.batch.count <= kFewSequences;
+  const bool few_sequences = rows == DecodeRows::single && op.batch.count <= kFewSequences;
   const int multiprocessors = device.multiprocessors();
-  const bool teams = few && multiprocessors >= kTeam;
-  const int blocks =
-      teams ? multiprocessors / kTeam * kTeam : (few ? 1 : kBlocksPerMultiprocessor) * multiprocessors;
+  const bool clusters = few_sequences && multiprocessors >= kClusterBlocks;
+  const int blocks = clusters ? multiprocessors / kClusterBlocks * kClusterBlocks
+                              : (few_sequences ? 1 : kBlocksPerMultiprocessor) * multiprocessors;
   const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
   const DecodeArgs parameters{.out = op.out,
                               .q = op.q,
@@ -99,7 +100,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
                               .row_elements = padded(op.heads * kv.head_dim),
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
                               .mode = rows,
-                              .teams = teams,
+                              .clusters = clusters,
                               .settled = rows == DecodeRows::single && op.settled};
   const bool bf16 = kv.dtype == DType::bf16;
   if (kv.head_dim == 128) {

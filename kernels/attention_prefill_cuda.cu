@@ -1,4 +1,4 @@
-// Attention of pieces of prompts: which shapes the wgmma kernel (cuda/attention/flash.cuh) takes, and its launches.
+// Prefill attention: which shapes the wgmma kernel (cuda/attention/flash.cuh) supports, and its launches.
 #include <algorithm>
 #include <numbers>
 

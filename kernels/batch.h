@@ -1,9 +1,9 @@
 #pragma once
 // The rows of one step, and the paged KV memory they read and write.
 //
-// A batch is a list of sequences, each with `tokens` consecutive positions to run: 1 for a decode row, more
-// for a piece of a prompt. Its rows are the sequences' tokens one after the other, so that every
-// matrix product runs over all rows at once and only attention looks at sequences.
+// A batch is a list of sequences, each with `tokens` consecutive positions to compute: 1 when it decodes,
+// more for a prefill chunk. The batch's rows are the sequences' tokens in order, so that every matrix product
+// covers all rows at once and only attention distinguishes sequences.
 #include <cstddef>
 #include <cstdint>
 
@@ -15,8 +15,8 @@ namespace troupe::kernels {
 
 inline constexpr int kBlockTokens = 64;
 
-/// Block of a row that is only there to fill a batch up to a size that a device has prepared for: its
-/// results mean nothing, it writes no key and value, and its sequence has 0 tokens.
+/// The block of a padding row, which only fills a batch up to a size for which a CUDA graph was captured. Its
+/// results are meaningless, it writes no key or value, and its sequence has 0 tokens.
 inline constexpr BlockId kPaddingBlock = -1;
 
 /// Tokens [position, position + tokens) of one sequence; their rows start at `row`. Keys and values of
@@ -28,7 +28,7 @@ struct SequenceRows {
   std::int32_t row = 0;
 };
 
-/// Where one row's own key and value go.
+/// The slot in KV memory for a row's own key and value.
 struct KvSlot {
   BlockId block = 0;
   std::int32_t offset = 0;  ///< in the block, 0 … 63

@@ -7,7 +7,7 @@
 
 namespace troupe::kernels {
 
-// A block is one contiguous piece of some MiB: the copy engine's work, one call each.
+// A KV block is contiguous and has some MiB: one asynchronous copy per block.
 void run(Cuda& device, const CopyBlocks& op) {
   auto* data = static_cast<std::byte*>(op.kv.data);
   const std::size_t bytes = op.kv.block_bytes();

@@ -1,5 +1,5 @@
 #pragma once
-// The way from one attention to the next through a dense layer.
+// All ops between one layer's attention and the next layer's attention, for a dense layer.
 #include "gpu/device.h"
 #include "kernels/linear_add.h"
 #include "kernels/mlp.h"
@@ -7,16 +7,16 @@
 
 namespace troupe::kernels {
 
-/// attention_out, then mlp, then next: three ops one after the other, of the same rows and residual. One op,
-/// because a device may begin a norm in the product before it and end it in the one behind it. What the
-/// norms' `out` and the mlp's activation hold afterwards is the device's.
+/// Runs attention_out, then mlp, then next, on the same rows and residual stream. They are one op because a
+/// device may compute a norm partly in the product before it and partly in the product after it. Afterwards
+/// the contents of the norms' `out` and of the mlp's activation are unspecified.
 struct DenseTail {
   LinearAdd attention_out{};
   Mlp mlp{};              ///< with its norm
-  QkvRopeKvWrite next{};  ///< of the next layer, with its norm; without a weight: there is none
+  QkvRopeKvWrite next{};  ///< of the next layer, with its norm; no weight: there is no next layer
 };
 
-/// Op by op, as any device can.
+/// Runs the three ops one by one; works on any device.
 template <class D>
 void run_apart(D& device, const DenseTail& op) {
   run(device, op.attention_out);

@@ -8,7 +8,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// One block a row, four elements a thread and turn. The table's padding is zero, so the output's becomes so.
+// One block per row, four elements per thread and iteration. The table's padding is zero, so the output's is
+// too.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(float* out, const TokenId* tokens, const Element* table, int stride) {

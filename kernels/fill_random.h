@@ -1,5 +1,5 @@
 #pragma once
-// Random weights made on the device, for a model that is only a shape.
+// Random weights generated on the device, for models without a checkpoint (dummy weights).
 #include <array>
 #include <cstdint>
 
@@ -8,8 +8,8 @@
 
 namespace troupe::kernels {
 
-/// Element (o, i) of `into` gets a draw of N(0, deviation) that depends on (seed, o, i) alone: not on the
-/// layout, the device or the dtype (but for rounding). Draws are quantiles of 1/4096 steps.
+/// Sets element (o, i) of `into` to a draw from N(0, deviation) that depends only on (seed, o, i): not on the
+/// layout, the device or, except for rounding, the dtype. A draw is one of 4096 quantiles.
 struct FillRandom {
   Matrix into{};
   Place place = Place::rows;  ///< as for Pack
@@ -22,7 +22,7 @@ struct FillRandom {
 inline constexpr int kQuantiles = 4096;
 inline constexpr int kDrawsPerHash = 4;
 
-/// The normal distribution's quantiles: middle values of 4096 equally probable slices, stretched to a standard
+/// Quantiles of the normal distribution: the medians of 4096 equally probable slices, scaled to a standard
 /// deviation of exactly 1.
 const std::array<float, kQuantiles>& normal_quantiles();
 

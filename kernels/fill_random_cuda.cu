@@ -10,7 +10,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kBlocksPerMultiprocessor = 8;
 
-// Quantiles in shared memory; a thread makes the four draws of one hash and stores them at once.
+// The quantiles are in shared memory. A thread makes the four draws of one hash and stores them together.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const float* quantiles) {
   __shared__ Element table[kQuantiles];

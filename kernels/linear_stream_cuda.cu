@@ -1,4 +1,5 @@
-// Launching the streaming products, and how they are cut. kernels/cuda/product/stream_block.cuh says how they work.
+// Launching the streaming products, and how they are cut. kernels/cuda/product/stream_block.cuh says how they
+// work.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -29,14 +30,14 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const bool brings_weights = block.warp == Tile::kWarps;
   if (brings_weights) {
     if (block.lane == 0) {
-      const int of_x = Tile::kWholeX ? 0 : a.groups.gather != nullptr ? 32 : st::kBoxArrivals;
+      const int of_x = Tile::kWholeX ? 0 : a.groups.gather != nullptr ? 32 : kBoxArrivals;
 #pragma unroll 1
       for (int s = 0; s < a.stages; ++s) {
-        st::barrier_init(block.full + 8 * s, st::kBoxArrivals + of_x);
-        st::barrier_init(block.empty + 8 * s, Tile::kWarps);
+        ptx::mbarrier_init(block.full + 8 * s, kBoxArrivals + of_x);
+        ptx::mbarrier_init(block.empty + 8 * s, Tile::kWarps);
       }
-      st::barrier_init(block.got, 1);
-      st::barrier_publish();
+      ptx::mbarrier_init(block.got, 1);
+      ptx::fence_mbarrier_init();
     }
     __syncwarp();
     if (dense) block.fill_ring(&weight_map);
@@ -49,8 +50,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
   block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.split > 1) {
-    if (threadIdx.x == 0) st::barrier_expect(block.got, a.split * block.slice * block.rows.count * 4);
-    st::cluster_arrive();
+    if (threadIdx.x == 0)
+      ptx::mbarrier_arrive_expect(block.got, a.split * block.slice * block.rows.count * 4);
+    ptx::warp_cluster_arrive_relaxed();
   }
 
   if (block.warp >= Tile::kWarps) {
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     }
     troupe::cuda::wait_for_previous();
     if (!Tile::kWholeX && !brings_weights) block.bring_x(&x_map);
-    if (a.split > 1) st::cluster_wait();
+    if (a.split > 1) ptx::warp_cluster_wait();
     return;
   }
   typename StreamBlock<Tile>::WholeX whole;
@@ -89,13 +91,13 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   const int inputs = row_stride(linear.weight.inputs);
   const bool grouped = linear.groups.offsets != nullptr;
   StreamArgs a{.weight = static_cast<const char*>(linear.weight.data),
-         .x = static_cast<const char*>(linear.x),
-         .row_bytes = static_cast<std::size_t>(inputs) * 2,
-         .chunks = inputs / kChunk,
-         .rows = linear.rows,
-         .split = plan.split,
-         .groups = linear.groups,
-         .ending = ending_of(linear)};
+               .x = static_cast<const char*>(linear.x),
+               .row_bytes = static_cast<std::size_t>(inputs) * 2,
+               .chunks = inputs / kChunk,
+               .rows = linear.rows,
+               .split = plan.split,
+               .groups = linear.groups,
+               .ending = ending_of(linear)};
   const int boxes = most_boxes(a.chunks, plan.split);
   a.block_boxes = boxes;
   const int whole = Tile::kWholeX ? boxes * kN * kRowBytes : 0;

@@ -1,4 +1,5 @@
-// Launching strips. kernels/cuda/product/strip_block.cuh says how they work, kernels/cuda/product/strip.h how they are cut.
+// Launching strips. kernels/cuda/product/strip_block.cuh says how they work, kernels/cuda/product/strip.h how
+// they are cut.
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/strip_block.cuh"
@@ -21,19 +22,19 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   using Block = Strip<kSplit, kEights, kPieces, kSets, kTakes>;
   const Block strip{.a = a, .shared = shared};
   if (strip.outputs <= 0) return troupe::cuda::wait_for_previous();
-  const st::Address got = strip.full + kGotAt;
+  const ptx::SharedAddress got = strip.full + kGotAt;
   const int half = a.height / 2;  // of a cluster's outputs, that a block of it finishes
   if (threadIdx.x == 0) {
     for (int i = 0; i < (kEights + 1) / 2; ++i)
-      st::barrier_init(strip.full + static_cast<st::Address>(i * 8), 1);
+      ptx::mbarrier_init(strip.full + static_cast<ptx::SharedAddress>(i * 8), 1);
     if constexpr (kSplit == 2) {
-      st::barrier_init(got, 1);
-      st::barrier_expect(got, max(0, min(half, strip.outputs - strip.rank * half)) * a.rows * 4);
+      ptx::mbarrier_init(got, 1);
+      ptx::mbarrier_arrive_expect(got, max(0, min(half, strip.outputs - strip.rank * half)) * a.rows * 4);
     }
-    st::barrier_publish();
+    ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  if constexpr (kSplit == 2) st::cluster_arrive();
+  if constexpr (kSplit == 2) ptx::warp_cluster_arrive_relaxed();
   if (strip.warp == 0) strip.bring_weights();
   // What this thread finishes: four outputs of a row; there are at most 8 rows of 12 such.
   constexpr bool pairs = kEnding == Ending::swiglu;
@@ -52,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   typename Block::Loaded loaded;
   typename Block::Sums sums;
   strip.hold(held, at);
-  if constexpr (kSplit == 2) st::cluster_wait();  // the other may be sent to
+  if constexpr (kSplit == 2) ptx::warp_cluster_wait();  // the other may be sent to
   troupe::cuda::wait_for_previous(a.rows < 0);
   strip.load(loaded, at);
   if (finishes) out.read();
@@ -65,8 +66,9 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
     float4* const inbox =
         reinterpret_cast<float4*>(shared + kStripHeaderBytes) + (n * half + m - owner * half) / 4;
     if (!finishes)
-      return st::send(st::address_at(st::address_of(inbox), owner), y, st::address_at(got, owner));
-    st::barrier_wait(got, 0);
+      return ptx::store_async(ptx::peer_address(ptx::shared_address(inbox), owner), y,
+                              ptx::peer_address(got, owner));
+    ptx::mbarrier_wait(got, 0);
     y = make_float4(y.x + inbox->x, y.y + inbox->y, y.z + inbox->z, y.w + inbox->w);
   }
   float4 up = pairs ? strip.total(at, 8) : y;
@@ -83,19 +85,19 @@ template <Ending kEnding, int kSplit, int kEights, int kPieces, int kSets, bool 
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const int stride = row_stride(linear.weight.inputs);
   StripArgs a{.weight = static_cast<const char*>(linear.weight.data),
-         .x = static_cast<const char*>(kTakes ? linear.takes.weighted : linear.x),
-         .squares = linear.takes.squares,
-         .eps = linear.takes.eps,
-         .stride = stride,
-         .part = stride / kSplit,
-         .rows = linear.rows,
-         .height = plan.height,
-         .pace = static_cast<unsigned>(kAskedFor * stride / kSplit * 2 / 1024.0 *
-                                       (kTakes ? pace_behind_norm(linear.rows) : kPace)),
-         .sums_at = plan.sums_at,
-         .sums_over_weights = plan.sums_over_weights,
-         .ending = ending_of(linear),
-         .leaves = linear.leaves};
+              .x = static_cast<const char*>(kTakes ? linear.takes.weighted : linear.x),
+              .squares = linear.takes.squares,
+              .eps = linear.takes.eps,
+              .stride = stride,
+              .part = stride / kSplit,
+              .rows = linear.rows,
+              .height = plan.height,
+              .pace = static_cast<unsigned>(kAskedFor * stride / kSplit * 2 / 1024.0 *
+                                            (kTakes ? pace_behind_norm(linear.rows) : kPace)),
+              .sums_at = plan.sums_at,
+              .sums_over_weights = plan.sums_over_weights,
+              .ending = ending_of(linear),
+              .leaves = linear.leaves};
   if constexpr (kTakes) a.of_mean = 1.0f / static_cast<float>(linear.takes.cols);
   const auto kernel = strip_kernel<kEnding, kSplit, kEights, kPieces, kSets, kTakes>;
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),

@@ -10,11 +10,11 @@ namespace troupe::kernels {
 struct Mlp {
   float* residual = nullptr;   ///< (rows, padded(hidden))
   const void* x = nullptr;     ///< (rows, padded(hidden)) of the weights' dtype
-  void* activation = nullptr;  ///< (rows, padded(intermediate)) of dtype; working memory
+  void* activation = nullptr;  ///< (rows, padded(intermediate)) of dtype; scratch
   Matrix gate_up{};            ///< gate_up_outputs(intermediate) outputs, hidden inputs
   Matrix down{};               ///< hidden outputs, intermediate inputs; same dtype
   int rows = 0;
-  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and made first
+  AddRmsNorm norm{};  ///< if it has a weight, it runs first; its `out` is x
 };
 
 void run(Cpu& device, const Mlp& op);

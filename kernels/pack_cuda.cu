@@ -17,12 +17,13 @@ struct PackArgs {
   void* into;
   const void* source;  // lines × length, dense
   int first_line, lines, length;
-  bool transposed;  // a line holds one input of all outputs
+  bool transposed;  // true: a line holds one input of all outputs
   Place place;
   int first, stride;
 };
 
-// A tile of 32 × 32 through shared memory: read along the source's lines, written along the matrix's rows.
+// Copies a tile of 32 × 32 through shared memory: reads along the source's lines, writes along the matrix's
+// rows.
 template <class From, class To>
 __global__ void __launch_bounds__(kTile* kTileRows) pack_kernel(PackArgs a) {
   __shared__ float tile[kTile][kTile + 1];
@@ -73,7 +74,7 @@ void run(Cuda& device, const Pack& op) {
     device.upload_lines(piece, source + std::size_t(line) * stride * element, std::size_t(count),
                         std::size_t(length) * element, stride * element);
     const PackArgs arguments{op.into.data,  piece,    line,     count,   length,
-                              op.transposed, op.place, op.first, int(row)};
+                             op.transposed, op.place, op.first, int(row)};
     const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((count + kTile - 1) / kTile));
     cuda::with_element(op.source_dtype, [&](auto from) {
       cuda::with_element(op.into.dtype, [&](auto to) {

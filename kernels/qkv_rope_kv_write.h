@@ -20,7 +20,7 @@ struct QkvRopeKvWrite {
   int layer = 0;
   int heads = 0;
   Batch batch{};
-  AddRmsNorm norm{};  ///< with a weight: x is its `out`, and made first
+  AddRmsNorm norm{};  ///< if it has a weight, it runs first; its `out` is x
 };
 
 void run(Cpu& device, const QkvRopeKvWrite& op);

@@ -1,11 +1,11 @@
 #include <string>
 
-#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe/routing.h"
 #include "kernels/cuda/moe/routing_choice.cuh"
 #include "kernels/cuda/moe/routing_places.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kMostCluster = 8;  // blocks
 constexpr int kMostClusters = 8;
 constexpr int kManyRows = 2048;
 
-/// Any dtype: a warp a row and an expert; lane l sums inputs 4l … 4l + 3 of every 128.
+/// Router logits for any dtype: one warp per (row, expert); lane l sums inputs 4l … 4l + 3 of every 128.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) score_kernel(RoutingArgs a) {
   troupe::cuda::wait_for_previous();
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(RoutingArgs a) {
   publish_tile(a, index, tile);
 }
 
-/// One block a tile. Each sums up the tiles' counts for itself.
+/// Places the rows: one block per tile. Each block sums the counts of all tiles itself.
 __global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
   __shared__ int partial[kPlacingThreads], partial_earlier[kPlacingThreads];
   __shared__ int earlier[kMostExperts + 1];
@@ -87,15 +87,15 @@ __global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
     earlier[e] = before;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.place(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a.experts);
   __syncthreads();
   const int first = tile * a.tile_rows;
   place_rows(a, columns, first, min(a.tile_rows, a.rows - first),
              [&](int i) { return published(a, first * a.top_k + i, [&](int e) { return earlier[e]; }); });
 }
 
-/// Whether this block is the last of `blocks` to come here; what the others wrote before is then visible to
-/// loads that miss L1. The counter is zero again.
+/// True in the last of `blocks` blocks to call it; what the others wrote before is then visible to loads that
+/// bypass L1. The counter wraps to zero.
 __device__ bool last_to_arrive(std::uint32_t* counter, int blocks) {
   __shared__ bool last;
   if (blocks == 1) return true;
@@ -108,30 +108,20 @@ __device__ bool last_to_arrive(std::uint32_t* counter, int blocks) {
   return last;
 }
 
-// ---- Scores of bf16 rows on the tensor cores.
+// ---- Router logits of bf16 rows on the tensor cores.
 //
-// A weight in fp32 is the sum of three numbers in bf16 (8 + 8 + 8 bits of its 24) but for 2^-24 of it, and
-// their products with bf16 inputs are exact in fp32: three passes give what fp32 multiply-adds would. The
-// weights are taken apart in registers, from the fp32 matrix.
+// An fp32 weight is the sum of three bf16 numbers (8 + 8 + 8 of its 24 bits) up to a relative error of 2^-24,
+// and their products with bf16 inputs are exact in fp32. So three passes are as accurate as fp32
+// multiply-adds. The fp32 weights are split in registers.
 //
-// The block's warps have a part of the inputs each, with borders that hang on their number alone; within it a
-// sum runs over the inputs in one order, and the warps' sums are added in order. So a row's logits are its
-// own.
+// Each warp of a block sums a part of the inputs; the parts depend only on the number of inputs. Within a
+// part the order of additions is fixed, and the warps' sums are added in order. So a row's logits do not
+// depend on the other rows.
 
-constexpr int kChunk = 32;  // inputs at a time: 8 neighbours of each row to a lane, 16 bytes of bf16
+constexpr int kChunk = 32;  // inputs per step: a lane has 8 adjacent inputs of a row, 16 bytes of bf16
 
-__device__ __forceinline__ void multiply(float (&sum)[4], std::uint32_t a0, std::uint32_t a1,
-                                         std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
-                                         std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-/// Two weights as three registers of two bf16 each, the largest part first.
-__device__ __forceinline__ void take_apart(float low, float high, std::uint32_t (&parts)[3]) {
+/// Splits two fp32 weights into three registers of two bf16 each, the most significant part first.
+__device__ __forceinline__ void split_weights(float low, float high, std::uint32_t (&parts)[3]) {
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
     const __nv_bfloat162 part = __floats2bfloat162_rn(low, high);
@@ -141,17 +131,17 @@ __device__ __forceinline__ void take_apart(float low, float high, std::uint32_t 
   }
 }
 
-/// Block (g, t): experts [8 kNs g, 8 kNs (g + 1)) for rows [16 kMs t, 16 kMs (t + 1)). The first kHeld chunks
-/// of weights are on their way before the kernel before this one ends. kCluster: the blocks of a row tile are
-/// a cluster, and the first of them gets the logits in its shared memory; else they go through global memory,
-/// and the last block to arrive goes on.
+/// Block (g, t) computes experts [8 kNs g, 8 kNs (g + 1)) for rows [16 kMs t, 16 kMs (t + 1)). The first
+/// kHeld chunks of weights are loaded before the wait for the previous kernel. kCluster: the blocks of a row
+/// tile are a cluster and send their logits to the shared memory of its first block, which selects the
+/// experts. Otherwise logits go through global memory, and the last block to finish selects.
 template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster>
 __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_kernel(RoutingArgs a) {
   constexpr int kRows = 16 * kMs, kExperts = 8 * kNs;
   extern __shared__ float partial[];  // [kWarps][kRows][kExperts]
   __shared__ RoutingTile tile;
   __shared__ float logits[kCluster ? kRows * kExperts * kMostCluster : 1];
-  if constexpr (kCluster) troupe::cuda::cluster_come();
+  if constexpr (kCluster) ptx::cluster_arrive();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int line = lane / 4, quarter = lane % 4;
   const int chunks = a.inputs / kChunk;
@@ -188,17 +178,17 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
 #pragma unroll
     for (int n = 0; n < kNs; ++n) {
       std::uint32_t parts[4][3];
-      take_apart(w[n][0].x, w[n][0].y, parts[0]);
-      take_apart(w[n][0].z, w[n][0].w, parts[1]);
-      take_apart(w[n][1].x, w[n][1].y, parts[2]);
-      take_apart(w[n][1].z, w[n][1].w, parts[3]);
+      split_weights(w[n][0].x, w[n][0].y, parts[0]);
+      split_weights(w[n][0].z, w[n][0].w, parts[1]);
+      split_weights(w[n][1].x, w[n][1].y, parts[2]);
+      split_weights(w[n][1].z, w[n][1].w, parts[3]);
 #pragma unroll
       for (int i = 2; i >= 0; --i) {
 #pragma unroll
         for (int m = 0; m < kMs; ++m) {
           const uint4 up = v[m][0], down = v[m][1];
-          multiply(sums[m][n], up.x, down.x, up.y, down.y, parts[0][i], parts[1][i]);
-          multiply(sums[m][n], up.z, down.z, up.w, down.w, parts[2][i], parts[3][i]);
+          ptx::mma<Bf16>(sums[m][n], up.x, down.x, up.y, down.y, parts[0][i], parts[1][i]);
+          ptx::mma<Bf16>(sums[m][n], up.z, down.z, up.w, down.w, parts[2][i], parts[3][i]);
         }
       }
     }
@@ -235,14 +225,14 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
   }
   __syncthreads();
   constexpr int kLocalStride = kExperts * kMostCluster;
-  if constexpr (kCluster) troupe::cuda::cluster_await();  // all of them run
+  if constexpr (kCluster) ptx::cluster_wait();  // all blocks of the cluster have started
   for (int i = threadIdx.x; i < kRows * kExperts; i += 32 * kWarps) {
     const int row = i / kExperts, expert = first_expert + i % kExperts;
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += partial[w * kRows * kExperts + i];
     if constexpr (kCluster) {
-      troupe::cuda::store_in(0, logits + row * kLocalStride + expert, sum);
+      ptx::store_peer(ptx::peer_address(logits + row * kLocalStride + expert, 0), sum);
     } else if (first_row + row < a.rows && expert < a.experts) {
       a.to.logits[static_cast<std::size_t>(first_row + row) * a.stride + expert] = sum;
     }
@@ -250,9 +240,9 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
 
   const int index = static_cast<int>(blockIdx.y);
   if constexpr (kCluster) {
-    troupe::cuda::cluster_come();
+    ptx::cluster_arrive();
     if (blockIdx.x != 0) return;
-    troupe::cuda::cluster_await();
+    ptx::cluster_wait();
     choose_tile<1, true>(a, logits, kLocalStride, index, tile);
   } else {
     __syncthreads();
@@ -299,7 +289,7 @@ void launch_tensor_route(Cuda& device, RoutingArgs a) {
   const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster>;
   a.tile_rows = 16 * kMs;
   a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
-  constexpr int kMostTiles = static_cast<int>(Cuda::kCounters) - 1;  // a counter each, and one for all
+  constexpr int kMostTiles = static_cast<int>(Cuda::kCounters) - 1;  // one counter per tile, and one for all
   if (a.tiles > kMostTiles) {
     throw CudaError("a step of " + std::to_string(a.rows) + " tokens; at most " +
                     std::to_string(kMostTiles * a.tile_rows) +
@@ -319,23 +309,23 @@ void launch_tensor_route(Cuda& device, RoutingArgs a) {
 
 void route(Cuda& device, const Moe& op, const Routing& routing) {
   const RoutingArgs a{.x = op.x,
-                    .router = static_cast<const float*>(op.router.data),
-                    .bias = op.bias,
-                    .slots = op.slots,
-                    .chosen = op.chosen,
-                    .to = routing,
-                    .rows = op.rows,
-                    .experts = op.experts,
-                    .shared = op.shared,
-                    .top_k = op.top_k,
-                    .inputs = padded(op.router.inputs),
-                    .stride = padded(op.experts),
-                    .arrived = device.counters()};
+                      .router = static_cast<const float*>(op.router.data),
+                      .bias = op.bias,
+                      .slots = op.slots,
+                      .chosen = op.chosen,
+                      .to = routing,
+                      .rows = op.rows,
+                      .experts = op.experts,
+                      .shared = op.shared,
+                      .top_k = op.top_k,
+                      .inputs = padded(op.router.inputs),
+                      .stride = padded(op.experts),
+                      .arrived = device.counters()};
   const DType dtype = op.down.first.dtype;
   if (dtype == DType::bf16) {
-    // Larger tiles read rows and weights less often, smaller ones keep more multiprocessors at work. The
-    // smallest alone is the invariant way. A cluster takes neighbouring multiprocessors: too many find no
-    // room.
+    // Larger tiles read rows and weights less often; smaller ones keep more multiprocessors busy. Only the
+    // smallest is batch-invariant. A cluster needs adjacent multiprocessors: with too many clusters some
+    // would have to wait.
     const bool small = op.rows <= kSmallTile * kTilesPlacedAtOnce || device.batch_invariant();
     if (!small && op.rows <= kManyRows) return launch_tensor_route<2, 2, 8, 2>(device, a);
     if (!small) return launch_tensor_route<2, 4, 8, 1>(device, a);

@@ -1,16 +1,16 @@
 #pragma once
-// From logits to tokens: processors, filters, the draw, and log-probabilities.
+// Sampling: from logits to tokens. Logit processors, filters, the draw, and log-probabilities.
 //
 // Order: raw logprobs · logit_bias · ban · repetition penalty (prompt and output: positive logits are
 // divided, others multiplied) · frequency and presence penalties (output) · temperature · min_p ·
 // top_k · top_p · draw.
 //
-// The draw is exact and the same on every device and instruction set, whatever sums in which order: with
-// w[v] = exp((z[v] - max z) / temperature) rounded to multiples of 2^-30 (sampling_weight.h says how, to the
-// bit), all filters and cumulative sums are integer arithmetic. The token is the first, in id order, whose
-// cumulative kept weight exceeds u * (sum of kept weights), u being 32 Philox bits / 2^32. Equal weights at a
-// filter's border: the lowest ids stay. Temperature 0 or top_k 1: the largest logit, the lowest id among
-// equals.
+// The draw is the same on every device and instruction set, independent of the order of sums: the weights
+// w[v] = exp((z[v] - max z) / temperature) are rounded to multiples of 2^-30 (sampling_weight.h defines the
+// exact bits), so all filters and cumulative sums are integer arithmetic. The token is the first, in id
+// order, whose cumulative kept weight exceeds u * (sum of kept weights), where u is 32 Philox bits / 2^32.
+// Among weights equal to a filter's threshold the lowest ids are kept. With temperature 0 or top_k 1 the
+// token is the largest logit, the lowest id among equals.
 #include <cstdint>
 
 #include "base/ids.h"
@@ -20,7 +20,7 @@ namespace troupe::kernels {
 
 inline constexpr int kMaxTopLogprobs = 20;
 
-/// What a banned token's logit becomes: impossible as long as any other token is there.
+/// The logit of a banned token: it is never drawn while any other token is left.
 inline constexpr float kBannedLogit = -1e10f;
 
 struct TokenBias {
@@ -30,7 +30,7 @@ struct TokenBias {
 
 /// One row that samples. Ids in [0, vocab); pointers are device memory and may be null when their count is 0.
 struct SampleRow {
-  std::int32_t logits_row = 0;  ///< -1: a row of padding, whose result is left as it is
+  std::int32_t logits_row = 0;  ///< -1: a padding row; its result is not written
   float temperature = 1;        ///< >= 0
   float top_p = 1;              ///< in (0, 1]; 1 is off
   float min_p = 0;              ///< in [0, 1]; 0 is off
@@ -48,8 +48,8 @@ struct SampleRow {
   std::int32_t banned_count = 0;
   const TokenBias* bias = nullptr;
   std::int32_t bias_count = 0;
-  std::int32_t logprobs = -1;  ///< raw: -1 none, 0 the chosen token's, N its and the top N's
-  TokenId* next = nullptr;     ///< where the token is written too (0 with an error): the next step's input
+  std::int32_t logprobs = -1;  ///< of raw logits: -1 none; 0 the token's; N the token's and the top N
+  TokenId* next = nullptr;     ///< also receives the token (0 on error): the next step's input
 };
 
 enum class SampleError : std::int32_t { none = 0, not_finite };
@@ -59,7 +59,7 @@ struct TopLogprob {
   float logprob = 0;
 };
 
-/// What one row brought forth. With an error the token is 0 and means nothing.
+/// The result of one row. With an error the token is 0 and meaningless.
 struct SampleResult {
   TokenId token = 0;
   SampleError error = SampleError::none;
@@ -68,7 +68,7 @@ struct SampleResult {
   TopLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
 };
 
-/// Not-finite logits (NaN or infinity, before the processors) are that row's error and no other's.
+/// Logits that are not finite (NaN or infinity, before the processors) are an error of that row only.
 struct Sample {
   SampleResult* results = nullptr;  ///< (rows)
   const SampleRow* rows = nullptr;  ///< (rows)

@@ -1,8 +1,9 @@
-// Sampling on the GPU: one kernel, one team of blocks per row, the row read once and kept in shared memory.
+// Sampling: one kernel, with a team of blocks per row of logits. The row is read once and kept in shared
+// memory.
 //
-// A row of 103,424 logits is 404 KiB: eight blocks of a cluster hold it, four such blocks a multiprocessor.
-// What a row does not ask for costs it a comparison. Where there are no clusters, or a row is too long,
-// the slices lie in scratch memory instead and the code is the same.
+// A row of 103,424 logits is 404 KiB: the eight blocks of a cluster hold it, and four such blocks fit on a
+// multiprocessor. An option that a row does not use costs one comparison. Without clusters, or if a row is
+// too long, the slices are in scratch memory instead; the code is the same.
 #include <algorithm>
 
 #include "base/check.h"
@@ -17,12 +18,12 @@ namespace troupe::kernels {
 namespace cuda {
 namespace {
 
-// Few rows: many threads for each. Many rows: four blocks fit a multiprocessor, of 256 threads each.
+// With few rows a block has more threads. With many rows, four blocks of 256 threads fit on a multiprocessor.
 constexpr int kThreads = 256;
-constexpr int kManyThreads = 512;
+constexpr int kThreadsForFewRows = 512;
 constexpr int kFewRows = 8;
 
-/// What a block keeps beside its slice; dynamic shared memory is this much and then, if Resident, the slice.
+/// Bytes of tables and scratch in dynamic shared memory; the slice follows if Resident.
 template <bool Resident>
 constexpr std::size_t table_bytes(int slice) {
   const std::size_t bins = kBins * sizeof(Bin<Resident>);
@@ -30,10 +31,10 @@ constexpr std::size_t table_bytes(int slice) {
   return (std::max({bins, bits, sizeof(TopMemory)}) + 15) / 16 * 16;
 }
 
-/// The logits of a step's row and this block's part of them.
+/// This block's slice of a row.
 template <bool Resident, int Threads>
 __device__ LogitSlice<Resident, Threads> slice_of(float* row, std::byte* shared, std::size_t tables,
-                                             float* working, int length, int vocab) {
+                                                  float* working, int length, int vocab) {
   LogitSlice<Resident, Threads> slice;
   slice.begin = min(static_cast<int>(team_rank()) * length, vocab);
   slice.count = min(length, vocab - slice.begin);
@@ -51,11 +52,11 @@ struct SampleArgs {
   SampleResult* results;
   const SampleRow* rows;
   float* logits;
-  float* working;  // rows of `length` × team_size() elements, unless Resident
+  float* working;  // unless Resident: `length` × team_size() elements per row
   int vocab;
   int stride;
-  int length;  // of a slice, a multiple of 4
-  int tables;  // bytes
+  int length;  // elements of a slice, a multiple of 4
+  int tables;  // table_bytes()
 };
 
 template <bool Resident, int Threads>
@@ -69,7 +70,7 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const S
   const SampleRow& asked = args.rows[index];
   const int logits_row = asked.logits_row;
   if (logits_row < 0) return;
-  Mail mail(team.box);
+  Exchange exchange(team.barriers);
   float* const logits =
       args.logits + static_cast<std::size_t>(logits_row) * static_cast<std::size_t>(args.stride);
   float* const working = args.working + std::size_t{index} * team_size() * static_cast<unsigned>(args.length);
@@ -80,11 +81,11 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const S
     reinterpret_cast<std::uint64_t*>(&team.row)[threadIdx.x] =
         reinterpret_cast<const std::uint64_t*>(&asked)[threadIdx.x];
   }
-  slice.bring_in();
+  slice.load();
   const SampleRow& row = team.row;
   SampleResult& result = args.results[index];
 
-  unsigned long long best = peak(slice, team, mail, 0);
+  unsigned long long best = find_largest(slice, team, exchange, 0);
   const auto finish = [&](TokenId token, SampleError error) {
     result.token = token;
     result.error = error;
@@ -98,28 +99,29 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const S
     return;
   }
   if (row.logprobs >= 0) {
-    normalise(slice, team, mail, logit_of(best));
+    normalise(slice, team, exchange, logit_of(best));
     const int wanted = min(min(row.logprobs, args.vocab), kMaxTopLogprobs);
-    if (wanted > 0) top_logits(slice, team, mail, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
+    if (wanted > 0)
+      top_logits(slice, team, exchange, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
     __syncthreads();
   }
-  if (processes(row)) {
+  if (has_processors(row)) {
     process(slice, row, reinterpret_cast<std::uint32_t*>(shared));
-    best = peak(slice, team, mail, 1);
+    best = find_largest(slice, team, exchange, 1);
   }
   if (row.temperature <= 0 || row.top_k == 1) {
-    // The block of the token knows what became of its logit.
+    // The block whose slice contains the token writes the result.
     const int token = id_of(best);
     if (token / args.length == static_cast<int>(team_rank()) && threadIdx.x == 0)
       finish(token, SampleError::none);
     return;
   }
   const KeptWeights kept =
-      filter(slice, reinterpret_cast<Bin<Resident>*>(shared), team, mail, logit_of(best), args.vocab);
-  mail.leave();
-  draw(slice, team, mail, kept, sample_bits(row.seed, row.choice, row.position),
+      filter(slice, reinterpret_cast<Bin<Resident>*>(shared), team, exchange, logit_of(best), args.vocab);
+  exchange.announce_exit();
+  draw(slice, team, exchange, kept, sample_bits(row.seed, row.choice, row.position),
        [&](TokenId token) { finish(token, SampleError::none); });
-  mail.left();
+  exchange.wait_for_exit();
 }
 
 struct ScoreArgs {
@@ -139,20 +141,20 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) score_kernel(const Sc
   auto& team = *reinterpret_cast<TeamMemory<Resident>*>(team_bytes);
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  Mail mail(team.box);
+  Exchange exchange(team.barriers);
   const unsigned index = blockIdx.y;
   const ScoreRow row = args.rows[index];
-  // Nothing below writes to these logits: without a copy the slice is read where it lies.
+  // Nothing below writes to these logits: unless Resident, the slice is the op's array itself.
   float* const logits = const_cast<float*>(args.logits) +
                         static_cast<std::size_t>(row.logits_row) * static_cast<std::size_t>(args.stride);
   const auto slice = slice_of<Resident, Threads>(logits, shared, static_cast<std::size_t>(args.tables),
                                                  logits, args.length, args.vocab);
-  if constexpr (Resident) slice.bring_in();
+  if constexpr (Resident) slice.load();
   SampleResult& result = args.results[index];
-  const unsigned long long best = peak(slice, team, mail, 0);
+  const unsigned long long best = find_largest(slice, team, exchange, 0);
   const bool finite = best != kNotFinite;
   const int wanted = min(min(row.logprobs, args.vocab), kMaxTopLogprobs);
-  if (finite) normalise(slice, team, mail, logit_of(best));
+  if (finite) normalise(slice, team, exchange, logit_of(best));
   if (team_rank() == 0 && threadIdx.x == 0) {
     result.token = row.token;
     result.error = finite ? SampleError::none : SampleError::not_finite;
@@ -160,13 +162,13 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) score_kernel(const Sc
     if (finite) result.logprob = logits[row.token] - team.normaliser;
   }
   if (finite && wanted > 0)
-    top_logits(slice, team, mail, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
+    top_logits(slice, team, exchange, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
 }
 
-/// How an op's rows are shared out.
+/// How a launch divides the rows among blocks.
 struct SampleLaunch {
   bool resident = false;
-  bool few = false;
+  bool few_rows = false;
   int length = 0;
   int tables = 0;
   std::size_t working_bytes = 0;
@@ -178,13 +180,13 @@ SampleLaunch plan_for(const Cuda& device, int count, int vocab) {
   SampleLaunch plan;
   plan.length = (vocab + 4 * team - 1) / (4 * team) * 4;
   plan.resident = team > 1 && plan.length <= kMaxResident;
-  plan.few = count <= kFewRows || !plan.resident;
+  plan.few_rows = count <= kFewRows || !plan.resident;
   const std::size_t slice = sizeof(float) * static_cast<std::size_t>(plan.length);
   const std::size_t tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
   plan.tables = static_cast<int>(tables);
   plan.working_bytes = plan.resident ? 0 : slice * static_cast<std::size_t>(team * count);
   plan.shape = {.grid = dim3(static_cast<unsigned>(team), static_cast<unsigned>(count)),
-                .block = dim3(plan.few ? kManyThreads : kThreads),
+                .block = dim3(plan.few_rows ? kThreadsForFewRows : kThreads),
                 .shared_bytes = tables + (plan.resident ? slice : 0),
                 .cluster = team};
   TROUPE_CHECK(plan.shape.shared_bytes <= 96 * 1024 && count <= 65535);
@@ -214,9 +216,9 @@ void run(Cuda& device, const Sample& op) {
       .length = plan.length,
       .tables = plan.tables};
   cuda::launch_planned(device,
-                       !plan.resident ? cuda::sample_kernel<false, cuda::kManyThreads>
-                       : plan.few     ? cuda::sample_kernel<true, cuda::kManyThreads>
-                                      : cuda::sample_kernel<true, cuda::kThreads>,
+                       !plan.resident  ? cuda::sample_kernel<false, cuda::kThreadsForFewRows>
+                       : plan.few_rows ? cuda::sample_kernel<true, cuda::kThreadsForFewRows>
+                                       : cuda::sample_kernel<true, cuda::kThreads>,
                        plan, args);
 }
 
@@ -231,9 +233,9 @@ void run(Cuda& device, const Score& op) {
                              .length = plan.length,
                              .tables = plan.tables};
   cuda::launch_planned(device,
-                       !plan.resident ? cuda::score_kernel<false, cuda::kManyThreads>
-                       : plan.few     ? cuda::score_kernel<true, cuda::kManyThreads>
-                                      : cuda::score_kernel<true, cuda::kThreads>,
+                       !plan.resident  ? cuda::score_kernel<false, cuda::kThreadsForFewRows>
+                       : plan.few_rows ? cuda::score_kernel<true, cuda::kThreadsForFewRows>
+                                       : cuda::score_kernel<true, cuda::kThreads>,
                        plan, args);
 }
 

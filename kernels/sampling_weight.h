@@ -1,5 +1,5 @@
 #pragma once
-// The sampling weight of a logit, to the bit.
+// The definition of a logit's sampling weight, exact to the bit.
 //
 //   w = nearest multiple of 2^-30 to e^((z - max) / temperature) = 2^t,   t = (z - max) * scale
 //
@@ -27,11 +27,11 @@ inline constexpr int kWeightBits = 30;
 inline constexpr float kPowerOfTwo[] = {0x1.62e43p-1f,  0x1.ebfbep-3f,  0x1.c6af6cp-5f,
                                         0x1.3b2a54p-7f, 0x1.5f089p-10f, 0x1.44138ap-13f};
 
-/// Powers below weigh nothing, and so does this one.
+/// The lowest power t: it and all lower powers have weight 0.
 inline constexpr float kLowestPower = -40;
 
-/// log2(e) / temperature, finite even where the temperature is next to nothing; temperature > 0. Division
-/// and minimum are exact operations: devices may compute it themselves.
+/// log2(e) / temperature, finite even for the smallest temperature > 0. Division and minimum are correctly
+/// rounded, so devices may compute it themselves.
 inline constexpr float kLog2E = 0x1.715476p+0f;
 inline float sampling_scale(float temperature) {
   return std::min(kLog2E / temperature, std::numeric_limits<float>::max());

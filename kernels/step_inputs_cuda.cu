@@ -1,10 +1,14 @@
-// Reads of the piece cross the bus to the host, which takes about two microseconds, and one word that all
-// blocks read is fetched once for each of them, one after the other. So there is no such word: all arrays are
-// taken as flat words, one per thread, and each block looks at a delta of its own. One round trip carries a
-// whole decode step; only deltas longer than a word need a second.
+// The first and the last kernel of a step: they read the step's inputs from pinned host memory and write its
+// outcome there.
+//
+// A read of host memory takes about two microseconds, and reads of one word by several blocks are served one
+// after another. So no word is read by all blocks: the arrays are read as flat words, one per thread, and
+// each block reads its own delta. One round trip carries a whole decode step; deltas longer than a word need
+// a second.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/step_inputs.h"
 
 namespace troupe::kernels {
@@ -25,40 +29,17 @@ static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == siz
 static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);
 
-// Pinned memory changes between two launches of a graph: nothing of it may stay in a multiprocessor's cache.
-template <class T>
-__device__ T fresh(const void* from) {
-  if constexpr (sizeof(T) == 16) {
-    ulonglong2 value;
-    asm volatile("ld.global.L1::no_allocate.v2.b64 {%0, %1}, [%2];"
-                 : "=l"(value.x), "=l"(value.y)
-                 : "l"(from));
-    return value;
-  } else if constexpr (sizeof(T) == 8) {
-    T value;
-    asm volatile("ld.global.L1::no_allocate.b64 %0, [%1];" : "=l"(value) : "l"(from));
-    return value;
-  } else {
-    T value;
-    asm volatile("ld.global.L1::no_allocate.b32 %0, [%1];" : "=r"(value) : "l"(from));
-    return value;
-  }
-}
+// For pinned memory: the host changes it between two launches of a graph, so it must not stay in an L1 cache.
+using ptx::load_no_allocate;
 
-__device__ Word global_ns() {
-  Word now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
-// One word of the arrays: where it comes from, and where it goes unless it is a row's token and position.
-struct Item {
+// One word of the arrays: its source, and its destination unless it is a row's token and position.
+struct WordCopy {
   std::uint32_t from = 0;
   Word* to = nullptr;
   int row = -1;
 };
 
-__device__ Item item_of(const StepInputs& op, int i) {
+__device__ WordCopy word_copy(const StepInputs& op, int i) {
   const auto at = [&i](std::uint32_t array) { return array + i * static_cast<std::uint32_t>(sizeof(Word)); };
   if (i < op.rows) return {at(op.layout.rows), nullptr, i};
   i -= op.rows;
@@ -75,12 +56,12 @@ __device__ Item item_of(const StepInputs& op, int i) {
   return {at(op.layout.picks), reinterpret_cast<Word*>(op.into.picks) + i};  // two picks
 }
 
-__host__ __device__ int items(const StepInputs& op) {
+__host__ __device__ int total_words(const StepInputs& op) {
   return kRowWords * op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples +
          (op.samples + 1) / 2;
 }
 
-__device__ void take_row(const StepInputs& op, int r, Word word) {
+__device__ void store_row(const StepInputs& op, int r, Word word) {
   auto token = static_cast<TokenId>(word);
   const auto position = static_cast<std::int32_t>(word >> 32);
   if (token < 0) token = op.ids[static_cast<std::size_t>(~token) * op.ids_per_slot + position];
@@ -93,19 +74,19 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
   cuda::let_next_start();
   const int thread = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   const int threads = static_cast<int>(gridDim.x) * kThreads;
-  if (thread == 0) op.clock->started_ns = global_ns();
+  if (thread == 0) op.clock->started_ns = ptx::global_timer_ns();
   const std::byte* piece = op.ring + op.clock->collected % static_cast<unsigned>(op.pieces) * op.layout.bytes;
   const auto* deltas = reinterpret_cast<const Delta*>(piece + op.layout.deltas);
-  auto delta = fresh<ulonglong2>(deltas + blockIdx.x);
+  auto delta = load_no_allocate<ulonglong2>(deltas + blockIdx.x);
 
-  const int all = items(op);
+  const int all = total_words(op);
   for (int i = thread; i < all; i += threads) {
-    const Item item = item_of(op, i);
-    const Word word = fresh<Word>(piece + item.from);
-    if (item.row >= 0) {
-      take_row(op, item.row, word);
+    const WordCopy copy = word_copy(op, i);
+    const Word word = load_no_allocate<Word>(piece + copy.from);
+    if (copy.row >= 0) {
+      store_row(op, copy.row, word);
     } else {
-      *item.to = word;
+      *copy.to = word;
     }
   }
 
@@ -118,11 +99,11 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
       if (threadIdx.x == 0) *to = from;
     } else {
       for (unsigned w = threadIdx.x; w < words; w += kThreads) {
-        to[w] = fresh<std::uint32_t>(piece + from + w * sizeof(std::uint32_t));
+        to[w] = load_no_allocate<std::uint32_t>(piece + from + w * sizeof(std::uint32_t));
       }
     }
     d += gridDim.x;
-    delta = fresh<ulonglong2>(deltas + d);
+    delta = load_no_allocate<ulonglong2>(deltas + d);
   }
 }
 
@@ -162,16 +143,17 @@ __global__ void __launch_bounds__(kCollectThreads)
   if (threadIdx.x != 0) return;
   auto* head = reinterpret_cast<StepOutcome*>(outcome);
   head->started_ns = op.clock->started_ns;
-  head->finished_ns = global_ns();
+  head->finished_ns = ptx::global_timer_ns();
   op.clock->collected = collected + 1;
   // The barrier above and the release make all of the block's writes visible before the step's number.
-  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(&head->step), "l"(collected + 1) : "memory");
+  ptx::store_release_system(&head->step, collected + 1);
 }
 
 }  // namespace
 
 void run(Cuda& device, const StepInputs& op) {
-  const int blocks = std::clamp(std::max((items(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
+  const int blocks =
+      std::clamp(std::max((total_words(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
   cuda::launch(device, step_inputs, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)},
                op);
 }

@@ -42,6 +42,9 @@ DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cud
 DEVICE_WORD = re.compile(r"\b__(global|device|host|shared|constant|launch_bounds|forceinline)__\b")
 LAUNCH = re.compile(r"<<<")
 CAF_WORD = re.compile(r"\bcaf::")
+# Where kernels may contain inline assembly: one wrapper per instruction.
+ASSEMBLY = re.compile(r"\basm\b|\b__asm__\b")
+ASSEMBLY_PLACES = {f"kernels/cuda/{name}.cuh" for name in ("ptx", "wgmma", "launch")}
 # The only conditional compilation that is allowed, in device code only: features of an architecture.
 GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUDA_ARCH__ >= \d+)?\s*(//.*)?$")
 
@@ -203,6 +206,8 @@ class Tree:
                 self.report(name, number, "device code is not allowed here")
             if row_of(name) and LAUNCH.search(code):
                 self.report(name, number, "only cuda::launch() may launch kernels")
+            if row_of(name) == "kernels" and name not in ASSEMBLY_PLACES and ASSEMBLY.search(code):
+                self.report(name, number, "inline assembly belongs in kernels/cuda/ptx.cuh or wgmma.cuh")
 
     def check(self):
         self.check_arrows()

@@ -1,13 +1,13 @@
 #pragma once
-// The dtypes as device types, and how a host DType becomes a template argument.
+// Device types of the dtypes, conversions, and the dispatch from a host DType to a template argument.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 
 #include "gpu/dtype.h"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -34,19 +34,13 @@ __device__ __forceinline__ F16 from_float<F16>(float value) {
   return __float2half_rn(value);
 }
 
-/// Two values rounded to Element, of 16 bits, in one register, the first in the low half.
+/// Rounds two values to Element (16 bits) and packs them into a register, the first in the low half.
 template <class Element>
 __device__ __forceinline__ std::uint32_t pack_two(float low, float high) {
-  std::uint32_t r;
-  if constexpr (std::is_same_v<Element, F16>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  }
-  return r;
+  return ptx::convert_pair<Element>(low, high);
 }
 
-/// Four values as one aligned store of 8 or 16 bytes.
+/// Rounds four values to Element and stores them with one aligned store of 8 or 16 bytes.
 template <class Element>
 __device__ __forceinline__ void store_four(Element* to, float a, float b, float c, float d) {
   if constexpr (sizeof(Element) == 4) {

@@ -1,7 +1,7 @@
 #pragma once
-// Tensor maps: what the copy engine has to know of a tensor in global memory. Made on the host for each
-// launch (some hundred nanoseconds) and passed as a __grid_constant__ parameter, so that a captured graph
-// keeps its own.
+// Tensor maps describe a tensor in global memory to Hopper's copy engine. The host makes one for each launch
+// (a few hundred nanoseconds) and passes it as a __grid_constant__ parameter, so that a captured graph keeps
+// its own.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -15,8 +15,8 @@
 
 namespace troupe::cuda {
 
-/// A tensor of 16-bit elements, dimensions innermost first, read in boxes with the 128-byte swizzle: the
-/// box's first dimension is 64 elements. Outside the sizes lie zeros.
+/// A tensor of 16-bit elements, dimensions innermost first. It is copied in boxes with the 128-byte swizzle;
+/// a box has 64 elements in the first dimension. Elements outside the sizes read as zeros.
 struct SwizzledTensor {
   const void* data = nullptr;  ///< 16-byte aligned
   DType dtype = DType::bf16;

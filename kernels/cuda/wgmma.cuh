@@ -5,7 +5,7 @@
 //
 // Order of a product: wgmma_fence() · any number of wgmma() · wgmma_commit() · wgmma_wait<pending>(). Between
 // the first and the wait the sums (and A in registers) may not be touched. Shared memory written by ordinary
-// stores or cp.async needs fence_proxy_async() (tma.cuh) first; what bulk copies wrote needs none.
+// stores or cp.async needs fence_proxy_async() (ptx.cuh) first; what bulk copies wrote needs none.
 //
 // Thread t of the warpgroup holds of D: rows 16 (t / 32) + t % 32 / 4 and 8 further down; columns
 // 8 j + 2 (t % 4) and the next: d[4j], d[4j + 1] of the upper row, d[4j + 2], d[4j + 3] of the lower.
@@ -17,12 +17,12 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace troupe::cuda {
+namespace troupe::ptx {
 
-/// Describes an operand that lies in shared memory with the 128-byte swizzle: rows of 128 bytes (64
-/// elements), eight rows a group of 1024 bytes (aligned so), the 16-byte chunk c of row r at c ^ (r % 8).
-/// Operand with k along the row ("K-major"; x[row][k], weight[output][k]): `stride` = bytes from eight rows
-/// to the next eight (1024 when dense), `leading` is ignored. A step of 16 along k adds 32 bytes to the
+/// The descriptor of an operand in shared memory with the 128-byte swizzle: rows of 128 bytes (64 elements);
+/// groups of eight rows, 1024 bytes, 1024-byte aligned; the 16-byte chunk c of row r is stored at c ^ (r %
+/// 8). Operand with k along the row ("K-major"; x[row][k], weight[output][k]): `stride` = bytes from eight
+/// rows to the next eight (1024 when dense), `leading` is ignored. A step of 16 along k adds 32 bytes to the
 /// address. Operand with k down the rows (B only, kTransposed: V[token][dimension]): `stride` = bytes from
 /// eight k to the next eight, `leading` = bytes from 64 columns to the next 64. A step of 16 along k adds two
 /// strides.
@@ -33,7 +33,7 @@ __device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_a
          ((shared_address & 0x3ffffu) >> 4);
 }
 
-/// The same operand `bytes` further on.
+/// The descriptor of the operand `bytes` after this one.
 __device__ __forceinline__ std::uint64_t advanced(std::uint64_t operand, std::uint32_t bytes) {
   return operand + (bytes >> 4);
 }
@@ -44,13 +44,14 @@ __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.a
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/// Waits until at most `kPending` committed products are unfinished.
-template <int kPending>
+/// Waits until at most `kPending` committed products are unfinished. The compiler does not merge waits with
+/// different kPlace into one at another place.
+template <int kPending, int kPlace = 0>
 __device__ __forceinline__ void wgmma_wait() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0; // %1" ::"n"(kPending), "n"(kPlace) : "memory");
 }
 
-/// More (fewer) registers for each thread of this warpgroup; all its warps call it.
+/// Raises (lowers) the number of registers per thread of this warpgroup. All its warps call it.
 template <int kRegisters>
 __device__ __forceinline__ void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -239,7 +240,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 
 __device__ __forceinline__ void wgmma_fence() {}
 __device__ __forceinline__ void wgmma_commit() {}
-template <int kPending>
+template <int kPending, int kPlace = 0>
 __device__ __forceinline__ void wgmma_wait() {}
 template <int kRegisters>
 __device__ __forceinline__ void raise_registers() {}
@@ -252,4 +253,4 @@ __device__ __forceinline__ void wgmma(float (&)[N / 2], const std::uint32_t (&)[
 
 #endif
 
-}  // namespace troupe::cuda
+}  // namespace troupe::ptx

@@ -72,7 +72,7 @@ class LayerRules(unittest.TestCase):
 
     def test_a_name_of_caf_outside_the_actors(self):
         self.found("actors/engine/engine.cpp", '#include "actors/protocol.h"\ncaf::actor_system* system;\n',
-                   r"engine\.cpp:2: a name of CAF has no place here")
+                   r"engine\.cpp:2: names of CAF may not be used here")
 
     def test_caf_through_another_header(self):
         self.found("actors/scheduler/plan.h", '#pragma once\n#include "actors/protocol.h"\n', "gets it through")
@@ -113,6 +113,17 @@ class LayerRules(unittest.TestCase):
 
     def test_a_launch_without_the_launch_function(self):
         self.found("kernels/embed_cuda.cu", "embed<<<1, 32>>>();\n", r"only cuda::launch\(\)")
+
+    def test_assembly_in_a_kernel(self):
+        for name in ("kernels/embed_cuda.cu", "kernels/cuda/sample/draw.cuh", "kernels/embed_cpu.cpp"):
+            self.found(name, '#pragma once\nvoid f() { asm volatile("bar.sync 1, 128;"); }\n',
+                       r":2: inline assembly belongs in kernels/cuda/ptx\.cuh")
+
+    def test_assembly_in_its_place(self):
+        for name in ("ptx", "wgmma", "launch"):
+            status, output = run("check_layers.py",
+                                 {f"kernels/cuda/{name}.cuh": '#pragma once\nvoid f() { asm volatile("bar.sync 1, 128;"); }\n'})
+            self.assertEqual(status, 0, output)
 
     def test_actors_do_not_look_at_devices(self):
         self.found("actors/worker/loop.cpp", '#include "kernels/cuda/product/layout.h"\n', "actors may not include kernels/")

@@ -1,25 +1,23 @@
 #pragma once
-// Attention of rows that decode: one query a sequence against its whole past, which is read once, at the
-// speed of memory.
+// Decode attention: one query per sequence against its whole past. The past is read once, at memory
+// bandwidth.
 //
-// A block has a warp that brings pages (K and V of 64 tokens of one KV head) into a ring of stages in shared
-// memory, and four warps that consume them. Warp w sees tokens 16w … 16w + 15 of every page and keeps a
-// softmax of its own: running maximum, sum, and O[head_dim × 8 heads]. The tensor cores get K and V^T as
-// the 16-row operand and the KV head's q heads as the 8 columns, so that groups of 3, 5 and 8 q heads cost
-// one product, and every statistic of a head lies in the lanes that hold its scores and its outputs:
+// A producer warp copies pages (K and V of 64 tokens of one KV head) into a ring of stages in shared memory;
+// four consumer warps compute. Warp w handles tokens 16w … 16w + 15 of every page with a softmax of its own:
+// running maximum, sum and O[head_dim × 8 heads]. K and V^T are the 16-row operand of the tensor cores, the q
+// heads of the KV head are the 8 columns. So a group of up to 8 q heads costs one product, and the lanes that
+// hold a head's scores also hold its maximum, sum and outputs:
 //   S[16 tokens × 8] = K[16 × head_dim] · Q^T       O[head_dim × 8] += V^T[head_dim × 16] · P^T[16 × 8]
-// At the end of an item the four results are merged through the last page's stage, and those of several
-// blocks by the last of them, or, in a cluster, by all, a head each. Which pages a block reads:
-// decode_schedule.cuh; how they come: decode_producer.cuh.
+// At the end of a part the four warps merge through the last page's stage. Parts of one item in several
+// blocks are merged by the last block to finish or, in a cluster, by all its blocks, one head each.
+// decode_schedule.cuh assigns pages to blocks; decode_producer.cuh copies them.
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attention/decode_producer.cuh"
 #include "kernels/cuda/attention/decode_shared.cuh"
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/ptx_stream.cuh"
-#include "kernels/cuda/tma.cuh"
-#include "kernels/cuda/warp_mma.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::decode {
 
@@ -31,11 +29,11 @@ struct __align__(4 * kFloats) Floats {
 #pragma unroll
     for (int i = 0; i < kFloats; ++i) v[i] *= factor;
   }
-  __device__ void add(float factor, const Floats& other) {
+  __device__ void add_scaled(float factor, const Floats& addend) {
 #pragma unroll
-    for (int i = 0; i < kFloats; ++i) v[i] += factor * other.v[i];
+    for (int i = 0; i < kFloats; ++i) v[i] += factor * addend.v[i];
   }
-  /// The lane's share of a row that other blocks have written.
+  /// Loads the lane's elements of a row that other blocks have written; bypasses the L1 cache.
   __device__ void load(const float* row, int lane) {
     if constexpr (kFloats == 4) {
       const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
@@ -48,21 +46,13 @@ struct __align__(4 * kFloats) Floats {
   }
 };
 
-/// Adds one to a counter of all blocks and returns the sum; orders what the block's threads wrote before its
-/// last barrier before what they read after the next.
-__device__ __forceinline__ int count_up(std::uint32_t* counter) {
-  int before;
-  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-  return before + 1;
-}
-
 template <class Element, int kHeadDim>
 class Consumer {
  public:
   using L = DecodeLayout<kHeadDim>;
-  /// A merge gives each warp whole heads, and each lane as many dimensions of one.
+  /// In a merge each warp has whole heads, and each lane this many dimensions of a head.
   using Vector = Floats<kHeadDim / 32>;
-  static constexpr int kHeadsPerWarp = kGroup / kConsumers;
+  static constexpr int kHeadsPerWarp = kMaxGroup / kConsumers;
 
   __device__ Consumer(typename L::Shared& shared, const DecodeArgs& p, int thread)
       : shared_(shared), p_(p), thread_(thread), warp_(thread / 32), lane_(thread % 32) {
@@ -76,17 +66,17 @@ class Consumer {
   }
 
   __device__ void consume() {
-    forget();
+    reset();
     unsigned parity = 0;
     for (int stage = 0;;) {
-      troupe::cuda::wait(&shared_.full[stage], parity);
-      const PageNote note = shared_.note[stage];
-      if (note.tokens == 0) return gather({note.parts, note.row, note.kv_head});
-      if (note.first) begin(stage);
-      if (note.tokens > 16 * warp_) attend(stage, note.tokens - 16 * warp_);
-      if (note.last) end(stage, note);
+      ptx::mbarrier_wait(&shared_.full[stage], parity);
+      const PageInfo info = shared_.info[stage];
+      if (info.tokens == 0) return merge_cluster_parts({info.parts, info.row, info.kv_head});
+      if (info.first) load_q(stage);
+      if (info.tokens > 16 * warp_) add_page(stage, info.tokens - 16 * warp_);
+      if (info.last) finish_part(stage, info);
       __syncwarp();
-      troupe::cuda::arrive(&shared_.empty[stage]);
+      ptx::mbarrier_arrive(&shared_.empty[stage]);
       if (++stage == L::kStages) {
         stage = 0;
         parity ^= 1;
@@ -95,15 +85,15 @@ class Consumer {
   }
 
  private:
-  __device__ void begin(int stage) {
+  __device__ void load_q(int stage) {
     const std::uint32_t from =
-        troupe::cuda::shared_address(shared_.q[stage]) + (lane_ % 8) * L::kQStride + lane_ / 8 * 16;
+        ptx::shared_address(shared_.q[stage]) + (lane_ % 8) * L::kQStride + lane_ / 8 * 16;
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 32; ++i) load_matrices(q_[i], from + i * 64);
+    for (int i = 0; i < kHeadDim / 32; ++i) ptx::ldmatrix_x4(q_[i], from + i * 64);
   }
 
-  /// Nothing of an item outlives it: the merge has the registers for itself.
-  __device__ void forget() {
+  /// Clears q, O and the statistics: the compiler may then reuse their registers in the merge.
+  __device__ void reset() {
 #pragma unroll
     for (int i = 0; i < kHeadDim / 32; ++i) q_[i][0] = q_[i][1] = q_[i][2] = q_[i][3] = 0;
 #pragma unroll
@@ -112,41 +102,43 @@ class Consumer {
     sum_[0] = sum_[1] = 0;
   }
 
-  /// The first `tokens` of this warp's 16 tokens, at least one.
-  __device__ void attend(int stage, int tokens) {
-    const std::uint32_t k = troupe::cuda::shared_address(shared_.stage[stage].k);
-    const std::uint32_t v = troupe::cuda::shared_address(shared_.stage[stage].v);
+  /// Attends to the first `tokens` (at least one) of this warp's 16 tokens of the page.
+  __device__ void add_page(int stage, int tokens) {
+    const std::uint32_t k = ptx::shared_address(shared_.stage[stage].k);
+    const std::uint32_t v = ptx::shared_address(shared_.stage[stage].v);
     float s[2][4] = {};
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) {
       std::uint32_t a[4];
-      load_matrices(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
-      multiply_add<Element>(s[i % 2], a, q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
+      ptx::ldmatrix_x4(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
+      ptx::mma<Element>(s[i % 2], a[0], a[1], a[2], a[3], q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
     }
-    std::uint32_t values[kHeadDim / 16][4];  // on their way while the scores become probabilities
+    std::uint32_t values[kHeadDim / 16][4];  // loaded while the scores become probabilities
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) {
-      load_matrices_transposed(values[i], v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
+      ptx::ldmatrix_x4_transposed(values[i], v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
     }
-    const int upper = lane_ / 4;  // tokens of the scores: upper, upper + 8; heads 2 (lane % 4), and the next
+    const int upper =
+        lane_ / 4;  // this lane has tokens upper and upper + 8 of heads 2 (lane % 4) and the next
     float score[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       score[i] = upper + i / 2 * 8 < tokens ? (s[0][i] + s[1][i]) * p_.scale_log2 : -INFINITY;
     }
-    float most[2];
+    float new_maximum[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      most[i] = fmaxf(score[i], score[2 + i]);
+      new_maximum[i] = fmaxf(score[i], score[2 + i]);
 #pragma unroll
-      for (int step = 4; step < 32; step *= 2) most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], step));
+      for (int step = 4; step < 32; step *= 2)
+        new_maximum[i] = fmaxf(new_maximum[i], __shfl_xor_sync(~0u, new_maximum[i], step));
     }
-    if (__any_sync(~0u, most[0] > maximum_[0] || most[1] > maximum_[1])) {
+    if (__any_sync(~0u, new_maximum[0] > maximum_[0] || new_maximum[1] > maximum_[1])) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        most[i] = fmaxf(most[i], maximum_[i]);
-        const float shrink = fast_exp2(maximum_[i] - most[i]);
-        maximum_[i] = most[i];
+        new_maximum[i] = fmaxf(new_maximum[i], maximum_[i]);
+        const float shrink = ptx::exp2_approx(maximum_[i] - new_maximum[i]);
+        maximum_[i] = new_maximum[i];
         sum_[i] *= shrink;
 #pragma unroll
         for (int j = 0; j < kHeadDim / 16; ++j) {
@@ -157,12 +149,12 @@ class Consumer {
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      score[i] = fast_exp2(score[i] - maximum_[i % 2]);
+      score[i] = ptx::exp2_approx(score[i] - maximum_[i % 2]);
       sum_[i % 2] += score[i];
     }
-    const std::uint32_t p0 = transposed(pack_two<Element>(score[0], score[1]));
-    const std::uint32_t p1 = transposed(pack_two<Element>(score[2], score[3]));
-    // A probability of zero does not keep a NaN out: the rows beyond the past hold anything.
+    const std::uint32_t p0 = ptx::movmatrix_transposed(pack_two<Element>(score[0], score[1]));
+    const std::uint32_t p1 = ptx::movmatrix_transposed(pack_two<Element>(score[2], score[3]));
+    // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked too.
     const int even = lane_ % 4 * 2;
     const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
     const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
@@ -172,12 +164,12 @@ class Consumer {
       values[i][1] &= keep0;
       values[i][2] &= keep1;
       values[i][3] &= keep1;
-      multiply_add<Element>(o_[i], values[i], p0, p1);
+      ptx::mma<Element>(o_[i], values[i][0], values[i][1], values[i][2], values[i][3], p0, p1);
     }
   }
 
-  /// Merges the four warps; the stage, which all have read, is the working memory.
-  __device__ void end(int stage, const PageNote& note) {
+  /// Merges the four warps' results of a part. The stage is the scratch memory, once all warps have read it.
+  __device__ void finish_part(int stage, const PageInfo& info) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
@@ -185,104 +177,109 @@ class Consumer {
     }
     const int dimension = lane_ / 4, head = lane_ % 4 * 2;
     auto* memory = reinterpret_cast<float*>(&shared_.stage[stage]);
-    meet_consumers();
+    sync_consumers();
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        memory[(warp_ * kGroup + head + j % 2) * L::kOStride + 16 * i + j / 2 * 8 + dimension] = o_[i][j];
+        memory[(warp_ * kMaxGroup + head + j % 2) * L::kOStride + 16 * i + j / 2 * 8 + dimension] = o_[i][j];
       }
     }
     if (dimension == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) shared_.stats[warp_][head + i] = make_float2(maximum_[i], sum_[i]);
     }
-    meet_consumers();
+    sync_consumers();
 #pragma unroll
     for (int i = 0; i < kHeadsPerWarp; ++i) {
       const int h = warp_ + i * kConsumers;
       if (h >= p_.group) break;
       float2 stats[kConsumers];
-      float most = -INFINITY;
+      float largest = -INFINITY;
 #pragma unroll
       for (int w = 0; w < kConsumers; ++w) {
         stats[w] = shared_.stats[w][h];
-        most = fmaxf(most, stats[w].x);
+        largest = fmaxf(largest, stats[w].x);
       }
       Vector o{};
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kConsumers; ++w) {
-        const float weight = fast_exp2(stats[w].x - most);
+        const float weight = ptx::exp2_approx(stats[w].x - largest);
         sum += weight * stats[w].y;
-        o.add(weight, *reinterpret_cast<const Vector*>(
-                          &memory[(w * kGroup + h) * L::kOStride + lane_ * Vector::kSize]));
+        o.add_scaled(weight, *reinterpret_cast<const Vector*>(
+                                 &memory[(w * kMaxGroup + h) * L::kOStride + lane_ * Vector::kSize]));
       }
-      if (note.slot == kSlotOfTeam) {
-        send(h, o, make_float2(most, sum));
-      } else if (note.slot < 0) {
-        store(note.row, note.kv_head, h, lane_, o, 1 / sum);
+      if (info.slot == kClusterSlot) {
+        send_to_peer(h, o, make_float2(largest, sum));
+      } else if (info.slot < 0) {
+        store(info.row, info.kv_head, h, lane_, o, 1 / sum);
       } else {
-        float* partial = slot(note.slot);
+        float* partial = slot(info.slot);
         reinterpret_cast<Vector*>(partial + h * kHeadDim)[lane_] = o;
-        if (lane_ == 0) reinterpret_cast<float2*>(partial + kGroup * kHeadDim)[h] = make_float2(most, sum);
+        if (lane_ == 0)
+          reinterpret_cast<float2*>(partial + kMaxGroup * kHeadDim)[h] = make_float2(largest, sum);
       }
     }
-    if (note.slot >= 0) merge_if_last(note);
-    troupe::cuda::fence_proxy_async();
-    forget();
+    if (info.slot >= 0) merge_if_last(info);
+    ptx::fence_proxy_async();
+    reset();
   }
 
-  /// The block that comes last adds up the parts of the item, in the order of their tokens.
-  __device__ void merge_if_last(const PageNote& note) {
-    meet_consumers();
+  /// The last block to finish merges the parts of the item, in token order.
+  __device__ void merge_if_last(const PageInfo& info) {
+    sync_consumers();
     if (thread_ == 0) {
-      std::uint32_t* counter = p_.counters + note.first_block;
-      shared_.arrived = count_up(counter);
-      if (shared_.arrived == note.parts) *counter = 0;
+      std::uint32_t* counter = p_.counters + info.first_block;
+      // Orders what the block wrote before its last barrier before what it reads after the next.
+      shared_.arrived = int(ptx::atomic_increment_acq_rel(counter)) + 1;
+      if (shared_.arrived == info.parts) *counter = 0;
     }
-    meet_consumers();
-    if (shared_.arrived != note.parts) return;
+    sync_consumers();
+    if (shared_.arrived != info.parts) return;
     // Eight parts at a time: lane l has the maximum and sum of part l % 8 of the warp's head l / 8 % 2. This
-    // runs once and is fetched as it runs: short code counts for more than loads in flight.
+    // code runs once, uncached: fewer instructions matter more than more loads in flight.
     constexpr int kBatch = 8;
     const int mine = warp_ + lane_ / kBatch % kHeadsPerWarp * kConsumers;
     Vector o[kHeadsPerWarp] = {};
     float maximum = -INFINITY, sum = 0;
 #pragma unroll 1
-    for (int base = 0; base < note.parts; base += kBatch) {
-      // Part 0 lies where parts that begin an item do, part i in slot first_block + i.
-      const float* begun = slot(note.first_block + int(gridDim.x));
-      const float* others = slot(note.first_block + base);
+    for (int base = 0; base < info.parts; base += kBatch) {
+      // Part 0 is in the slot for parts that begin an item, part i in slot first_block + i.
+      const float* first_part = slot(info.first_block + int(gridDim.x));
+      const float* parts = slot(info.first_block + base);
       float2 stats = make_float2(-INFINITY, 0);
-      if (base + lane_ % kBatch < note.parts && mine < p_.group) {
+      if (base + lane_ % kBatch < info.parts && mine < p_.group) {
         const float* from =
-            base + lane_ % kBatch == 0 ? begun : others + lane_ % kBatch * partial_floats(kHeadDim);
-        stats = __ldcg(reinterpret_cast<const float2*>(from + kGroup * kHeadDim) + mine);
+            base + lane_ % kBatch == 0 ? first_part : parts + lane_ % kBatch * partial_floats(kHeadDim);
+        stats = __ldcg(reinterpret_cast<const float2*>(from + kMaxGroup * kHeadDim) + mine);
       }
-      Vector other[kHeadsPerWarp][kBatch];
+      Vector loaded[kHeadsPerWarp][kBatch];
 #pragma unroll
       for (int j = 0; j < kBatch; ++j) {
-        const float* from = base + j == 0 ? begun : others + j * partial_floats(kHeadDim);
+        const float* from = base + j == 0 ? first_part : parts + j * partial_floats(kHeadDim);
 #pragma unroll
         for (int i = 0; i < kHeadsPerWarp; ++i) {
           const int h = warp_ + i * kConsumers;
-          other[i][j] = {};
-          if (base + j < note.parts && h < p_.group) other[i][j].load(from + h * kHeadDim, lane_);
+          loaded[i][j] = {};
+          if (base + j < info.parts && h < p_.group) loaded[i][j].load(from + h * kHeadDim, lane_);
         }
       }
-      float most = stats.x;
+      float new_maximum = stats.x;
 #pragma unroll
-      for (int step = 1; step < kBatch; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-      most = fmaxf(most, maximum);
-      const float shrink = fast_exp2(maximum - most), weight = fast_exp2(stats.x - most);
-      maximum = most;
+      for (int step = 1; step < kBatch; step *= 2)
+        new_maximum = fmaxf(new_maximum, __shfl_xor_sync(~0u, new_maximum, step));
+      new_maximum = fmaxf(new_maximum, maximum);
+      const float shrink = ptx::exp2_approx(maximum - new_maximum);
+      const float weight = ptx::exp2_approx(stats.x - new_maximum);
+      maximum = new_maximum;
       sum = sum * shrink + weight * stats.y;
 #pragma unroll
       for (int i = 0; i < kHeadsPerWarp; ++i) {
         o[i].scale(__shfl_sync(~0u, shrink, i * kBatch));
 #pragma unroll
-        for (int j = 0; j < kBatch; ++j) o[i].add(__shfl_sync(~0u, weight, i * kBatch + j), other[i][j]);
+        for (int j = 0; j < kBatch; ++j)
+          o[i].add_scaled(__shfl_sync(~0u, weight, i * kBatch + j), loaded[i][j]);
       }
     }
 #pragma unroll
@@ -291,42 +288,41 @@ class Consumer {
     for (int i = 0; i < kHeadsPerWarp; ++i) {
       const int h = warp_ + i * kConsumers;
       const float all = __shfl_sync(~0u, sum, i * kBatch);
-      if (h < p_.group) store(note.row, note.kv_head, h, lane_, o[i], 1 / all);
+      if (h < p_.group) store(info.row, info.kv_head, h, lane_, o[i], 1 / all);
     }
   }
 
   __device__ float* slot(int i) const { return p_.partials + std::size_t(i) * partial_floats(kHeadDim); }
 
-  /// To the block of the cluster that finishes the head.
-  __device__ void send(int head, const Vector& o, float2 stats) {
-    namespace st = troupe::cuda::stream;
-    const int rank = int(blockIdx.x % kTeam);
-    const auto there = [&](const void* own) { return st::address_at(st::address_of(own), head); };
-    const st::Address barrier = there(&shared_.gathered);
-    st::send(there(&shared_.gathered_o[rank][lane_ * Vector::kSize]), o.v, barrier);
-    if (lane_ == 0) st::send(there(&shared_.gathered_stats[rank]), stats, barrier);
+  /// Sends this block's part of a head to the block of the cluster that merges that head.
+  __device__ void send_to_peer(int head, const Vector& o, float2 stats) {
+    const int rank = int(blockIdx.x % kClusterBlocks);
+    const auto on_peer = [&](const void* own) { return ptx::peer_address(ptx::shared_address(own), head); };
+    const ptx::SharedAddress barrier = on_peer(&shared_.gathered);
+    ptx::store_async(on_peer(&shared_.gathered_o[rank][lane_ * Vector::kSize]), o.v, barrier);
+    if (lane_ == 0) ptx::store_async(on_peer(&shared_.gathered_stats[rank]), stats, barrier);
   }
 
-  /// This block's head of the item, of which all parts have come.
-  __device__ void gather(const TeamItem& item) {
-    const int head = int(blockIdx.x % kTeam);
-    if (!p_.teams || item.parts() <= 1 || head >= p_.group) return;
-    troupe::cuda::wait(&shared_.gathered, 0);
+  /// Waits for all parts of this block's head of the item, and merges and stores them.
+  __device__ void merge_cluster_parts(const ClusterItem& item) {
+    const int head = int(blockIdx.x % kClusterBlocks);
+    if (!p_.clusters || item.parts() <= 1 || head >= p_.group) return;
+    ptx::mbarrier_wait(&shared_.gathered, 0);
     if (thread_ * 2 >= kHeadDim) return;
-    float most = -INFINITY;
+    float largest = -INFINITY;
 #pragma unroll
-    for (int r = 0; r < kTeam; ++r) {
-      if (item.has(r)) most = fmaxf(most, shared_.gathered_stats[r].x);
+    for (int r = 0; r < kClusterBlocks; ++r) {
+      if (item.has_pages(r)) largest = fmaxf(largest, shared_.gathered_stats[r].x);
     }
     Floats<2> o{};
     float sum = 0;
 #pragma unroll
-    for (int r = 0; r < kTeam; ++r) {
-      if (!item.has(r)) continue;
+    for (int r = 0; r < kClusterBlocks; ++r) {
+      if (!item.has_pages(r)) continue;
       const float2 stats = shared_.gathered_stats[r];
-      const float weight = fast_exp2(stats.x - most);
+      const float weight = ptx::exp2_approx(stats.x - largest);
       sum += weight * stats.y;
-      o.add(weight, *reinterpret_cast<const Floats<2>*>(&shared_.gathered_o[r][thread_ * 2]));
+      o.add_scaled(weight, *reinterpret_cast<const Floats<2>*>(&shared_.gathered_o[r][thread_ * 2]));
     }
     store(item.row, item.kv_head, head, thread_, o, 1 / sum);
   }
@@ -347,7 +343,7 @@ class Consumer {
   std::uint32_t k_offset_[4], v_offset_[4];
   std::uint32_t q_[kHeadDim / 32][4];
   float o_[kHeadDim / 16][4];
-  float maximum_[2], sum_[2];  // of heads 2 (lane % 4) and the next; sums of this lane's tokens
+  float maximum_[2], sum_[2];  // of heads 2 (lane % 4) and the next; sum_ covers this lane's tokens only
 };
 
 }  // namespace troupe::kernels::cuda::decode

@@ -1,19 +1,18 @@
 #pragma once
-// Which part of a batch's past a block of the decode kernel reads.
+// Divides the KV pages of a decode batch among the blocks of the decode attention kernel.
 //
-// The work of a step is the list of all pages (64 tokens of one KV head), ordered by sequence, then KV head,
-// then position. It is cut into equal contiguous shares, one a block: every block streams the same number
-// of bytes, whatever the mix of lengths. An item, all pages of one (row, KV head), that a border cuts has
-// several parts in neighbouring blocks; each leaves a partial result, and the last block to finish adds them
-// up. A block has at most two parts of cut items: at its share's beginning, of an item that an earlier block
-// began, and at its end, of one that it begins itself. Hence two slots for partial results, `block` and
-// `grid + block`, and one counter, for the item that begins in it.
+// A page is 64 tokens of one KV head. An item is all pages of one (row, KV head). The list of all pages,
+// ordered by sequence, KV head and position, is cut into equal contiguous shares, one per block: every block
+// reads the same number of bytes, whatever the mix of lengths. A cut item has parts in several neighbouring
+// blocks. Each part stores a partial result; the last block to finish merges them. A block has at most two
+// parts of cut items: one that an earlier block began, and one that it begins itself. So it has two slots for
+// partial results, `block` and `grid + block`, and one counter, for the item that it begins.
 //
-// Where the items are few and not long, each has a cluster of blocks instead, which share its pages and add
-// up their results in shared memory: two trips to the cache less.
+// If the items are few and short, a cluster of blocks shares each item instead and merges in shared memory,
+// which saves two round trips to the L2 cache.
 //
-// Everything is found by one warp from the sequences in device memory, since a graph freezes what the host
-// knew. All functions here are called by a whole warp and give the same answer to its lanes.
+// One warp computes this from the sequences in device memory, because a CUDA graph freezes what the host
+// knew. A whole warp calls each function here; all lanes get the same result.
 #include <cstdint>
 #include <cstring>
 
@@ -29,17 +28,17 @@ struct DecodePart {
   int end_page = 0;
   int row = 0;
   int kv_head = 0;
-  int slot = -1;      ///< where the partial result goes; -1: the part is the item; kSlotOfTeam
-  unsigned item = 0;  ///< first page of the item, in the list of all
+  int slot = -1;      ///< for the partial result; -1: the part is the whole item; or kClusterSlot
+  unsigned item = 0;  ///< index of the item's first page in the list of all pages
   unsigned item_pages = 0;
 };
 
-/// Pages of a sequence that is decoded, 0 of any other.
+/// Pages per KV head of a decoding sequence; 0 for any other sequence.
 __device__ __forceinline__ int decode_pages(int position, int tokens) {
   return tokens == 1 ? position / kBlockTokens + 1 : 0;
 }
 
-/// Past the L1 cache: where the batch is settled no wait_for_previous() stands between its writer and here.
+/// Bypasses the L1 cache: with Attention::settled no wait_for_previous() orders this read after the write.
 __device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) {
   static_assert(sizeof(SequenceRows) == 24 && alignof(SequenceRows) == 8);
   const auto* at = reinterpret_cast<const unsigned long long*>(from);
@@ -49,13 +48,13 @@ __device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) 
   return sequence;
 }
 
-/// 32 sequences, one a lane.
+/// 32 consecutive sequences, one in the registers of each lane.
 class SequenceWindow {
  public:
   __device__ SequenceWindow(const SequenceRows* sequences, int count, int lane)
       : sequences_(sequences), count_(count), lane_(lane) {}
 
-  /// Loads the window that holds sequence s, unless it is there.
+  /// Loads the window that contains sequence s, unless it is loaded already.
   __device__ void move_to(int s) {
     const int base = s / 32 * 32;
     if (base == base_) return;
@@ -63,7 +62,7 @@ class SequenceWindow {
     mine_ = base + lane_ < count_ ? load_sequence(sequences_ + base + lane_) : SequenceRows{};
   }
   __device__ const SequenceRows& mine() const { return mine_; }
-  /// Of all KV heads of this lane's sequence, when it is decoded.
+  /// Pages of all KV heads of this lane's sequence; 0 if it is not decoding.
   __device__ int pages(int kv_heads) const { return decode_pages(mine_.position, mine_.tokens) * kv_heads; }
   __device__ SequenceRows get(int s) const {
     const auto blocks = reinterpret_cast<unsigned long long>(mine_.blocks);
@@ -79,25 +78,25 @@ class SequenceWindow {
   SequenceRows mine_{};
 };
 
-/// The list of pages cut into shares that differ by one page at most, the larger ones first.
+/// The list of pages, cut into shares whose sizes differ by at most one page; larger shares come first.
 struct Shares {
-  unsigned count, pages, larger;  // the first `larger` have pages + 1
+  unsigned count, pages, larger;  // the first `larger` shares have pages + 1 pages, the others `pages`
 
-  __device__ Shares(unsigned total, unsigned least, unsigned most) {
-    count = min(most, least > 1 ? max(total / least, min(total, 1u)) : total);
+  __device__ Shares(unsigned total, unsigned min_pages, unsigned max_shares) {
+    count = min(max_shares, min_pages > 1 ? max(total / min_pages, min(total, 1u)) : total);
     pages = count == total ? 1 : total / count;
     larger = total - pages * count;
   }
   __device__ unsigned begin(unsigned share) const { return share * pages + min(share, larger); }
-  /// The share that has the page.
-  __device__ unsigned of(unsigned page) const {
+  /// Index of the share that contains the page.
+  __device__ unsigned share_of(unsigned page) const {
     const unsigned border = larger * (pages + 1);
     return page < border ? page / (pages + 1) : larger + (page - border) / pages;
   }
 };
 
-/// Sum over the lanes up to and including this one.
-__device__ __forceinline__ unsigned sum_upto(unsigned value, int lane) {
+/// Inclusive prefix sum over the lanes.
+__device__ __forceinline__ unsigned inclusive_sum(unsigned value, int lane) {
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
     const unsigned other = __shfl_up_sync(~0u, value, unsigned(step));
@@ -106,14 +105,16 @@ __device__ __forceinline__ unsigned sum_upto(unsigned value, int lane) {
   return value;
 }
 
-/// Items of more parts than this, on average, are not worth a block for each of their pages.
-constexpr unsigned kManyParts = 16;
+/// If items have more pages than this on average, a share has at least two pages: merging so many parts
+/// costs more than it saves.
+constexpr unsigned kMaxSinglePageParts = 16;
 
-/// Calls take(part, shares) for each part of block `block`'s share, in order.
-template <class Take>
-__device__ void for_each_share_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
-                                    unsigned grid, int lane, Take&& take) {
-  // First each lane has the pages of a run of windows of 32 sequences; then of one sequence of a window.
+/// Calls visit(part, shares) for each part in the share of block `block`, in list order.
+template <class Visit>
+__device__ void visit_share(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
+                            unsigned grid, int lane, Visit&& visit) {
+  // `mine` first counts the pages of a run of windows of 32 sequences per lane, later of one sequence per
+  // lane.
   SequenceWindow window(sequences, count, lane);
   const int windows = (count + 31) / 32, run = (windows + 31) / 32;
   unsigned mine = 0;
@@ -121,29 +122,29 @@ __device__ void for_each_share_part(const SequenceRows* sequences, int count, in
     window.move_to(0);
     mine = unsigned(window.pages(kv_heads));
   } else {
-    constexpr int kAhead = 8;
-    for (int w = 0; w < windows; w += kAhead) {
-      int pages[kAhead];
+    constexpr int kWindowsInFlight = 8;
+    for (int w = 0; w < windows; w += kWindowsInFlight) {
+      int pages[kWindowsInFlight];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kWindowsInFlight; ++i) {
         const SequenceRows s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
         pages[i] = decode_pages(s.position, s.tokens) * kv_heads;
       }
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kWindowsInFlight; ++i) {
         const int s = 32 * (w + i) + lane;
         const unsigned sum = __reduce_add_sync(~0u, unsigned(s < count ? pages[i] : 0));
         mine += lane == (w + i) / run ? sum : 0;
       }
     }
   }
-  unsigned upto = sum_upto(mine, lane);
+  unsigned upto = inclusive_sum(mine, lane);
   const unsigned total = __shfl_sync(~0u, upto, 31);
-  const Shares shares(total, total > unsigned(count * kv_heads) * kManyParts ? 2 : 1, grid);
+  const Shares shares(total, total > unsigned(count * kv_heads) * kMaxSinglePageParts ? 2 : 1, grid);
   if (block >= shares.count) return;
   const unsigned begin = shares.begin(block), end = shares.begin(block + 1);
 
-  // The sequence in which the share begins, and the pages before it.
+  // Find the sequence in which the share begins, and the number of pages before that sequence.
   int found = __ffs(int(__ballot_sync(~0u, begin < upto))) - 1;
   unsigned before = __shfl_sync(~0u, upto - mine, found);
   int s = found;
@@ -151,7 +152,7 @@ __device__ void for_each_share_part(const SequenceRows* sequences, int count, in
     for (s = found * run * 32;; s += 32) {
       window.move_to(s);
       mine = unsigned(window.pages(kv_heads));
-      upto = sum_upto(mine, lane);
+      upto = inclusive_sum(mine, lane);
       const unsigned holds = __ballot_sync(~0u, begin < before + upto);
       if (holds != 0) {
         found = __ffs(int(holds)) - 1;
@@ -167,7 +168,7 @@ __device__ void for_each_share_part(const SequenceRows* sequences, int count, in
   int pages = decode_pages(sequence.position, sequence.tokens);
   const unsigned offset = begin - before;
   int head = 0;
-  for (int first = 0; first < kv_heads; first += 32) {  // heads that end before the share begins
+  for (int first = 0; first < kv_heads; first += 32) {  // skip heads that end before the share begins
     const int h = first + lane;
     head += __popc(__ballot_sync(~0u, h < kv_heads && offset >= unsigned((h + 1) * pages)));
   }
@@ -182,7 +183,7 @@ __device__ void for_each_share_part(const SequenceRows* sequences, int count, in
     if (page > 0 || part.end_page < pages) part.slot = int(block) + (page == 0 ? int(grid) : 0);
     part.item = at - unsigned(page);
     part.item_pages = unsigned(pages);
-    take(part, shares);
+    visit(part, shares);
     at += unsigned(part.end_page - page);
     if (at >= end) return;
     page = 0;
@@ -197,56 +198,58 @@ __device__ void for_each_share_part(const SequenceRows* sequences, int count, in
   }
 }
 
-/// Blocks of a cluster.
-constexpr int kTeam = 8;
-/// What the parts of an item in blocks anywhere cost more, in pages of a block's.
-constexpr int kPagesOfMeeting = 4;
-/// DecodePart::slot of a part whose item a cluster has.
-constexpr int kSlotOfTeam = -2;
+constexpr int kClusterBlocks = 8;
+/// Extra cost of merging an item's parts through global memory instead of a cluster's shared memory, in pages
+/// that one block reads in the same time.
+constexpr int kGlobalMergePages = 4;
+/// DecodePart::slot of a part that is merged within a cluster.
+constexpr int kClusterSlot = -2;
 
-/// A cluster's item.
-struct TeamItem {
+/// The item of a cluster; its pages are divided among the cluster's blocks by rank.
+struct ClusterItem {
   int pages = 0;  ///< 0: none
   int row = 0, kv_head = 0;
 
-  __device__ int begin(int rank) const { return rank * pages / kTeam; }
-  __device__ bool has(int rank) const { return begin(rank) < begin(rank + 1); }
-  __device__ int parts() const { return min(pages, kTeam); }
+  __device__ int begin(int rank) const { return rank * pages / kClusterBlocks; }
+  /// True if block `rank` has at least one page.
+  __device__ bool has_pages(int rank) const { return begin(rank) < begin(rank + 1); }
+  __device__ int parts() const { return min(pages, kClusterBlocks); }
 };
 
-/// Whether clusters are to have an item each; if so, `item` is this block's, and take(part, no shares) was
-/// called for its part, where it has one. At most 32 sequences.
-template <class Take>
-__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block, unsigned grid,
-                          int lane, TeamItem& item, Take&& take) {
+/// True if each item gets a cluster of blocks. Then `item` is this cluster's item, and visit(part, no shares)
+/// has been called for this block's part, if it has one. At most 32 sequences.
+template <class Visit>
+__device__ bool visit_cluster_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
+                                   unsigned grid, int lane, ClusterItem& item, Visit&& visit) {
   SequenceWindow window(sequences, count, lane);
   window.move_to(0);
   const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));
-  const unsigned most = __reduce_max_sync(~0u, pages),
+  const unsigned longest = __reduce_max_sync(~0u, pages),
                  total = __reduce_add_sync(~0u, pages) * unsigned(kv_heads);
-  const int items = count * kv_heads, at = int(block / kTeam), rank = int(block % kTeam);
-  if (unsigned(items) > grid / kTeam || most / kTeam > total / grid + kPagesOfMeeting) return false;
+  const int items = count * kv_heads, at = int(block / kClusterBlocks), rank = int(block % kClusterBlocks);
+  if (unsigned(items) > grid / kClusterBlocks || longest / kClusterBlocks > total / grid + kGlobalMergePages)
+    return false;
   if (at >= items) return true;
   const int s = at / kv_heads;
   const SequenceRows sequence = window.get(s);
   item = {.pages = int(__shfl_sync(~0u, pages, s)), .row = sequence.row, .kv_head = at % kv_heads};
-  if (item.has(rank)) {
-    take(DecodePart{.blocks = sequence.blocks,
-                    .length = sequence.position + 1,
-                    .first_page = item.begin(rank),
-                    .end_page = item.begin(rank + 1),
-                    .row = item.row,
-                    .kv_head = item.kv_head,
-                    .slot = item.parts() > 1 ? kSlotOfTeam : -1},
-         Shares(0, 1, 1));
+  if (item.has_pages(rank)) {
+    visit(DecodePart{.blocks = sequence.blocks,
+                     .length = sequence.position + 1,
+                     .first_page = item.begin(rank),
+                     .end_page = item.begin(rank + 1),
+                     .row = item.row,
+                     .kv_head = item.kv_head,
+                     .slot = item.parts() > 1 ? kClusterSlot : -1},
+          Shares(0, 1, 1));
   }
   return true;
 }
 
-/// Calls take(part, no shares) for every grid-th item of all rows of all sequences, none of them cut.
-template <class Take>
-__device__ void for_each_whole_row(const SequenceRows* sequences, int count, int rows, int kv_heads,
-                                   unsigned block, unsigned grid, int lane, Take&& take) {
+/// Calls visit(part, no shares) for every grid-th item of all rows of all sequences. Items are not cut.
+template <class Visit>
+__device__ void visit_whole_items(const SequenceRows* sequences, int count, int rows, int kv_heads,
+                                  unsigned block, unsigned grid, int lane, Visit&& visit) {
   SequenceWindow window(sequences, count, lane);
   int base = 0;
   for (auto item = std::int64_t(block); item < std::int64_t(rows) * kv_heads; item += grid) {
@@ -258,16 +261,16 @@ __device__ void for_each_whole_row(const SequenceRows* sequences, int count, int
       found = __ballot_sync(~0u, s.row <= row && row < s.row + s.tokens);
       if (found != 0) break;
     }
-    if (found == 0) return;  // padding is last
+    if (found == 0) return;  // only padding rows follow
     const SequenceRows sequence = window.get(__ffs(int(found)) - 1);
     const int length = sequence.position + row - sequence.row + 1;
-    take(DecodePart{.blocks = sequence.blocks,
-                    .length = length,
-                    .first_page = 0,
-                    .end_page = (length + kBlockTokens - 1) / kBlockTokens,
-                    .row = row,
-                    .kv_head = int(item % kv_heads)},
-         Shares(0, 1, 1));
+    visit(DecodePart{.blocks = sequence.blocks,
+                     .length = length,
+                     .first_page = 0,
+                     .end_page = (length + kBlockTokens - 1) / kBlockTokens,
+                     .row = row,
+                     .kv_head = int(item % kv_heads)},
+          Shares(0, 1, 1));
   }
 }
 

@@ -1,26 +1,25 @@
 #pragma once
-// What the warps of a decode attention block know of each other: sizes, the ring in shared memory, and what a
-// stage of it holds. decode_block.cuh says how the block works.
+// Sizes, parameters and shared memory of a decode attention block. decode_block.cuh describes the algorithm.
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/decode_schedule.cuh"
-#include "kernels/cuda/tma.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::decode {
 
-using troupe::cuda::Barrier;
+using ptx::Barrier;
 
-constexpr int kGroup = 8;  // columns of the product: the most q heads of a KV head
-constexpr int kConsumers = 4;
+constexpr int kMaxGroup = 8;   // q heads per KV head at most: the columns of a product
+constexpr int kConsumers = 4;  // warps
 constexpr int kConsumerThreads = 32 * kConsumers;
 constexpr int kThreads = kConsumerThreads + 32;
 constexpr int kBlocksPerMultiprocessor = 2;
-/// Up to so many sequences one block a multiprocessor is faster: fewer partial results, and the next kernel's
-/// blocks find room before these are done. With more work it is not, as a step shows and this kernel alone
-/// does not: while the kernel before ends, two blocks may be put on a multiprocessor that is free early and
-/// none on another.
+/// Up to this many sequences, one block per multiprocessor is faster: there are fewer partial results, and
+/// the next kernel's blocks start before these have ended. With more sequences two are faster in a whole
+/// step, though not in this kernel alone: while the previous kernel ends, a multiprocessor that is free early
+/// may get two blocks and another none.
 constexpr int kFewSequences = 8;
 
 struct DecodeArgs {
@@ -28,7 +27,7 @@ struct DecodeArgs {
   const void* q;
   const std::byte* kv;
   std::size_t block_bytes;
-  std::size_t key_offset, value_offset;  // of block 0, KV head 0
+  std::size_t key_offset, value_offset;  // bytes; of KV block 0, KV head 0
   const SequenceRows* sequences;
   float* partials;
   std::uint32_t* counters;
@@ -37,30 +36,32 @@ struct DecodeArgs {
   int row_elements;  // of q and out
   float scale_log2;
   DecodeRows mode;
-  bool teams;    // clusters of kTeam blocks
-  bool settled;  // Attention::settled, of single rows: pages may be brought while the kernel before runs
+  bool clusters;  // the kernel runs in clusters of kClusterBlocks blocks
+  bool settled;   // Attention::settled and DecodeRows::single: pages may be copied before the wait
 };
 
-/// What a stage holds; written by the producer before the stage is full.
-struct __align__(16) PageNote {
-  int tokens;  // 1 … 64; 0: no more work, and the rest is the TeamItem
-  int first;   // of its part: q comes with it
-  int last;    // of its part
+/// Describes the page in a stage. The producer writes it before the stage is full.
+struct __align__(16) PageInfo {
+  int tokens;  // 1 … 64; 0: no more work, and the other fields describe the ClusterItem
+  int first;   // nonzero on a part's first page: q comes with it
+  int last;    // nonzero on a part's last page
   int row;
   int kv_head;
-  int slot;
-  int first_block;
-  int parts;  // of the item; TeamItem::pages
+  int slot;         // DecodePart::slot
+  int first_block;  // the block that has the item's first page
+  int parts;        // of the item; if tokens is 0: ClusterItem::pages
 };
 
-/// A partial result: O[kGroup][head_dim] relative to the maximum, then (maximum, sum)[kGroup].
-constexpr int partial_floats(int head_dim) { return kGroup * head_dim + 2 * kGroup; }
+/// Floats of a partial result: O[kMaxGroup][head_dim] relative to the maximum, then (maximum,
+/// sum)[kMaxGroup].
+constexpr int partial_floats(int head_dim) { return kMaxGroup * head_dim + 2 * kMaxGroup; }
 
 template <int kHeadDim>
 struct DecodeLayout {
   static constexpr int kPieceBytes = kBlockTokens * kHeadDim * 2;
-  static constexpr int kQStride = kHeadDim * 2 + 16;  // bytes; ldmatrix finds eight rows in eight banks
-  static constexpr int kOStride = kHeadDim + 4;       // floats; the same for the merge's stores
+  static constexpr int kQStride =
+      kHeadDim * 2 + 16;                         // bytes; ldmatrix reads eight rows without bank conflicts
+  static constexpr int kOStride = kHeadDim + 4;  // floats; likewise for the merge's stores
   static constexpr int kStages = kHeadDim == 64 ? 6 : 3;
   static constexpr unsigned kGatheredBytes = kHeadDim * sizeof(float) + sizeof(float2);  // from one block
   struct __align__(128) Stage {
@@ -69,22 +70,20 @@ struct DecodeLayout {
   };
   struct Shared {
     Stage stage[kStages];
-    std::byte q[kStages][kGroup * kQStride];
-    PageNote note[kStages];
+    std::byte q[kStages][kMaxGroup * kQStride];
+    PageInfo info[kStages];
     Barrier full[kStages];
     Barrier empty[kStages];
-    float2 stats[kConsumers][kGroup];  // a merge's maxima and sums
+    float2 stats[kConsumers][kMaxGroup];  // maximum and sum per warp and head, for the merge
     int arrived;
-    // Of the head that this block of a cluster finishes: from each block of it O and (maximum, sum).
+    // In a cluster, the head that this block finishes: O and (maximum, sum) from each block of the cluster.
     Barrier gathered;
-    float gathered_o[kTeam][kHeadDim];
-    float2 gathered_stats[kTeam];
+    float gathered_o[kClusterBlocks][kHeadDim];
+    float2 gathered_stats[kClusterBlocks];
   };
-  static_assert(sizeof(Stage) >= kConsumers * kGroup * kOStride * sizeof(float));
+  static_assert(sizeof(Stage) >= kConsumers * kMaxGroup * kOStride * sizeof(float));
 };
 
-__device__ __forceinline__ void meet_consumers() {
-  asm volatile("bar.sync 1, %0;" ::"n"(kConsumerThreads) : "memory");
-}
+__device__ __forceinline__ void sync_consumers() { ptx::barrier_sync<1, kConsumerThreads>(); }
 
 }  // namespace troupe::kernels::cuda::decode

@@ -1,31 +1,30 @@
 #pragma once
-// Which tiles of queries there are, in which order they are taken, and when their keys are cut into pieces.
+// The plan of a prefill attention launch: its tiles of queries, their order, and whether their keys are cut.
 //
-// The order is by sequence, those with the longest past first, since all their tiles are long; within a
-// sequence all tiles of a KV head together (blocks that run at the same time then read the same pages from
-// the L2 cache), last tiles first because they are the long ones. Blocks take the next unit from a counter.
+// Sequences with the longest past come first, because all their tiles are long. Within a sequence the tiles
+// of a KV head are adjacent, so that blocks running at the same time read the same pages from the L2 cache;
+// the last tiles, which are the longest, come first. Blocks take the next unit from a counter.
 //
-// Where that order must leave multiprocessors idle, because there are few tiles or they are long, the tiles'
-// keys are cut into pieces of about the same length, so many that each block has one, two or three of them,
-// whichever takes least; whoever finishes the last piece of a tile adds them up, always in the order of the
-// keys.
+// If whole tiles would leave multiprocessors idle, because there are few tiles or they are long, the tiles'
+// keys are cut into pieces of about equal length, so that each block gets one, two or three pieces, whichever
+// takes least time. The block that finishes a tile's last piece merges all pieces, always in key order.
 #include "kernels/cuda/attention/flash_shape.cuh"
 
 namespace troupe::kernels::cuda {
 
-/// Pieces of tiles that have more than one.
-inline constexpr int flash_most_pieces(int blocks) { return kFlashRounds * blocks + kFlashCutTiles; }
+/// The most pieces that a plan with cut tiles has.
+inline constexpr int flash_max_pieces(int blocks) { return kFlashRounds * blocks + kFlashCutTiles; }
 
 template <class S>
 __device__ __forceinline__ int flash_tiles(const FlashArguments& a, int tokens) {
   return (tokens * a.group + S::kRows - 1) / S::kRows;
 }
 
-/// All of the unit but its piece.
+/// The unit that covers a whole tile.
 template <class S>
 __device__ __forceinline__ FlashUnit flash_tile(const FlashArguments& a, const FlashShared<S>& shared,
                                                 int tile) {
-  int low = 0, high = shared.count;  // the last sequence whose first tile is not beyond this one
+  int low = 0, high = shared.count;  // binary search: the last sequence whose first tile is <= tile
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (shared.first_tile[middle] <= tile ? low : high) = middle;
@@ -71,8 +70,8 @@ __device__ __forceinline__ FlashUnit flash_unit(const FlashArguments& a, const F
   return u;
 }
 
-/// Sums of values[1 … count] up to each, and 0 in front. One warp.
-__device__ __forceinline__ void add_up(int* values, int count) {
+/// values[i] becomes the sum of values[1 … i] for i up to count, values[0] becomes 0. By one warp.
+__device__ __forceinline__ void prefix_sum(int* values, int count) {
   const int lane = int(threadIdx.x % 32);
   int before = 0;
   for (int i = 0; i < count; i += 32) {
@@ -88,13 +87,14 @@ __device__ __forceinline__ void add_up(int* values, int count) {
   if (lane == 0) values[0] = 0;
 }
 
-/// Pieces of a tile when every block is to have `rounds` of them, pieces of all tiles equally long.
+/// Pieces of a tile of `stages` if each block gets `rounds` pieces and all pieces are about equally long.
+/// `all`: stages of all tiles together.
 template <class S>
 __device__ __forceinline__ int flash_pieces(int stages, int all, int rounds, int blocks) {
-  return max(1, min(int(std::int64_t(stages) * rounds * blocks / all), stages / S::kPieceCost));
+  return max(1, min(int(std::int64_t(stages) * rounds * blocks / all), stages / S::kPieceOverhead));
 }
 
-/// Cuts the tiles' keys where that gains much. All threads.
+/// Cuts the tiles' keys if that saves more than a ninth of the time. All threads call it.
 template <class S>
 __device__ void cut_flash_tiles(const FlashArguments& a, FlashShared<S>& shared) {
   const int tiles = shared.first_tile[shared.count], blocks = int(gridDim.x);
@@ -112,9 +112,9 @@ __device__ void cut_flash_tiles(const FlashArguments& a, FlashShared<S>& shared)
     }
   }
   __syncthreads();
-  // No order of whole tiles takes less time than this.
+  // A lower bound for the time of whole tiles, in stages.
   const int whole = max(shared.longest, (tiles + blocks - 1) / blocks * shared.shortest);
-  if (whole <= S::kLeastPiece || 8L * whole * blocks <= 9L * shared.all) return;
+  if (whole <= S::kMinStagesToCut || 8L * whole * blocks <= 9L * shared.all) return;
   if (tile / 32 * 32 < tiles) {
 #pragma unroll
     for (int w = 0; w < kFlashRounds; ++w) {
@@ -132,14 +132,14 @@ __device__ void cut_flash_tiles(const FlashArguments& a, FlashShared<S>& shared)
 #pragma unroll
   for (int w = 0; w < kFlashRounds; ++w) {
     const int time =
-        (shared.round_pieces[w] + blocks - 1) / blocks * (shared.round_longest[w] + S::kPieceCost);
+        (shared.round_pieces[w] + blocks - 1) / blocks * (shared.round_longest[w] + S::kPieceOverhead);
     if (time < best) best = time, rounds = w + 1;
   }
   if (rounds == 0) return;
   if (tile < tiles) shared.first_piece[tile + 1] = flash_pieces<S>(stages, shared.all, rounds, blocks);
   __syncthreads();
   if (threadIdx.x < 32) {
-    add_up(shared.first_piece, tiles);
+    prefix_sum(shared.first_piece, tiles);
     __syncwarp();
     if (threadIdx.x == 0) {
       shared.cut = 1;
@@ -148,18 +148,18 @@ __device__ void cut_flash_tiles(const FlashArguments& a, FlashShared<S>& shared)
   }
 }
 
-/// One thread; then __syncthreads().
+/// One thread calls it, before a __syncthreads().
 template <class S>
-__device__ __forceinline__ void begin_flash_plan(FlashShared<S>& shared) {
+__device__ __forceinline__ void reset_flash_plan(FlashShared<S>& shared) {
   shared.count = shared.cut = shared.all = shared.longest = 0;
   shared.shortest = 1 << 30;
   for (int w = 0; w < kFlashRounds; ++w) shared.round_pieces[w] = shared.round_longest[w] = 0;
 }
 
-/// All threads of the block.
+/// All threads of the block call it.
 template <class S>
 __device__ void make_flash_plan(const FlashArguments& a, FlashShared<S>& shared) {
-  auto* const found = reinterpret_cast<SequenceRows*>(shared.keys);  // the ring is free still
+  auto* const found = reinterpret_cast<SequenceRows*>(shared.keys);  // the ring is not in use yet
   static_assert(sizeof(shared.keys) >= kFlashSequences * sizeof(SequenceRows));
   for (int s = int(threadIdx.x); s < a.count; s += S::kThreads) {
     const SequenceRows sequence = a.sequences[s];
@@ -181,13 +181,13 @@ __device__ void make_flash_plan(const FlashArguments& a, FlashShared<S>& shared)
   }
   __syncthreads();
   if (threadIdx.x < 32) {
-    add_up(shared.first_tile, count);
+    prefix_sum(shared.first_tile, count);
     __syncwarp();
     if (threadIdx.x == 0) shared.units = shared.first_tile[count];
   }
-  troupe::cuda::fence_proxy_async();  // the copy engine writes where `found` was
+  ptx::fence_proxy_async();  // the copy engine will overwrite `found`
   __syncthreads();
-  if (shared.longest <= S::kLeastPiece || shared.units > kFlashCutTiles) return;
+  if (shared.longest <= S::kMinStagesToCut || shared.units > kFlashCutTiles) return;
   cut_flash_tiles(a, shared);
   __syncthreads();
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Sizes, arguments and shared memory of the kernel in flash.cuh.
+// Sizes, arguments and shared memory of the prefill attention kernel (flash.cuh).
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -7,15 +7,15 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
-#include "kernels/cuda/tma.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 
-/// Sequences of one launch; more are done by several.
+/// Sequences per launch; a larger batch takes several launches.
 inline constexpr int kFlashSequences = 512;
-/// With at most so many tiles their keys may be cut into pieces.
+/// With at most this many tiles, the tiles' keys may be cut into pieces.
 inline constexpr int kFlashCutTiles = 384;
-/// … of which a block has at most about so many.
+/// Pieces per block at most (about), if tiles are cut.
 inline constexpr int kFlashRounds = 3;
 
 struct FlashArguments {
@@ -23,7 +23,7 @@ struct FlashArguments {
   void* out = nullptr;
   const std::byte* kv = nullptr;
   std::size_t block_bytes = 0;
-  std::size_t key_offset = 0;       ///< of the layer's first KV head in a block
+  std::size_t key_offset = 0;       ///< bytes from a KV block's start to the layer's first KV head
   std::size_t value_offset = 0;     ///< likewise
   int row_stride = 0;               ///< elements, q and out
   int group = 0;                    ///< q heads of a KV head
@@ -32,16 +32,16 @@ struct FlashArguments {
   float scale_log2 = 0;  ///< scale * log2(e)
   const SequenceRows* sequences = nullptr;
   int count = 0;                      ///< at most kFlashSequences
-  float* partials = nullptr;          ///< of flash_most_pieces() pieces
-  std::uint32_t* counters = nullptr;  ///< zero; zero again at the end
+  float* partials = nullptr;          ///< room for flash_max_pieces() partial results
+  std::uint32_t* counters = nullptr;  ///< zero before and after the kernel
 };
 
-/// For token_of(): n / divisor is the upper half of n times this, while n * divisor < 2^32.
+/// For token_of(): n / divisor is the upper half of n times this, as long as n * divisor < 2^32.
 inline constexpr std::uint32_t flash_inverse(int divisor) {
   return divisor == 1 ? 0 : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / std::uint32_t(divisor)) + 1;
 }
 
-/// kGroups computing warpgroups; kPageCount pages of 64 tokens a stage.
+/// kGroups consumer warpgroups; kPageCount pages of 64 tokens per stage.
 template <class Element, int kDim, int kGroups, int kPageCount, int kStageCount>
 struct FlashShape {
   using T = Element;
@@ -52,23 +52,24 @@ struct FlashShape {
   static constexpr int kRows = 64 * kWarpgroups;
   static constexpr int kKeys = kBlockTokens * kPages;
   static constexpr int kHalves = kHeadDim / 64;
-  static constexpr int kHalfBytes = kBlockTokens * 128;    // a page's 64 columns
+  static constexpr int kHalfBytes = kBlockTokens * 128;    // 64 columns of a page
   static constexpr int kPageBytes = kHalves * kHalfBytes;  // K or V of a page
   static constexpr int kStageBytes = kPages * kPageBytes;
   static constexpr int kQueryBytes = 64 * kHeadDim * 2;  // of one warpgroup
   static constexpr int kThreads = 128 * (1 + kWarpgroups);
   static constexpr int kLoaders = 64;  // threads that fetch Q
   static constexpr int kConsumers = 128 * kWarpgroups;
-  static constexpr int kUnitReaders = 32 + kLoaders + kConsumers;  // all but the warp that takes units
-  // Registers a thread, of 65536 in all: what is left of an equal share is given to those who compute.
+  static constexpr int kUnitReaders =
+      32 + kLoaders + kConsumers;  // all threads except the warp that takes units
+  // Registers per thread, out of 65536 per block: producers give up registers to consumers.
   static constexpr int kProducerRegisters = kWarpgroups == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kWarpgroups == 2 ? 232 : 160;
-  // What a warpgroup leaves of a piece of the keys: O, m and the sum of each row.
+  // A warpgroup's partial result for a piece of the keys: O, m and the sum of each row.
   static constexpr int kPartialFloats = (kHeadDim / 2 + 4) * 128;
-  // Tiles of fewer stages of keys than this are never cut.
-  static constexpr int kLeastPiece = 1024 / kKeys;
-  // Stages that take as long as a piece's own expense, and the least a piece has.
-  static constexpr int kPieceCost = 512 / kKeys;
+  // Tiles are never cut if the longest has fewer stages of keys than this.
+  static constexpr int kMinStagesToCut = 1024 / kKeys;
+  // The fixed cost of a piece, in stages that take the same time; also the minimum length of a piece.
+  static constexpr int kPieceOverhead = 512 / kKeys;
 };
 
 /// A tile of queries and a range of its keys.
@@ -78,40 +79,41 @@ struct FlashUnit {
   int tokens;
   int row;
   int kv_head;
-  int first;          // packed row of the tile's first
+  int first;          // packed index of the tile's first row
   int begin, end;     // stages of keys; end 0: there is no more work
-  int unmasked;       // stages before this one are seen whole by all rows
-  int tile;           // counts the tiles of the launch
-  int piece, pieces;  // of the tile's keys
-  int partial;        // where the tile's first piece leaves its results
+  int unmasked;       // all rows see all keys of the stages before this one
+  int tile;           // index among the tiles of the launch
+  int piece, pieces;  // index and number of the pieces of the tile's keys
+  int partial;        // index of the partial result of the tile's first piece
 };
 
-/// A unit is known before the one in front of it is finished, so that its pages and queries can be fetched.
-inline constexpr int kFlashUnits = 3;
-inline constexpr int kFlashQueries = 2;
+/// The next unit is taken before the current one is finished, so that its pages and queries can be copied.
+inline constexpr int kFlashUnitSlots = 3;
+inline constexpr int kFlashQuerySlots = 2;
 
 template <class S>
 struct FlashShared {
   alignas(1024) std::byte keys[S::kStages][S::kStageBytes];
   alignas(1024) std::byte values[S::kStages][S::kStageBytes];
-  alignas(
-      1024) std::byte rows[kFlashQueries][S::kWarpgroups][S::kQueryBytes];  // Q, then the result going out
-  troupe::cuda::Barrier keys_full[S::kStages], keys_empty[S::kStages];
-  troupe::cuda::Barrier values_full[S::kStages], values_empty[S::kStages];
-  troupe::cuda::Barrier unit_known[kFlashUnits], unit_done[kFlashUnits], unit_wanted;
-  troupe::cuda::Barrier queries_full[kFlashQueries], queries_empty[kFlashQueries];
-  FlashUnit unit[kFlashUnits];
-  BlockId first_blocks[kFlashUnits][32];  // of the unit's first page's 32 pages
-  int last[S::kWarpgroups];  // whether the warpgroup's piece is the last of its tile to be finished
+  alignas(1024)
+      std::byte rows[kFlashQuerySlots][S::kWarpgroups][S::kQueryBytes];  // Q, then the rows of the result
+  ptx::Barrier keys_full[S::kStages], keys_empty[S::kStages];
+  ptx::Barrier values_full[S::kStages], values_empty[S::kStages];
+  ptx::Barrier unit_ready[kFlashUnitSlots], unit_free[kFlashUnitSlots], unit_requested;
+  ptx::Barrier queries_full[kFlashQuerySlots], queries_empty[kFlashQuerySlots];
+  FlashUnit unit[kFlashUnitSlots];
+  BlockId first_blocks[kFlashUnitSlots][32];  // block ids of the 32 pages that contain the unit's first page
+  int last[S::kWarpgroups];  // true: the warpgroup's piece is the last of its tile to be finished
   // The plan.
   int count;                   // sequences with work
-  int cut;                     // whether first_piece decides
-  int units;                   // pieces, or tiles where not cut
-  int all, longest, shortest;  // stages of the tiles
+  int cut;                     // nonzero: tiles are cut; first_piece maps units to tiles
+  int units;                   // number of pieces, or of tiles if they are not cut
+  int all, longest, shortest;  // stages of all tiles together, of the longest and of the shortest
   int round_pieces[kFlashRounds], round_longest[kFlashRounds];
-  int first_tile[kFlashSequences + 1];  // of the i-th sequence with work; the last entry counts all
-  SequenceRows sequence[kFlashSequences];   // likewise
-  int first_piece[kFlashCutTiles + 1];  // of a tile
+  int first_tile[kFlashSequences +
+                 1];  // index of the first tile of the i-th sequence with work; then their total
+  SequenceRows sequence[kFlashSequences];  // the i-th sequence with work
+  int first_piece[kFlashCutTiles + 1];     // index of a tile's first piece; then their total
 };
 
 /// Token of a packed row.
@@ -119,12 +121,12 @@ __device__ __forceinline__ int token_of(const FlashArguments& a, int packed) {
   return a.group_inverse == 0 ? packed : int(__umulhi(unsigned(packed), a.group_inverse));
 }
 
-/// Byte of (row, 16-byte chunk) in 64 rows of swizzled halves.
+/// Byte offset of (row, 16-byte chunk) in 64 rows of Q, stored as swizzled halves of 64 columns.
 __device__ __forceinline__ int swizzled_chunk(int row, int chunk) {
   return chunk / 8 * (64 * 128) + row * 128 + ((chunk % 8) ^ (row % 8)) * 16;
 }
 
-/// Element of q and out where a packed row of a tile and a chunk of 8 columns begin; below 0 beyond the
+/// Index in q and out of the first element of (row of the tile, chunk of 8 columns); negative past the
 /// sequence's end.
 template <class S>
 __device__ __forceinline__ std::ptrdiff_t global_chunk(const FlashArguments& a, const FlashUnit& u, int row,

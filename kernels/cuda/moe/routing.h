@@ -1,10 +1,11 @@
 #pragma once
-// Which rows go to which expert: from the router's weights to the row lists of the grouped products.
+// Assigns rows to experts: from the router's weights to the row lists of the grouped products.
 //
-// Scores: logits in fp32. Choice: softmax, top-k and weights, a warp a row; in a tile of rows each choice
-// also gets its rank among the tile's rows with the same expert. Placing: with the tiles' counts summed up, a
-// choice's place is its expert's offset + the rows of earlier tiles + its rank. So the rows of a group rise,
-// and nothing hangs on which thread was first. For a decode batch in bf16 all of it is one kernel.
+// Scores: router logits in fp32. Selection: softmax, top-k and weights, one warp per row; each choice also
+// gets its rank among the rows of its tile that chose the same expert. Placement: a choice's place in the
+// grouped order is its expert's offset + the expert's rows in earlier tiles + its rank. So a group's rows are
+// in rising order, and the result does not depend on the order of threads. For a decode batch in bf16 this is
+// one kernel.
 #include <cstddef>
 #include <cstdint>
 
@@ -13,27 +14,29 @@
 
 namespace troupe::kernels::cuda {
 
-/// Device memory, all of it written by route(). Groups are the experts, then the shared slices.
+/// Device memory written by route(). The groups are the experts, then the slices of the shared experts.
 struct Routing {
-  std::int32_t* offsets = nullptr;  ///< (experts + shared + 1) first place of each group
-  std::int32_t* gather = nullptr;   ///< by place: its row
-  float* scale = nullptr;           ///< by place: the row's weight for the group
-  std::int32_t* places = nullptr;   ///< (rows, top_k) by rising expert; -1 in padding rows. A row's place in
-                                    ///< shared slice s is offsets[experts + s] + row
-  // Working memory:
+  std::int32_t* offsets = nullptr;  ///< (experts + shared + 1) the first place of each group
+  std::int32_t* gather = nullptr;   ///< by place: the row
+  float* scale = nullptr;           ///< by place: the weight of the row's expert
+  std::int32_t* places = nullptr;   ///< (rows, top_k) in rising order of expert; -1 in padding rows. A row's
+                                   ///< place in shared slice s is offsets[experts + s] + row
+  // Scratch:
   float* logits = nullptr;  ///< (rows, padded(experts))
   std::uint32_t* choices =
-      nullptr;                     ///< (rows, top_k) expert | rank in the tile << 16; kNobody in padding rows
-  float* weights = nullptr;        ///< (rows, top_k)
-  std::int32_t* counts = nullptr;  ///< (tiles, experts + 1) rows per expert; last: rows that count at all
+      nullptr;               ///< (rows, top_k) expert | rank in the tile << 16; kNoExpert in padding rows
+  float* weights = nullptr;  ///< (rows, top_k)
+  std::int32_t* counts =
+      nullptr;  ///< (tiles, experts + 1) rows per expert; last column: rows that are not padding
 
-  static constexpr std::uint32_t kNobody = ~0u;
+  static constexpr std::uint32_t kNoExpert = ~0u;
 };
 
-/// Places that rows take at most.
+/// Upper bound of the number of places.
 inline int most_places(const Moe& op) { return op.rows * (op.top_k + op.shared); }
 
-/// Bytes that the arrays take, a multiple of 256; sets them to lie at `memory` (null: only counts).
+/// Returns the arrays' size in bytes, a multiple of 256, and points `routing` at them in `memory`. With null
+/// it only computes the size.
 std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory);
 
 void route(Cuda& device, const Moe& op, const Routing& routing);

@@ -1,6 +1,6 @@
 #pragma once
-// From a row's logits to its experts: softmax, the top_k of p + bias, and their weights. A warp has a row, so
-// that the order of every sum is the same whatever the batch.
+// Expert selection: softmax over a row's router logits, the top_k of p + bias, and their weights. One warp
+// per row, so that the order of every sum is independent of the batch.
 #include <cstdint>
 
 #include "kernels/cuda/moe/routing.h"
@@ -20,12 +20,12 @@ struct RoutingArgs {
   Routing to;
   int rows, experts, shared, top_k;
   int inputs;  ///< padded
-  int stride;  ///< of logits
+  int stride;  ///< elements from one row of logits to the next
   int tile_rows, tiles;
-  std::uint32_t* arrived;  ///< counters: (1 + tiles)
+  std::uint32_t* arrived;  ///< (1 + tiles) counters
 };
 
-/// A warp's sum in every lane; the same order always.
+/// The sum over the lanes, in all lanes. Always added in the same order.
 __device__ inline float warp_sum(float value) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(kWholeWarp, value, distance);
@@ -40,21 +40,21 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// Rises with the value; at least 1; 1 for NaN.
+/// An integer that orders as the value does. At least 1; 1 for NaN.
 __device__ inline std::uint32_t rank_key(float value) {
   const std::uint32_t bits = __float_as_uint(value + 0.0f);  // -0 equals 0
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 1;
   return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
 }
 
-/// What a tile has in shared memory.
+/// The choices of a tile of rows, in shared memory.
 struct RoutingTile {
-  std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: which of the rows chose it
-  std::uint16_t expert[kMostTileRows * kMostChosen];  ///< (rows, top_k), rising; kNobody: the row counts not
+  std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: bit mask of the rows that chose it
+  std::uint16_t expert[kMostTileRows * kMostChosen];     ///< (rows, top_k), rising; kNoExpert in padding rows
   float weight[kMostTileRows * kMostChosen];
-  int counted;  ///< rows that do
+  int counted;  ///< rows that are not padding
 
-  static constexpr std::uint16_t kNobody = 0xffff;
+  static constexpr std::uint16_t kNoExpert = 0xffff;
 
   __device__ void clear(int experts) {
     for (int e = threadIdx.x; e < experts; e += blockDim.x) {
@@ -83,8 +83,9 @@ __device__ inline bool row_counts(const RoutingArgs& a, int row) {
   return a.slots == nullptr || a.slots[row].block != kPaddingBlock;
 }
 
-/// Softmax, selection and weights of kRows rows of a tile by a warp, side by side: rows row, row + step, … of
-/// `rows`. Lane l has experts l, l + 32, …
+/// Softmax, selection and weights of kRows rows of a tile by one warp, interleaved: rows row, row + step, …
+/// below `rows`. Lane l has experts l, l + 32, …; kHeld of them. kLocal: the logits are in this block's
+/// shared memory.
 template <int kRows, int kHeld, bool kLocal>
 __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, int stride, int row, int step,
                                    int rows, int first_row, RoutingTile& tile) {
@@ -102,7 +103,8 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
     for (int j = 0; j < kHeld; ++j) {
       const int e = j * 32 + lane;
       p[i][j] = -INFINITY;
-      if (e < a.experts) p[i][j] = kLocal ? from[e] : __ldcg(from + e);  // other blocks wrote some
+      if (e < a.experts)
+        p[i][j] = kLocal ? from[e] : __ldcg(from + e);  // other blocks may have written them: bypass L1
     }
     if (there[i]) there[i] = row_counts(a, first_row + row + i * step);
   }
@@ -178,13 +180,13 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
       }
       if (lane == 0) atomicAdd(&tile.counted, 1);
     } else if (r < rows) {
-      for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = RoutingTile::kNobody;
+      for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = RoutingTile::kNoExpert;
     }
   }
 }
 
-/// The rows of a tile whose logits are there, in shared memory where kLocal; `logits` begins at the tile's
-/// first row. A warp takes kRows rows side by side. The results are behind a barrier.
+/// Selects the experts of a tile's rows. `logits` begins at the tile's first row. Each warp takes kRows rows
+/// at a time. Ends the writes to `tile` with a block barrier.
 template <int kRows, bool kLocal>
 __device__ inline void choose_tile(const RoutingArgs& a, const float* logits, int stride, int index,
                                    RoutingTile& tile) {
@@ -203,21 +205,22 @@ __device__ inline void choose_tile(const RoutingArgs& a, const float* logits, in
   __syncthreads();
   if (a.chosen != nullptr) {
     for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
-      a.chosen[first * a.top_k + i] = tile.expert[i] == RoutingTile::kNobody ? -1 : int{tile.expert[i]};
+      a.chosen[first * a.top_k + i] = tile.expert[i] == RoutingTile::kNoExpert ? -1 : int{tile.expert[i]};
     }
   }
 }
 
-/// For whoever places the rows of several tiles.
+/// Writes a tile's choices and counts to global memory, for the blocks that place the rows of all tiles.
 __device__ inline void publish_tile(const RoutingArgs& a, int index, const RoutingTile& tile) {
   const int first = index * a.tile_rows;
   const int rows = min(a.tile_rows, a.rows - first);
   for (int i = threadIdx.x; i < rows * a.top_k; i += blockDim.x) {
     const int e = tile.expert[i];
     const int at = first * a.top_k + i;
-    a.to.choices[at] = e == RoutingTile::kNobody ? Routing::kNobody
-                                          : static_cast<std::uint32_t>(e) |
-                                                static_cast<std::uint32_t>(tile.rank(i / a.top_k, e)) << 16;
+    a.to.choices[at] =
+        e == RoutingTile::kNoExpert
+            ? Routing::kNoExpert
+            : static_cast<std::uint32_t>(e) | static_cast<std::uint32_t>(tile.rank(i / a.top_k, e)) << 16;
     a.to.weights[at] = tile.weight[i];
   }
   std::int32_t* counts = a.to.counts + static_cast<std::size_t>(index) * (a.experts + 1);

@@ -1,19 +1,21 @@
 #pragma once
-// From the rows' choices to places in the grouped order, by one block: for its tile of rows, or for all.
+// Placement: from the rows' choices to places in the grouped order. A block places its tile of rows, or all
+// rows.
 #include <cstdint>
 
 #include "kernels/cuda/moe/routing_choice.cuh"
 
 namespace troupe::kernels::cuda::routing {
 
-constexpr int kTilesPlacedAtOnce = 16;  // of kSmallTile rows: by the last block of the router itself
+/// Up to this many tiles of kSmallTile rows are placed by the last block of the router kernel itself.
+constexpr int kTilesPlacedAtOnce = 16;
 
-/// By expert: where its rows begin, and how many it has. The last column counts rows.
+/// By expert: its first place and its number of rows. The last column counts the rows that are not padding.
 struct ExpertColumns {
   int first_place[kMostExperts + 1], total[kMostExperts + 1];
 
-  /// Exclusive sums of total; by the first warp.
-  __device__ void place(int experts) {
+  /// Sets first_place to the exclusive prefix sums of total. The first warp calls it.
+  __device__ void sum_totals(int experts) {
     const int lane = static_cast<int>(threadIdx.x);
     int carry = 0;
     for (int first = 0; first <= experts; first += 32) {
@@ -32,13 +34,13 @@ struct ExpertColumns {
 };
 
 struct PlacedChoice {
-  int expert;  ///< -1: nobody
+  int expert;  ///< -1: none
   int before;  ///< rows of the expert before this one
   float weight;
 };
 
-/// Rows [first, first + rows), and the offsets with those that begin at 0. choice(i): of the i-th of the
-/// rows' choices.
+/// Places rows [first, first + rows); with first == 0 also writes the groups' offsets. choices(i) returns the
+/// i-th of these rows' choices.
 template <class Choices>
 __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& columns, int first, int rows,
                                   Choices&& choices) {
@@ -61,7 +63,7 @@ __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& col
     }
     a.to.places[first * a.top_k + i] = place;
   }
-  for (int i = threadIdx.x; i < rows * a.shared; i += threads) {  // padding comes last
+  for (int i = threadIdx.x; i < rows * a.shared; i += threads) {  // padding rows are last
     const int row = first + i / a.shared;
     if (row >= counted) break;
     const int place = shared_place + i % a.shared * counted + row;
@@ -70,17 +72,17 @@ __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& col
   }
 }
 
-/// A published choice.
+/// Reads a choice of publish_tile(). earlier(e): rows of expert e in earlier tiles.
 template <class Earlier>
 __device__ inline PlacedChoice published(const RoutingArgs& a, int at, Earlier&& earlier) {
   const std::uint32_t choice = __ldcg(a.to.choices + at);
   const float weight = __ldcg(a.to.weights + at);
-  if (choice == Routing::kNobody) return {-1, 0, 0};
+  if (choice == Routing::kNoExpert) return {-1, 0, 0};
   const int e = static_cast<int>(choice & 0xffffu);
   return {e, earlier(e) + static_cast<int>(choice >> 16), weight};
 }
 
-/// All tiles at once, by one block: at most kTilesPlacedAtOnce.
+/// Places the rows of all tiles, at most kTilesPlacedAtOnce, by one block.
 __device__ inline void place_all(const RoutingArgs& a) {
   __shared__ ExpertColumns columns;
   __shared__ std::uint16_t earlier[kTilesPlacedAtOnce][kMostExperts + 1];
@@ -99,25 +101,25 @@ __device__ inline void place_all(const RoutingArgs& a) {
     columns.total[e] = sum;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.place(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a.experts);
   __syncthreads();
   place_rows(a, columns, 0, a.rows, [&](int i) {
     return published(a, i, [&](int e) { return int{earlier[i / a.top_k / kSmallTile][e]}; });
   });
 }
 
-/// The only tile.
+/// Places the rows of the only tile.
 __device__ inline void place_tile(const RoutingArgs& a, const RoutingTile& tile) {
   __shared__ ExpertColumns columns;
   for (int e = threadIdx.x; e <= a.experts; e += blockDim.x) {
     columns.total[e] = e < a.experts ? tile.count(e) : tile.counted;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.place(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a.experts);
   __syncthreads();
   place_rows(a, columns, 0, a.rows, [&](int i) {
     const int e = tile.expert[i];
-    if (e == RoutingTile::kNobody) return PlacedChoice{-1, 0, 0};
+    if (e == RoutingTile::kNoExpert) return PlacedChoice{-1, 0, 0};
     return PlacedChoice{e, tile.rank(i / a.top_k, e), tile.weight[i]};
   });
 }

@@ -6,6 +6,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -58,15 +59,6 @@ __device__ __forceinline__ float silu(float x) {
   return __fdividef(x, 1.0f + __expf(-x));  // a true division is a call, of code that lies in cold memory
 }
 
-/// Has the value worked out here: what stands before wait_for_previous() costs nothing, and the compiler
-/// would leave it for where it is needed. Pointers are to global memory.
-template <class Pointer>
-__device__ __forceinline__ void now(Pointer*& p) {
-  asm volatile("" : "+l"(p));
-  __builtin_assume(__isGlobal(p));
-}
-__device__ __forceinline__ void now(std::uint32_t& v) { asm volatile("" : "+r"(v)); }
-
 /// Outputs o … o + 3 of row p on their way out (o a multiple of 4 below e.outputs; of a gate|up matrix o is a
 /// gate's; head_dim is a multiple of 4). Made before wait_for_previous(), read() after it, finished with the
 /// sums: each step as early as it can be.
@@ -85,8 +77,8 @@ class Four {
                 (wide ? 4 : sizeof(T));
       from_ = e.ending == Ending::add ? reinterpret_cast<const float*>(to_) : e.scale + row;
     }
-    now(to_);
-    now(from_);
+    ptx::materialize(to_);
+    ptx::materialize(from_);
   }
 
   __device__ __forceinline__ void read() {
@@ -134,7 +126,7 @@ class Four {
                 : static_cast<char*>(e_.q) +
                       (row * static_cast<std::size_t>(padded(keys_at)) + static_cast<std::size_t>(o_)) *
                           sizeof(T);
-    now(slot_at_);
+    ptx::materialize(slot_at_);
   }
 
   __device__ __forceinline__ void finish_head(float4 y) {

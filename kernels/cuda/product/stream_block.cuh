@@ -22,12 +22,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/product/box_copy.cuh"
 #include "kernels/cuda/product/ending.cuh"
-#include "kernels/cuda/ptx_stream.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::streaming {
-
-namespace st = troupe::cuda::stream;
 
 inline constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
 inline constexpr int kBox = 64;    ///< inputs of a box
@@ -102,9 +101,9 @@ struct StreamBlock {
   const StreamArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const st::Address full = st::address_of(shared), empty = full + 8 * kMostStages;
-  const st::Address got = empty + 8 * kMostStages;  ///< sums of the cluster's blocks
-  const st::Address ring = full + kHeaderBytes;
+  const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMostStages;
+  const ptx::SharedAddress got = empty + 8 * kMostStages;  ///< sums of the cluster's blocks
+  const ptx::SharedAddress ring = full + kHeaderBytes;
   // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So row tiles of the same weights are
   // neighbours in time.
   const int rank = static_cast<int>(blockIdx.x);
@@ -117,11 +116,12 @@ struct StreamBlock {
   const int piece_chunks = a.boxes * 2;
   const int stage_bytes = stage_bytes_of(kM, Tile::kRingN, a.boxes);
   /// Boxes of x: the first of the ring, or all.
-  const st::Address x_at =
-      ring + static_cast<st::Address>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
-  const st::Address inbox =
+  const ptx::SharedAddress x_at =
       ring +
-      static_cast<st::Address>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
+      static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
+  const ptx::SharedAddress inbox =
+      ring + static_cast<ptx::SharedAddress>(a.stages * stage_bytes +
+                                             (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
   // What it finishes: outputs by fours, from m_first; of a gate|up matrix the fours that are gates.
   const int log_slice = log_slice_of(kM, a.split);
   const int slice = 1 << log_slice;
@@ -134,8 +134,8 @@ struct StreamBlock {
   __device__ __forceinline__ int chunks_of(int piece) const {
     return min(piece_chunks, chunks - piece * piece_chunks);
   }
-  __device__ __forceinline__ st::Address at_stage(int stage) const {
-    return static_cast<st::Address>(stage * stage_bytes);
+  __device__ __forceinline__ ptx::SharedAddress at_stage(int stage) const {
+    return static_cast<ptx::SharedAddress>(stage * stage_bytes);
   }
   __device__ __forceinline__ const char* x_row(int r) const {
     const int p = rows.first + r;
@@ -149,23 +149,23 @@ struct StreamBlock {
   /// One piece into its stage, by the warp that brings weights.
   __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
     const int here = chunks_of(piece), boxes = (here + 1) / 2;
-    const st::Address barrier = full + 8 * stage;
-    st::boxes_begin(barrier, boxes * kM * kRowBytes, lane);
+    const ptx::SharedAddress barrier = full + 8 * stage;
+    begin_boxes(barrier, boxes * kM * kRowBytes, lane);
     for (int b = 0; b < boxes; ++b) {
       const int chunk = first_chunk + piece * piece_chunks + b * 2;
-      st::copy_box(ring + at_stage(stage) + static_cast<st::Address>(b * kM * kRowBytes), barrier,
-                   {.map = map,
-                    .column = chunk * kChunk,
-                    .row = first_output,
-                    .group = rows.group,
-                    .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
-                             static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
-                    .row_bytes = a.row_bytes,
-                    .rows = outputs,
-                    .columns = (here - b * 2) * kChunk},
-                   lane);
+      copy_box(ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
+               {.map = map,
+                .column = chunk * kChunk,
+                .row = first_output,
+                .group = rows.group,
+                .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
+                         static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
+                .row_bytes = a.row_bytes,
+                .rows = outputs,
+                .columns = (here - b * 2) * kChunk},
+               lane);
     }
-    st::boxes_end(barrier);
+    end_boxes(barrier);
   }
   __device__ __forceinline__ void fill_ring(const CUtensorMap* map) const {
     for (int i = 0; i < a.stages && i * piece_chunks < chunks; ++i) bring_piece(map, i, i);
@@ -173,7 +173,7 @@ struct StreamBlock {
   __device__ __forceinline__ void refill_ring(const CUtensorMap* map) const {
     Turn turn{a.stages, 0};
     for (int i = a.stages; i * piece_chunks < chunks; ++i, turn.next()) {
-      st::barrier_wait(empty + 8 * turn.stage, turn.parity);
+      ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
       bring_piece(map, i, turn.stage);
     }
   }
@@ -192,24 +192,24 @@ struct StreamBlock {
     Turn turn{a.stages, 1};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
       const int here = chunks_of(i), boxes = (here + 1) / 2;
-      const st::Address barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
-      st::barrier_wait(empty + 8 * turn.stage, turn.parity);
+      const ptx::SharedAddress barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
+      ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
       if (!gathered) {
-        st::boxes_begin(barrier, boxes * kN * kRowBytes, lane);
+        begin_boxes(barrier, boxes * kN * kRowBytes, lane);
         for (int b = 0; b < boxes; ++b) {
           const int chunk = i * piece_chunks + b * 2;
-          st::copy_box(to + static_cast<st::Address>(b * kN * kRowBytes), barrier,
-                       {.map = map,
-                        .column = (first_chunk + chunk) * kChunk,
-                        .row = rows.first,
-                        .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
-                                 (first_chunk + chunk) * (kChunk * 2),
-                        .row_bytes = a.row_bytes,
-                        .rows = rows.count,
-                        .columns = (here - b * 2) * kChunk},
-                       lane);
+          copy_box(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes), barrier,
+                   {.map = map,
+                    .column = (first_chunk + chunk) * kChunk,
+                    .row = rows.first,
+                    .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
+                             (first_chunk + chunk) * (kChunk * 2),
+                    .row_bytes = a.row_bytes,
+                    .rows = rows.count,
+                    .columns = (here - b * 2) * kChunk},
+                   lane);
         }
-        st::boxes_end(barrier);
+        end_boxes(barrier);
         continue;
       }
       for (int b = 0; b < boxes; ++b) {
@@ -218,13 +218,13 @@ struct StreamBlock {
         for (int q = 0; q < kOfLane; ++q) {
           const int r = first_row + 4 * q;
           if (from[q] != nullptr) {
-            st::copy_sixteen(
-                to + static_cast<st::Address>(b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
-                from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
+            ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes +
+                                                                    (chunk16 ^ r % 8) * 16),
+                               from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
           }
         }
       }
-      st::barrier_arrive_after_copies(barrier);
+      ptx::mbarrier_arrive_after_copies(barrier);
     }
   }
 
@@ -232,21 +232,22 @@ struct StreamBlock {
   /// before the wait.
   struct WholeX {
     const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
-    st::Address to = 0;
+    ptx::SharedAddress to = 0;
     int row = 0, sixteen = 0, boxes_a_turn = 0;
   };
   __device__ __forceinline__ WholeX place_whole_x() const {
     const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
     const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
-    WholeX whole{.from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
-                 .to = x_at + static_cast<st::Address>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
-                 .row = r,
-                 .sixteen = box * 8 + chunk16,
-                 .boxes_a_turn = kWarps * 4 >> log_rows};
+    WholeX whole{
+        .from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
+        .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
+        .row = r,
+        .sixteen = box * 8 + chunk16,
+        .boxes_a_turn = kWarps * 4 >> log_rows};
     if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.row_bytes;
-    now(whole.from);
-    now(whole.to);
+    ptx::materialize(whole.from);
+    ptx::materialize(whole.to);
     return whole;
   }
   __device__ __forceinline__ void bring_whole_x(WholeX whole) const {
@@ -255,13 +256,13 @@ struct StreamBlock {
         whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.row_bytes;
       }
       for (; whole.sixteen < chunks * 4; whole.sixteen += whole.boxes_a_turn * 8) {
-        st::copy_sixteen(whole.to, whole.from);
+        ptx::copy_async_16(whole.to, whole.from);
         whole.from += whole.boxes_a_turn * kRowBytes;
-        whole.to += static_cast<st::Address>(whole.boxes_a_turn * kN * kRowBytes);
+        whole.to += static_cast<ptx::SharedAddress>(whole.boxes_a_turn * kN * kRowBytes);
       }
     }
-    st::copies_wait();
-    st::meet(1, kWarps * 32);
+    ptx::copy_async_wait_all();
+    ptx::barrier_sync(1, kWarps * 32);
   }
 
   // A lane's part in the tensor core: row g of A and column g of B are rows of eight, its chunks of 32 inputs
@@ -275,10 +276,11 @@ struct StreamBlock {
     float of[kChains][kTilesM][kTilesN][4] = {};
   };
 
-  __device__ __forceinline__ uint4 load(st::Address at) const {
+  __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, st::Address w, st::Address x) const {
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w,
+                                                 ptx::SharedAddress x) const {
     uint4 b[kTilesN];
 #pragma unroll
     for (int j = 0; j < kTilesN; ++j) b[j] = load(x + j * 8 * kRowBytes);
@@ -287,39 +289,39 @@ struct StreamBlock {
       const uint4 low = load(w + i * 16 * kRowBytes), high = load(w + (i * 16 + 8) * kRowBytes);
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
-        st::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
+        ptx::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
       }
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
-        st::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
-                                  b[j].z, b[j].w);
+        ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
+                                   b[j].z, b[j].w);
       }
     }
   }
   /// Where a lane's operands lie in the first boxes: chunk t of a row; chunk t + 4 is 64 bytes to the other
   /// side.
   struct Operands {
-    st::Address w, x;
+    ptx::SharedAddress w, x;
   };
   __device__ __forceinline__ Operands place_operands() const {
-    const st::Address chunk = row() * kRowBytes + (t() ^ row()) * 16;
+    const ptx::SharedAddress chunk = row() * kRowBytes + (t() ^ row()) * 16;
     Operands operands{ring + m0() * kRowBytes + chunk, x_at + n0() * kRowBytes + chunk};
-    now(operands.w);
-    now(operands.x);
+    ptx::materialize(operands.w);
+    ptx::materialize(operands.x);
     return operands;
   }
   __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands) const {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
-      st::barrier_wait(full + 8 * turn.stage, turn.parity);
-      const st::Address w = operands.w + at_stage(turn.stage);
-      const st::Address x =
-          operands.x +
-          (Tile::kWholeX ? static_cast<st::Address>(i * a.boxes * kN * kRowBytes) : at_stage(turn.stage));
+      ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
+      const ptx::SharedAddress w = operands.w + at_stage(turn.stage);
+      const ptx::SharedAddress x =
+          operands.x + (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kN * kRowBytes)
+                                      : at_stage(turn.stage));
       const int here = chunks_of(i);
 #pragma unroll 2
       for (int b = 0; b < here / 2; ++b) {
-        const st::Address w_box = w + b * (kM * kRowBytes), x_box = x + b * (kN * kRowBytes);
+        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes), x_box = x + b * (kN * kRowBytes);
         multiply_chunk(sums, 0, w_box, x_box);
         multiply_chunk(sums, kChains / 2, w_box ^ 64, x_box ^ 64);
       }
@@ -327,15 +329,15 @@ struct StreamBlock {
         multiply_chunk(sums, 0, w + here / 2 * (kM * kRowBytes), x + here / 2 * (kN * kRowBytes));
       }
       __syncwarp();
-      if (lane == 0) st::barrier_arrive(empty + 8 * turn.stage);
+      if (lane == 0) ptx::mbarrier_arrive(empty + 8 * turn.stage);
     }
   }
 
   /// Where a lane's sums go, the first of each tile of outputs: to the inbox of the block that finishes them,
   /// by sender, row of x and output; or, alone, to the place of the ring.
   struct Destination {
-    st::Address sums[kTilesM];
-    st::Address barrier[kTilesM];
+    ptx::SharedAddress sums[kTilesM];
+    ptx::SharedAddress barrier[kTilesM];
   };
   __device__ __forceinline__ Destination place_sums() const {
     Destination to;
@@ -343,27 +345,28 @@ struct StreamBlock {
     for (int i = 0; i < kTilesM; ++i) {
       const int m = m0() + i * 16, owner = m >> log_slice;
       const int at = ((rank * kN + n0() + t()) * slice_pitch + (m & (slice - 1)) + row()) * 4;
-      to.sums[i] = (a.split > 1 ? st::address_at(inbox, owner) : ring) + static_cast<st::Address>(at);
-      to.barrier[i] = st::address_at(got, owner);
-      now(to.sums[i]);
-      now(to.barrier[i]);
+      to.sums[i] =
+          (a.split > 1 ? ptx::peer_address(inbox, owner) : ring) + static_cast<ptx::SharedAddress>(at);
+      to.barrier[i] = ptx::peer_address(got, owner);
+      ptx::materialize(to.sums[i]);
+      ptx::materialize(to.barrier[i]);
     }
     return to;
   }
   __device__ __forceinline__ void hand_over(const Sums& sums, const Destination& to) const {
     if (a.split > 1) {
-      st::cluster_wait();  // all blocks have begun
+      ptx::warp_cluster_wait();  // all blocks have begun
     } else {
-      st::meet(1, kWarps * 32);
+      ptx::barrier_sync(1, kWarps * 32);
     }
-    const auto four_rows = static_cast<st::Address>(slice_pitch * 16);
+    const auto four_rows = static_cast<ptx::SharedAddress>(slice_pitch * 16);
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          const st::Address at = to.sums[i] + (j * 2 + c % 2) * four_rows + c / 2 * 32;
+          const ptx::SharedAddress at = to.sums[i] + (j * 2 + c % 2) * four_rows + c / 2 * 32;
           float sum = sums.of[0][i][j][c];
           if constexpr (kChains == 4) {
             sum = (sum + sums.of[1][i][j][c]) + (sums.of[2][i][j][c] + sums.of[3][i][j][c]);
@@ -371,20 +374,20 @@ struct StreamBlock {
           if (a.split == 1) {
             *reinterpret_cast<float*>(shared + (at - full)) = sum;
           } else if (n0() + j * 8 + t() + c % 2 * 4 < rows.count) {
-            st::send(at, sum, to.barrier[i]);
+            ptx::store_async(at, sum, to.barrier[i]);
           }
         }
       }
     }
   }
 
-  __device__ __forceinline__ float4 total(st::Address at) const {
-    const auto one = [&](st::Address from) {
+  __device__ __forceinline__ float4 total(ptx::SharedAddress at) const {
+    const auto one = [&](ptx::SharedAddress from) {
       return *reinterpret_cast<const float4*>(shared + (from - full));
     };
     float4 y = one(at);
     if (a.split == 1) return y;
-    const auto from_next = static_cast<st::Address>(kN * slice_pitch * 4);
+    const auto from_next = static_cast<ptx::SharedAddress>(kN * slice_pitch * 4);
     float4 part[kMostSplit];
 #pragma unroll
     for (int r = 1; r < kMostSplit; ++r) {
@@ -400,20 +403,20 @@ struct StreamBlock {
   struct Mine {
     bool there;
     int p, o;
-    st::Address at;  ///< of its first sums
+    ptx::SharedAddress at;  ///< of its first sums
   };
   __device__ __forceinline__ Mine mine(int index) const {
     const int n = index >> log_fours, four = index & ((1 << log_fours) - 1), m = output_of(four);
     Mine it{n < rows.count && four < fours, rows.first + n, first_output + m_first + m,
-            (a.split > 1 ? inbox : ring) + static_cast<st::Address>((n * slice_pitch + m) * 4)};
-    now(it.at);
+            (a.split > 1 ? inbox : ring) + static_cast<ptx::SharedAddress>((n * slice_pitch + m) * 4)};
+    ptx::materialize(it.at);
     return it;
   }
   __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four) const {
     if (a.split > 1) {
-      st::barrier_wait(got, 0);
+      ptx::mbarrier_wait(got, 0);
     } else {
-      st::meet(1, kWarps * 32);
+      ptx::barrier_sync(1, kWarps * 32);
     }
     const auto end = [&](const Mine& it, Four<typename Tile::T>& four) {
       const float4 y = total(it.at);

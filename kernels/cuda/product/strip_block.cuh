@@ -39,11 +39,9 @@
 
 #include "kernels/cuda/product/ending.cuh"
 #include "kernels/cuda/product/strip.h"
-#include "kernels/cuda/ptx_stream.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::strips {
-
-namespace st = troupe::cuda::stream;
 
 inline constexpr int kWarps = kStripWarps;
 inline constexpr int kThreads = kWarps * 32;
@@ -81,8 +79,8 @@ struct Strip {
   const StripArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const st::Address full = st::address_of(shared);         ///< a barrier for each two eights
-  const int rank = static_cast<int>(blockIdx.x) % kSplit;  ///< in the cluster
+  const ptx::SharedAddress full = ptx::shared_address(shared);  ///< a barrier for each two eights
+  const int rank = static_cast<int>(blockIdx.x) % kSplit;       ///< in the cluster
   const int first_output = static_cast<int>(blockIdx.x) / kSplit * a.height;
   const int outputs = min(a.height, a.ending.outputs - first_output);
   const int row_bytes = a.stride * 2, part_bytes = a.part * 2, pitch = part_bytes + kStripPadding;
@@ -98,21 +96,21 @@ struct Strip {
     const char* from = a.weight +
                        static_cast<std::size_t>(first_output) * static_cast<std::size_t>(row_bytes) +
                        rank * part_bytes;
-    st::Address to = st::address_of(weights), barrier = full;
-    const unsigned start = st::cycle();
+    ptx::SharedAddress to = ptx::shared_address(weights), barrier = full;
+    const unsigned start = ptx::clock_cycles();
     unsigned next = 0;
     for (int first = 0; first < outputs; first += 16) {
       const int count = min(16, outputs - first);
-      st::expect_bytes(barrier, count * part_bytes, lane == 0);
+      ptx::mbarrier_arrive_expect_if(barrier, count * part_bytes, lane == 0);
       for (int o = 0; o < count; o += kAskedFor) {
-        while (st::cycle() - start < next) {
+        while (ptx::clock_cycles() - start < next) {
         }
         next += a.pace;
 #pragma unroll
         for (int i = 0; i < kAskedFor; ++i) {
-          st::copy_bytes(to, from, part_bytes, barrier, lane == 0);
+          ptx::bulk_copy_if(to, from, part_bytes, barrier, lane == 0);
           from += row_bytes;
-          to += static_cast<st::Address>(pitch);
+          to += static_cast<ptx::SharedAddress>(pitch);
         }
       }
       barrier += 8;
@@ -154,19 +152,19 @@ struct Strip {
   }
   /// Where a lane reads and writes, worked out before the wait.
   struct Places {
-    const char* x;                 ///< its first input
-    const float* squares;          ///< four, of the warp's share of row lane / 4
-    st::Address summed;            ///< where the share's sum goes
-    st::Address weights[kEights];  ///< of its output of each eight, in the first piece of the inputs
-    st::Address piece[kPieces];    ///< what lies further on
-    st::Address sums[kSets][2];    ///< of its rows 2 t and 2 t + 1, and of the first eight
-    st::Address totals;            ///< of what this thread finishes; the first warp's
-    st::Address totals_pitch;      ///< from one warp's to the next
+    const char* x;                        ///< its first input
+    const float* squares;                 ///< four, of the warp's share of row lane / 4
+    ptx::SharedAddress summed;            ///< where the share's sum goes
+    ptx::SharedAddress weights[kEights];  ///< of its output of each eight, in the first piece of the inputs
+    ptx::SharedAddress piece[kPieces];    ///< what lies further on
+    ptx::SharedAddress sums[kSets][2];    ///< of its rows 2 t and 2 t + 1, and of the first eight
+    ptx::SharedAddress totals;            ///< of what this thread finishes; the first warp's
+    ptx::SharedAddress totals_pitch;      ///< from one warp's to the next
   };
   /// This thread finishes outputs m … m + 3 of row n.
   __device__ __forceinline__ Places places(int n, int m) const {
     const auto early = [](auto v) {
-      now(v);
+      ptx::materialize(v);
       return v;
     };
     Places at;
@@ -175,16 +173,17 @@ struct Strip {
     if constexpr (kTakes) {
       const int n = lane / 4;
       at.squares = early(a.squares + min(n, a.rows - 1) * (a.stride / kSquaresOf) + square());
-      at.summed = early(st::address_of(squares(n) + warp));
+      at.summed = early(ptx::shared_address(squares(n) + warp));
     }
     const auto of_box = [&](int p) { return has_box(p) ? input(p) * 2 : t * 16; };  // else x is zero
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {  // of what is not there, another
-      at.weights[e] = early(st::address_of(weights) +
-                            static_cast<st::Address>(min(e * 8 + g, outputs - 1) * pitch + of_box(0)));
+      at.weights[e] = early(ptx::shared_address(weights) +
+                            static_cast<ptx::SharedAddress>(min(e * 8 + g, outputs - 1) * pitch + of_box(0)));
     }
 #pragma unroll
-    for (int p = 1; p < kPieces; ++p) at.piece[p] = early(static_cast<st::Address>(of_box(p) - of_box(0)));
+    for (int p = 1; p < kPieces; ++p)
+      at.piece[p] = early(static_cast<ptx::SharedAddress>(of_box(p) - of_box(0)));
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
 #pragma unroll
@@ -227,13 +226,13 @@ struct Strip {
     float sum = loaded.squares.x + loaded.squares.y + loaded.squares.z + loaded.squares.w;
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
-    if (lane % 4 == 0) st::store_float(at.summed, sum);
+    if (lane % 4 == 0) ptx::store_shared(at.summed, sum);
   }
   /// What the sums of row n lack, 1 / sqrt(mean(h^2) + eps).
   __device__ __forceinline__ float factor(int n) const {
     static_assert(kWarps == 8);
-    const st::Address from = st::address_of(squares(n));
-    const float4 low = st::load_four_floats(from), high = st::load_four_floats(from + 16);
+    const ptx::SharedAddress from = ptx::shared_address(squares(n));
+    const float4 low = ptx::load_shared_float4(from), high = ptx::load_shared_float4(from + 16);
     const float sum = low.x + low.y + low.z + low.w + (high.x + high.y + high.z + high.w);
     return rsqrtf(sum * a.of_mean + a.eps);
   }
@@ -252,11 +251,11 @@ struct Strip {
   }
   /// Of this eight and the next, where there are any.
   __device__ __forceinline__ void wait_for_weights(int eight) const {
-    if (eight * 8 < outputs) st::barrier_wait(full + static_cast<st::Address>(eight / 2 * 8), 0);
+    if (eight * 8 < outputs) ptx::mbarrier_wait(full + static_cast<ptx::SharedAddress>(eight / 2 * 8), 0);
   }
   __device__ __forceinline__ uint4 weights_of(int eight, int p, int half, const Places& at) const {
-    const st::Address from = p == 0 ? at.weights[eight] : at.weights[eight] + at.piece[p];
-    return st::load_sixteen(from + static_cast<st::Address>(half * 64));
+    const ptx::SharedAddress from = p == 0 ? at.weights[eight] : at.weights[eight] + at.piece[p];
+    return ptx::load_shared_16(from + static_cast<ptx::SharedAddress>(half * 64));
   }
 
   struct Sums {
@@ -282,7 +281,7 @@ struct Strip {
         const uint4 v = w[e][p][half];
 #pragma unroll
         for (int set = 0; set < kSets; ++set) {
-          st::mma<Bf16>(d[set][e][half], v.x, v.y, v.z, v.w, x.of[set][p][half][0], x.of[set][p][half][1]);
+          ptx::mma<Bf16>(d[set][e][half], v.x, v.y, v.z, v.w, x.of[set][p][half][0], x.of[set][p][half][1]);
         }
       }
     });
@@ -309,9 +308,9 @@ struct Strip {
   }
 
   // The sums of all warps: (warp, row of x, output).
-  __device__ __forceinline__ st::Address part(int of_warp, int n, int m) const {
-    return st::address_of(shared + a.sums_at) +
-           static_cast<st::Address>(((of_warp * a.rows + n) * (a.height + 4) + m) * 4);
+  __device__ __forceinline__ ptx::SharedAddress part(int of_warp, int n, int m) const {
+    return ptx::shared_address(shared + a.sums_at) +
+           static_cast<ptx::SharedAddress>(((of_warp * a.rows + n) * (a.height + 4) + m) * 4);
   }
   __device__ __forceinline__ void hand_over(const Sums& sums, const Places& at) const {
     if (a.sums_over_weights) __syncthreads();
@@ -323,7 +322,7 @@ struct Strip {
 #pragma unroll
         for (int e = 0; e < kEights; ++e) {
           if (mine && e * 8 + g < outputs)
-            st::store_float(at.sums[set][c] + static_cast<st::Address>(e * 32), sums.of[set][e][c]);
+            ptx::store_shared(at.sums[set][c] + static_cast<ptx::SharedAddress>(e * 32), sums.of[set][e][c]);
         }
       }
     }
@@ -331,11 +330,11 @@ struct Strip {
   }
   /// Of four outputs `further` behind the first that this thread finishes.
   __device__ __forceinline__ float4 total(const Places& at, int further) const {
-    const st::Address from = at.totals + static_cast<st::Address>(further * 4);
-    float4 y = st::load_four_floats(from);
+    const ptx::SharedAddress from = at.totals + static_cast<ptx::SharedAddress>(further * 4);
+    float4 y = ptx::load_shared_float4(from);
 #pragma unroll
     for (unsigned w = 1; w < kWarps; ++w) {
-      const float4 more = st::load_four_floats(from + w * at.totals_pitch);
+      const float4 more = ptx::load_shared_float4(from + w * at.totals_pitch);
       y = make_float4(y.x + more.x, y.y + more.y, y.z + more.z, y.w + more.w);
     }
     return y;
@@ -357,8 +356,8 @@ struct HalfOut {
     weight = *reinterpret_cast<const float4*>(half.weight + o);
     weighted = static_cast<Bf16*>(half.weighted) + at;
     squares = half.squares + at / kSquaresOf;
-    now(weighted);
-    now(squares);
+    ptx::materialize(weighted);
+    ptx::materialize(squares);
   }
   __device__ __forceinline__ void leave(float4 h) const {
     if (!there) return;

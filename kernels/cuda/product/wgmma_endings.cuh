@@ -9,7 +9,7 @@
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/tile_walk.cuh"
-#include "kernels/cuda/tma.cuh"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -88,7 +88,7 @@ __device__ __forceinline__ void finish_f32(const WgmmaEndingArgs& f, const Sums<
       const float4 v = swap_pair(d[at], d[at + 1], d[at + 4], d[at + 5]);
       if (!sums.has(half) || sums.column + 8 * j >= f.columns) continue;
       if constexpr (kAdd) {
-        troupe::cuda::add_to_memory(out + 8 * j, v);
+        ptx::reduce_add(out + 8 * j, v);
       } else {
         *reinterpret_cast<float4*>(out + 8 * j) = v;
       }

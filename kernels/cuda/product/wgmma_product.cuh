@@ -19,7 +19,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/tile_walk.cuh"
 #include "kernels/cuda/product/wgmma_endings.cuh"
-#include "kernels/cuda/tma.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace troupe::kernels::cuda {
@@ -76,8 +76,8 @@ struct Ring {
 template <class Shape>
 struct WgmmaShared {
   std::byte* slots;
-  Barrier* full;
-  Barrier* empty;
+  ptx::Barrier* full;
+  ptx::Barrier* empty;
   __device__ std::byte* x(int slot) const { return slots + slot * Shape::kSlotBytes; }
   __device__ std::byte* weight(int slot) const { return x(slot) + Shape::kXBytes; }
 };
@@ -101,7 +101,7 @@ __device__ __forceinline__ Steps steps_of(const Product& product) {
   if constexpr (Shape::kSplit == 1) {
     return {0, product.steps};
   } else {
-    const int rank = static_cast<int>(cluster_rank());
+    const int rank = static_cast<int>(ptx::cluster_rank());
     return {product.steps * rank / Shape::kSplit, product.steps * (rank + 1) / Shape::kSplit};
   }
 }
@@ -119,9 +119,9 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
   ProductTile tile;
   if (!walk.next(tile)) return wait_for_previous();
   const auto fetch_weight = [&](int slot, int step) {
-    arrive_expect(&shared.full[slot], Shape::kSlotBytes);
-    copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs, tile.column,
-             tile.group);
+    ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kSlotBytes);
+    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs, tile.column,
+                       tile.group);
   };
   int ahead = 0;  // weights that are on their way without their x
   if (early) {
@@ -133,12 +133,12 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
     for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
       const int slot = ring.slot;
       if (ahead == 0) {
-        wait(&shared.empty[slot], ring.parity ^ 1);
+        ptx::mbarrier_wait(&shared.empty[slot], ring.parity ^ 1);
         fetch_weight(slot, step);
       } else {
         --ahead;
       }
-      copy_box(shared.x(slot), x_map, &shared.full[slot], step * kStepInputs, tile.row, 0);
+      ptx::bulk_copy_box(shared.x(slot), x_map, &shared.full[slot], step * kStepInputs, tile.row, 0);
     }
   } while (walk.next(tile));
 }
@@ -159,14 +159,14 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
   int flying = 0;  // steps whose rows are not known to have landed; `landed` is at the oldest
   const auto land = [&] {
     if (flying == 3) {
-      copy_async_wait<2>();
+      ptx::copy_async_wait<2>();
     } else if (flying == 2) {
-      copy_async_wait<1>();
+      ptx::copy_async_wait<1>();
     } else {
-      copy_async_wait<0>();
+      ptx::copy_async_wait<0>();
     }
-    fence_proxy_async();
-    arrive(&shared.full[landed.slot]);
+    ptx::fence_proxy_async();
+    ptx::mbarrier_arrive(&shared.full[landed.slot]);
     landed.next();
     --flying;
   };
@@ -183,21 +183,21 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
     }
     for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
       const int slot = ring.slot;
-      while (flying > 0 && !test(&shared.empty[slot], ring.parity ^ 1)) land();
-      wait(&shared.empty[slot], ring.parity ^ 1);
+      while (flying > 0 && !ptx::mbarrier_test_wait(&shared.empty[slot], ring.parity ^ 1)) land();
+      ptx::mbarrier_wait(&shared.empty[slot], ring.parity ^ 1);
       if (threadIdx.x == 0) {
-        arrive_expect(&shared.full[slot], Shape::kWeightBytes);
-        copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs, tile.column,
-                 tile.group);
+        ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kWeightBytes);
+        ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs,
+                           tile.column, tile.group);
       }
       const int turns = step * 8 + chunk < product.row_chunks ? here : 0;
-      const std::uint32_t base = shared_address(shared.x(slot)) + to;
+      const std::uint32_t base = ptx::shared_address(shared.x(slot)) + to;
 #pragma unroll
       for (int i = 0; i < kTurns; ++i) {
-        copy_async_16(base + i * kRowsAtOnce * kRowBytes, x + (i < turns ? from[i] + step * 8 : from[i]),
-                      i < turns);
+        ptx::copy_async_16_or_zero(base + i * kRowsAtOnce * kRowBytes,
+                                   x + (i < turns ? from[i] + step * 8 : from[i]), i < turns);
       }
-      copy_async_commit();
+      ptx::copy_async_commit();
       if (++flying == 3) land();
     }
   }
@@ -206,7 +206,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
 
 template <class Shape>
 __device__ __forceinline__ void release(const WgmmaShared<Shape>& shared, int slot) {
-  if (threadIdx.x % 32 == 0) arrive(&shared.empty[slot]);
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.empty[slot]);
 }
 
 /// Leaves this thread's sums where the cluster's blocks find them. The ring is empty by then.
@@ -222,15 +222,15 @@ __device__ __forceinline__ void leave_sums(const WgmmaShared<Shape>& shared, con
 /// This block's share of the columns, summed up over the blocks of the cluster.
 template <class Shape, int kSums>
 __device__ __forceinline__ void gather_sums(const WgmmaShared<Shape>& shared, float (&d)[kSums]) {
-  const int rank = static_cast<int>(cluster_rank());
+  const int rank = static_cast<int>(ptx::cluster_rank());
   const std::uint32_t from =
-      shared_address(shared.slots) + ((rank * (kSums / 4)) * 256 + threadIdx.x - 128) * 16;
+      ptx::shared_address(shared.slots) + ((rank * (kSums / 4)) * 256 + threadIdx.x - 128) * 16;
 #pragma unroll
   for (int block = 0; block < Shape::kSplit; ++block) {
-    const std::uint32_t there = address_at(from, block);
+    const std::uint32_t there = ptx::peer_address(from, block);
 #pragma unroll
     for (int i = 0; i < kSums / 4; ++i) {
-      const float4 part = load_cluster(there + i * 256 * 16);
+      const float4 part = ptx::load_peer_float4(there + i * 256 * 16);
       d[4 * i] = block == 0 ? part.x : d[4 * i] + part.x;
       d[4 * i + 1] = block == 0 ? part.y : d[4 * i + 1] + part.y;
       d[4 * i + 2] = block == 0 ? part.z : d[4 * i + 2] + part.z;
@@ -247,8 +247,8 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
   const int first_row = kByRows ? warpgroup * 64 : 0;
   const int row = first_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const int column = kByRows ? 0 : warpgroup * kN;
-  const std::uint32_t x = shared_address(shared.x(0)) + first_row * kRowBytes;
-  const std::uint32_t weight = shared_address(shared.weight(0)) + column * kRowBytes;
+  const std::uint32_t x = ptx::shared_address(shared.x(0)) + first_row * kRowBytes;
+  const std::uint32_t weight = ptx::shared_address(shared.weight(0)) + column * kRowBytes;
   wait_for_previous();
   let_next_start();  // of a grouped product not earlier: Groups::settled
   auto walk = walk_of<Shape>(product);
@@ -259,7 +259,7 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
   for (ProductTile tile; walk.next(tile); any = true) {
     if (Shape::kSplit == 1 && tile.row + first_row >= tile.end) {  // no row of mine
       for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
-        wait(&shared.full[ring.slot], ring.parity);
+        ptx::mbarrier_wait(&shared.full[ring.slot], ring.parity);
         release(shared, ring.slot);
       }
       continue;
@@ -267,39 +267,40 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     int previous = 0;
     for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
       const int slot = ring.slot;
-      wait(&shared.full[slot], ring.parity);
-      const std::uint64_t a = swizzled_operand(x + slot * Shape::kSlotBytes);
-      const std::uint64_t b = swizzled_operand(weight + slot * Shape::kSlotBytes);
-      wgmma_fence();
+      ptx::mbarrier_wait(&shared.full[slot], ring.parity);
+      const std::uint64_t a = ptx::swizzled_operand(x + slot * Shape::kSlotBytes);
+      const std::uint64_t b = ptx::swizzled_operand(weight + slot * Shape::kSlotBytes);
+      ptx::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < kStepInputs / 16; ++k) {
-        wgmma<T, kN>(d, advanced(a, 32 * k), advanced(b, 32 * k), step > steps.begin || k > 0);
+        ptx::wgmma<T, kN>(d, ptx::advanced(a, 32 * k), ptx::advanced(b, 32 * k), step > steps.begin || k > 0);
       }
-      wgmma_commit();
+      ptx::wgmma_commit();
       if (step > steps.begin) {
-        wgmma_wait<1>();
+        ptx::wgmma_wait<1>();
         release(shared, previous);
       }
       previous = slot;
     }
-    wgmma_wait<0>();
+    ptx::wgmma_wait<0>();
     release(shared, previous);
     if constexpr (Shape::kSplit == 1) {
       finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
     } else {
       constexpr int kShare = kN / Shape::kSplit;
       // Both warpgroups are through with the ring before it becomes a place for sums.
-      asm volatile("bar.sync 2, 256;" ::: "memory");
+      ptx::barrier_sync<2, 256>();
       leave_sums(shared, d);
-      sync_cluster();
+      ptx::cluster_sync();
       float share[kShare / 2];
       gather_sums(shared, share);
       finish(product.finish,
              Sums<T, kShare>{share, tile.row + row, tile.end,
-                             tile.column + column + static_cast<int>(cluster_rank()) * kShare});
+                             tile.column + column + static_cast<int>(ptx::cluster_rank()) * kShare});
     }
   }
-  if (Shape::kSplit > 1 && !any) sync_cluster();  // no tile for this cluster: the fetching warps count on it
+  if (Shape::kSplit > 1 && !any)
+    ptx::cluster_sync();  // no tile for this cluster: the fetching warps count on it
 }
 
 template <class T, class Shape>
@@ -307,22 +308,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     product_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap weight_map,
                    const __grid_constant__ Product product) {
   extern __shared__ std::byte dynamic[];
-  __shared__ Barrier full[Shape::kSlots], empty[Shape::kSlots];
-  const WgmmaShared<Shape> shared{dynamic + (1024 - shared_address(dynamic) % 1024) % 1024, full, empty};
+  __shared__ ptx::Barrier full[Shape::kSlots], empty[Shape::kSlots];
+  const WgmmaShared<Shape> shared{dynamic + (1024 - ptx::shared_address(dynamic) % 1024) % 1024, full, empty};
   const bool gathered = product.gather != nullptr;
   if (threadIdx.x == 0) {
-    prefetch_map(&x_map);
-    prefetch_map(&weight_map);
+    ptx::prefetch_tensor_map(&x_map);
+    ptx::prefetch_tensor_map(&weight_map);
     for (int i = 0; i < Shape::kSlots; ++i) {
-      barrier_init(&full[i], gathered ? 1 + 128 : 1);
-      barrier_init(&empty[i], 8);  // a warp of each
+      ptx::mbarrier_init(&full[i], gathered ? 1 + 128 : 1);
+      ptx::mbarrier_init(&empty[i], 8);  // a warp of each
     }
-    fence_barrier_init();
+    ptx::fence_mbarrier_init();
   }
   __syncthreads();
   if (product.offsets == nullptr) let_next_start();
   if (threadIdx.x < 128) {
-    lower_registers<40>();
+    ptx::lower_registers<40>();
     if (gathered) {
       fetch_gathered<Shape>(product, shared, &weight_map);
     } else if (threadIdx.x == 0) {
@@ -331,12 +332,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       wait_for_previous();
     }
     __syncwarp();
-    if constexpr (Shape::kSplit > 1) sync_cluster();  // the sums are there
+    if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // the sums are there
   } else {
-    raise_registers<232>();
+    ptx::raise_registers<232>();
     multiply<T, Shape>(product, shared);
   }
-  if constexpr (Shape::kSplit > 1) sync_cluster();  // no block leaves while another reads from it
+  if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // no block leaves while another reads from it
 }
 
 }  // namespace troupe::kernels::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// A row's logits, slice by slice: bringing them in, the largest, log-probabilities, processors.
+// A block's slice of a row of logits: loading, the largest logit, log-probabilities, logit processors.
 #include <cuda_runtime.h>
 
 #include <cfloat>
@@ -11,19 +11,19 @@
 
 namespace troupe::kernels::cuda {
 
-/// The ids [begin, begin + count) of one row, which are this block's. `data` is the block's own copy, at
-/// first logits, later weights: in shared memory (Resident) or in device memory. Element i is handled by
-/// thread i / 4 % Threads wherever a pass does not say otherwise.
+/// This block's part of a row: ids [begin, begin + count). `data` is the block's copy, first of the logits,
+/// later of the sampling weights; in shared memory (Resident) or in device memory. Unless a function says
+/// otherwise, thread i / 4 % Threads handles element i.
 template <bool Resident, int Threads>
 struct LogitSlice {
   static constexpr bool kResident = Resident;
   static constexpr int kThreads = Threads;
 
   float* data = nullptr;
-  float* row = nullptr;  ///< where these logits lie in the op's array
+  float* row = nullptr;  ///< these logits in the op's array
   int begin = 0;
   int count = 0;
-  bool vectors = true;  ///< whether `data` is aligned to 16 bytes
+  bool vectors = true;  ///< true: `data` is 16-byte aligned
 
   __device__ std::uint32_t* weights() const { return reinterpret_cast<std::uint32_t*>(data); }
   __device__ float4 four(int vector) const {
@@ -32,8 +32,8 @@ struct LogitSlice {
     return {x[0], x[1], x[2], x[3]};
   }
 
-  /// In rising order, for the elements of this thread: vector(i, value) for four from i on, i a multiple of
-  /// 4, and single(i, value) for those of a vector that is not full.
+  /// Visits this thread's elements in rising order: vector(i, values) for elements i … i + 3, and single(i,
+  /// value) for the elements of the last, partial vector.
   template <class Vector, class Single>
   __device__ __forceinline__ void each(Vector&& vector, Single&& single) const {
     const int full = count / 4;
@@ -56,9 +56,9 @@ struct LogitSlice {
         single);
   }
 
-  /// Replaces each element of this thread by the weight that f makes of it.
+  /// Replaces each logit z of this thread by the weight f(z).
   template <class F>
-  __device__ __forceinline__ void weigh(F&& f) const {
+  __device__ __forceinline__ void make_weights(F&& f) const {
     each(
         [&](int i, float4 z) {
           *reinterpret_cast<uint4*>(weights() + i) = {f(z.x), f(z.y), f(z.z), f(z.w)};
@@ -66,8 +66,8 @@ struct LogitSlice {
         [&](int i, float z) { weights()[i] = f(z); });
   }
 
-  /// Copies the row's logits to `data`. A thread sees only its own elements before the next barrier.
-  __device__ void bring_in() const {
+  /// Copies the row's logits to `data`. Until the next barrier, a thread may read only its own elements.
+  __device__ void load() const {
     const bool aligned = reinterpret_cast<std::uint64_t>(row) % 16 == 0;
     const int full = count / 4;
     for (int v = static_cast<int>(threadIdx.x); 4 * v < count; v += Threads) {
@@ -78,8 +78,8 @@ struct LogitSlice {
       }
     }
     if constexpr (Resident) {
-      asm volatile("cp.async.commit_group;" ::: "memory");
-      asm volatile("cp.async.wait_group 0;" ::: "memory");
+      ptx::copy_async_commit();
+      ptx::copy_async_wait<0>();
     }
   }
 
@@ -87,11 +87,10 @@ struct LogitSlice {
   template <int Bytes>
   __device__ __forceinline__ void copy(int i) const {
     if constexpr (Resident) {
-      const auto to = static_cast<unsigned>(__cvta_generic_to_shared(data + i));
       if constexpr (Bytes == 16) {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(row + i) : "memory");
+        ptx::copy_async_16(data + i, row + i);
       } else {
-        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(row + i) : "memory");
+        ptx::copy_async_4(data + i, row + i);
       }
     } else if constexpr (Bytes == 16) {
       *reinterpret_cast<float4*>(data + i) = *reinterpret_cast<const float4*>(row + i);
@@ -104,8 +103,8 @@ struct LogitSlice {
 template <class S>
 using TeamOf = TeamMemory<S::kResident>;
 
-// A logit and its id as one number that orders as the sampler does: the larger logit first, of equals the
-// lower id. Zeros of both signs are equal. 0 is nothing, kNotFinite is above all.
+// A logit and its id as one number whose order is the sampler's: larger logits are larger, and among equal
+// logits lower ids are. +0 and -0 are equal. 0 means none; kNotFinite is larger than all others.
 
 inline constexpr unsigned long long kNotFinite = ~0ull;
 
@@ -124,12 +123,13 @@ __device__ __forceinline__ float logit_of(unsigned long long ordered) {
   return __uint_as_float(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-/// The row's largest logit and its id, or kNotFinite. One turn.
+/// ordered() of the row's largest logit, or kNotFinite if a logit is not finite. Takes one round; the first
+/// call (which == 0) also waits for the team.
 template <class S>
-__device__ unsigned long long peak(const S& slice, TeamOf<S>& team, Mail& mail, int which) {
+__device__ unsigned long long find_largest(const S& slice, TeamOf<S>& team, Exchange& exchange, int which) {
   float best = -INFINITY;
-  float poison = 0;  // stays 0 while all are finite
-  int at = -1;       // of the first four that have it among them
+  float poison = 0;  // becomes NaN if an element is not finite
+  int at = -1;       // of the vector that contains `best`, then of `best` itself
   slice.each(
       [&](int i, float4 z) {
         poison =
@@ -154,19 +154,19 @@ __device__ unsigned long long peak(const S& slice, TeamOf<S>& team, Mail& mail, 
   }
   if (!(poison == 0)) own = kNotFinite;
   own = block_max(own, team.of_block.words);
-  if (which == 0) mail.opened();
-  mail.exchange(team.peak[which], own);
-  return warp_max(lane() < static_cast<int>(team_size()) ? team.peak[which][lane()] : 0);
+  if (which == 0) exchange.wait_for_team();
+  exchange.exchange(team.largest[which], own);
+  return warp_max(lane() < static_cast<int>(team_size()) ? team.largest[which][lane()] : 0);
 }
 
-/// log of the sum of e^z into team.normaliser, there for other threads after a barrier. Terms are added in
-/// units of 2^-40: exact, in any order. One turn.
+/// Sets team.normaliser to the log of the sum of e^z; other threads may read it after a barrier. Terms are
+/// integers in units of 2^-40, so the sum is exact in any order. Takes one round.
 template <class S>
-__device__ void normalise(const S& slice, TeamOf<S>& team, Mail& mail, float largest) {
+__device__ void normalise(const S& slice, TeamOf<S>& team, Exchange& exchange, float largest) {
   unsigned long long sum = 0;
   slice.each([&](int, float z) { sum += __float2ull_rn(__expf(z - largest) * 0x1p40f); });
   sum = block_sum(sum, team.of_block.words);
-  mail.exchange(team.exp_sum, sum);
+  exchange.exchange(team.exp_sum, sum);
   if (threadIdx.x == 0) {
     unsigned long long all = 0;
     for (unsigned r = 0; r < team_size(); ++r) all += team.exp_sum[r];
@@ -174,13 +174,13 @@ __device__ void normalise(const S& slice, TeamOf<S>& team, Mail& mail, float lar
   }
 }
 
-/// Working memory of top_logits.
+/// Scratch memory of top_logits().
 struct TopMemory {
   unsigned long long of_warp[kMaxWarps * kMaxTopLogprobs];
-  unsigned long long of_block[kTeamBlocks * kMaxTopLogprobs];  // the first block's is used
+  unsigned long long of_block[kTeamBlocks * kMaxTopLogprobs];  // used in the first block only
 };
 
-/// How many of `all` are above `value`.
+/// The number of elements of `all` that are larger than `value`.
 __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned long long* all, int count) {
   int rank = 0;
 #pragma unroll 8
@@ -188,47 +188,49 @@ __device__ __forceinline__ int rank_of(unsigned long long value, const unsigned 
   return rank;
 }
 
-/// The row's `wanted` largest logits as log-probabilities to `top`. Every warp takes its largest one after
-/// the other: of each lane the largest not yet taken is known, and only the lane that gave one looks for its
-/// next, helped by all. When the warps together have `wanted`, the least of these bounds what more a warp has
-/// to take. Then the best of the warps are ranked, then the best of the blocks. Needs team.normaliser; one
-/// turn.
+/// Writes the row's `wanted` largest logits as log-probabilities to `top`. Needs team.normaliser; takes one
+/// round.
+///
+/// Each warp takes its largest elements one by one. Each lane keeps its largest element not yet taken; after
+/// one is taken, the whole warp searches that lane's next. Once the warps together have taken `wanted`
+/// elements, the smallest of them is a lower bound for what else a warp must take. Then the warps' candidates
+/// are ranked within the block, then the blocks' within the team.
 template <class S>
-__device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemory& memory, int wanted,
+__device__ void top_logits(const S& slice, TeamOf<S>& team, Exchange& exchange, TopMemory& memory, int wanted,
                            TopLogprob* top) {
-  unsigned long long best = 0;  // of this lane
+  unsigned long long best = 0;  // this lane's largest element not yet taken
   slice.each([&](int i, float z) { best = max(best, ordered(z, slice.begin + i)); });
-  __syncthreads();  // all of the slice is there for all
-  const int round = (wanted + warps() - 1) / warps();
+  __syncthreads();  // all threads may read the whole slice
+  const int per_warp = (wanted + warps() - 1) / warps();
   unsigned long long bound = 0;
   unsigned long long last = 0;
   int taken = 0;
   for (; taken < wanted; ++taken) {
-    if (taken == round) {
+    if (taken == per_warp) {
       if (lane() == 0) team.of_block.words[warp()] = last;
       __syncthreads();
       bound = ~warp_max(lane() < warps() ? ~team.of_block.words[lane()] : 0);
     }
     const unsigned long long next = warp_max(best);
-    if (taken >= round && (next < bound || next == 0)) break;
+    if (taken >= per_warp && (next < bound || next == 0)) break;
     if (lane() == 0) memory.of_warp[warp() * wanted + taken] = next;
     last = next;
     if (next == 0) continue;
-    const int giver = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kAll, best == next))) - 1;
     unsigned long long found = 0;
-    for (int j = lane();; j += 32) {  // element j of the giver
-      const int i = 4 * (32 * warp() + giver + j / 4 * S::kThreads) + j % 4;
+    for (int j = lane();; j += 32) {  // element j of the owner
+      const int i = 4 * (32 * warp() + owner + j / 4 * S::kThreads) + j % 4;
       if (i >= slice.count) break;
       const unsigned long long candidate = ordered(slice.data[i], slice.begin + i);
       if (candidate < next) found = max(found, candidate);
     }
     found = warp_max(found);
-    if (lane() == giver) best = found;
+    if (lane() == owner) best = found;
   }
   for (int i = taken + lane(); i < wanted; i += 32) memory.of_warp[warp() * wanted + i] = 0;
   __syncthreads();
-  // Everyone sends `wanted` to the first block alone.
-  mail.expect(team_rank() == 0 ? 8 * static_cast<unsigned>(wanted) * team_size() : 0);
+  // Each block sends `wanted` values to the first block only.
+  exchange.expect(team_rank() == 0 ? 8 * static_cast<unsigned>(wanted) * team_size() : 0);
   unsigned long long* finals = memory.of_block + team_rank() * static_cast<unsigned>(wanted);
   const int candidates = warps() * wanted;  // less than threads
   const int thread = static_cast<int>(threadIdx.x);
@@ -236,10 +238,10 @@ __device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemor
   const int present = __syncthreads_count(value != 0);
   if (value != 0) {
     const int rank = rank_of(value, memory.of_warp, candidates);
-    if (rank < wanted) mail.send(finals + rank, 0, value);
+    if (rank < wanted) exchange.send(finals + rank, 0, value);
   }
-  if (thread >= present && thread < wanted) mail.send(finals + thread, 0, 0ull);
-  mail.await();
+  if (thread >= present && thread < wanted) exchange.send(finals + thread, 0, 0ull);
+  exchange.wait();
   if (team_rank() != 0) return;
   const int all = static_cast<int>(team_size()) * wanted;  // less than threads
   if (thread >= all) return;
@@ -249,47 +251,50 @@ __device__ void top_logits(const S& slice, TeamOf<S>& team, Mail& mail, TopMemor
   if (rank < wanted) top[rank] = {id_of(final), logit_of(final) - team.normaliser};
 }
 
-// Processors. They touch few ids: those of the sequence so far, of the bias list, of the ban list. Each such
-// id of the slice is claimed once, with a bit, and its claimant alone applies everything to it. The logits in
-// the op's array stay as they are, so the slice's own copy of a token's logit has room for its count.
+// Logit processors. They change few ids: those of the sequence so far, the bias list and the ban list. One
+// thread claims each such id of the slice by setting a bit, and applies all processors to it. The op's array
+// keeps the raw logits, so the slice's copy of a logit can hold the token's count in between.
 
-/// f(id, logit) for the thread's share of `count` ids that are in the slice, several loads at a time. `logit`
-/// is the raw one; read only if Logits.
+/// Calls f(index in the slice, raw logit) for this thread's share of the `count` ids, if they are in the
+/// slice. Keeps several loads in flight. Reads the logit only if Logits.
 template <bool Logits, class S, class F>
 __device__ __forceinline__ void each_token(const S& slice, const TokenId* ids, int count, F&& f) {
-  constexpr int kAtOnce = 8;
-  for (int at = static_cast<int>(threadIdx.x); at < count; at += kAtOnce * S::kThreads) {
-    int places[kAtOnce];
-    float logits[kAtOnce];
+  constexpr int kInFlight = 8;
+  for (int at = static_cast<int>(threadIdx.x); at < count; at += kInFlight * S::kThreads) {
+    int places[kInFlight];
+    float logits[kInFlight];
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
+    for (int j = 0; j < kInFlight; ++j) {
       const int i = at + j * S::kThreads;
       places[j] = i < count ? ids[i] - slice.begin : -1;
     }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
+    for (int j = 0; j < kInFlight; ++j) {
       const bool inside = static_cast<unsigned>(places[j]) < static_cast<unsigned>(slice.count);
       if (!inside) places[j] = -1;
       if (Logits && inside) logits[j] = slice.row[places[j]];
     }
 #pragma unroll
-    for (int j = 0; j < kAtOnce; ++j) {
+    for (int j = 0; j < kInFlight; ++j) {
       if (places[j] >= 0) f(places[j], Logits ? logits[j] : 0.0f);
     }
   }
 }
 
-__device__ inline bool penalises(const SampleRow& row) {
+/// True if a repetition, presence or frequency penalty applies.
+__device__ inline bool has_penalties(const SampleRow& row) {
   return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
 }
 
-__device__ inline bool processes(const SampleRow& row) {
-  return row.bias_count > 0 || row.banned_count > 0 || penalises(row);
+/// True if process() changes any logit.
+__device__ inline bool has_processors(const SampleRow& row) {
+  return row.bias_count > 0 || row.banned_count > 0 || has_penalties(row);
 }
 
 __device__ __forceinline__ float bounded(float z) { return fminf(fmaxf(z, -FLT_MAX), FLT_MAX); }
 
-/// What becomes of the raw logit of `id`, which is in the sequence if `known`, `count` times in its output.
+/// The processed logit of `id`. z: its raw logit; known: it occurs in the sequence; count: how often it
+/// occurs in the output.
 __device__ __noinline__ float processed(const SampleRow& row, int id, float z, bool known,
                                         std::uint32_t count) {
   for (int i = 0; i < row.bias_count; ++i) {
@@ -307,8 +312,8 @@ __device__ __noinline__ float processed(const SampleRow& row, int id, float z, b
   return bounded(z);
 }
 
-/// Applies the row's processors to slice.data. `claimed` is working memory of a bit per element. Ends with a
-/// barrier of the block.
+/// Applies the row's logit processors to slice.data. `claimed`: scratch memory, a bit per element. Ends with
+/// a block barrier.
 template <class S>
 __device__ void process(const S& slice, const SampleRow& row, std::uint32_t* claimed) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -316,10 +321,10 @@ __device__ void process(const S& slice, const SampleRow& row, std::uint32_t* cla
     const std::uint32_t bit = 1u << (i % 32);
     return (atomicOr(claimed + i / 32, bit) & bit) == 0;
   };
-  __syncthreads();  // `claimed` may have been something else
+  __syncthreads();  // `claimed` may overlap memory in use until here
   for (int i = thread; 32 * i < slice.count; i += S::kThreads) claimed[i] = 0;
   const bool counting = row.presence_penalty != 0 || row.frequency_penalty != 0;
-  const int known = penalises(row) ? row.known_tokens : 0;
+  const int known = has_penalties(row) ? row.known_tokens : 0;
   std::uint32_t* counts = slice.weights();
   if (counting) {
     each_token<false>(slice, row.tokens, known, [&](int i, float) { counts[i] = 0; });

@@ -1,15 +1,17 @@
 #pragma once
-// The blocks that work on one row of logits together, and what they tell each other.
+// A team: the blocks that process one row of logits, their shared memory, and how they exchange values.
 //
-// On Hopper a row's blocks are a cluster: each keeps its slice of the row in its own shared memory, and a
-// block sends its part of a result straight into the shared memory of all of them. What is sent counts down
-// a barrier beside the place where it arrives, so waiting costs no fence of the whole chip, as the cluster's
-// own barrier does (about as long as a pass over the slice). Elsewhere a row has one block, and waiting for
-// messages is a barrier of that block. Everything sent is an integer: sums come out the same in any order.
+// On Hopper a team is a cluster. Each block keeps a slice of the row in its shared memory and sends its part
+// of a result directly into the shared memory of all blocks. A message completes on a barrier of the
+// receiver, so a wait needs no fence across the chip; the cluster's own barrier would need one, which takes
+// about as long as a pass over the slice. On other GPUs a team is one block, and a wait is a block barrier.
+// All exchanged values are integers, so sums do not depend on the order.
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <type_traits>
 
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/sample.h"
 
 namespace troupe::kernels::cuda {
@@ -17,17 +19,9 @@ namespace troupe::kernels::cuda {
 inline constexpr int kTeamBlocks = 8;  // the largest portable cluster
 inline constexpr int kMaxWarps = 16;
 
-__device__ __forceinline__ unsigned team_rank() {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  unsigned rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-#else
-  return 0;
-#endif
-}
+__device__ __forceinline__ unsigned team_rank() { return ptx::cluster_rank(); }
 
-/// kTeamBlocks where teams are clusters, else 1: as the host launches.
+/// Blocks of a team: kTeamBlocks on Hopper, else 1. The host launches the same number.
 __device__ constexpr unsigned team_size() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   return kTeamBlocks;
@@ -36,21 +30,17 @@ __device__ constexpr unsigned team_size() {
 #endif
 }
 
-/// The value of the same variable, of 8 or 16 bytes, in the shared memory of another block of the team.
+/// Reads the variable `own` (8 or 16 bytes of shared memory) of block `rank` of the team.
 template <class T>
 __device__ __forceinline__ T fetch(const T* own, unsigned rank) {
   static_assert((sizeof(T) == 8 || sizeof(T) == 16) && alignof(T) == sizeof(T));
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  unsigned address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(address)
-      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(own))), "r"(rank));
+  const ptx::SharedAddress from = ptx::peer_address(own, rank);
   T value;
-  auto* words = reinterpret_cast<unsigned long long*>(&value);
   if constexpr (sizeof(T) == 8) {
-    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(words[0]) : "r"(address));
+    *reinterpret_cast<unsigned long long*>(&value) = ptx::load_peer_u64(from);
   } else {
-    asm volatile("ld.shared::cluster.v2.u64 {%0, %1}, [%2];" : "=l"(words[0]), "=l"(words[1]) : "r"(address));
+    *reinterpret_cast<ulonglong2*>(&value) = ptx::load_peer_u64x2(from);
   }
   return value;
 #else
@@ -58,123 +48,86 @@ __device__ __forceinline__ T fetch(const T* own, unsigned rank) {
 #endif
 }
 
-/// A block's letter box. The team goes through the same turns in the same order. In a turn a block
-///   expects so many bytes (all threads call),
-///   sends to any block's places, 8 or 16 bytes at a time (single threads call),
-///   awaits what it expects (all threads call; a barrier of the block at its end).
-/// In all turns but one the blocks all send to all, so that none is ever two turns ahead of another, and two
-/// barriers in alternation suffice.
-class Mail {
+/// Exchanges values among the blocks of a team, in rounds. All blocks go through the same rounds in the same
+/// order. In a round a block
+///   calls expect() with the number of bytes that it will receive (all threads),
+///   calls send() to variables of any block, 8 or 16 bytes each (single threads),
+///   calls wait() for the bytes it expects (all threads; ends with a block barrier).
+/// In all rounds but one, all blocks send to all. So no block is two rounds ahead of another, and two
+/// alternating barriers suffice.
+class Exchange {
  public:
-  struct Box {
+  struct Barriers {
     alignas(8) std::uint64_t barriers[2];
   };
 
-  /// Everyone: opened() before the first turn, as late as can be.
-  __device__ explicit Mail(Box& box) : box_(box) {
+  /// All threads; wait_for_team() must follow before the first round, as late as possible.
+  __device__ explicit Exchange(Barriers& barriers) : barriers_(barriers) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
     if (threadIdx.x == 0) {
-      for (int i = 0; i < 2; ++i)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier(i)) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      for (int i = 0; i < 2; ++i) ptx::mbarrier_init(barrier(i), 1);
+      ptx::fence_mbarrier_init();
     }
 #endif
     arrive();
   }
-  __device__ void opened() const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-#endif
-  }
+  /// Waits until all blocks of the team have started and initialised their barriers.
+  __device__ void wait_for_team() const { ptx::cluster_wait(); }
 
   __device__ __forceinline__ void expect(unsigned bytes) const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    if (threadIdx.x == 0) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier(turn_ % 2)),
-                   "r"(bytes)
-                   : "memory");
-    }
-#endif
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(barrier(round_ % 2), bytes);
   }
 
-  /// `place` is the sender's own variable of that name.
+  /// Sends to the variable of block `rank` that has the address `place` in the sender.
   template <class T>
   __device__ __forceinline__ void send(T* place, unsigned rank, const T& value) const {
     static_assert(sizeof(T) == 8 || sizeof(T) == 16);
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    const unsigned to = mapped(static_cast<unsigned>(__cvta_generic_to_shared(place)), rank);
-    const unsigned counter = mapped(barrier(turn_ % 2), rank);
-    const auto* words = reinterpret_cast<const unsigned long long*>(&value);
-    if constexpr (sizeof(T) == 8) {
-      asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %2, [%1];" ::"r"(to),
-                   "r"(counter), "l"(words[0])
-                   : "memory");
-    } else {
-      asm volatile(
-          "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%2, %3}, [%1];" ::"r"(to),
-          "r"(counter), "l"(words[0]), "l"(words[1])
-          : "memory");
-    }
+    using Words = std::conditional_t<sizeof(T) == 8, unsigned long long, ulonglong2>;
+    ptx::store_async(ptx::peer_address(place, rank), *reinterpret_cast<const Words*>(&value),
+                     ptx::peer_address(barrier(round_ % 2), rank));
 #else
     *place = value;
 #endif
   }
 
-  __device__ __forceinline__ void await() {
+  __device__ __forceinline__ void wait() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    unsigned done = 0;
-    while (done == 0) {
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-          : "=r"(done)
-          : "r"(barrier(turn_ % 2)), "r"(turn_ / 2 % 2)
-          : "memory");
-    }
-    ++turn_;
+    ptx::mbarrier_wait(barrier(round_ % 2), round_ / 2 % 2);
+    ++round_;
 #endif
     __syncthreads();
   }
 
-  /// No block goes while another may look into its memory: everyone, once, when nobody will fetch() any more,
-  /// and at the end. The turns see to that too; this can be seen from outside.
-  __device__ __forceinline__ void leave() const { arrive(); }
-  __device__ __forceinline__ void left() const {
+  /// No block may exit while another can still read its shared memory. All threads call announce_exit() once
+  /// they will fetch() no more, and wait_for_exit() at the end. The rounds imply this already; these calls
+  /// make it explicit.
+  __device__ __forceinline__ void announce_exit() const { arrive(); }
+  __device__ __forceinline__ void wait_for_exit() const {
     __syncwarp();
-    opened();
+    wait_for_team();
   }
 
-  /// A whole turn: each block's value, the same for all its threads, into places[rank] of everyone.
+  /// A complete round: stores each block's value (the same in all its threads) in places[rank] of all blocks.
   template <class T>
   __device__ __forceinline__ void exchange(T* places, const T& value) {
     expect(static_cast<unsigned>(sizeof(T)) * team_size());
     if (threadIdx.x < team_size()) send(places + team_rank(), threadIdx.x, value);
-    await();
+    wait();
   }
 
  private:
-  /// At the cluster's barrier, which opened() waits for.
-  __device__ __forceinline__ void arrive() const {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-    __syncwarp();
-    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
+  /// Arrives at the cluster's barrier, on which wait_for_team() waits.
+  __device__ __forceinline__ void arrive() const { ptx::warp_cluster_arrive_relaxed(); }
+  __device__ __forceinline__ ptx::SharedAddress barrier(unsigned i) const {
+    return ptx::shared_address(&barriers_.barriers[i]);
   }
-  __device__ __forceinline__ unsigned barrier(unsigned i) const {
-    return static_cast<unsigned>(__cvta_generic_to_shared(&box_.barriers[i]));
-  }
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  __device__ static __forceinline__ unsigned mapped(unsigned own, unsigned rank) {
-    unsigned address;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
-    return address;
-  }
-#endif
 
-  Box& box_;
-  unsigned turn_ = 0;
+  Barriers& barriers_;
+  unsigned round_ = 0;
 };
 
-/// How many weights, and their sum.
+/// A number of weights and their sum.
 struct alignas(16) Tally {
   unsigned long long sum = 0;
   std::uint32_t number = 0;
@@ -182,48 +135,48 @@ struct alignas(16) Tally {
 
 __device__ __forceinline__ Tally operator+(Tally a, Tally b) { return {a.sum + b.sum, a.number + b.number}; }
 
-/// A tally on its way. Where a row has fewer than 2^17 ids, weights of at most 2^30 and numbers fit one word,
-/// and words add up as tallies do.
+/// A tally as it is exchanged. If a row has fewer than 2^17 ids, the sum of its weights (each at most 2^30)
+/// and their number fit one word, and adding words adds tallies.
 template <bool Resident>
-struct Parcel {
+struct PackedTally {
   using Type = unsigned long long;
   static constexpr int kSumBits = 47;
   __device__ static __forceinline__ Type pack(Tally t) {
     return t.sum | static_cast<unsigned long long>(t.number) << kSumBits;
   }
-  __device__ static __forceinline__ Tally open(Type p) {
+  __device__ static __forceinline__ Tally unpack(Type p) {
     return {p & ((1ull << kSumBits) - 1), static_cast<std::uint32_t>(p >> kSumBits)};
   }
 };
 template <>
-struct Parcel<false> {
+struct PackedTally<false> {
   using Type = Tally;
   __device__ static __forceinline__ Type pack(Tally t) { return t; }
-  __device__ static __forceinline__ Tally open(Type p) { return p; }
+  __device__ static __forceinline__ Tally unpack(Type p) { return p; }
 };
 
-/// Where a threshold was found: the bin, what lies above it, and what is in it.
+/// The bin of a table in which a threshold lies.
 struct Crossing {
-  int bin = 0;
-  std::uint32_t number = 0;
-  unsigned long long rest = 0;
-  Tally above{};
+  int bin = 0;                  // -1: below the table
+  std::uint32_t number = 0;     // Bin::count of it, over the team
+  unsigned long long rest = 0;  // Bin::rest of it, over the team
+  Tally above{};                // of the weights in higher bins
 };
 
-inline constexpr int kGroups = 16;  // of bins of a table
+inline constexpr int kGroups = 16;  // a table's bins are summed in so many groups
 
-/// A block's shared memory beside its slice and its tables. Arrays over the team hold what each block sent.
-/// Four blocks of 256 threads and the longest vocabulary fit a multiprocessor to the last bytes, hence the
-/// unions: who sends groups knows that everyone has read the peaks and exp_sum, and who sends `drawn` that
-/// everyone has read the groups.
+/// A block's shared memory in addition to its slice and tables. Arrays of kTeamBlocks hold what each block
+/// sent. The unions save memory: four blocks with 256 threads and the longest vocabulary just fit a
+/// multiprocessor. A block sends `groups` only after all have read `largest` and `exp_sum`, and `drawn` only
+/// after all have read `groups`.
 template <bool Resident>
 struct TeamMemory {
-  using Tallies = typename Parcel<Resident>::Type;
+  using Tallies = typename PackedTally<Resident>::Type;
   SampleRow row;
   Tallies kept[kTeamBlocks];
   union {
     struct {
-      unsigned long long peak[2][kTeamBlocks];  // of the raw and of the processed logits
+      unsigned long long largest[2][kTeamBlocks];  // ordered(); of the raw and of the processed logits
       unsigned long long exp_sum[kTeamBlocks];
       Tallies drawn[kTeamBlocks];
     };
@@ -234,9 +187,9 @@ struct TeamMemory {
     Tallies tallies[kMaxWarps];
     Crossing crossing;
   } of_block;
-  unsigned long long signal;
-  Mail::Box box;
-  float normaliser;
+  unsigned long long signal;  // sent only to be waited for
+  Exchange::Barriers barriers;
+  float normaliser;  // log of the sum of e^logit
 };
 
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x & 31); }
@@ -262,7 +215,7 @@ __device__ __forceinline__ Tally warp_sum(Tally t) {
   return {warp_sum(t.sum), __reduce_add_sync(kAll, t.number)};
 }
 
-/// Sum of those of lower lanes and its own.
+/// Inclusive prefix sum over the lanes.
 __device__ __forceinline__ unsigned long long warp_scan(unsigned long long v) {
 #pragma unroll
   for (int offset = 1; offset < 32; offset *= 2) {
@@ -282,7 +235,7 @@ __device__ __forceinline__ Tally warp_scan(Tally t) {
   return t;
 }
 
-/// Of the whole block, known to all its threads. `places` is free again after the next barrier.
+// Reductions over the block; all threads get the result. `places` may be reused after the next block barrier.
 __device__ __forceinline__ unsigned long long block_max(unsigned long long v, unsigned long long* places) {
   v = warp_max(v);
   if (lane() == 0) places[warp()] = v;
@@ -298,7 +251,7 @@ __device__ __forceinline__ T block_sum(T v, T* places) {
   return warp_sum(lane() < warps() ? places[lane()] : T{});
 }
 
-/// Sum of those of lower threads and its own.
+/// Inclusive prefix sum over the threads.
 template <class T>
 __device__ __forceinline__ T block_scan(T v, T* places) {
   v = warp_scan(v);

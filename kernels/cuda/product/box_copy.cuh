@@ -1,0 +1,55 @@
+#pragma once
+// Copies boxes of a matrix into shared memory for the streaming products. On Hopper the copy engine brings a
+// box with one instruction; on other GPUs a warp does, in pieces of 16 bytes.
+//
+// A box is rows of 64 elements of 16 bits, 128 bytes each, whose 16-byte chunk c lies at c ^ (row % 8): the
+// copy engine's 128-byte swizzle.
+#include "kernels/cuda/ptx.cuh"
+
+namespace troupe::kernels::cuda::streaming {
+
+/// A box in global memory, described for both ways of copying it.
+struct BoxSource {
+  const CUtensorMap* map;  // Hopper: the tensor, and the box's coordinates
+  int column, row, group;
+  const char* first;  // other GPUs: the box's first element; rows and columns past the matrix are not read
+  std::size_t row_bytes;
+  int rows, columns;
+};
+
+// The arrivals that the boxes of one phase make on their barrier.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr int kBoxArrivals = 1;
+#else
+inline constexpr int kBoxArrivals = 32;
+#endif
+
+/// Before a phase's boxes, by a whole warp: the barrier expects their bytes.
+__device__ __forceinline__ void begin_boxes(ptx::SharedAddress barrier, int bytes, int lane) {
+  if (lane == 0) ptx::mbarrier_arrive_expect(barrier, bytes);
+  __syncwarp();
+}
+
+/// By a whole warp.
+__device__ __forceinline__ void copy_box(ptx::SharedAddress to, ptx::SharedAddress barrier,
+                                         const BoxSource& from, int lane) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if (lane == 0) ptx::bulk_copy_box(to, from.map, barrier, from.column, from.row, from.group);
+#else
+  const int chunk = lane % 8;
+  if (chunk * 8 >= from.columns) return;
+  for (int row = lane / 8; row < from.rows; row += 4) {
+    ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(row * 128 + ((chunk ^ (row % 8)) * 16)),
+                       from.first + static_cast<std::size_t>(row) * from.row_bytes + chunk * 16);
+  }
+#endif
+}
+
+/// After a phase's boxes, by a whole warp.
+__device__ __forceinline__ void end_boxes(ptx::SharedAddress barrier) {
+#if !defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  ptx::mbarrier_arrive_after_copies(barrier);
+#endif
+}
+
+}  // namespace troupe::kernels::cuda::streaming
