@@ -139,8 +139,9 @@ double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
   constexpr int kLaunches = 5;
   const double operations = 2.0 * arena.linear(shape, rows, 0).rows * shape.outputs * shape.inputs;
   const int turns = static_cast<int>(std::clamp(6e12 / operations, 4.0, 40.0));
+  const int tile = cuda::wgmma_plan(cuda::shape_of(arena.linear(shape, rows, 0)), cuda::traits_of(device));
   const CudaGraph graph = CudaGraph::capture(device, [&] {
-    for (int i = 0; i < turns; ++i) run_wgmma(device, arena.linear(shape, rows, i));
+    for (int i = 0; i < turns; ++i) run_wgmma(device, arena.linear(shape, rows, i), tile);
   });
   graph.launch(device);
   return median_seconds(device, graph, kLaunches) / turns;

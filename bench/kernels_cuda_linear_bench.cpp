@@ -143,15 +143,15 @@ class Setting {
   /// Bytes per second of the product's weights, of a chain of kernels that only fetch them and read x, as
   /// much as a block of a strip does.
   double chain_speed(const Product& product, int rows) {
-    const auto plan =
-        kernels::cuda::strip_plan(linear(product, 0, rows, routed_[0]), device_.multiprocessors());
+    const auto plan = kernels::cuda::strip_plan(
+        kernels::cuda::shape_of(linear(product, 0, rows, routed_[0])), kernels::cuda::traits_of(device_));
     const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
     const std::size_t share = matrix / static_cast<std::size_t>(device_.multiprocessors());
     ProductChain chain{.weights = pool_,
                        .weights_bytes = kPoolBytes,
                        .fetched = static_cast<int>((share + 1023) / 1024 * 1024),
                        .x = x_,
-                       .x_bytes = rows * product.inputs * 2 / plan.split,
+                       .x_bytes = rows * product.inputs * 2 / plan.kernel.cluster,
                        .kernels = static_cast<int>(kMostTurns)};
     const CudaGraph graph = CudaGraph::capture(device_, [&] { kernels::run(device_, chain); });
     return static_cast<double>(matrix) * chain.kernels / median_seconds(device_, graph, kLaunches);
@@ -172,11 +172,7 @@ class Setting {
     return m.data;
   }
 
-  void run(const kernels::cuda::Linear& linear) {
-    if (linear.takes.weighted == nullptr && linear.leaves.weighted == nullptr)
-      return kernels::cuda::run(device_, linear);
-    kernels::cuda::run_strips(device_, linear, kernels::cuda::strip_plan(linear, device_.multiprocessors()));
-  }
+  void run(const kernels::cuda::Linear& linear) { kernels::cuda::run(device_, linear); }
 
   kernels::cuda::Linear linear(const Product& product, std::size_t at, int rows, const Routed& routed) const {
     kernels::cuda::Linear l{
@@ -193,7 +189,7 @@ class Setting {
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
     if (product.halved && device_.hopper() && rows <= kernels::cuda::kStripRows) {
       const bool adds = product.ending == Ending::add;
-      (adds ? l.leaves : l.takes) = {.weighted = adds ? weighted_ : x_,
+      (adds ? l.produced_norm : l.consumed_norm) = {.weighted = adds ? weighted_ : x_,
                                      .squares = squares_,
                                      .weight = static_cast<const float*>(scale_),
                                      .cols = adds ? product.outputs : product.inputs,

@@ -143,6 +143,16 @@ Cuda::Cuda(const CudaOptions& options)
   hopper_ = capability_ == 90 && code.accelerated;
   programmatic_ = code.capability >= 90;
   multiprocessors_ = properties.multiProcessorCount;
+  block_shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
+  const auto attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    TROUPE_CUDA(cudaDeviceGetAttribute(&value, which, ordinal_));
+    return static_cast<double>(value);
+  };
+  // Clocks are in kHz; memory moves two words of its bus a clock.
+  memory_bytes_per_s_ =
+      attribute(cudaDevAttrMemoryClockRate) * 1e3 * 2 * attribute(cudaDevAttrGlobalMemoryBusWidth) / 8;
+  clock_hz_ = attribute(cudaDevAttrClockRate) * 1e3;
   model_ = properties.name;
   total_bytes_ = properties.totalGlobalMem;
   TROUPE_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));

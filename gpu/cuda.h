@@ -82,6 +82,12 @@ class Cuda {
   /// for it (kernels/cuda/launch.cuh). Code for capabilities below 9.0 does not, on whatever GPU.
   bool programmatic() const { return programmatic_; }
   int multiprocessors() const { return multiprocessors_; }
+  /// Shared memory that one block may have, in bytes.
+  int block_shared_bytes() const { return block_shared_bytes_; }
+  /// What the memory can move: its clock × its bus. A copy reaches 85 to 90 % of it. 0: the driver does not say.
+  double memory_bytes_per_s() const { return memory_bytes_per_s_; }
+  /// Highest clock of a multiprocessor. 0: the driver does not say.
+  double clock_hz() const { return clock_hz_; }
   bool batch_invariant() const { return batch_invariant_; }
   CudaMemory memory() const;
 
@@ -106,6 +112,9 @@ class Cuda {
   int ordinal_ = 0;
   int capability_ = 0;
   int multiprocessors_ = 0;
+  int block_shared_bytes_ = 0;
+  double memory_bytes_per_s_ = 0;
+  double clock_hz_ = 0;
   bool hopper_ = false;
   bool programmatic_ = false;
   bool batch_invariant_ = false;

@@ -1,4 +1,5 @@
-// Attention on the GPU: which way runs, and the one for all dtypes, shapes and GPUs.
+// Attention on the GPU: runs each part of a batch as the chooser says. And the generic way, for all dtypes,
+// shapes and GPUs.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -13,7 +14,7 @@ namespace troupe::kernels {
 namespace cuda {
 namespace {
 
-constexpr int kThreads = 2 * kBlockTokens;  // two for each token's score, one for each dimension
+constexpr int kThreads = 2 * kBlockTokens;  // two for each token's score, then one for each dimension
 constexpr int kPerThread = kMostHeadDim / kThreads;
 
 struct GenericAttentionArgs {
@@ -26,11 +27,12 @@ struct GenericAttentionArgs {
   const SequenceRows* sequences;
   int count, heads, group, head_dim;
   int row_elements;  // of q and out
+  bool single;       // sequences of one token only
   bool swizzled;
   float scale_log2;
 };
 
-/// A block has one row and one head. Tiles of 64 tokens: all their scores, then their share of every
+/// A block computes one row and one head, in tiles of 64 tokens: all scores of a tile, then what it adds to every
 /// dimension of the output.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const GenericAttentionArgs p) {
@@ -53,6 +55,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
   __syncthreads();
   if (found < 0) return;  // padding
   const SequenceRows sequence = p.sequences[found];
+  if (p.single && sequence.tokens != 1) return;
   const int length = sequence.position + row - sequence.row + 1;
   const int kv_head = head / p.group;
   float o[kPerThread] = {};
@@ -105,7 +108,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
 
 }  // namespace
 
-void run_generic_attention(Cuda& device, const Attention& op) {
+void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
   TROUPE_CHECK(kv.head_dim <= kMostHeadDim);
   const GenericAttentionArgs parameters{.out = op.out,
@@ -122,6 +125,7 @@ void run_generic_attention(Cuda& device, const Attention& op) {
                               .group = op.heads / kv.kv_heads,
                               .head_dim = kv.head_dim,
                               .row_elements = padded(op.heads * kv.head_dim),
+                              .single = rows == DecodeRows::single,
                               .swizzled = swizzled(kv.dtype, kv.head_dim),
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>};
   const troupe::cuda::Shape shape{.grid = unsigned(op.batch.rows * op.heads), .block = kThreads};
@@ -134,20 +138,21 @@ void run_generic_attention(Cuda& device, const Attention& op) {
 
 void run(Cuda& device, const Attention& op) {
   TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
-  const bool prompts = op.batch.rows > op.batch.count;
-  if (!cuda::decode_takes(device, op)) {
-    cuda::run_generic_attention(device, op);
-  } else if (device.batch_invariant()) {
-    cuda::run_decode_attention(device, op, cuda::DecodeRows::all);
-  } else if (!prompts) {
-    cuda::run_decode_attention(device, op, cuda::DecodeRows::single);
-  } else if (!cuda::prefill_takes(device, op)) {
-    cuda::run_decode_attention(device, op, cuda::DecodeRows::all);
-  } else {
-    // A single sequence with more rows than one leaves nothing to decode.
-    if (op.batch.count > 1) cuda::run_decode_attention(device, op, cuda::DecodeRows::single);
-    cuda::run_prefill_attention(device, op);
+  const cuda::AttentionChoice choice = choose(cuda::AttentionShape{.dtype = op.kv.dtype,
+                                                                   .heads = op.heads,
+                                                                   .kv_heads = op.kv.kv_heads,
+                                                                   .head_dim = op.kv.head_dim,
+                                                                   .rows = op.batch.rows,
+                                                                   .sequences = op.batch.count},
+                                              cuda::traits_of(device));
+  using cuda::AttentionWay, cuda::DecodeRows;
+  if (choice.decodes == AttentionWay::decode)
+    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single);
+  if (choice.decodes == AttentionWay::generic) {
+    cuda::run_generic_attention(device, op,
+                                choice.pieces == AttentionWay::flash ? DecodeRows::single : DecodeRows::all);
   }
+  if (choice.pieces == AttentionWay::flash) cuda::run_prefill_attention(device, op);
 }
 
 }  // namespace troupe::kernels

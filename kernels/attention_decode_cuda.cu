@@ -11,6 +11,8 @@ namespace {
 
 using namespace decode;
 
+static_assert(kMaxGroup == kDecodeGroup);
+
 template <class Element, int kHeadDim>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     decode_attention_kernel(const DecodeArgs p) {
@@ -70,11 +72,6 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
 }
 
 }  // namespace
-
-bool decode_takes(const Cuda& device, const Attention& op) {
-  return device.hopper() && size_of(op.kv.dtype) == 2 && (op.kv.head_dim == 64 || op.kv.head_dim == 128) &&
-         op.heads / op.kv.kv_heads <= kMaxGroup;
-}
 
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;

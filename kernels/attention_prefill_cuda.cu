@@ -1,4 +1,4 @@
-// Prefill attention: which shapes the wgmma kernel (cuda/attention/flash.cuh) supports, and its launches.
+// Prefill attention: launches of the wgmma kernel (cuda/attention/flash.cuh).
 #include <algorithm>
 #include <numbers>
 
@@ -19,11 +19,6 @@ void launch_for(Cuda& device, const FlashArguments& arguments, int head_dim) {
 }
 
 }  // namespace
-
-bool prefill_takes(const Cuda& device, const Attention& op) {
-  return device.hopper() && !device.batch_invariant() && size_of(op.kv.dtype) == 2 &&
-         (op.kv.head_dim == 64 || op.kv.head_dim == 128);
-}
 
 void run_prefill_attention(Cuda& device, const Attention& op) {
   FlashArguments arguments{

@@ -1,10 +1,7 @@
-// Which way a product goes, and the way that any product can go: fp32 multiply-adds on tiles in shared
-// memory.
+// Running a product as the chooser says, and the generic way: fp32 multiply-adds on tiles in shared memory.
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/ending.cuh"
-#include "kernels/cuda/product/stream.h"
-#include "kernels/cuda/product/strip.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -13,10 +10,6 @@ constexpr int kTile = 64;      // outputs and rows of a block
 constexpr int kDepth = 32;     // inputs at a time
 constexpr int kThreads = 256;  // 16 × 16, each 4 outputs × 4 rows
 constexpr int kPitch = kTile + 4;
-
-/// Rows from which wgmma beats streaming; a grouped product's rows are those of an average group.
-constexpr int kManyRows = 32;
-constexpr int kManyRowsOfGroup = 12;
 
 struct GenericArgs {
   const void* weight = nullptr;
@@ -28,7 +21,7 @@ struct GenericArgs {
   EndingArgs ending{};
 };
 
-// A sum is taken in the order of the inputs, whatever the tile: a row's bits are its own.
+// Sums run over the inputs in rising order whatever the tile, so a row's bits do not depend on other rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   __shared__ float w_tile[kDepth][kPitch], x_tile[kDepth][kPitch];
@@ -47,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
       static_cast<std::size_t>(first_output) * stride;
   const T* x = static_cast<const T*>(a.x);
 
-  // Loading: a thread brings 8 inputs of one row of each operand; four threads a row.
+  // Each thread loads 8 inputs of one row of each operand; four threads share a row.
   const int thread = static_cast<int>(threadIdx.x);
   const int line = thread / 4, at = thread % 4 * 8;
   const T* w_from = line < outputs ? weight + static_cast<std::size_t>(line) * stride + at : nullptr;
@@ -104,7 +97,6 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
 }  // namespace
 
 void run_generic(Cuda& device, const Linear& linear) {
-  if (linear.rows <= 0) return;
   const GenericArgs a{.weight = linear.weight.data,
                .x = linear.x,
                .stride = row_stride(linear.weight.inputs),
@@ -118,19 +110,21 @@ void run_generic(Cuda& device, const Linear& linear) {
                [&](auto element) { troupe::cuda::launch(device, generic<decltype(element)>, shape, a); });
 }
 
+void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {
+  switch (choice.way) {
+    case LinearWay::generic: return run_generic(device, linear);
+    case LinearWay::stream: return run_stream(device, linear, choice.stream);
+    case LinearWay::strips: return run_strips(device, linear, choice.strips);
+    case LinearWay::wgmma: return run_wgmma(device, linear, choice.wgmma_tile);
+    case LinearWay::unsupported: break;
+  }
+  TROUPE_CHECK(false);
+}
+
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
-  TROUPE_CHECK(linear.takes.weighted == nullptr && linear.leaves.weighted == nullptr);
   if (linear.norm.weight != nullptr) run(device, linear.norm);
-  if (device.hopper() && !device.batch_invariant()) {
-    const StripPlan plan = strip_plan(linear, device.multiprocessors());
-    if (plan.height > 0) return run_strips(device, linear, plan);
-  }
-  if (!stream_takes(device, linear)) return run_generic(device, linear);
-  const bool grouped = linear.groups.offsets != nullptr;
-  const bool many = grouped ? linear.rows > kManyRowsOfGroup * linear.groups.count : linear.rows > kManyRows;
-  if (many && !device.batch_invariant() && wgmma_takes(device, linear)) return run_wgmma(device, linear);
-  run_stream(device, linear);
+  run(device, linear, choose(shape_of(linear), traits_of(device)));
 }
 
 }  // namespace troupe::kernels::cuda

@@ -1,5 +1,5 @@
-// Launching the streaming products, and how they are cut. kernels/cuda/product/stream_block.cuh says how they
-// work.
+// Launching the streaming products. How they are cut: kernels/cuda/product/stream.h; how a block works:
+// stream_block.cuh.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -11,13 +11,6 @@ namespace troupe::kernels::cuda {
 namespace {
 
 using namespace streaming;
-
-constexpr int kLeastInputs = 128;   ///< of a block of a cluster
-constexpr int kLongInputs = 2048;   ///< of a block, where more could share them
-constexpr int kShortInputs = 2048;  ///< of a group: its blocks are soon over, and one has more underway
-constexpr int kMostBoxes = 8;       ///< of a stage
-constexpr int kMostBoxesOfProcessor = 13;  ///< of weights, in rings: 104 KiB
-constexpr int kMostWholeInputs = 4096;     ///< of 8 rows of x in shared memory: 64 KiB
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
@@ -49,9 +42,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   }
   block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
-  if (a.split > 1) {
-    if (threadIdx.x == 0)
-      ptx::mbarrier_arrive_expect(block.got, a.split * block.slice * block.rows.count * 4);
+  if (a.cluster > 1) {
+    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(block.got, a.cluster * block.slice * block.rows.count * 4);
     ptx::warp_cluster_arrive_relaxed();
   }
 
@@ -62,7 +54,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
     }
     troupe::cuda::wait_for_previous();
     if (!Tile::kWholeX && !brings_weights) block.bring_x(&x_map);
-    if (a.split > 1) ptx::warp_cluster_wait();
+    if (a.cluster > 1) ptx::warp_cluster_wait();
     return;
   }
   typename StreamBlock<Tile>::WholeX whole;
@@ -80,36 +72,22 @@ __global__ void __launch_bounds__(Tile::kThreads)
   if (block.m_first < Tile::kM) block.finish(first, four);
 }
 
-/// Bytes of shared memory that a block may have.
-int most_shared(const Cuda& device) {
-  return (device.capability() >= 90 ? 227 : device.capability() == 80 ? 163 : 99) << 10;
-}
-
 template <class Tile>
 void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   constexpr int kM = Tile::kM, kN = Tile::kN;
   const int inputs = row_stride(linear.weight.inputs);
   const bool grouped = linear.groups.offsets != nullptr;
-  StreamArgs a{.weight = static_cast<const char*>(linear.weight.data),
-               .x = static_cast<const char*>(linear.x),
-               .row_bytes = static_cast<std::size_t>(inputs) * 2,
-               .chunks = inputs / kChunk,
-               .rows = linear.rows,
-               .split = plan.split,
-               .groups = linear.groups,
-               .ending = ending_of(linear)};
-  const int boxes = most_boxes(a.chunks, plan.split);
-  a.block_boxes = boxes;
-  const int whole = Tile::kWholeX ? boxes * kN * kRowBytes : 0;
-  const int inbox = plan.split > 1 ? plan.split * kN * ((1 << log_slice_of(kM, plan.split)) + 4) * 4 : 0;
-  const int alone = kN * (kM + 4) * 4;
-  const auto bytes = [&] {
-    const int ring = a.stages * stage_bytes_of(kM, Tile::kRingN, a.boxes);
-    return kHeaderBytes + std::max(ring + whole + inbox, alone);
-  };
-  a.boxes = std::min(plan.boxes, boxes);
-  a.stages = std::clamp(std::min(plan.stages, (boxes + a.boxes - 1) / a.boxes), 1, kMostStages);
-  while (a.stages > 1 && bytes() > most_shared(device)) --a.stages;
+  const StreamArgs a{.weight = static_cast<const char*>(linear.weight.data),
+                     .x = static_cast<const char*>(linear.x),
+                     .row_bytes = static_cast<std::size_t>(inputs) * 2,
+                     .chunks = inputs / kChunk,
+                     .rows = linear.rows,
+                     .boxes = plan.boxes,
+                     .block_boxes = plan.block_boxes,
+                     .stages = plan.stages,
+                     .cluster = plan.cluster,
+                     .groups = linear.groups,
+                     .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};
   if (device.hopper()) {
     const auto map = [&](const void* data, int rows, int groups, std::size_t stride, std::uint32_t box_rows) {
@@ -128,11 +106,11 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   }
   const auto kernel = stream<Tile>;
   const troupe::cuda::Shape shape{
-      .grid = dim3(static_cast<unsigned>(plan.split), static_cast<unsigned>(most_row_tiles(linear, kN)),
+      .grid = dim3(static_cast<unsigned>(plan.cluster), static_cast<unsigned>(most_row_tiles(linear, kN)),
                    static_cast<unsigned>((a.ending.outputs + kM - 1) / kM)),
       .block = dim3(Tile::kThreads),
-      .shared_bytes = static_cast<std::size_t>(bytes()),
-      .cluster = plan.split};
+      .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
+      .cluster = plan.cluster};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a, weight_map, x_map);
 }
@@ -149,51 +127,6 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 
 }  // namespace
 
-bool stream_takes(const Cuda&, const Linear& linear) {
-  return size_of(linear.weight.dtype) == 2 && (linear.ending != Ending::qkv || linear.kv.head_dim % 4 == 0);
-}
-
-// Found by trying, on an H200. Rings of 32 KiB, or 40, keep the memory busy and leave room for many blocks; a
-// matrix that lies whole in the rings of all multiprocessors has come before the kernel's turn.
-StreamPlan stream_plan(const Cuda& device, const Linear& linear) {
-  const bool grouped = linear.groups.offsets != nullptr;
-  const int inputs = row_stride(linear.weight.inputs);
-  const int tiles = (padded(linear.weight.outputs) + kOutputs - 1) / kOutputs;
-  const int most = device.multiprocessors();
-  StreamPlan plan;
-  if (device.batch_invariant()) {
-    plan.tile_rows = 32;
-  } else if (grouped) {  // some groups have several times the average
-    const int average = linear.rows / linear.groups.count;
-    plan.tile_rows = average <= 1 ? 8 : average <= 16 ? 16 : 32;
-  } else {
-    plan.tile_rows = linear.rows <= 8 ? 8 : linear.rows <= 16 ? 16 : linear.rows <= 32 ? 32 : 64;
-  }
-  if (device.hopper() && !grouped) {
-    // More rows make a cluster's sums more to send, and x more to read.
-    const int wanted = plan.tile_rows == 8    ? 2 * most
-                       : plan.tile_rows == 16 ? most * 7 / 5
-                       : plan.tile_rows == 32 ? most
-                                              : most * 9 / 20;
-    const auto too_few = [&] {
-      const int blocks = tiles * plan.split;
-      return blocks < wanted || (blocks < 2 * most && inputs / plan.split > kLongInputs) ||
-             (plan.tile_rows == 8 && inputs / plan.split > kMostWholeInputs);
-    };
-    while (plan.split < kMostSplit && inputs / (2 * plan.split) >= kLeastInputs && too_few()) plan.split *= 2;
-  }
-  if (plan.tile_rows == 8 && inputs / plan.split > kMostWholeInputs) plan.tile_rows = 16;
-  plan.boxes = plan.tile_rows == 8 ? 1 : 2;
-  plan.stages = plan.tile_rows > 8 ? 3 : grouped && inputs <= kShortInputs ? 5 : 4;
-  const int boxes = most_boxes(inputs / kChunk, plan.split);
-  if (!grouped && plan.tile_rows == 8 && boxes <= kMostBoxes &&
-      tiles * plan.split * boxes <= most * kMostBoxesOfProcessor) {
-    plan.boxes = boxes;
-    plan.stages = 1;
-  }
-  return plan;
-}
-
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.rows <= 0) return;
   if (linear.weight.dtype == DType::bf16) {
@@ -201,10 +134,6 @@ void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   } else {
     start<F16>(device, linear, plan);
   }
-}
-
-void run_stream(Cuda& device, const Linear& linear) {
-  run_stream(device, linear, stream_plan(device, linear));
 }
 
 }  // namespace troupe::kernels::cuda

@@ -1,9 +1,8 @@
-// Products of many rows on Hopper: which shape of tiles, and the launch. The kernel:
-// kernels/cuda/product/wgmma_product.cuh.
+// Launching products of many rows on Hopper. Which shape of tiles: kernels/cuda/product/wgmma.h; the kernel:
+// wgmma_product.cuh.
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <optional>
 #include <utility>
 
 #include "kernels/cuda/product/linear.h"
@@ -26,7 +25,7 @@ void launch_product(Cuda& device, const Linear& linear) {
                   .sizes = {static_cast<std::uint64_t>(padded(weight.inputs)),
                             static_cast<std::uint64_t>(weight.outputs), static_cast<std::uint64_t>(count)},
                   .strides = {row_bytes, count > 1 ? groups.weight_stride : row_bytes},
-                  .box = {kStepInputs, Shape::kColumns, 1}});
+                  .box = {kWgmmaStepInputs, Shape::kColumns, 1}});
   const CUtensorMap x_map = groups.gather != nullptr
                                 ? weight_map  // unused
                                 : tensor_map({.data = linear.x,
@@ -34,12 +33,12 @@ void launch_product(Cuda& device, const Linear& linear) {
                                               .sizes = {static_cast<std::uint64_t>(padded(weight.inputs)),
                                                         static_cast<std::uint64_t>(linear.rows), 1},
                                               .strides = {row_bytes, row_bytes},
-                                              .box = {kStepInputs, Shape::kRows, 1}});
+                                              .box = {kWgmmaStepInputs, Shape::kRows, 1}});
   Product product{.offsets = groups.offsets,
                   .gather = groups.gather,
                   .groups = count,
                   .rows = linear.rows,
-                  .steps = steps_along(weight.inputs),
+                  .steps = wgmma_steps(weight.inputs),
                   .row_chunks = static_cast<int>(row_bytes / 16),
                   .x = linear.x};
   product.finish = {.ending = linear.ending,
@@ -73,77 +72,22 @@ void launch_product(Cuda& device, const Linear& linear) {
          x_map, weight_map, product);
 }
 
-/// What tiles cost in cycles, fitted to measurements of all shapes of the models at 128 … 8192 rows on an
-/// H200.
-struct Cost {
-  int rows, columns, split;
-  int step;  ///< 64 inputs further
-};
-constexpr Cost kCosts[] = {{128, 256, 1, 1100}, {128, 192, 1, 850}, {128, 160, 1, 720},
-                           {128, 128, 1, 610},  {64, 256, 1, 770},  {64, 128, 1, 390},
-                           {128, 128, 2, 610},  {128, 128, 4, 610}, {64, 128, 2, 390}};
-constexpr double kEnd = 4500, kAdd = 6000;  // a 128 × 256 tile's ending
-constexpr double kSplit2 = 2400, kSplit4 = 4100;
-
-/// Nothing when the shape cannot do the product.
-std::optional<double> cost_of(const Cost& c, const Linear& linear, int multiprocessors) {
-  const bool grouped = linear.groups.offsets != nullptr;
-  const int steps = steps_along(linear.weight.inputs);
-  const int share = (c.rows == 128 ? c.columns : c.columns / 2) / c.split;
-  if (linear.ending == Ending::swiglu && share % 64 != 0) return {};  // gate and its up value in one thread
-  if (c.split > 1 && (grouped || steps < 4 * c.split)) return {};
-
-  const int columns = (padded(linear.weight.outputs) + c.columns - 1) / c.columns;
-  const double end =
-      (linear.ending == Ending::add ? kAdd : kEnd) * (c.rows * c.columns) / (128 * 256 * c.split);
-  const double tile = static_cast<double>(steps) / c.split * c.step + end;
-  if (grouped) {  // how many rows a group has is not known here; its last tile is half full on average
-    const double rows = static_cast<double>(linear.rows) / linear.groups.count / c.rows;
-    return std::max(1.0, linear.groups.count * std::max(1.0, rows + 0.5) * columns / multiprocessors) * tile;
-  }
-  const int blocks = (linear.rows + c.rows - 1) / c.rows * columns * c.split;
-  // Clusters of four leave some multiprocessors of a partition unused.
-  const int room = c.split == 4 ? multiprocessors * 10 / 11 : multiprocessors;
-  if (c.split > 1 && blocks > room) return {};
-  const int waves = (blocks + room - 1) / room;
-  return waves * tile + (c.split == 2 ? kSplit2 : c.split == 4 ? kSplit4 : 0);
-}
-
-const Cost& choose(const Linear& linear, int multiprocessors) {
-  const Cost* best = nullptr;
-  double least = 0;
-  for (const Cost& c : kCosts) {
-    const std::optional<double> cost = cost_of(c, linear, multiprocessors);
-    if (cost && (best == nullptr || *cost < least)) {
-      best = &c;
-      least = *cost;
-    }
-  }
-  return *best;
-}
+template <std::size_t kIndex>
+using TileShapeAt =
+    TileShape<kWgmmaTiles[kIndex].rows, kWgmmaTiles[kIndex].columns, kWgmmaTiles[kIndex].cluster>;
 
 template <class T, std::size_t... kIndex>
-void launch_choice(Cuda& device, const Linear& linear, const Cost& choice, std::index_sequence<kIndex...>) {
-  ((&choice == &kCosts[kIndex]
-        ? launch_product<T, TileShape<kCosts[kIndex].rows, kCosts[kIndex].columns, kCosts[kIndex].split>>(
-              device, linear)
-        : void()),
-   ...);
+void launch_tile(Cuda& device, const Linear& linear, int tile, std::index_sequence<kIndex...>) {
+  ((tile == static_cast<int>(kIndex) ? launch_product<T, TileShapeAt<kIndex>>(device, linear) : void()), ...);
 }
 
 }  // namespace
 
-bool wgmma_takes(const Cuda& device, const Linear& linear) {
-  return device.hopper() && linear.weight.dtype != DType::f32 &&
-         (linear.ending != Ending::qkv ||
-          (linear.kv.head_dim % 64 == 0 && linear.kv.dtype == linear.weight.dtype));
-}
-
-void run_wgmma(Cuda& device, const Linear& linear) {
+void run_wgmma(Cuda& device, const Linear& linear, int tile) {
   if (linear.rows <= 0) return;
-  if (linear.weight.dtype == DType::f16) return launch_product<F16, TileShape<128, 128>>(device, linear);
-  launch_choice<Bf16>(device, linear, choose(linear, device.multiprocessors()),
-                      std::make_index_sequence<std::size(kCosts)>());
+  if (linear.weight.dtype == DType::f16)
+    return launch_product<F16, TileShapeAt<kWgmmaF16Tile>>(device, linear);
+  launch_tile<Bf16>(device, linear, tile, std::make_index_sequence<std::size(kWgmmaTiles)>());
 }
 
 }  // namespace troupe::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/moe/choose.h"
 #include "kernels/cuda/moe/routing.h"
 #include "kernels/cuda/moe/routing_choice.cuh"
 #include "kernels/cuda/moe/routing_places.cuh"
@@ -15,9 +16,8 @@ using namespace routing;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kPlacingThreads = 512;
-constexpr int kMostCluster = 8;  // blocks
-constexpr int kMostClusters = 8;
-constexpr int kManyRows = 2048;
+constexpr int kMostCluster = kRoutingMaxCluster;
+static_assert(kSmallTile == kRoutingTileRows && kTilesPlacedAtOnce == kRoutingTilesInOneKernel);
 
 /// Router logits for any dtype: one warp per (row, expert); lane l sums inputs 4l … 4l + 3 of every 128.
 template <class Element>
@@ -322,17 +322,13 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
                       .stride = padded(op.experts),
                       .arrived = device.counters()};
   const DType dtype = op.down.first.dtype;
-  if (dtype == DType::bf16) {
-    // Larger tiles read rows and weights less often; smaller ones keep more multiprocessors busy. Only the
-    // smallest is batch-invariant. A cluster needs adjacent multiprocessors: with too many clusters some
-    // would have to wait.
-    const bool small = op.rows <= kSmallTile * kTilesPlacedAtOnce || device.batch_invariant();
-    if (!small && op.rows <= kManyRows) return launch_tensor_route<2, 2, 8, 2>(device, a);
-    if (!small) return launch_tensor_route<2, 4, 8, 1>(device, a);
-    if (device.hopper() && op.experts <= 8 * kMostCluster && op.rows <= kSmallTile * kMostClusters) {
-      return launch_tensor_route<1, 1, 16, 5, true>(device, a);
-    }
-    return launch_tensor_route<1, 1, 16, 5>(device, a);
+  const RoutingShape shape{.dtype = dtype, .experts = op.experts, .rows = op.rows};
+  switch (choose(shape, traits_of(device)).way) {
+    case RoutingWay::tiles_16: return launch_tensor_route<1, 1, 16, 5>(device, a);
+    case RoutingWay::clusters_16: return launch_tensor_route<1, 1, 16, 5, true>(device, a);
+    case RoutingWay::tiles_32: return launch_tensor_route<2, 2, 8, 2>(device, a);
+    case RoutingWay::tiles_32_wide: return launch_tensor_route<2, 4, 8, 1>(device, a);
+    case RoutingWay::generic: break;
   }
   RoutingArgs plain = a;
   plain.tile_rows = kMostTileRows;

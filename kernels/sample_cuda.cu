@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/sample/choose.h"
 #include "kernels/cuda/sample/filter.cuh"
 #include "kernels/cuda/sample/logits.cuh"
 #include "kernels/cuda/sample/team.cuh"
@@ -18,10 +19,9 @@ namespace troupe::kernels {
 namespace cuda {
 namespace {
 
-// With few rows a block has more threads. With many rows, four blocks of 256 threads fit on a multiprocessor.
-constexpr int kThreads = 256;
-constexpr int kThreadsForFewRows = 512;
-constexpr int kFewRows = 8;
+constexpr int kThreads = kSampleThreads;
+constexpr int kThreadsForFewRows = kSampleManyThreads;
+static_assert(kTeamBlocks == kSampleCluster && kMaxResident == kSampleMaxResident);
 
 /// Bytes of tables and scratch in dynamic shared memory; the slice follows if Resident.
 template <bool Resident>
@@ -176,17 +176,15 @@ struct SampleLaunch {
 };
 
 SampleLaunch plan_for(const Cuda& device, int count, int vocab) {
-  const int team = device.hopper() ? kTeamBlocks : 1;
-  SampleLaunch plan;
-  plan.length = (vocab + 4 * team - 1) / (4 * team) * 4;
-  plan.resident = team > 1 && plan.length <= kMaxResident;
-  plan.few_rows = count <= kFewRows || !plan.resident;
+  const SampleChoice choice = choose(SampleShape{.rows = count, .vocab = vocab}, traits_of(device));
+  const int team = choice.blocks;
+  SampleLaunch plan{.resident = choice.resident, .few_rows = choice.threads == kThreadsForFewRows, .length = choice.block_logits};
   const std::size_t slice = sizeof(float) * static_cast<std::size_t>(plan.length);
   const std::size_t tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
   plan.tables = static_cast<int>(tables);
   plan.working_bytes = plan.resident ? 0 : slice * static_cast<std::size_t>(team * count);
   plan.shape = {.grid = dim3(static_cast<unsigned>(team), static_cast<unsigned>(count)),
-                .block = dim3(plan.few_rows ? kThreadsForFewRows : kThreads),
+                .block = dim3(static_cast<unsigned>(choice.threads)),
                 .shared_bytes = tables + (plan.resident ? slice : 0),
                 .cluster = team};
   TROUPE_CHECK(plan.shape.shared_bytes <= 96 * 1024 && count <= 65535);

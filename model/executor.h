@@ -28,6 +28,9 @@ class Executor {
   /// "cpu: avx512_bf16, 2 threads"; for Hello and the log.
   virtual std::string device() const = 0;
 
+  /// What of this model runs by a slow way on this device, a sentence each; for the log. Empty: nothing.
+  virtual std::vector<std::string> slow_ways() const { return {}; }
+
   /// Takes a StepPlan or a CacheCommand. Copies what it needs: the bytes may go after the call.
   /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
   virtual Status submit(const wire::RecordView& record) = 0;

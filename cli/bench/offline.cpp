@@ -7,6 +7,7 @@
 
 #include "cli/bench/arguments.h"
 #include "cli/bench/ceilings_of.h"
+#include "cli/bench/explain.h"
 #include "cli/bench/step_feed.h"
 #include "http/load_client.h"
 #include "model/make_executor.h"
@@ -128,14 +129,15 @@ int run(const cli::Synopsis& synopsis, const config::Options& options, bool json
 int decode_main(int argc, char** argv) {
   const cli::Synopsis synopsis{
       "bench decode", "time of a decode step, beside its bound",
-      "troupe bench decode [--batch N]… [--context N]… [--output N] [--json] [-- SERVE FLAGS]",
+      "troupe bench decode [--batch N]… [--context N]… [--output N] [--json] [--explain] [-- SERVE FLAGS]",
       "  troupe bench decode --batch 1 --batch 4 --context 512\n"
       "  troupe bench decode --batch 32 --context 2048 -- --model DIR --device cuda\n"
       "  troupe bench decode --batch 1 -- --model bench/models/ERNIE-4.5-0.3B --load-choices "
-      "dummy --tokenizer DIR\n"};
+      "dummy --tokenizer DIR\n"
+      "  troupe bench decode --explain -- --model bench/models/ERNIE-4.5-21B-A3B\n"};
   std::vector<int> batches, contexts;
   int output = 64;
-  bool json = false;
+  bool json = false, explained = false;
   const std::vector<config::Field> fields = {
       {.name = "batch",
        .slot = &batches,
@@ -152,11 +154,22 @@ int decode_main(int argc, char** argv) {
        .when_unset = "512"},
       {.name = "output", .slot = &output, .help = "steps that are timed", .min = 2, .max = 1 << 20},
       json_field(json),
+      {.name = "explain",
+       .slot = &explained,
+       .help = "time nothing; print which kernel runs each op on a GPU, and why, at 1, 8, 64 and 512 rows (or "
+               "--batch), from config.json alone"},
   };
   std::vector<std::string> of_serve;
   config::Options options;
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
   if (const auto code = read_serve_flags(synopsis, of_serve, options)) return *code;
+  if (explained) {
+    if (batches.empty()) batches = {1, 8, 64, 512};
+    const auto text = explain_model(options, batches);
+    if (!text.ok()) return cli::fail(synopsis, text.status());
+    std::fputs(text->c_str(), stdout);
+    return 0;
+  }
   if (batches.empty()) batches = {1};
   if (contexts.empty()) contexts = {512};
   if (options.scheduler.max_num_seqs == 0) {

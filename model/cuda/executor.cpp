@@ -4,6 +4,7 @@
 
 #include "model/cuda/queue.h"
 #include "model/sizing.h"
+#include "model/step_choices.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -27,6 +28,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   CudaModel model;
   model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant});
   Cuda& device = *model.device;
+  model.slow_ways = slow_choices(files.spec, files.dtype, kernels::cuda::traits_of(device));
   wire::Capacity expected = capacity;
   if (Status s = fit_cuda_kv(expected, files.spec, files.dtype, options, memory_of(device),
                              cuda_fixed_bytes(capacity, files.spec, files.dtype));

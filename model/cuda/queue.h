@@ -26,6 +26,7 @@ struct CudaModel {
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
+  std::vector<std::string> slow_ways;  ///< see Executor
 };
 
 /// A step that takes longer than `patience` counts as never ending: poll() gives internal then. After any
@@ -40,6 +41,7 @@ class CudaQueue final : public Executor {
 
   wire::Capacity capacity() const override { return capacity_; }
   std::string device() const override { return model_.device->describe(); }
+  std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
   Status submit(const wire::RecordView& record) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   void reset() override;

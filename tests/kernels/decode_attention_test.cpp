@@ -282,6 +282,41 @@ TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
   }
 }
 
+// More q heads of a KV head than the decode kernel takes: what decodes is generic, pieces of prompts are not.
+TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
+  if (dtype() == DType::f32) GTEST_SKIP() << "fp32 has the generic way alone.";
+  if (!usual().hopper()) GTEST_SKIP() << "Flash attention needs a GPU of compute capability 9.0.";
+  const std::vector<Piece> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
+  for (const Shape& shape : {Shape{12, 1, 128}, Shape{24, 2, 128}, Shape{9, 1, 64}, Shape{48, 1, 64}}) {
+    SCOPED_TRACE(name(shape));
+    const cuda::AttentionChoice choice = choose(cuda::AttentionShape{.dtype = dtype(),
+                                                                     .heads = shape.heads,
+                                                                     .kv_heads = shape.kv_heads,
+                                                                     .head_dim = shape.head_dim,
+                                                                     .rows = 225,
+                                                                     .sequences = int(pieces.size())},
+                                                cuda::traits_of(usual()));
+    ASSERT_EQ(choice.decodes, cuda::AttentionWay::generic);
+    ASSERT_EQ(choice.pieces, cuda::AttentionWay::flash);
+    Scene scene(usual(), dtype(), shape, pieces);
+    const auto out = scene.run_op(), generic = scene.run_op(Scene::Way::generic);
+    EXPECT_LE(scene.worst(out, 7), scene.tolerance());
+    EXPECT_LE(scene.worst(generic, 7), scene.tolerance());
+    int row = 0;
+    for (const Piece& piece : pieces) {
+      const std::size_t begin = std::size_t(row) * scene.row_bytes(),
+                        bytes = std::size_t(piece.tokens) * scene.row_bytes();
+      const bool same = std::memcmp(out.data() + begin, generic.data() + begin, bytes) == 0;
+      if (piece.tokens == 1) {
+        EXPECT_TRUE(same) << "row " << row;
+      } else if (piece.tokens > 8) {
+        EXPECT_FALSE(same) << "the generic kernel ran on the piece at row " << row;
+      }
+      row += piece.tokens;
+    }
+  }
+}
+
 TEST_P(DecodeAttention, GraphsSeeTheLengthsOfTheirLaunch) {
   for (const Shape& shape : {Shape{5, 1, 128}, Shape{6, 2, 64}}) {
     Scene scene(usual(), dtype(), shape, {{3000}, {64}, {900}, {500}, {20}}, 3);

@@ -206,14 +206,14 @@ class LinearWgmmaTest : public LinearWgmmaTestBase {};
 TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
   const Case& c = GetParam();
   Linear l = linear(*device_);
-  ASSERT_TRUE(wgmma_takes(*device_, l));
+  ASSERT_TRUE(wgmma_takes(shape_of(l), traits_of(*device_)));
   const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   if (c.ending == Ending::store_f32 || c.ending == Ending::add) {
     Array<float> out(*device_, old_f32_), again(*device_, old_f32_);
     l.out = out.data();
-    run_wgmma(*device_, l);
+    run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
     l.out = again.data();
-    run_wgmma(*device_, l);
+    run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
     const auto got = out.read();
     EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * sizeof(float)), 0)
         << "not the same bits";
@@ -229,9 +229,9 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
   }
   Array<std::uint16_t> out(*device_, old_bits_), again(*device_, old_bits_);
   l.out = out.data();
-  run_wgmma(*device_, l);
+  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
   l.out = again.data();
-  run_wgmma(*device_, l);
+  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
   const auto got = out.read();
   EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * 2), 0) << "not the same bits";
   for (const auto& [p, o] : places(width_)) {
@@ -279,8 +279,8 @@ TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
   l.layer = layer;
   l.heads = c.heads;
   l.slots = slots_device.data();
-  ASSERT_TRUE(wgmma_takes(*device_, l));
-  run_wgmma(*device_, l);
+  ASSERT_TRUE(wgmma_takes(shape_of(l), traits_of(*device_)));
+  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
   const auto got_q = q.read(), got_kv = memory.read();
   const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   const int keys_at = c.heads * hd, values_at = keys_at + c.kv_heads * hd;

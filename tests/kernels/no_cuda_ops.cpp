@@ -40,9 +40,8 @@ void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
 void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
 
 namespace cuda {
-void run_generic_attention(Cuda&, const Attention&) { TROUPE_CHECK(false); }
-bool wgmma_takes(const Cuda&, const Linear&) { return false; }
-void run_wgmma(Cuda&, const Linear&) { TROUPE_CHECK(false); }
+void run_generic_attention(Cuda&, const Attention&, DecodeRows) { TROUPE_CHECK(false); }
+void run_wgmma(Cuda&, const Linear&, int) { TROUPE_CHECK(false); }
 }  // namespace cuda
 
 }  // namespace troupe::kernels

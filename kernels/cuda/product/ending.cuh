@@ -1,6 +1,6 @@
 #pragma once
-// What becomes of a product's sums, four outputs of one row at a time, and which rows and group a tile of a
-// grouped product has. Shared by the generic and the streaming products.
+// How a product's sums are finished and stored, four outputs of one row at a time; and the rows and the group of
+// a tile of a grouped product. Shared by the generic way, streams and strips.
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
@@ -10,7 +10,7 @@
 
 namespace troupe::kernels::cuda {
 
-/// A Linear's ending as a kernel wants it.
+/// A Linear's ending, as kernels take it.
 struct EndingArgs {
   Ending ending = Ending::add;
   int outputs = 0;     ///< rows of the weight with padding: padded(weight.outputs)
@@ -59,9 +59,9 @@ __device__ __forceinline__ float silu(float x) {
   return __fdividef(x, 1.0f + __expf(-x));  // a true division is a call, of code that lies in cold memory
 }
 
-/// Outputs o … o + 3 of row p on their way out (o a multiple of 4 below e.outputs; of a gate|up matrix o is a
-/// gate's; head_dim is a multiple of 4). Made before wait_for_previous(), read() after it, finished with the
-/// sums: each step as early as it can be.
+/// Finishes outputs o … o + 3 of row p (o is a multiple of 4 below e.outputs; of gate|up it is a gate's; head_dim
+/// is a multiple of 4). Construct it before wait_for_previous(), which computes the addresses; call read() after
+/// the wait, and finish() with the sums.
 template <class T>
 class Four {
  public:
@@ -90,12 +90,12 @@ class Four {
     }
   }
 
-  /// Ending::add: what finish() stores.
+  /// What finish() stores for Ending::add.
   __device__ __forceinline__ float4 added(float4 y) const {
     return make_float4(read_.x + y.x, read_.y + y.y, read_.z + y.z, read_.w + y.w);
   }
 
-  // No switch: its table would be read from cold memory.
+  // No switch: its jump table would be a read from memory that is in no cache.
   __device__ __forceinline__ void finish(float4 y, float4 up) {
     if (e_.ending == Ending::add) {
       *reinterpret_cast<float4*>(to_) = added(y);
@@ -151,11 +151,11 @@ class Four {
   char* to_ = nullptr;           // of K and V: the head's piece in block 0
   const float* from_ = nullptr;  // what read() reads
   const KvSlot* slot_at_ = nullptr;
-  float4 read_{};  // of out, the angles, or the scale
+  float4 read_{};  // old values of out, the angles, or the scale
   KvSlot slot_{};
 };
 
-/// Outputs o and o + 1 (o even) of q, k and v of row p, with any even head_dim.
+/// Finishes outputs o and o + 1 (o is even) of q, k and v of row p, for any even head_dim.
 template <class T>
 __device__ __forceinline__ void end_pair(const EndingArgs& e, int p, int o, float a, float b) {
   if (o >= e.end) return;
@@ -241,7 +241,7 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
   return {};
 }
 
-/// At least as many tiles of `size` rows as a product has.
+/// Upper bound of the tiles of `size` rows that a product has.
 inline int most_row_tiles(const Linear& linear, int size) {
   if (linear.groups.offsets == nullptr) return (linear.rows + size - 1) / size;
   const int partial = linear.rows < linear.groups.count ? linear.rows : linear.groups.count;

@@ -1,6 +1,6 @@
 #pragma once
-// The Cuda device's orders of bytes. Host and device code (constexpr); see matrix.h and batch.h for what they
-// order.
+// Layouts of matrices and of KV memory on the GPU. Host and device code (constexpr). What they contain: matrix.h
+// and batch.h.
 //
 // Matrix: row-major, one row per output, rows of padded(inputs) elements (a multiple of 64 bytes, so every
 // row starts aligned for 16-byte loads and for tensor maps). Padding elements are zero, as they are in
@@ -29,15 +29,15 @@ constexpr int row_stride(int inputs) { return (inputs + kPanel - 1) / kPanel * k
 constexpr int gate_row(int i) { return i / 8 * 16 + i % 8; }
 constexpr int up_row(int i) { return gate_row(i) + 8; }
 
-/// Row of the matrix that source row `o` becomes; see Pack.
+/// Row of the matrix where source row `o` is stored; see Pack.
 constexpr int placed_row(Place place, int first, int o) {
   return place == Place::rows ? first + o : place == Place::gate ? gate_row(o) : up_row(o);
 }
 
-/// Whether K and V lie in swizzled halves.
+/// True if K and V are stored in swizzled halves.
 constexpr bool swizzled(DType dtype, int head_dim) { return size_of(dtype) == 2 && head_dim % 64 == 0; }
 
-/// Where dimension d lies within a K or V piece, for any token.
+/// Position of dimension d within a K or V piece, for any token.
 class KvColumn {
  public:
   constexpr KvColumn() = default;
@@ -53,8 +53,8 @@ class KvColumn {
  private:
   int first_ = 0;
   int pitch_ = 0;
-  int chunk_ = 0;  ///< first element of eight that a token puts elsewhere
-  int turns_ = 0;
+  int chunk_ = 0;  ///< first element of the 16-byte chunk, before the swizzle
+  int turns_ = 0;  ///< mask of the token's bits that the swizzle uses
 };
 
 /// Element index of (token t of the block, dimension d) within a K or V piece.

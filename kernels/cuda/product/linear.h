@@ -1,37 +1,24 @@
 #pragma once
-// One matrix product for all ops that have one, and the four ways to run it.
+// One matrix product for all ops that have one.
 //
 //   y[p] = W_g · x[row(p)]        for every row p of group g
 //
-// A dense product is one group of all rows. A grouped product has one weight per group (an expert) and the
-// rows sorted by group. `ending` says what becomes of y, in registers, so that no intermediate goes to
-// memory.
-//
-//   generic   any dtype, shape and GPU; slow; what f32, odd shapes and old GPUs fall back to
-//   stream    16-bit types: weights are read once for a few rows (decode); mma.sync
-//   strips    bf16 on Hopper: up to eight rows, weights of some megabytes; kernels/cuda/product/strip.h
-//   wgmma     16-bit types on Hopper: many rows (prefill)
-// Each function checks nothing and runs everything it is given; run() chooses.
+// A dense product is one group of all rows. A grouped product has one weight per group (an expert) and its
+// rows sorted by group. There are four ways to run it; choose.h says which.
 #include <cstddef>
 #include <cstdint>
 
 #include "gpu/cuda.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/batch.h"
+#include "kernels/cuda/product/choose.h"
+#include "kernels/cuda/product/shape.h"
 #include "kernels/linear_add.h"
 #include "kernels/matrix.h"
 #include "kernels/mlp.h"
 #include "kernels/qkv_rope_kv_write.h"
 
 namespace troupe::kernels::cuda {
-
-enum class Ending {
-  store_f32,     ///< out_f32[p][o] = y                                   lm_head
-  store_scaled,  ///< out[p][o] = cast(scale[p] * y)                      an expert's down
-  add,           ///< out_f32[p][o] += y                                  o_proj, down of the dense mlp
-  swiglu,        ///< out[p][i] = cast(silu(y[gate i]) * y[up i])         gate|up
-  qkv,           ///< rotated and sent to q and KV memory, as QkvRopeKvWrite says
-};
 
 /// Rows of a grouped product: group g has rows offsets[g] … offsets[g + 1] - 1.
 struct Groups {
@@ -45,9 +32,9 @@ struct Groups {
   bool settled = false;
 };
 
-/// An RMS norm of the residual stream, in halves: the product that ends in the stream leaves the first, and
-/// the product behind it takes it, and multiplies its sums by 1 / sqrt(mean square + eps). So nobody waits
-/// for a norm. One rounding less than AddRmsNorm has. For strips alone.
+/// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends in
+/// the stream produces h * weight and the squares of h; the product after it consumes them, and multiplies its
+/// sums by 1 / sqrt(mean square + eps). One rounding less than AddRmsNorm has. Strips only.
 struct HalvedNorm {
   void* weighted = nullptr;       ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
   float* squares = nullptr;       ///< (rows, padded(cols) / 8): sums of the squares of eight neighbours of h
@@ -60,9 +47,9 @@ struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
   const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of weight.dtype
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
-  AddRmsNorm norm{};        ///< with a weight: x is its `out`, and not made yet. run() makes it
-  HalvedNorm takes{};       ///< instead of x
-  HalvedNorm leaves{};      ///< with Ending::add
+  AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first
+  HalvedNorm consumed_norm{};  ///< instead of x
+  HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
@@ -83,16 +70,30 @@ Linear linear_of(const QkvRopeKvWrite& op);
 Linear gate_up_of(const Mlp& op);
 Linear down_of(const Mlp& op);
 
-void run_generic(Cuda& device, const Linear& linear);
-void run_stream(Cuda& device, const Linear& linear);
-void run_wgmma(Cuda& device, const Linear& linear);
+/// What choose() needs to know of a product.
+inline LinearShape shape_of(const Linear& linear) {
+  return {.ending = linear.ending,
+          .format = format_of(linear.weight.dtype),
+          .activations = linear.weight.dtype,
+          .outputs = linear.weight.outputs,
+          .inputs = linear.weight.inputs,
+          .rows = linear.rows,
+          .groups = linear.groups.offsets != nullptr ? linear.groups.count : 0,
+          .head_dim = linear.kv.head_dim,
+          .kv = linear.kv.dtype,
+          .consumes_halved_norm = linear.consumed_norm.weighted != nullptr,
+          .produces_halved_norm = linear.produced_norm.weighted != nullptr};
+}
 
-/// Whether the fast ways take this product: dtype of 16 bits, head_dim a multiple of 64 for qkv, …
-bool stream_takes(const Cuda& device, const Linear& linear);
-bool wgmma_takes(const Cuda& device, const Linear& linear);
-
-/// Chooses by device, dtype, shape and rows per group, and has the norm made before. Halved norms are not
-/// its. With batch_invariant() the choice does not depend on the rows.
+/// Runs the norm if there is one, then the product as choose() says. Nothing without rows.
 void run(Cuda& device, const Linear& linear);
+/// Runs the product as `choice` says: choose() of its shape.
+void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
+
+// The ways. They check nothing; a product without rows is no product.
+void run_generic(Cuda& device, const Linear& linear);
+void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
+void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
+void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
 
 }  // namespace troupe::kernels::cuda

@@ -1,17 +1,113 @@
 #pragma once
-// How a streaming product is cut; for the chooser, the tests and the bench.
-#include "kernels/cuda/product/linear.h"
+// Streaming products: how they are cut. How a block works: stream_block.cuh.
+#include <algorithm>
+
+#include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/product/shape.h"
 
 namespace troupe::kernels::cuda {
 
+namespace streaming {
+
+inline constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
+inline constexpr int kBox = 64;    ///< inputs of a box; a box has the same 64 inputs of several rows
+inline constexpr int kRowBytes = kBox * 2;
+inline constexpr int kOutputs = 64;  ///< of a block
+inline constexpr int kMaxStages = 8;
+inline constexpr int kMaxCluster = 8;
+inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
+
+/// Boxes of a block's inputs, at most, when the blocks of a cluster share `chunks` of them.
+constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 2 + cluster - 1) / cluster; }
+/// Bytes of a stage with boxes of m outputs and of n rows of x.
+constexpr int stage_bytes(int m, int n, int boxes) { return boxes * (m + n) * kRowBytes; }
+
+/// log2 of the outputs that a block finishes: all m, or in a cluster a slice of at least 16.
+constexpr int log_slice_of(int m, int cluster) {
+  int log = m == 128 ? 7 : 6;
+  for (int c = 1; c < cluster && log > 4; c *= 2) --log;
+  return log;
+}
+
+}  // namespace streaming
+
 struct StreamPlan {
-  int tile_rows = 8;  ///< 8, 16, 32 or 64: rows of x that a block takes at once
-  int boxes = 4;      ///< of 64 inputs in a stage
-  int stages = 2;     ///< of a block's ring, at most
-  int split = 1;      ///< blocks of a cluster that share a tile's inputs: 1, 2, 4 or 8
+  int tile_rows = 8;     ///< 8, 16, 32 or 64: rows of x that a block takes at once
+  int cluster = 1;       ///< blocks that share a tile's inputs: 1, 2, 4 or 8
+  int block_boxes = 0;   ///< of a block's inputs, at most
+  int boxes = 4;         ///< of a stage
+  int stages = 2;        ///< of a block's ring
+  int shared_bytes = 0;  ///< of a block
 };
 
-StreamPlan stream_plan(const Cuda& device, const Linear& linear);
-void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
+namespace streaming {
+
+inline constexpr int kMinBlockInputs = 128;  ///< of a block of a cluster
+inline constexpr int kLongInputs = 2048;     ///< a block with more inputs shares them if it can
+inline constexpr int kShortInputs = 2048;    ///< a group with fewer gets one stage more
+inline constexpr int kMaxStageBoxes = 8;
+inline constexpr int kResidentBoxes = 13;        ///< boxes of weights that a multiprocessor holds: 104 KiB
+inline constexpr int kMaxResidentInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
+
+constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
+  if (gpu.batch_invariant) return 32;
+  const int rows = shape.average_rows();
+  if (shape.grouped()) return rows <= 1 ? 8 : rows <= 16 ? 16 : 32;  // some have several times the average
+  return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+}
+
+/// A cluster pays where the outputs alone give too few blocks. With more rows its blocks have more sums to
+/// send and more of x to read.
+constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int rows) {
+  if (!gpu.hopper || shape.grouped()) return 1;
+  const int inputs = shape.stride(), tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
+  const int all = gpu.multiprocessors;
+  const int wanted = rows == 8 ? 2 * all : rows == 16 ? all * 7 / 5 : rows == 32 ? all : all * 9 / 20;
+  const auto too_few = [&](int cluster) {
+    const int blocks = tiles * cluster;
+    return blocks < wanted || (blocks < 2 * all && inputs / cluster > kLongInputs) ||
+           (rows == 8 && inputs / cluster > kMaxResidentInputs);
+  };
+  int cluster = 1;
+  while (cluster < kMaxCluster && inputs / (2 * cluster) >= kMinBlockInputs && too_few(cluster)) cluster *= 2;
+  return cluster;
+}
+
+constexpr int shared_bytes(const StreamPlan& plan) {
+  const int n = plan.tile_rows;
+  const bool whole_x = n == 8;  // lies beside the ring, not in it
+  const int ring = plan.stages * stage_bytes(kOutputs, whole_x ? 0 : n, plan.boxes);
+  const int x = whole_x ? plan.block_boxes * n * kRowBytes : 0;
+  const int slice = 1 << log_slice_of(kOutputs, plan.cluster);
+  const int inbox = plan.cluster > 1 ? plan.cluster * n * (slice + 4) * 4 : 0;
+  return kHeaderBytes + std::max(ring + x + inbox, n * (kOutputs + 4) * 4);
+}
+
+}  // namespace streaming
+
+/// Of any dense or grouped product of 16-bit types. Found by measurement on an H200: rings of 32 or 40 KiB
+/// keep the memory busy and leave room for several blocks on a multiprocessor. A matrix that fits the rings
+/// of all multiprocessors is fetched whole before the kernel's turn.
+constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
+  using namespace streaming;
+  const int inputs = shape.stride(), tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
+  StreamPlan plan{.tile_rows = tile_rows(shape, gpu)};
+  plan.cluster = cluster_size(shape, gpu, plan.tile_rows);
+  if (plan.tile_rows == 8 && inputs / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
+  plan.block_boxes = boxes_per_block(inputs / kChunk, plan.cluster);
+  plan.boxes = plan.tile_rows == 8 ? 1 : 2;
+  plan.stages = plan.tile_rows > 8 ? 3 : shape.grouped() && inputs <= kShortInputs ? 5 : 4;
+  if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
+      tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {
+    plan.boxes = plan.block_boxes;
+    plan.stages = 1;
+  }
+  plan.boxes = std::min(plan.boxes, plan.block_boxes);
+  plan.stages =
+      std::clamp((plan.block_boxes + plan.boxes - 1) / plan.boxes, 1, std::min(plan.stages, kMaxStages));
+  while (plan.stages > 1 && shared_bytes(plan) > gpu.block_shared_bytes) --plan.stages;
+  plan.shared_bytes = shared_bytes(plan);
+  return plan;
+}
 
 }  // namespace troupe::kernels::cuda

@@ -1,40 +1,30 @@
 #pragma once
-// Products with few rows: the weights are read once, at the speed of the memory, and everything else hides
-// behind that.
+// One block of a streaming product: few rows, weights that are read once at the memory's bandwidth.
 //
-// A block takes kM outputs and kN rows of x. One warp fills a ring of stages in shared memory with boxes of
-// weights, the others multiply. Weights are constants, so the ring is filled before the kernel waits for the
-// one before it: while that one ends, the memory is already at work, and where a block's weights fit the ring
-// its whole latency is hidden. Blocks are small and several fit on a multiprocessor, the next kernel's among
-// them. Up to 8 rows of x lie whole in shared memory, brought by the warps that need them; more rows come
-// piece by piece by a warp of their own.
+// A block computes kM outputs of kN rows of x. One warp fills a ring of stages in shared memory with boxes of
+// weights; the others multiply. Weights are constants, so the ring is filled before the kernel waits for the
+// previous one: the memory is at work while that one ends. Blocks are small, so that several fit on a
+// multiprocessor, also the next kernel's. Up to 8 rows of x are resident in shared memory, loaded by the warps
+// that multiply; more rows go through the ring, loaded by a warp of their own.
 //
-// Weights are the tensor core's A (16 outputs × 16 inputs), rows of x its B (8 columns). Which inputs make up
-// the 16 of an instruction is free as long as A and B agree, and so is which outputs make up its rows. Lane
-// 4g + t of a warp takes the 8 inputs 8t … 8t + 7 of a chunk of 32, of A's row g and B's column g: one
-// 16-byte load each, whose four words serve two instructions. A's row g is output g / 2 + g % 2 * 4 of eight:
-// the eight lanes that load at a time then find their chunks, swizzled as the copy engine leaves them, in
-// different banks. Rows of x lie and are taken the same way.
+// Operands of mma.sync: weights are A (16 outputs × 16 inputs), rows of x are B (8 columns). The 16 inputs of an
+// instruction may be any, if A and B agree, and so may the outputs that are A's rows. Lane 4 g + t takes inputs
+// 8 t … 8 t + 7 of a chunk of 32, of A's row g and B's column g: one 16-byte load each, whose four words serve
+// two instructions. A's row g is output g / 2 + g % 2 * 4 of eight. So the eight lanes that load at a time use
+// different banks in the swizzle of the copy engine. Rows of x are laid out and read in the same way.
 //
-// Few outputs and many inputs: the blocks of a cluster share a tile's inputs and send their sums to the block
-// that finishes the outputs, which adds them in the order of the blocks. A sum's order of additions depends
+// With few outputs and many inputs the blocks of a cluster share a tile's inputs. They send their sums to the
+// block that finishes the outputs, which adds them in the order of the blocks. The order of additions depends
 // on the shape of the weight and on kN, not on the other rows.
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/product/box_copy.cuh"
 #include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::streaming {
-
-inline constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
-inline constexpr int kBox = 64;    ///< inputs of a box
-inline constexpr int kRowBytes = kBox * 2;
-inline constexpr int kOutputs = 64;  ///< of a block
-inline constexpr int kMostStages = 8;
-inline constexpr int kMostSplit = 8;
-inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
 
 struct StreamArgs {
   const char* weight = nullptr;
@@ -45,41 +35,26 @@ struct StreamArgs {
   int boxes = 0;        ///< of a stage
   int block_boxes = 0;  ///< of a block's inputs, at most
   int stages = 0;
-  int split = 1;
+  int cluster = 1;
   Groups groups{};
   EndingArgs ending{};
 };
-
-/// Boxes of the inputs of one block of a cluster, at most.
-__host__ __device__ constexpr int most_boxes(int chunks, int split) {
-  return ((chunks + 1) / 2 + split - 1) / split;
-}
-__host__ __device__ constexpr int stage_bytes_of(int m, int ring_n, int boxes) {
-  return boxes * (m + ring_n) * kRowBytes;
-}
-
-/// The outputs that a block finishes, of kM: all, or a slice of at least 16 in a cluster; 2 to this power.
-__host__ __device__ constexpr int log_slice_of(int m, int split) {
-  int log = m == 128 ? 7 : 6;
-  for (int s = 1; s < split && log > 4; s *= 2) --log;
-  return log;
-}
 
 template <class Element, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
 struct StreamTile {
   using T = Element;
   static constexpr int kM = kM_, kN = kN_;
-  static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< of those that multiply
+  static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
   static constexpr int kWarps = kWarpsM * kWarpsN;
   static constexpr bool kWholeX = kN == 8;
   static constexpr int kRingN = kWholeX ? 0 : kN;
   static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
   static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
-  /// Independent sums of a tile: an instruction takes 30 cycles.
+  /// Independent sums of a tile, because an instruction takes 30 cycles.
   static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
 };
 
-/// The next stage of a ring, for one who fills or empties it.
+/// Position in the ring, for a warp that fills or empties it.
 struct Turn {
   int stages;
   std::uint32_t parity;
@@ -92,7 +67,7 @@ struct Turn {
   }
 };
 
-/// One block at work. What all its threads know.
+/// The block's state; all members are the same in all threads except lane, warp and what derives from them.
 template <class Tile>
 struct StreamBlock {
   static constexpr int kM = Tile::kM, kN = Tile::kN, kWarps = Tile::kWarps;
@@ -101,29 +76,28 @@ struct StreamBlock {
   const StreamArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMostStages;
-  const ptx::SharedAddress got = empty + 8 * kMostStages;  ///< sums of the cluster's blocks
+  const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMaxStages;
+  const ptx::SharedAddress got = empty + 8 * kMaxStages;  ///< sums of the cluster's blocks
   const ptx::SharedAddress ring = full + kHeaderBytes;
-  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So row tiles of the same weights are
-  // neighbours in time.
+  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run at
+  // about the same time.
   const int rank = static_cast<int>(blockIdx.x);
   const int first_output = static_cast<int>(blockIdx.z) * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
   RowTile rows{};
-  // The block's inputs, in chunks, and in pieces of a stage each.
+  // The block's inputs in chunks, and in pieces; a piece fills a stage.
   const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
   const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
   const int piece_chunks = a.boxes * 2;
-  const int stage_bytes = stage_bytes_of(kM, Tile::kRingN, a.boxes);
-  /// Boxes of x: the first of the ring, or all.
+  const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes);
+  /// Boxes of x: those of the ring's first stage, or all resident ones.
   const ptx::SharedAddress x_at =
-      ring +
-      static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
+      ring + static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
   const ptx::SharedAddress inbox =
-      ring + static_cast<ptx::SharedAddress>(a.stages * stage_bytes +
-                                             (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
-  // What it finishes: outputs by fours, from m_first; of a gate|up matrix the fours that are gates.
-  const int log_slice = log_slice_of(kM, a.split);
+      ring +
+      static_cast<ptx::SharedAddress>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
+  // Outputs that the block finishes: fours of them from m_first; of gate|up only the fours that are gates.
+  const int log_slice = log_slice_of(kM, a.cluster);
   const int slice = 1 << log_slice;
   const int slice_pitch = slice + 4;
   const int m_first = rank * slice;
@@ -146,7 +120,7 @@ struct StreamBlock {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
   }
 
-  /// One piece into its stage, by the warp that brings weights.
+  /// Fetches a piece of the weights into a stage. Called by one warp.
   __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
     const int here = chunks_of(piece), boxes = (here + 1) / 2;
     const ptx::SharedAddress barrier = full + 8 * stage;
@@ -154,16 +128,16 @@ struct StreamBlock {
     for (int b = 0; b < boxes; ++b) {
       const int chunk = first_chunk + piece * piece_chunks + b * 2;
       copy_box(ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
-               {.map = map,
-                .column = chunk * kChunk,
-                .row = first_output,
-                .group = rows.group,
-                .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
-                         static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
-                .row_bytes = a.row_bytes,
-                .rows = outputs,
-                .columns = (here - b * 2) * kChunk},
-               lane);
+                   {.map = map,
+                    .column = chunk * kChunk,
+                    .row = first_output,
+                    .group = rows.group,
+                    .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
+                             static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
+                    .row_bytes = a.row_bytes,
+                    .rows = outputs,
+                    .columns = (here - b * 2) * kChunk},
+                   lane);
     }
     end_boxes(barrier);
   }
@@ -178,7 +152,7 @@ struct StreamBlock {
     }
   }
 
-  /// By the warp that brings x, into the ring.
+  /// Loads x into the ring, piece by piece. Called by one warp.
   __device__ __forceinline__ void bring_x(const CUtensorMap* map) const {
     constexpr int kOfLane = (kN + 3) / 4;  // gathered: lane 8 q + c takes chunk c of rows q, q + 4, …
     const bool gathered = a.groups.gather != nullptr;
@@ -199,15 +173,15 @@ struct StreamBlock {
         for (int b = 0; b < boxes; ++b) {
           const int chunk = i * piece_chunks + b * 2;
           copy_box(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes), barrier,
-                   {.map = map,
-                    .column = (first_chunk + chunk) * kChunk,
-                    .row = rows.first,
-                    .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
-                             (first_chunk + chunk) * (kChunk * 2),
-                    .row_bytes = a.row_bytes,
-                    .rows = rows.count,
-                    .columns = (here - b * 2) * kChunk},
-                   lane);
+                       {.map = map,
+                        .column = (first_chunk + chunk) * kChunk,
+                        .row = rows.first,
+                        .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
+                                 (first_chunk + chunk) * (kChunk * 2),
+                        .row_bytes = a.row_bytes,
+                        .rows = rows.count,
+                        .columns = (here - b * 2) * kChunk},
+                       lane);
         }
         end_boxes(barrier);
         continue;
@@ -218,9 +192,9 @@ struct StreamBlock {
         for (int q = 0; q < kOfLane; ++q) {
           const int r = first_row + 4 * q;
           if (from[q] != nullptr) {
-            ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes +
-                                                                    (chunk16 ^ r % 8) * 16),
-                               from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
+            ptx::copy_async_16(
+                to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
+                from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
           }
         }
       }
@@ -228,8 +202,8 @@ struct StreamBlock {
     }
   }
 
-  /// By the warps that multiply, where x lies whole: eight threads a row of a box, all rows at a time. Made
-  /// before the wait.
+  /// How the warps that multiply load a resident x: eight threads for each row of a box, all rows at a time.
+  /// Computed before the wait.
   struct WholeX {
     const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
     ptx::SharedAddress to = 0;
@@ -239,12 +213,11 @@ struct StreamBlock {
     const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
     const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
-    WholeX whole{
-        .from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
-        .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
-        .row = r,
-        .sixteen = box * 8 + chunk16,
-        .boxes_a_turn = kWarps * 4 >> log_rows};
+    WholeX whole{.from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
+                 .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
+                 .row = r,
+                 .sixteen = box * 8 + chunk16,
+                 .boxes_a_turn = kWarps * 4 >> log_rows};
     if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.row_bytes;
     ptx::materialize(whole.from);
     ptx::materialize(whole.to);
@@ -265,8 +238,8 @@ struct StreamBlock {
     ptx::barrier_sync(1, kWarps * 32);
   }
 
-  // A lane's part in the tensor core: row g of A and column g of B are rows of eight, its chunks of 32 inputs
-  // begin at 8 t; of the sums it has rows g (and g + 8) of columns 2 t and 2 t + 1.
+  // A lane's part of the operands: row g of A and column g of B, inputs from 8 t of each chunk of 32. Its sums
+  // are rows g and g + 8 of columns 2 t and 2 t + 1.
   __device__ __forceinline__ int t() const { return lane % 4; }
   __device__ __forceinline__ int row() const { return lane / 4 / 2 + lane / 4 % 2 * 4; }
   __device__ __forceinline__ int m0() const { return warp % Tile::kWarpsM * (kTilesM * 16); }
@@ -279,8 +252,7 @@ struct StreamBlock {
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w,
-                                                 ptx::SharedAddress x) const {
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w, ptx::SharedAddress x) const {
     uint4 b[kTilesN];
 #pragma unroll
     for (int j = 0; j < kTilesN; ++j) b[j] = load(x + j * 8 * kRowBytes);
@@ -294,12 +266,11 @@ struct StreamBlock {
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) {
         ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
-                                   b[j].z, b[j].w);
+                                  b[j].z, b[j].w);
       }
     }
   }
-  /// Where a lane's operands lie in the first boxes: chunk t of a row; chunk t + 4 is 64 bytes to the other
-  /// side.
+  /// Addresses of a lane's operands in the first boxes: chunk t of a row. Chunk t + 4 is at this address ^ 64.
   struct Operands {
     ptx::SharedAddress w, x;
   };
@@ -316,8 +287,8 @@ struct StreamBlock {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
       const ptx::SharedAddress w = operands.w + at_stage(turn.stage);
       const ptx::SharedAddress x =
-          operands.x + (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kN * kRowBytes)
-                                      : at_stage(turn.stage));
+          operands.x +
+          (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kN * kRowBytes) : at_stage(turn.stage));
       const int here = chunks_of(i);
 #pragma unroll 2
       for (int b = 0; b < here / 2; ++b) {
@@ -333,8 +304,8 @@ struct StreamBlock {
     }
   }
 
-  /// Where a lane's sums go, the first of each tile of outputs: to the inbox of the block that finishes them,
-  /// by sender, row of x and output; or, alone, to the place of the ring.
+  /// Where a lane stores its sums, for each tile of outputs: in a cluster the inbox of the block that finishes
+  /// them, indexed by sender, row of x and output; otherwise over the ring.
   struct Destination {
     ptx::SharedAddress sums[kTilesM];
     ptx::SharedAddress barrier[kTilesM];
@@ -345,8 +316,7 @@ struct StreamBlock {
     for (int i = 0; i < kTilesM; ++i) {
       const int m = m0() + i * 16, owner = m >> log_slice;
       const int at = ((rank * kN + n0() + t()) * slice_pitch + (m & (slice - 1)) + row()) * 4;
-      to.sums[i] =
-          (a.split > 1 ? ptx::peer_address(inbox, owner) : ring) + static_cast<ptx::SharedAddress>(at);
+      to.sums[i] = (a.cluster > 1 ? ptx::peer_address(inbox, owner) : ring) + static_cast<ptx::SharedAddress>(at);
       to.barrier[i] = ptx::peer_address(got, owner);
       ptx::materialize(to.sums[i]);
       ptx::materialize(to.barrier[i]);
@@ -354,7 +324,7 @@ struct StreamBlock {
     return to;
   }
   __device__ __forceinline__ void hand_over(const Sums& sums, const Destination& to) const {
-    if (a.split > 1) {
+    if (a.cluster > 1) {
       ptx::warp_cluster_wait();  // all blocks have begun
     } else {
       ptx::barrier_sync(1, kWarps * 32);
@@ -371,7 +341,7 @@ struct StreamBlock {
           if constexpr (kChains == 4) {
             sum = (sum + sums.of[1][i][j][c]) + (sums.of[2][i][j][c] + sums.of[3][i][j][c]);
           }
-          if (a.split == 1) {
+          if (a.cluster == 1) {
             *reinterpret_cast<float*>(shared + (at - full)) = sum;
           } else if (n0() + j * 8 + t() + c % 2 * 4 < rows.count) {
             ptx::store_async(at, sum, to.barrier[i]);
@@ -386,20 +356,20 @@ struct StreamBlock {
       return *reinterpret_cast<const float4*>(shared + (from - full));
     };
     float4 y = one(at);
-    if (a.split == 1) return y;
+    if (a.cluster == 1) return y;
     const auto from_next = static_cast<ptx::SharedAddress>(kN * slice_pitch * 4);
-    float4 part[kMostSplit];
+    float4 part[kMaxCluster];
 #pragma unroll
-    for (int r = 1; r < kMostSplit; ++r) {
-      if (r < a.split) part[r] = one(at + r * from_next);
+    for (int r = 1; r < kMaxCluster; ++r) {
+      if (r < a.cluster) part[r] = one(at + r * from_next);
     }
 #pragma unroll
-    for (int r = 1; r < kMostSplit; ++r) {
-      if (r < a.split) y = make_float4(y.x + part[r].x, y.y + part[r].y, y.z + part[r].z, y.w + part[r].w);
+    for (int r = 1; r < kMaxCluster; ++r) {
+      if (r < a.cluster) y = make_float4(y.x + part[r].x, y.y + part[r].y, y.z + part[r].z, y.w + part[r].w);
     }
     return y;
   }
-  /// Four of the outputs that this block finishes: the index-th, row after row.
+  /// The index-th four of the outputs that this block finishes, row after row.
   struct Mine {
     bool there;
     int p, o;
@@ -408,12 +378,12 @@ struct StreamBlock {
   __device__ __forceinline__ Mine mine(int index) const {
     const int n = index >> log_fours, four = index & ((1 << log_fours) - 1), m = output_of(four);
     Mine it{n < rows.count && four < fours, rows.first + n, first_output + m_first + m,
-            (a.split > 1 ? inbox : ring) + static_cast<ptx::SharedAddress>((n * slice_pitch + m) * 4)};
+            (a.cluster > 1 ? inbox : ring) + static_cast<ptx::SharedAddress>((n * slice_pitch + m) * 4)};
     ptx::materialize(it.at);
     return it;
   }
   __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four) const {
-    if (a.split > 1) {
+    if (a.cluster > 1) {
       ptx::mbarrier_wait(got, 0);
     } else {
       ptx::barrier_sync(1, kWarps * 32);

@@ -1,97 +1,150 @@
 #pragma once
-// Products of up to eight rows whose weights nearly fit the shared memory of the GPU: which they are, and how
-// they are cut. kernels/cuda/product/strip_block.cuh says how they work.
+// Strips: products of up to eight rows whose weights nearly fit the shared memory of the GPU. Which products
+// they take and how those are cut. How a block works: strip_block.cuh. Why: kernels/README.md.
 #include <algorithm>
+#include <cmath>
 
-#include "kernels/cuda/product/layout.h"
-#include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/product/shape.h"
 
 namespace troupe::kernels::cuda {
 
-inline constexpr int kStripRows = 8;     ///< of x, at most
-inline constexpr int kStripSetRows = 4;  ///< of x, that the tensor cores take at a time
-inline constexpr int kStripWarps = 8;    ///< of a block
-inline constexpr int kStripBox = 64;     ///< neighbouring inputs of a warp
-inline constexpr int kStripPiece = kStripBox * kStripWarps;
-inline constexpr int kStripPadding = 64;  ///< bytes behind a row of weights
-inline constexpr int kStripHeaderBytes = 64 + kStripRows * kStripWarps * 4;  ///< barriers and squares of rows
-inline constexpr int kStripInboxBytes = kStripRows * 24 * 4;  ///< of a cluster's block: the most sums it gets
-inline constexpr int kMostStripBytes = 113 << 10;  ///< of shared memory: two blocks on a multiprocessor
+inline constexpr int kStripRows = 8;         ///< rows of x, at most
+inline constexpr int kStripRowsPerSet = 4;   ///< rows of x that one tensor core instruction takes
+inline constexpr int kStripWarps = 8;        ///< warps of a block
+inline constexpr int kStripWarpInputs = 64;  ///< neighbouring inputs that a warp takes of each slice
+inline constexpr int kStripSliceInputs = kStripWarpInputs * kStripWarps;
+inline constexpr int kStripTileOutputs = 8;    ///< outputs that a warp multiplies at a time
+inline constexpr int kStripPaddingBytes = 64;  ///< after each row of weights in shared memory
+/// Barriers, and the sums of squares of each row and warp.
+inline constexpr int kStripHeaderBytes = 64 + kStripRows * kStripWarps * 4;
+/// Sums that a block of a cluster receives from its peer, at most.
+inline constexpr int kStripInboxBytes = kStripRows * 24 * 4;
+/// Shared memory of a block: two blocks fit on a multiprocessor.
+inline constexpr int kStripMaxSharedBytes = 113 << 10;
+/// Rows of weights that are requested together.
+inline constexpr int kStripRowsPerCopy = 4;
 
-/// A kernel is made for so many eights of outputs and pieces of inputs, and serves fewer.
-struct StripPlan {
-  /// Outputs of a block: a multiple of 4, of gate|up one of 16, in a cluster one of 8; 0: not for strips.
-  int height = 0;
-  int split = 1;   ///< 2: two blocks, a cluster, have the same outputs, each with half of the inputs
-  int eights = 0;  ///< of the kernel: 1, 2, 3, 4 or 6; in a cluster 2 to 6
-  int pieces = 0;  ///< of the kernel: 2 or 4; in a cluster 2 or 3
-  bool two_sets = false;
-  /// A block's shared memory: the header, a cluster's inbox, the block's weights, and the sums of its warps,
-  /// which take the weights' place where there is none of their own.
-  int bytes = 0;
-  int sums_at = 0;
-  bool sums_over_weights = false;
-  int blocks = 0;  ///< that are launched; the last may have no outputs
+/// Neighbouring columns of the residual stream whose squares are added up to one float.
+inline constexpr int kSquaresPerSum = 8;
+constexpr int sums_of_squares(int cols) { return padded(cols) / kSquaresPerSum; }
+
+/// A compiled kernel. It serves any product of this ending with at most so many outputs and inputs per block.
+struct StripKernel {
+  Ending ending;
+  int cluster;  ///< blocks that share the inputs of the same outputs: 1 or 2
+  int tiles;    ///< of eight outputs, per block
+  int slices;   ///< of 512 inputs, per block
+  bool consumes_halved_norm;
+
+  constexpr bool operator==(const StripKernel&) const = default;
 };
 
-/// Of a block's shared memory, where its weights begin.
-constexpr int strip_weights_at(int split) { return kStripHeaderBytes + (split == 2 ? kStripInboxBytes : 0); }
+/// Kernels exist for what the shapes listed in kernels/README.md ("Shapes that strips are compiled for") need
+/// on 132 multiprocessors. Other products are cut more finely if that gives one of these kernels, else they
+/// stream. Each is compiled for one and for two sets of four rows.
+inline constexpr StripKernel kStripKernels[] = {
+    {Ending::add, 1, 1, 2, false},    {Ending::add, 1, 1, 4, false},    {Ending::add, 1, 2, 2, false},
+    {Ending::add, 1, 3, 2, false},    {Ending::add, 1, 3, 4, false},    {Ending::add, 1, 4, 2, false},
+    {Ending::add, 1, 6, 2, false},    {Ending::add, 2, 2, 2, false},    {Ending::add, 2, 2, 3, false},
+    {Ending::add, 2, 4, 2, false},    {Ending::add, 2, 4, 3, false},    {Ending::add, 2, 5, 3, false},
+    {Ending::add, 2, 6, 2, false},    {Ending::qkv, 1, 1, 2, false},    {Ending::qkv, 1, 1, 2, true},
+    {Ending::qkv, 1, 2, 2, false},    {Ending::qkv, 1, 3, 2, false},    {Ending::qkv, 1, 3, 2, true},
+    {Ending::qkv, 2, 2, 2, false},    {Ending::qkv, 2, 2, 3, false},    {Ending::qkv, 2, 3, 2, false},
+    {Ending::qkv, 2, 3, 3, false},    {Ending::qkv, 2, 4, 3, false},    {Ending::qkv, 2, 5, 3, false},
+    {Ending::qkv, 2, 6, 2, false},    {Ending::swiglu, 1, 2, 2, false}, {Ending::swiglu, 1, 2, 4, false},
+    {Ending::swiglu, 1, 4, 2, false}, {Ending::swiglu, 1, 4, 2, true},  {Ending::swiglu, 1, 6, 2, false},
+    {Ending::swiglu, 1, 6, 2, true},
+};
 
-/// Neighbours of a row whose squares are one sum, and the sums of a row.
-inline constexpr int kSquaresOf = 8;
-constexpr int squares_of_row(int cols) { return padded(cols) / kSquaresOf; }
-
-/// The kernels that there are. More pieces are more of x in registers.
-constexpr bool has_strip_kernel(int split, int eights, int pieces, bool takes) {
-  if (split == 2) return !takes && eights >= 2 && pieces <= 3;
-  return eights != 5 && eights * pieces <= 12 && (pieces == 2 || (pieces == 4 && !takes));
+constexpr bool has_strip_kernel(const StripKernel& wanted) {
+  return std::find(std::begin(kStripKernels), std::end(kStripKernels), wanted) != std::end(kStripKernels);
 }
 
-/// Dense products in bf16, with few enough rows, inputs and outputs, and three endings, of which one can
-/// leave a halved norm and two can take one. Says nothing of the GPU, which has to be a Hopper, and nothing
-/// of batch_invariant(), under which a product must not depend on the number of rows. Found by trying, on an
-/// H200: a block a multiprocessor, where that is not too much for a block, then half as many again, then
-/// twice as many. Blocks that share the inputs read half of x each, which is worth the exchange of their sums
-/// from 2,048 inputs.
-inline StripPlan strip_plan(const Linear& linear, int multiprocessors) {
-  const bool takes = linear.takes.weighted != nullptr, leaves = linear.leaves.weighted != nullptr;
-  const bool pairs = linear.ending == Ending::swiglu, adds = linear.ending == Ending::add;
-  const bool ending = linear.ending == Ending::qkv ? linear.kv.head_dim % 4 == 0 : pairs || (adds && !takes);
-  const int inputs = row_stride(linear.weight.inputs), outputs = padded(linear.weight.outputs);
-  StripPlan plan{.split = !pairs && !takes && inputs >= 2048 && inputs % (2 * kStripBox) == 0 ? 2 : 1,
-                 .two_sets = linear.rows > kStripSetRows};
-  const int part = inputs / plan.split, pieces = (part + kStripPiece - 1) / kStripPiece;
-  if (linear.weight.dtype != DType::bf16 || linear.groups.offsets != nullptr || linear.rows > kStripRows ||
-      !ending || (leaves && !adds) || part % kStripBox != 0) {
+struct StripPlan {
+  StripKernel kernel{};
+  /// Of a block: a multiple of 4, of gate|up of 16, in a cluster of 8. 0: strips do not take this product.
+  int outputs = 0;
+  int row_sets = 1;  ///< 2: more than four rows of x
+  /// A block's shared memory holds the header, a cluster's inbox, the block's weights, and the sums of its
+  /// warps; these overwrite the weights if they do not fit beside them.
+  int shared_bytes = 0;
+  int sums_offset = 0;
+  bool sums_overwrite_weights = false;
+  int blocks = 0;  ///< launched; the last ones may have no outputs
+  /// Cycles from one KiB of weights that a block requests to the next.
+  int copy_interval_cycles = 0;
+
+  explicit operator bool() const { return outputs > 0; }
+};
+
+/// Offset of the weights in a block's shared memory.
+constexpr int strip_weights_offset(int cluster) {
+  return kStripHeaderBytes + (cluster == 2 ? kStripInboxBytes : 0);
+}
+
+/// The interval at which blocks, one on each multiprocessor, together request exactly the memory's bandwidth,
+/// times a factor that measurements on an H200 found best (docs/performance.md). There it gives 53 cycles,
+/// and 70, 85 and 60 behind a halved norm: a step is shorter when its x is not held up by the next product's
+/// weights.
+inline int strip_copy_interval(const GpuTraits& gpu, bool consumes_halved_norm, int rows) {
+  const double fair = gpu.multiprocessors * 1024.0 * gpu.clock_hz / gpu.memory_bytes_per_s;
+  const double factor = !consumes_halved_norm ? 0.953 : rows <= 2 ? 1.26 : rows <= 4 ? 1.53 : 1.08;
+  return std::max(1, static_cast<int>(std::lround(fair * factor)));
+}
+
+/// Takes dense products in bf16 with few enough rows, inputs and outputs, and three endings: `add` can
+/// produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not batch-invariant:
+/// sums depend on the number of rows.
+///
+/// Cut for one block on each multiprocessor if such a block fits, else for half as many again, else for twice
+/// as many. From 2,048 inputs two blocks share the inputs: each reads half of x, which is worth the exchange
+/// of their sums.
+inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
+  const bool consumes = shape.consumes_halved_norm, produces = shape.produces_halved_norm;
+  const bool pairs = shape.ending == Ending::swiglu, adds = shape.ending == Ending::add;
+  const bool ending = shape.ending == Ending::qkv ? shape.head_dim % 4 == 0 : pairs || (adds && !consumes);
+  const int inputs = shape.stride(), outputs = padded(shape.outputs);
+  const int cluster = !pairs && !consumes && inputs >= 2048 && inputs % (2 * kStripWarpInputs) == 0 ? 2 : 1;
+  const int block_inputs = inputs / cluster;
+  if (!gpu.hopper || gpu.batch_invariant || shape.format != WeightFormat::bf16 || !shape.formats_match() ||
+      shape.grouped() || shape.rows > kStripRows || !ending || (produces && !adds) ||
+      block_inputs % kStripWarpInputs != 0) {
     return {};
   }
-  plan.pieces = pieces <= 2 ? 2 : plan.split == 1 && pieces == 3 ? 4 : pieces;
-  const int weights_at = strip_weights_at(plan.split);
-  for (const int halves : {2, 3, 4}) {
-    const int unit = pairs ? 16 : (leaves ? kSquaresOf : 4) * plan.split,
-              strips = multiprocessors * halves / 2 / plan.split;
+  const int slices = (block_inputs + kStripSliceInputs - 1) / kStripSliceInputs;
+  const int weights_offset = strip_weights_offset(cluster);
+  for (const int half_blocks : {2, 3, 4}) {  // twice the blocks for each multiprocessor
+    const int unit = pairs ? 16 : (produces ? kSquaresPerSum : 4) * cluster;
+    const int strips = gpu.multiprocessors * half_blocks / 2 / cluster;
     const int share = (outputs + strips - 1) / strips;
-    plan.height = std::max((share + unit - 1) / unit * unit, 8 * plan.split);
-    plan.eights = (plan.height + 7) / 8;
-    if (plan.eights == 5 && plan.split == 1) plan.eights = 6;
-    if (plan.eights > 6 || !has_strip_kernel(plan.split, plan.eights, plan.pieces, takes)) continue;
-    const int weights = plan.height * (part * 2 + kStripPadding);
-    const int sums = kStripWarps * linear.rows * (plan.height + 4) * 4;
-    plan.sums_over_weights = weights_at + weights + sums > kMostStripBytes;
-    plan.sums_at = weights_at + (plan.sums_over_weights ? 0 : weights);
-    plan.bytes = std::max(weights_at + weights, plan.sums_at + sums);
-    if (plan.bytes > kMostStripBytes) continue;
-    plan.blocks = (outputs + plan.height - 1) / plan.height * plan.split;
-    // The next kernel's first blocks go where there is room, all of them to the multiprocessors that this one
-    // leaves free, and are slow there. So it leaves none free.
-    plan.blocks = (plan.blocks + multiprocessors - 1) / multiprocessors * multiprocessors;
-    plan.blocks += plan.blocks % plan.split;
+    StripPlan plan{.outputs = std::max((share + unit - 1) / unit * unit, kStripTileOutputs * cluster),
+                   .row_sets = shape.rows > kStripRowsPerSet ? 2 : 1};
+    int tiles = (plan.outputs + kStripTileOutputs - 1) / kStripTileOutputs;
+    if (tiles == 5 && cluster == 1) tiles = 6;
+    plan.kernel = {.ending = shape.ending,
+                   .cluster = cluster,
+                   .tiles = tiles,
+                   .slices = slices <= 2                   ? 2
+                             : cluster == 1 && slices == 3 ? 4
+                                                           : slices,
+                   .consumes_halved_norm = consumes};
+    if (!has_strip_kernel(plan.kernel)) continue;
+    const int weights = plan.outputs * (block_inputs * 2 + kStripPaddingBytes);
+    const int sums = kStripWarps * shape.rows * (plan.outputs + 4) * 4;
+    plan.sums_overwrite_weights = weights_offset + weights + sums > kStripMaxSharedBytes;
+    plan.sums_offset = weights_offset + (plan.sums_overwrite_weights ? 0 : weights);
+    plan.shared_bytes = std::max(weights_offset + weights, plan.sums_offset + sums);
+    if (plan.shared_bytes > kStripMaxSharedBytes) continue;
+    // No multiprocessor is left without a block: the next kernel's first blocks would all be placed there,
+    // several on one, and be slow.
+    plan.blocks = (outputs + plan.outputs - 1) / plan.outputs * cluster;
+    plan.blocks = (plan.blocks + gpu.multiprocessors - 1) / gpu.multiprocessors * gpu.multiprocessors;
+    plan.blocks += plan.blocks % cluster;
+    plan.copy_interval_cycles = strip_copy_interval(gpu, consumes, shape.rows);
     return plan;
   }
   return {};
 }
-
-/// With halved norms or without.
-void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 
 }  // namespace troupe::kernels::cuda

@@ -29,7 +29,7 @@ class TileWalk {
     enter(0, offsets == nullptr ? 0 : __ldcg(offsets), offsets == nullptr ? rows : __ldcg(offsets + 1));
   }
 
-  /// False when there are no more.
+  /// Moves to the next tile. False if there is none.
   __device__ bool next(ProductTile& tile) {
     tile_ += step_;
     while (tile_ >= tiles_) {

@@ -1,8 +1,8 @@
 #pragma once
-// What becomes of a tile's sums, straight from a warpgroup's registers (wgmma.cuh says who holds what).
+// How a tile's sums are finished and stored, from a warpgroup's registers (wgmma.cuh: which thread has which).
 //
-// Four neighbouring lanes hold two columns each of an 8-column group. Before a store they swap, so that each
-// lane writes 16 bytes and the four of them whole 32-byte sectors of memory.
+// Four neighbouring lanes have two columns each of a group of eight. They exchange values before a store, so that
+// each lane writes 16 bytes and the four together whole 32-byte sectors.
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
@@ -29,7 +29,7 @@ struct WgmmaEndingArgs {
   const KvSlot* slots = nullptr;
 };
 
-/// pack_two() from single conversions, which the tuned kernels' code was measured with.
+/// pack_two() by single conversions: the code that the kernels were measured with.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack_singly(float low, float high) {
   const T two[2] = {from_float<T>(low), from_float<T>(high)};
@@ -73,7 +73,7 @@ struct Sums {
   }
 };
 
-/// Each element is added to once, so the order of the additions does not matter; nobody waits for the old
+/// Each element is added to once, so the order of the additions does not matter; no thread waits for the old
 /// value.
 template <bool kAdd, class T, int kN>
 __device__ __forceinline__ void finish_f32(const WgmmaEndingArgs& f, const Sums<T, kN>& sums) {
@@ -147,7 +147,7 @@ __device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<
   const int quad = threadIdx.x % 4;
   const float* rope[2];
   T* q_rows[2];
-  T* kv_rows[2];  // null: nowhere
+  T* kv_rows[2];  // null: the row is padding and writes no key or value
   int token[2];   // of its eight in a swizzled group
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -164,8 +164,8 @@ __device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<
     token[half] = slot.offset % 8;
   }
 
-  // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles: they follow each other,
-  // and the angles of the next ones are on their way.
+  // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles, so they are done one after
+  // the other while the angles of the next ones are loaded.
   constexpr int kShare = kN == 256 ? 2 : 1, kPieces = kN / 32 / kShare;
   constexpr int kAhead = 3 - kShare;
   const bool shared = 128 % head_dim == 0;
@@ -178,7 +178,7 @@ __device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<
         to[half][i] = __ldcg(reinterpret_cast<const float2*>(rope[half] + dim + 8 * i));
     }
   };
-  int head[kShare], dim[kShare];  // of the piece at hand
+  int head[kShare], dim[kShare];  // of the current piece
 #pragma unroll
   for (int share = 0; share < kShare; ++share) {
     const int o = sums.column + 128 * share;

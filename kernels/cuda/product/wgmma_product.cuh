@@ -18,6 +18,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/tile_walk.cuh"
+#include "kernels/cuda/product/wgmma.h"
 #include "kernels/cuda/product/wgmma_endings.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -27,11 +28,8 @@ namespace troupe::kernels::cuda {
 using namespace troupe::cuda;
 
 constexpr int kThreads = 384;
-constexpr int kStepInputs = 64;  // of k per slot: a swizzled row of 128 bytes
 constexpr int kRowBytes = 128;
 constexpr int kMostShared = 227 * 1024;
-
-constexpr int steps_along(int inputs) { return (padded(inputs) + kStepInputs - 1) / kStepInputs; }
 
 struct Product {
   const std::int32_t* offsets = nullptr;
@@ -92,7 +90,7 @@ __device__ __forceinline__ typename Shape::Walk walk_of(const Product& product) 
           static_cast<int>(gridDim.x) / Shape::kSplit};
 }
 
-/// The steps along k that are this block's.
+/// This block's steps along k.
 struct Steps {
   int begin, end;
 };
@@ -120,10 +118,10 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
   if (!walk.next(tile)) return wait_for_previous();
   const auto fetch_weight = [&](int slot, int step) {
     ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kSlotBytes);
-    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs, tile.column,
+    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs, tile.column,
                        tile.group);
   };
-  int ahead = 0;  // weights that are on their way without their x
+  int ahead = 0;  // slots whose weights are in flight and whose x is not requested yet
   if (early) {
     for (; ahead < min(Shape::kSlots, steps.end - steps.begin); ++ahead)
       fetch_weight(ahead, steps.begin + ahead);
@@ -138,7 +136,7 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
       } else {
         --ahead;
       }
-      ptx::bulk_copy_box(shared.x(slot), x_map, &shared.full[slot], step * kStepInputs, tile.row, 0);
+      ptx::bulk_copy_box(shared.x(slot), x_map, &shared.full[slot], step * kWgmmaStepInputs, tile.row, 0);
     }
   } while (walk.next(tile));
 }
@@ -156,7 +154,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
   const auto* x = static_cast<const uint4*>(product.x);
   const std::uint32_t to = row * kRowBytes + (chunk ^ (row % 8)) * 16;
   Ring<Shape::kSlots> ring, landed;
-  int flying = 0;  // steps whose rows are not known to have landed; `landed` is at the oldest
+  int flying = 0;  // steps in flight; `landed` is at the oldest
   const auto land = [&] {
     if (flying == 3) {
       ptx::copy_async_wait<2>();
@@ -187,7 +185,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
       ptx::mbarrier_wait(&shared.empty[slot], ring.parity ^ 1);
       if (threadIdx.x == 0) {
         ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kWeightBytes);
-        ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kStepInputs,
+        ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs,
                            tile.column, tile.group);
       }
       const int turns = step * 8 + chunk < product.row_chunks ? here : 0;
@@ -209,7 +207,7 @@ __device__ __forceinline__ void release(const WgmmaShared<Shape>& shared, int sl
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(&shared.empty[slot]);
 }
 
-/// Leaves this thread's sums where the cluster's blocks find them. The ring is empty by then.
+/// Stores this thread's sums where the cluster's blocks read them: over the ring, which is empty then.
 template <class Shape, int kSums>
 __device__ __forceinline__ void leave_sums(const WgmmaShared<Shape>& shared, const float (&d)[kSums]) {
   auto* to = reinterpret_cast<float4*>(shared.slots) + (threadIdx.x - 128);
@@ -272,7 +270,7 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
       const std::uint64_t b = ptx::swizzled_operand(weight + slot * Shape::kSlotBytes);
       ptx::wgmma_fence();
 #pragma unroll
-      for (int k = 0; k < kStepInputs / 16; ++k) {
+      for (int k = 0; k < kWgmmaStepInputs / 16; ++k) {
         ptx::wgmma<T, kN>(d, ptx::advanced(a, 32 * k), ptx::advanced(b, 32 * k), step > steps.begin || k > 0);
       }
       ptx::wgmma_commit();

@@ -1,0 +1,72 @@
+#include "kernels/cuda/attention/choose.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+/// Why neither tensor core kernel takes the shape; null: flash takes it.
+const char* flash_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
+  if (!gpu.hopper) return "the GPU is no Hopper";
+  if (size_of(s.dtype) != 2) return "float32 has no tensor core kernel";
+  if (s.head_dim != 64 && s.head_dim != 128) return "head_dim is neither 64 nor 128";
+  return nullptr;
+}
+
+/// Why the decode kernel does not take the shape; null: it does.
+const char* decode_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
+  if (const char* why = flash_obstacle(s, gpu)) return why;
+  return s.group() > kDecodeGroup ? "more than 8 q heads for each KV head" : nullptr;
+}
+
+std::string number(int n, const char* of) { return std::to_string(n) + of; }
+
+}  // namespace
+
+AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
+  const char* const no_decode = decode_obstacle(s, gpu);
+  const char* const no_flash = gpu.batch_invariant ? "batch-invariant" : flash_obstacle(s, gpu);
+  const AttentionWay decodes = no_decode == nullptr ? AttentionWay::decode : AttentionWay::generic;
+  const char* const decodes_reason = no_decode == nullptr ? "one token each" : no_decode;
+  if (gpu.batch_invariant) {
+    const char* const why = no_decode == nullptr ? "batch-invariant: each row by itself" : no_decode;
+    return {.decodes = decodes, .pieces = decodes, .decodes_reason = why, .pieces_reason = why};
+  }
+  if (!s.has_pieces()) return {.decodes = decodes, .decodes_reason = decodes_reason};
+  if (no_flash != nullptr) {  // what hinders flash hinders decode
+    return {.decodes = decodes, .pieces = decodes, .decodes_reason = no_flash, .pieces_reason = no_flash};
+  }
+  AttentionChoice choice{.pieces = AttentionWay::flash, .pieces_reason = "several tokens each"};
+  if (s.sequences > 1) {  // a single one with several rows is a piece
+    choice.decodes = decodes;
+    choice.decodes_reason = decodes_reason;
+  }
+  return choice;
+}
+
+const char* to_string(AttentionWay way) {
+  switch (way) {
+    case AttentionWay::none: return "none";
+    case AttentionWay::decode: return "decode";
+    case AttentionWay::flash: return "flash";
+    case AttentionWay::generic: return "generic";
+  }
+  return "?";
+}
+
+std::string to_string(const AttentionChoice& c) {
+  const auto part = [](AttentionWay way, const char* reason) {
+    return std::string(to_string(way)) + " (" + reason + ")";
+  };
+  if (c.one_launch()) return part(c.decodes, c.decodes_reason);
+  std::string text;
+  if (c.decodes != AttentionWay::none) text = part(c.decodes, c.decodes_reason);
+  if (c.pieces == AttentionWay::none) return text;
+  return text + (text.empty() ? "" : "; ") + "pieces of prompts: " + part(c.pieces, c.pieces_reason);
+}
+
+std::string to_string(const AttentionShape& s) {
+  return number(s.heads, " heads, ") + number(s.kv_heads, " KV heads of ") + number(s.head_dim, " ") +
+         to_string(s.dtype) + ", " + number(s.rows, s.rows == 1 ? " row of " : " rows of ") +
+         number(s.sequences, s.sequences == 1 ? " sequence" : " sequences");
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,57 @@
+#pragma once
+// Which kernel runs each part of a batch's attention: a pure function of shapes and of the GPU.
+//
+// A batch has sequences that decode (one token) and pieces of prompts (more tokens). The host knows the
+// number of rows and of sequences alone, which graphs freeze: if there are not more rows than sequences there
+// is no piece of a prompt; else both parts are launched, and each kernel skips the other's sequences by what
+// device memory says. Padding is skipped by all.
+#include <string>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/gpu_traits.h"
+
+namespace troupe::kernels::cuda {
+
+enum class AttentionWay {
+  none,     ///< the batch has no such part
+  decode,   ///< pages stream once through mma.sync for all q heads of a KV head; a long past is cut among
+            ///< blocks
+  flash,    ///< tiles of queries, wgmma
+  generic,  ///< any dtype, shape and GPU; slow
+};
+
+struct AttentionShape {
+  DType dtype = DType::bf16;  ///< of q, out and KV memory
+  int heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int rows = 0;
+  int sequences = 0;
+
+  constexpr int group() const { return heads / kv_heads; }
+  /// True if the batch may have a sequence with several tokens.
+  constexpr bool has_pieces() const { return rows > sequences; }
+};
+
+struct AttentionChoice {
+  AttentionWay decodes = AttentionWay::none;  ///< for sequences of one token
+  AttentionWay pieces = AttentionWay::none;   ///< for sequences of several
+  const char* decodes_reason = "";
+  const char* pieces_reason = "";
+
+  /// True if one launch takes every row of every sequence. With `decode` no row's past is cut then.
+  constexpr bool one_launch() const { return decodes == pieces; }
+};
+
+/// Most q heads of a KV head that the decode kernel takes.
+inline constexpr int kDecodeGroup = 8;
+
+AttentionChoice choose(const AttentionShape& shape, const GpuTraits& gpu);
+
+const char* to_string(AttentionWay way);
+/// "decode (…); pieces of prompts: flash (…)".
+std::string to_string(const AttentionChoice& choice);
+/// "24 heads, 2 KV heads of 128 bfloat16, 512 rows of 8 sequences".
+std::string to_string(const AttentionShape& shape);
+
+}  // namespace troupe::kernels::cuda

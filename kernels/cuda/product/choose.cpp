@@ -1,0 +1,116 @@
+#include "kernels/cuda/product/choose.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+/// Rows from which wgmma beats streaming; a grouped product's rows are those of an average group.
+constexpr int kManyRows = 32;
+constexpr int kManyRowsOfGroup = 12;
+
+bool many_rows(const LinearShape& s) {
+  return s.grouped() ? s.rows > kManyRowsOfGroup * s.groups : s.rows > kManyRows;
+}
+
+LinearChoice streamed(const LinearShape& s, const GpuTraits& gpu, const char* reason) {
+  return {.way = LinearWay::stream, .reason = reason, .stream = stream_plan(s, gpu)};
+}
+
+std::string number(int n) { return std::to_string(n); }
+
+}  // namespace
+
+LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
+  if (!s.formats_match())
+    return {.reason = "no kernel multiplies weights of this format by these activations"};
+  if (const StripPlan plan = strip_plan(s, gpu)) {
+    return {.way = LinearWay::strips,
+            .reason = "few rows, and its weights nearly fit shared memory",
+            .strips = plan};
+  }
+  if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "only strips halve norms"};
+  if (s.activations == DType::f32)
+    return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
+  if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
+    return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
+  if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
+  if (!many_rows(s)) {
+    return streamed(s, gpu,
+                    s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
+  }
+  if (wgmma_takes(s, gpu)) {
+    return {.way = LinearWay::wgmma,
+            .reason = "many rows: bound by arithmetic",
+            .wgmma_tile = wgmma_plan(s, gpu)};
+  }
+  return streamed(s, gpu,
+                  gpu.hopper ? "many rows, but wgmma needs head_dim to be a multiple of 64"
+                             : "many rows, but the GPU has no wgmma");
+}
+
+DenseTailChoice choose(const DenseTailShape& shape, const GpuTraits& gpu) {
+  if (!shape.plain_norms) return {.reason = "its norms do more than normalise"};
+  LinearShape products[] = {shape.attention_out, shape.gate_up, shape.down, shape.next};
+  products[0].produces_halved_norm = products[1].consumes_halved_norm = true;
+  products[2].produces_halved_norm = products[3].consumes_halved_norm = shape.has_next;
+  DenseTailChoice choice{.count = shape.has_next ? 4 : 3};
+  for (int i = 0; i < choice.count; ++i) {
+    LinearChoice& made = choice.products[static_cast<std::size_t>(i)];
+    made = choose(products[i], gpu);
+    if (made.way != LinearWay::strips)
+      return {.reason = "not all of its products run as strips with halved norms"};
+  }
+  choice.halved_norms = true;
+  choice.reason = "all of its products run as strips";
+  return choice;
+}
+
+const char* to_string(LinearWay way) {
+  switch (way) {
+    case LinearWay::unsupported: return "unsupported";
+    case LinearWay::generic: return "generic";
+    case LinearWay::stream: return "stream";
+    case LinearWay::strips: return "strips";
+    case LinearWay::wgmma: return "wgmma";
+  }
+  return "?";
+}
+
+const char* to_string(Ending ending) {
+  switch (ending) {
+    case Ending::store_f32: return "store_f32";
+    case Ending::store_scaled: return "store_scaled";
+    case Ending::add: return "add";
+    case Ending::swiglu: return "swiglu";
+    case Ending::qkv: return "qkv";
+  }
+  return "?";
+}
+
+std::string to_string(const LinearShape& s) {
+  return (s.grouped() ? number(s.groups) + " × " : std::string()) + number(s.outputs) + " × " +
+         number(s.inputs) + " " + to_string(s.format) + ", " + number(s.rows) +
+         (s.rows == 1 ? " row" : " rows");
+}
+
+std::string to_string(const LinearChoice& c) {
+  std::string text = to_string(c.way);
+  if (c.way == LinearWay::strips) {
+    const StripPlan& p = c.strips;
+    text += ": " + number(p.blocks) + " blocks of " + number(p.outputs) + " outputs";
+    if (p.kernel.cluster > 1) text += ", clusters of " + number(p.kernel.cluster);
+    text += ", copy interval " + number(p.copy_interval_cycles) + " cycles per KiB";
+  } else if (c.way == LinearWay::stream) {
+    const StreamPlan& p = c.stream;
+    text += ": tiles of " + number(streaming::kOutputs) + " outputs × " + number(p.tile_rows) + " rows";
+    if (p.cluster > 1) text += ", clusters of " + number(p.cluster);
+    text += ", " + number(p.stages) + (p.stages == 1 ? " stage of " : " stages of ") +
+            number(p.boxes * streaming::kBox) + " inputs";
+  } else if (c.way == LinearWay::wgmma) {
+    const WgmmaTile& t = kWgmmaTiles[c.wgmma_tile];
+    text += ": tiles of " + number(t.columns) + " outputs × " + number(t.rows) + " rows";
+    if (t.cluster > 1) text += ", clusters of " + number(t.cluster);
+  }
+  return text + " (" + c.reason + ")";
+}
+
+}  // namespace troupe::kernels::cuda

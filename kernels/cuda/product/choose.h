@@ -1,0 +1,62 @@
+#pragma once
+// Which way each product of a step runs: pure functions of shapes and of the GPU, so that every choice can be
+// made, printed and tested without one. run() does what they say.
+#include <array>
+#include <string>
+
+#include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/product/shape.h"
+#include "kernels/cuda/product/stream.h"
+#include "kernels/cuda/product/strip.h"
+#include "kernels/cuda/product/wgmma.h"
+
+namespace troupe::kernels::cuda {
+
+enum class LinearWay {
+  unsupported,  ///< no kernel multiplies these types, or the product needs a halved norm and strips do not
+                ///< take it
+  generic,      ///< any dtype, shape and GPU; slow
+  stream,       ///< 16-bit types: weights are read once for a few rows (decode); mma.sync
+  strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
+  wgmma,        ///< 16-bit types on Hopper: many rows (prefill)
+};
+
+/// The way, and its plan; the other plans mean nothing.
+struct LinearChoice {
+  LinearWay way = LinearWay::unsupported;
+  const char* reason = "";
+  StripPlan strips{};
+  StreamPlan stream{};
+  int wgmma_tile = 0;  ///< index into kWgmmaTiles
+};
+
+/// A product with rows.
+LinearChoice choose(const LinearShape& shape, const GpuTraits& gpu);
+
+/// The four products from one attention of a dense layer to the next, and the norms between them.
+struct DenseTailShape {
+  LinearShape attention_out, gate_up, down;
+  LinearShape next;  ///< of the next layer
+  bool has_next = false;
+  bool plain_norms = true;  ///< norms that neither add to the stream first nor pick rows
+};
+
+struct DenseTailChoice {
+  /// All products run as strips, and each norm is made in halves by the product before and the one after it.
+  /// Else the ops run one by one, as choose() says for each.
+  bool halved_norms = false;
+  const char* reason = "";
+  int count = 0;  ///< with halved norms, of `products`
+  std::array<LinearChoice, 4> products{};
+};
+
+DenseTailChoice choose(const DenseTailShape& shape, const GpuTraits& gpu);
+
+/// "strips: 132 blocks of 40 outputs, clusters of 2, copy interval 53 cycles per KiB (…)".
+std::string to_string(const LinearChoice& choice);
+/// "add 2560 x 2560, 8 rows".
+std::string to_string(const LinearShape& shape);
+const char* to_string(LinearWay way);
+const char* to_string(Ending ending);
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,52 @@
+#pragma once
+// A matrix product as a chooser sees it: sizes and types, no pointers.
+#include "gpu/dtype.h"
+#include "kernels/cuda/product/layout.h"
+
+namespace troupe::kernels::cuda {
+
+/// What becomes of the sums y, in registers, so that no intermediate goes to memory.
+enum class Ending {
+  store_f32,     ///< out_f32[p][o] = y                                   lm_head
+  store_scaled,  ///< out[p][o] = cast(scale[p] * y)                      an expert's down
+  add,           ///< out_f32[p][o] += y                                  o_proj, down of the dense mlp
+  swiglu,        ///< out[p][i] = cast(silu(y[gate i]) * y[up i])         gate|up
+  qkv,           ///< rotated and sent to q and KV memory, as QkvRopeKvWrite says
+};
+
+/// How weights are stored. Apart from the activations' dtype: a format may be narrower than what it is
+/// multiplied by.
+enum class WeightFormat { bf16, f16, f32 };
+
+constexpr WeightFormat format_of(DType dtype) {
+  return dtype == DType::bf16  ? WeightFormat::bf16
+         : dtype == DType::f16 ? WeightFormat::f16
+                               : WeightFormat::f32;
+}
+constexpr const char* to_string(WeightFormat format) {
+  return format == WeightFormat::bf16 ? "bfloat16" : format == WeightFormat::f16 ? "float16" : "float32";
+}
+
+struct LinearShape {
+  Ending ending = Ending::add;
+  WeightFormat format = WeightFormat::bf16;
+  DType activations = DType::bf16;
+  int outputs = 0;  ///< of one group; of gate|up both halves
+  int inputs = 0;
+  int rows = 0;            ///< all groups together
+  int groups = 0;          ///< matrices with rows of their own; 0: a dense product
+  int head_dim = 0;        ///< qkv
+  DType kv = DType::bf16;  ///< qkv: of KV memory
+  /// See HalvedNorm (linear.h). A dense layer's tail asks for them; only strips have them.
+  bool consumes_halved_norm = false;
+  bool produces_halved_norm = false;
+
+  constexpr bool grouped() const { return groups > 0; }
+  /// Rows of an average group; how many each has is known on the device alone.
+  constexpr int average_rows() const { return grouped() ? rows / groups : rows; }
+  /// Elements of a weight's row and of a row of x, padding included.
+  constexpr int stride() const { return row_stride(inputs); }
+  constexpr bool formats_match() const { return format == format_of(activations); }
+};
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,156 @@
+#include "model/step_choices.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/attention/choose.h"
+#include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/product/choose.h"
+#include "kernels/cuda/sample/choose.h"
+
+namespace troupe::model {
+namespace {
+
+namespace gpu = kernels::cuda;
+using gpu::Ending, gpu::LinearShape;
+
+struct Step {
+  int rows = 0;
+  int sequences = 0;  ///< as many rows sample
+};
+
+/// The ops of a step, in the order in which they first run.
+class Choices {
+ public:
+  Choices(const ModelSpec& spec, DType dtype, Step step, const gpu::GpuTraits& traits)
+      : spec_(spec), dtype_(dtype), step_(step), traits_(traits) {}
+
+  std::vector<StepChoice> make() {
+    add("qkv", qkv());
+    attention();
+    add("attention out", attention_out());
+    if (spec_.moe_layers() < spec_.layers) dense_layer();
+    if (spec_.moe_layers() > 0) experts();
+    LinearShape head = product(Ending::store_f32, spec_.vocab, spec_.hidden);
+    head.rows = step_.sequences;
+    add("lm_head", head);
+    sampling();
+    return std::move(choices_);
+  }
+
+ private:
+  LinearShape product(Ending ending, int outputs, int inputs) const {
+    return {.ending = ending,
+            .format = gpu::format_of(dtype_),
+            .activations = dtype_,
+            .outputs = outputs,
+            .inputs = inputs,
+            .rows = step_.rows,
+            .head_dim = spec_.head_dim,
+            .kv = dtype_};
+  }
+  LinearShape qkv() const {
+    return product(Ending::qkv, spec_.q_width() + 2 * spec_.kv_width(), spec_.hidden);
+  }
+  LinearShape attention_out() const { return product(Ending::add, spec_.hidden, spec_.q_width()); }
+
+  void add(std::string op, const LinearShape& shape) {
+    const gpu::LinearChoice choice = choose(shape, traits_);
+    choices_.push_back(
+        {std::move(op), to_string(shape), to_string(choice), choice.way == gpu::LinearWay::generic});
+  }
+
+  void attention() {
+    const gpu::AttentionShape shape{.dtype = dtype_,
+                                    .heads = spec_.heads,
+                                    .kv_heads = spec_.kv_heads,
+                                    .head_dim = spec_.head_dim,
+                                    .rows = step_.rows,
+                                    .sequences = step_.sequences};
+    const gpu::AttentionChoice choice = choose(shape, traits_);
+    choices_.push_back(
+        {"attention", to_string(shape), to_string(choice),
+         choice.decodes == gpu::AttentionWay::generic || choice.pieces == gpu::AttentionWay::generic});
+  }
+
+  void dense_layer() {
+    const LinearShape gate_up =
+        product(Ending::swiglu, kernels::gate_up_outputs(spec_.intermediate), spec_.hidden);
+    const LinearShape down = product(Ending::add, spec_.hidden, spec_.intermediate);
+    const gpu::DenseTailShape shape{
+        .attention_out = attention_out(), .gate_up = gate_up, .down = down, .next = qkv(), .has_next = true};
+    const gpu::DenseTailChoice tail = choose(shape, traits_);
+    if (!tail.halved_norms) {
+      add("gate_up", gate_up);
+      add("down", down);
+    }
+    choices_.push_back(
+        {"dense tail", std::to_string(step_.rows) + (step_.rows == 1 ? " row" : " rows"),
+         std::string(tail.halved_norms ? "norms in halves" : "op by op") + " (" + tail.reason + ")", false});
+    if (!tail.halved_norms) return;
+    const char* const names[] = {"  attention out", "  gate_up", "  down", "  next qkv"};
+    const LinearShape shapes[] = {shape.attention_out, gate_up, down, shape.next};
+    for (std::size_t i = 0; i < std::size(shapes); ++i)
+      choices_.push_back({names[i], to_string(shapes[i]), to_string(tail.products[i]), false});
+  }
+
+  void experts() {
+    const gpu::RoutingShape routing{.dtype = dtype_, .experts = spec_.experts, .rows = step_.rows};
+    const gpu::RoutingChoice choice = choose(routing, traits_);
+    choices_.push_back({"routing",
+                        std::to_string(spec_.experts) + " experts, top " + std::to_string(spec_.top_k),
+                        std::string(to_string(choice.way)) + " (" + choice.reason + ")",
+                        choice.way == gpu::RoutingWay::generic});
+    const auto grouped = [&](LinearShape shape) {
+      shape.groups = spec_.experts + spec_.shared_experts;
+      shape.rows = step_.rows * (spec_.top_k + spec_.shared_experts);
+      return shape;
+    };
+    add("experts gate_up",
+        grouped(product(Ending::swiglu, kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden)));
+    add("experts down", grouped(product(Ending::store_scaled, spec_.hidden, spec_.expert_intermediate)));
+  }
+
+  void sampling() {
+    const gpu::SampleChoice c =
+        choose(gpu::SampleShape{.rows = step_.sequences, .vocab = spec_.vocab}, traits_);
+    choices_.push_back({"sampling", "vocabulary of " + std::to_string(spec_.vocab),
+                        std::to_string(c.blocks) + (c.blocks == 1 ? " block of " : " blocks of ") +
+                            std::to_string(c.threads) + " threads a row, logits in " +
+                            (c.resident ? "shared memory (" : "scratch memory (") + c.reason + ")",
+                        !c.resident});
+  }
+
+  const ModelSpec& spec_;
+  const DType dtype_;
+  const Step step_;
+  const gpu::GpuTraits& traits_;
+  std::vector<StepChoice> choices_;
+};
+
+}  // namespace
+
+std::vector<StepChoice> decode_choices(const ModelSpec& spec, DType dtype, int sequences,
+                                       const gpu::GpuTraits& traits) {
+  return Choices(spec, dtype, {.rows = sequences, .sequences = sequences}, traits).make();
+}
+
+std::vector<StepChoice> prefill_choices(const ModelSpec& spec, DType dtype, int tokens,
+                                        const gpu::GpuTraits& traits) {
+  return Choices(spec, dtype, {.rows = tokens, .sequences = 1}, traits).make();
+}
+
+std::vector<std::string> slow_choices(const ModelSpec& spec, DType dtype, const gpu::GpuTraits& traits) {
+  std::vector<std::string> lines, named;
+  const auto collect = [&](const char* step, const std::vector<StepChoice>& choices) {
+    for (const StepChoice& c : choices) {
+      if (!c.slow || std::find(named.begin(), named.end(), c.op) != named.end()) continue;
+      named.push_back(c.op);
+      lines.push_back(c.op + " of " + step + " (" + c.shape + "): " + c.way);
+    }
+  };
+  collect("decode steps", decode_choices(spec, dtype, 8, traits));
+  collect("prefill steps", prefill_choices(spec, dtype, 512, traits));
+  return lines;
+}
+
+}  // namespace troupe::model

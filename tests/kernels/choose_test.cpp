@@ -1,0 +1,259 @@
+// Which way each op runs: the choosers' borders, and what they print.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/attention/choose.h"
+#include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/product/choose.h"
+#include "kernels/cuda/sample/choose.h"
+#include "kernels/product_shapes.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+using test::grouped, test::product;
+
+GpuTraits ampere() {
+  GpuTraits gpu = kH200;
+  gpu.hopper = false;
+  gpu.block_shared_bytes = 163 << 10;
+  return gpu;
+}
+
+GpuTraits invariant() {
+  GpuTraits gpu = kH200;
+  gpu.batch_invariant = true;
+  return gpu;
+}
+
+LinearWay way(const LinearShape& shape, const GpuTraits& gpu = kH200) { return choose(shape, gpu).way; }
+
+LinearShape in(DType dtype, LinearShape shape) {
+  shape.format = format_of(dtype);
+  shape.activations = shape.kv = dtype;
+  return shape;
+}
+
+TEST(ChooseLinear, ByRows) {
+  const auto o = [](int rows) { return product(Ending::add, 2560, 2560, rows); };
+  EXPECT_EQ(way(o(1)), LinearWay::strips);
+  EXPECT_EQ(way(o(8)), LinearWay::strips);
+  EXPECT_EQ(way(o(9)), LinearWay::stream);
+  EXPECT_EQ(way(o(32)), LinearWay::stream);
+  EXPECT_EQ(way(o(33)), LinearWay::wgmma);
+  EXPECT_EQ(way(o(8192)), LinearWay::wgmma);
+}
+
+TEST(ChooseLinear, ByTheRowsOfAnAverageGroup) {
+  const auto gate_up = [](int rows) { return grouped(Ending::swiglu, 3072, 2560, rows, 66); };
+  EXPECT_EQ(way(gate_up(8)), LinearWay::stream);
+  EXPECT_EQ(way(gate_up(12 * 66)), LinearWay::stream);
+  EXPECT_EQ(way(gate_up(12 * 66 + 1)), LinearWay::wgmma);
+  EXPECT_EQ(choose(gate_up(66), kH200).stream.tile_rows, 8);
+  EXPECT_EQ(choose(gate_up(2 * 66), kH200).stream.tile_rows, 16);
+  EXPECT_EQ(choose(gate_up(66), kH200).stream.cluster, 1) << "groups share no inputs";
+}
+
+TEST(ChooseLinear, ByTypeAndShape) {
+  for (const int rows : {1, 8, 64}) {
+    EXPECT_EQ(way(in(DType::f32, product(Ending::add, 2560, 2560, rows))), LinearWay::generic);
+    LinearShape odd = product(Ending::qkv, 300, 64, rows);
+    odd.head_dim = 6;
+    EXPECT_EQ(way(odd), LinearWay::generic);
+    odd.head_dim = 40;
+    EXPECT_NE(way(odd), LinearWay::generic);
+  }
+  EXPECT_EQ(way(in(DType::f16, product(Ending::add, 2560, 2560, 8))), LinearWay::stream) << "strips are bf16";
+  EXPECT_EQ(way(in(DType::f16, product(Ending::add, 2560, 2560, 64))), LinearWay::wgmma);
+  LinearShape qkv = product(Ending::qkv, 3072, 2048, 64);
+  EXPECT_EQ(way(qkv), LinearWay::wgmma);
+  qkv.head_dim = 96;
+  EXPECT_EQ(way(qkv), LinearWay::stream) << "wgmma writes whole swizzled halves of heads";
+}
+
+TEST(ChooseLinear, ByGpu) {
+  for (const int rows : {1, 8, 64, 8192})
+    EXPECT_EQ(way(product(Ending::add, 2560, 2560, rows), ampere()), LinearWay::stream) << rows;
+  EXPECT_EQ(choose(product(Ending::add, 2560, 2560, 8), ampere()).stream.cluster, 1) << "no clusters there";
+  StreamPlan first;
+  for (const int rows : {1, 8, 64, 8192}) {
+    const LinearChoice choice = choose(product(Ending::add, 2560, 2560, rows), invariant());
+    EXPECT_EQ(choice.way, LinearWay::stream);
+    if (rows == 1) first = choice.stream;
+    EXPECT_EQ(choice.stream.tile_rows, first.tile_rows);
+    EXPECT_EQ(choice.stream.cluster, first.cluster);
+    EXPECT_EQ(choice.stream.boxes, first.boxes);
+    EXPECT_EQ(choice.stream.stages, first.stages);
+  }
+}
+
+TEST(ChooseLinear, WeightsOfAFormatThatNoKernelMultiplies) {
+  LinearShape s = product(Ending::add, 2560, 2560, 8);
+  s.format = WeightFormat::f16;  // of bf16 activations
+  for (const int rows : {1, 8, 64}) {
+    s.rows = rows;
+    EXPECT_EQ(way(s), LinearWay::unsupported) << rows;
+  }
+}
+
+TEST(ChooseLinear, HalvedNormsTakeStrips) {
+  LinearShape s = product(Ending::add, 2560, 12288, 1);
+  EXPECT_EQ(way(s), LinearWay::stream) << "too large for strips";
+  s.produces_halved_norm = true;
+  EXPECT_EQ(way(s), LinearWay::unsupported);
+}
+
+TEST(ChooseLinear, AStreamFitsSharedMemory) {
+  for (const GpuTraits& gpu : {kH200, ampere(), invariant()}) {
+    for (const int inputs : {32, 64, 576, 1536, 2560, 8192, 28672}) {
+      for (const int outputs : {32, 1000, 2560, 103424}) {
+        for (const int rows : {1, 8, 9, 17, 33, 300}) {
+          for (const int groups : {0, 3, 64}) {
+            const StreamPlan p = stream_plan(grouped(Ending::add, outputs, inputs, rows, groups), gpu);
+            ASSERT_LE(p.shared_bytes, gpu.block_shared_bytes) << outputs << "x" << inputs << " " << rows;
+            ASSERT_GE(p.stages, 1);
+            ASSERT_GE(p.boxes * p.stages, 1);
+            ASSERT_LE(p.boxes, p.block_boxes);
+            ASSERT_GE(p.block_boxes * p.cluster * streaming::kBox, inputs);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ChooseLinear, TheWgmmaTileCanDoTheProduct) {
+  for (const Ending ending : {Ending::add, Ending::swiglu, Ending::store_f32, Ending::store_scaled}) {
+    for (const int inputs : {64, 576, 2560, 8192}) {
+      for (const int outputs : {64, 1000, 2560, 103424}) {
+        for (const int rows : {33, 128, 1000, 8192}) {
+          for (const int groups : {0, 64}) {
+            const int tile = wgmma_plan(grouped(ending, outputs, inputs, rows, groups), kH200);
+            ASSERT_GE(tile, 0);
+            ASSERT_TRUE(groups == 0 || kWgmmaTiles[tile].cluster == 1);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(wgmma_plan(in(DType::f16, product(Ending::add, 2560, 2560, 64)), kH200), kWgmmaF16Tile);
+}
+
+TEST(ChooseLinear, Prints) {
+  EXPECT_EQ(
+      to_string(choose(product(Ending::add, 2560, 2560, 8), kH200)),
+      "strips: 132 blocks of 40 outputs, clusters of 2, copy interval 53 cycles per KiB (few rows, and its "
+      "weights nearly fit shared memory)");
+  EXPECT_EQ(to_string(product(Ending::add, 2560, 2560, 1)), "2560 × 2560 bfloat16, 1 row");
+  EXPECT_EQ(to_string(grouped(Ending::swiglu, 3072, 2560, 8, 66)), "66 × 3072 × 2560 bfloat16, 8 rows");
+}
+
+DenseTailShape tail(int rows) {  // of the 0.3B
+  return {.attention_out = product(Ending::add, 1024, 2048, rows),
+          .gate_up = product(Ending::swiglu, 6144, 1024, rows),
+          .down = product(Ending::add, 1024, 3072, rows),
+          .next = product(Ending::qkv, 2560, 1024, rows),
+          .has_next = true};
+}
+
+TEST(ChooseDenseTail, NormsInHalvesUpToEightRows) {
+  const DenseTailChoice choice = choose(tail(8), kH200);
+  ASSERT_TRUE(choice.halved_norms);
+  ASSERT_EQ(choice.count, 4);
+  EXPECT_FALSE(choice.products[0].strips.kernel.consumes_halved_norm);
+  EXPECT_TRUE(choice.products[1].strips.kernel.consumes_halved_norm);
+  EXPECT_TRUE(choice.products[3].strips.kernel.consumes_halved_norm);
+  EXPECT_FALSE(choose(tail(9), kH200).halved_norms);
+  EXPECT_FALSE(choose(tail(8), ampere()).halved_norms);
+  EXPECT_FALSE(choose(tail(8), invariant()).halved_norms);
+  DenseTailShape last = tail(8);
+  last.has_next = false;
+  EXPECT_TRUE(choose(last, kH200).halved_norms);
+  EXPECT_EQ(choose(last, kH200).count, 3);
+  DenseTailShape other = tail(8);
+  other.plain_norms = false;
+  EXPECT_FALSE(choose(other, kH200).halved_norms);
+}
+
+AttentionShape attention(int group, int head_dim, int rows, int sequences) {
+  return {.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .rows = rows, .sequences = sequences};
+}
+
+struct Ways {
+  AttentionWay decodes, pieces;
+  bool operator==(const Ways&) const = default;
+};
+void PrintTo(const Ways& w, std::ostream* out) { *out << to_string(w.decodes) << "/" << to_string(w.pieces); }
+
+Ways ways(const AttentionShape& shape, const GpuTraits& gpu = kH200) {
+  const AttentionChoice choice = choose(shape, gpu);
+  return {choice.decodes, choice.pieces};
+}
+
+constexpr auto kNone = AttentionWay::none, kDecode = AttentionWay::decode, kFlash = AttentionWay::flash,
+               kGeneric = AttentionWay::generic;
+
+TEST(ChooseAttention, EachPartByTheBestWayThatTakesIt) {
+  for (const int head_dim : {64, 128}) {
+    EXPECT_EQ(ways(attention(8, head_dim, 4, 4)), (Ways{kDecode, kNone}));
+    EXPECT_EQ(ways(attention(8, head_dim, 4, 6)), (Ways{kDecode, kNone})) << "padding sequences";
+    EXPECT_EQ(ways(attention(8, head_dim, 40, 4)), (Ways{kDecode, kFlash}));
+    EXPECT_EQ(ways(attention(8, head_dim, 40, 1)), (Ways{kNone, kFlash})) << "a prompt alone";
+    EXPECT_EQ(ways(attention(12, head_dim, 4, 4)), (Ways{kGeneric, kNone}));
+    EXPECT_EQ(ways(attention(12, head_dim, 40, 4)), (Ways{kGeneric, kFlash}));
+    EXPECT_EQ(ways(attention(12, head_dim, 40, 1)), (Ways{kNone, kFlash}));
+  }
+  for (const int head_dim : {48, 96, 256}) {
+    EXPECT_EQ(ways(attention(4, head_dim, 4, 4)), (Ways{kGeneric, kNone}));
+    EXPECT_EQ(ways(attention(4, head_dim, 40, 4)), (Ways{kGeneric, kGeneric}));
+  }
+  AttentionShape f32 = attention(4, 128, 40, 4);
+  f32.dtype = DType::f32;
+  EXPECT_EQ(ways(f32), (Ways{kGeneric, kGeneric}));
+  EXPECT_EQ(ways(attention(4, 128, 40, 4), ampere()), (Ways{kGeneric, kGeneric}));
+}
+
+TEST(ChooseAttention, BatchInvariantRowsGoOneByOne) {
+  for (const int sequences : {1, 4, 40}) {
+    EXPECT_EQ(ways(attention(8, 128, 40, sequences), invariant()), (Ways{kDecode, kDecode}));
+    EXPECT_TRUE(choose(attention(8, 128, 40, sequences), invariant()).one_launch());
+    EXPECT_EQ(ways(attention(12, 128, 40, sequences), invariant()), (Ways{kGeneric, kGeneric}));
+  }
+}
+
+TEST(ChooseAttention, Prints) {
+  EXPECT_EQ(to_string(choose(attention(12, 128, 40, 4), kH200)),
+            "generic (more than 8 q heads for each KV head); pieces of prompts: flash (several tokens each)");
+  EXPECT_EQ(to_string(choose(attention(8, 128, 4, 4), kH200)), "decode (one token each)");
+}
+
+TEST(ChooseRouting, ByRows) {
+  const auto way = [](int rows, const GpuTraits& gpu = kH200, DType dtype = DType::bf16, int experts = 64) {
+    return choose(RoutingShape{.dtype = dtype, .experts = experts, .rows = rows}, gpu).way;
+  };
+  EXPECT_EQ(way(1), RoutingWay::clusters_16);
+  EXPECT_EQ(way(128), RoutingWay::clusters_16);
+  EXPECT_EQ(way(129), RoutingWay::tiles_16);
+  EXPECT_EQ(way(257), RoutingWay::tiles_32);
+  EXPECT_EQ(way(2049), RoutingWay::tiles_32_wide);
+  EXPECT_EQ(way(1, ampere()), RoutingWay::tiles_16);
+  EXPECT_EQ(way(1, kH200, DType::bf16, 128), RoutingWay::tiles_16) << "a cluster has eight experts a block";
+  EXPECT_EQ(way(5000, invariant()), RoutingWay::tiles_16);
+  EXPECT_EQ(way(1, kH200, DType::f16), RoutingWay::generic);
+}
+
+TEST(ChooseSampling, ByVocabulary) {
+  const auto choice = [](int rows, int vocab, const GpuTraits& gpu = kH200) {
+    return choose(SampleShape{.rows = rows, .vocab = vocab}, gpu);
+  };
+  EXPECT_TRUE(choice(1, 103424).resident);
+  EXPECT_EQ(choice(1, 103424).threads, 512);
+  EXPECT_EQ(choice(9, 103424).threads, 256);
+  EXPECT_FALSE(choice(9, 200003).resident);
+  EXPECT_EQ(choice(9, 200003).threads, 512);
+  EXPECT_EQ(choice(1, 50257).block_logits % 4, 0);
+  EXPECT_GE(8 * choice(1, 50257).block_logits, 50257);
+  EXPECT_FALSE(choice(1, 1000, ampere()).resident);
+}
+
+}  // namespace
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,18 @@
+#pragma once
+// Products as choosers see them, for tests.
+#include "kernels/cuda/product/shape.h"
+
+namespace troupe::kernels::cuda::test {
+
+/// A dense product in bf16; heads are 128 wide.
+inline LinearShape product(Ending ending, int outputs, int inputs, int rows) {
+  return {.ending = ending, .outputs = outputs, .inputs = inputs, .rows = rows, .head_dim = 128};
+}
+
+inline LinearShape grouped(Ending ending, int outputs, int inputs, int rows, int groups) {
+  LinearShape shape = product(ending, outputs, inputs, rows);
+  shape.groups = groups;
+  return shape;
+}
+
+}  // namespace troupe::kernels::cuda::test
