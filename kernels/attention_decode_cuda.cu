@@ -64,7 +64,8 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
                        {.grid = unsigned(blocks),
                         .block = kThreads,
                         .shared_bytes = kBytes,
-                        .cluster = parameters.teams ? kTeam : 1},
+                        .cluster = parameters.teams ? kTeam : 1,
+                        .overlap = {.reads_settled = parameters.settled ? parameters.sequences : nullptr}},
                        parameters);
 }
 

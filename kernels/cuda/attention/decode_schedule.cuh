@@ -39,7 +39,7 @@ __device__ __forceinline__ int decode_pages(int position, int tokens) {
   return tokens == 1 ? position / kBlockTokens + 1 : 0;
 }
 
-/// Past the L1 cache: where the batch is settled no wait_for_previous() stands between its writer and here.
+/// Past the L1 cache, as a settled batch is read before wait_for_previous() (kernels/cuda/launch.cuh).
 __device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) {
   static_assert(sizeof(SequenceRows) == 24 && alignof(SequenceRows) == 8);
   const auto* at = reinterpret_cast<const unsigned long long*>(from);
@@ -217,8 +217,8 @@ struct TeamItem {
 /// Whether clusters are to have an item each; if so, `item` is this block's, and take(part, no shares) was
 /// called for its part, where it has one. At most 32 sequences.
 template <class Take>
-__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
-                          unsigned grid, int lane, TeamItem& item, Take&& take) {
+__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block, unsigned grid,
+                          int lane, TeamItem& item, Take&& take) {
   SequenceWindow window(sequences, count, lane);
   window.move_to(0);
   const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));

@@ -38,7 +38,7 @@ struct DecodeArgs {
   float scale_log2;
   DecodeRows mode;
   bool teams;    // clusters of kTeam blocks
-  bool settled;  // Attention::settled, of single rows: pages may be brought while the kernel before runs
+  bool settled;  // Attention::settled, for single rows only: pages may be fetched before the wait
 };
 
 /// What a stage holds; written by the producer before the stage is full.
