@@ -126,6 +126,11 @@ FieldList device_fields(DeviceOptions& o) {
        .help =
            "a token depends on its own sequence alone, whatever else runs beside it; slower on cuda, the cpu "
            "always does so"},
+      {.name = "overlap-kernels",
+       .slot = &o.overlap_kernels,
+       .help =
+           "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from that: "
+           "slower, the same answers"},
   };
 }
 

@@ -117,6 +117,8 @@ struct DeviceOptions {
   /// A sequence's tokens are the same to the bit whatever else runs in the step. Slower on CUDA; always so on the
   /// CPU.
   bool batch_invariant = false;
+  /// A GPU kernel may start while the one before it ends. The results are the same without it, to the bit.
+  bool overlap_kernels = true;
 };
 
 /// How steps are composed. The first three bound the memory of a step.

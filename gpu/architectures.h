@@ -1,14 +1,14 @@
 #pragma once
-// Which of a build's GPU code a GPU runs.
+// Which of the GPU code in a build a GPU runs.
 #include <cstddef>
 #include <string_view>
 
 namespace troupe {
 
-/// The code that a GPU takes of a build.
+/// The code of a build that a GPU runs.
 struct GpuCode {
-  int capability = 0;        ///< that it was compiled for, 90 for 9.0; 0: there is none for this GPU
-  bool accelerated = false;  ///< of an "a": with what this capability alone has (wgmma, bulk copies)
+  int capability = 0;        ///< it was compiled for this one, 90 for 9.0; 0: there is none for this GPU
+  bool accelerated = false;  ///< compiled for "90a": has instructions of this capability alone (wgmma)
 };
 
 /// `architectures` as in CMAKE_CUDA_ARCHITECTURES, separated by commas: "90a", "80-real,86-virtual". Machine

@@ -1,5 +1,5 @@
 #pragma once
-// Owned device memory, and a bump allocator over it for what lives one step.
+// Owned device memory, and a bump allocator over it for memory that lives one step.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Every piece handed out starts at such an address.
+/// Every piece that an Arena hands out starts at a multiple of this.
 inline constexpr std::size_t kDeviceAlignment = 64;
 
 constexpr std::size_t aligned_bytes(std::size_t bytes) {
@@ -61,14 +61,14 @@ class Buffer {
   View view_;
 };
 
-/// Hands out pieces of one piece of memory from front to back; reset() takes all of them back. Without
-/// memory it only counts: run the same sequence of take() once to learn how much it needs.
+/// Hands out pieces of its memory from front to back; reset() takes all of them back. Without memory it only
+/// counts: the same sequence of take() shows how much is needed.
 class Arena {
  public:
   Arena() = default;
   explicit Arena(View memory) : memory_(memory) {}
 
-  /// `count` elements, aligned; null while counting. Asking for more than there is is a bug.
+  /// `count` elements, aligned; null while counting. The memory must be large enough.
   template <class T>
   T* take(std::size_t count) {
     return static_cast<T*>(take_bytes(count * sizeof(T)));

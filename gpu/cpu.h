@@ -1,8 +1,8 @@
 #pragma once
 // The CPU as a device: memory with huge pages, a pinned thread pool, one instruction set.
 //
-// Owner: whoever runs the ops; one thread at a time calls into it, and that thread works along as
-// thread 0 of the pool. Ops are finished when run() returns, so sync() has nothing to wait for.
+// One thread at a time calls into it; that thread is thread 0 of the pool. Ops are complete when run()
+// returns, so sync() has nothing to wait for.
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -33,7 +33,7 @@ class Cpu {
   /// Zeroed; aligned to 64 bytes, from 2 MiB on to 2 MiB with a hint for huge pages. Pages become
   /// resident when first touched. Null when the address space or the memory limit refuses.
   void* alloc(std::size_t bytes);
-  /// Takes what alloc() gave, or null.
+  /// Accepts memory of alloc(), or null.
   void free(void* memory);
 
   void upload(void* to, const void* from, std::size_t bytes);
@@ -49,8 +49,8 @@ class Cpu {
   /// Working memory of the op that runs now, 64-byte aligned; its contents last until the next call.
   /// Grows to the largest demand so far and stays: the first steps of a shape pay, later ones do not.
   void* scratch(std::size_t bytes);
-  /// Sees to it that each thread of the pool has so much working memory of its own: lane(i), i being the
-  /// pool's thread number. Contents and growth as scratch(). Called before the pool's threads run.
+  /// Gives each thread of the pool at least `bytes` of working memory of its own: lane(i) for thread i.
+  /// Contents and growth as scratch(). Called before the pool's threads run.
   void reserve_lanes(std::size_t bytes);
   void* lane(int i) { return lanes_[static_cast<std::size_t>(i)].memory; }
   /// All of the above together, for the memory summary.

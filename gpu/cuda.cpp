@@ -48,8 +48,9 @@ void set_current_step(unsigned long long step) { current_step = step; }
 }  // namespace cuda
 
 Status cuda_usable(int ordinal) {
-  // All kernels are brought to the GPU with its context. Else each comes at its first launch, which may take
-  // memory and wait for everything that runs; what the warm-up does not launch would do so in a step.
+  // All kernels are loaded to the GPU with its context. Otherwise each is loaded at its first launch, which
+  // may take memory and wait for all running work; kernels that the warm-up does not launch would do so in a
+  // step.
   [[maybe_unused]] static const int asked = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int driver = 0, runtime = 0;
   cudaRuntimeGetVersion(&runtime);
@@ -95,8 +96,8 @@ Status cuda_usable(int ordinal) {
 
 bool cuda_initialized() { return initialized; }
 
-// Two halves of pinned memory: one is copied to the device while the host fills the other, with several
-// threads, because one alone reads memory slower than the bus takes it.
+// Two halves of pinned memory: one is copied to the device while the host fills the other. Several threads
+// fill it, because one alone reads memory more slowly than the bus transfers it.
 struct Cuda::Staging {
   std::byte* half[2] = {};
   cudaEvent_t free[2] = {};
@@ -116,7 +117,8 @@ struct Cuda::Staging {
     }
   }
 
-  // fill(pinned, begin, end) writes bytes [begin, end) of the piece; it is called on several threads.
+  // Fills the next half by fill(pinned, begin, end), which writes bytes [begin, end) and is called on several
+  // threads, and starts its copy to the device.
   template <class Fill>
   void send(void* to, std::size_t bytes, cudaStream_t stream, Fill&& fill) {
     const int i = next;
@@ -141,7 +143,7 @@ Cuda::Cuda(const CudaOptions& options)
   capability_ = properties.major * 10 + properties.minor;
   const GpuCode code = code_for(TROUPE_CUDA_ARCHITECTURES, capability_);
   hopper_ = capability_ == 90 && code.accelerated;
-  programmatic_ = code.capability >= 90;
+  programmatic_ = options.overlap && code.capability >= 90;
   multiprocessors_ = properties.multiProcessorCount;
   block_shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
   const auto attribute = [&](cudaDeviceAttr which) {
@@ -192,26 +194,34 @@ void Cuda::upload(void* to, const void* from, std::size_t bytes) {
     TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_));
     return;
   }
-  upload_lines(to, from, 1, bytes, bytes);
+  upload_lines(to, MemoryBytes(from), 0, 1, bytes, bytes);
 }
 
-void Cuda::upload_lines(void* to, const void* from, std::size_t lines, std::size_t line_bytes,
-                        std::size_t stride) {
+void Cuda::upload_lines(void* to, const ByteSource& from, std::uint64_t offset, std::size_t lines,
+                        std::size_t line_bytes, std::size_t stride) {
   if (!staging_) staging_ = std::make_unique<Staging>();
   const std::size_t all = lines * line_bytes;
-  const auto* source = static_cast<const std::byte*>(from);
+  if (stride == line_bytes) stride = line_bytes = all;  // one long line
   for (std::size_t at = 0; at < all; at += kStagingBytes) {
     staging_->send(static_cast<std::byte*>(to) + at, std::min(kStagingBytes, all - at), stream_,
                    [&](std::byte* pinned, std::size_t begin, std::size_t end) {
                      while (begin < end) {  // to the end of a line at a time
                        const std::size_t line = (at + begin) / line_bytes, column = (at + begin) % line_bytes;
                        const std::size_t count = std::min(line_bytes - column, end - begin);
-                       std::memcpy(pinned + begin, source + line * stride + column, count);
+                       from.read(offset + line * stride + column, pinned + begin, count);
                        begin += count;
                      }
                    });
   }
 }
+
+void Cuda::release_staging() {
+  if (!staging_) return;
+  sync();
+  staging_.reset();
+}
+
+std::size_t Cuda::staging_bytes() const { return staging_ ? 2 * kStagingBytes : 0; }
 
 void Cuda::copy(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
@@ -249,6 +259,7 @@ void* Cuda::scratch(std::size_t bytes) {
                     " bytes of working memory after the graphs were made; " + std::to_string(scratch_bytes_) +
                     " are there");
   }
+  set_step_memory(scratch_, 0);
   free(scratch_);
   scratch_ = nullptr;
   scratch_bytes_ = 0;
@@ -256,6 +267,7 @@ void* Cuda::scratch(std::size_t bytes) {
   if (scratch_ == nullptr)
     throw CudaError("no memory for " + std::to_string(bytes) + " bytes of working memory");
   scratch_bytes_ = bytes;
+  set_step_memory(scratch_, bytes);
   return scratch_;
 }
 

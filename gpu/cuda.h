@@ -1,18 +1,21 @@
 #pragma once
-// An NVIDIA GPU as a device: one stream on which all ops run in the order of the calls, memory taken
-// once, pinned staging for what comes from pageable memory.
+// An NVIDIA GPU as a device: one stream on which all ops run in the order of the calls, and pinned staging
+// memory for uploads from pageable memory and files.
 //
-// This header is plain C++; CUDA's own headers are included by gpu/ and kernels/*_cuda.cu alone. Any failing
-// CUDA call throws CudaError, and so may any op: the device is then of no further use. The Executor turns it
-// into a Status, which ends the worker process; nothing tries to go on.
+// This header is plain C++; only gpu/ and kernels/*_cuda.cu include CUDA's own headers. Any failing CUDA call
+// throws CudaError, and so may any op. The device is of no further use then: the Executor turns the error
+// into a Status, which ends the worker process.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "base/debug_build.h"
 #include "base/status.h"
+#include "gpu/byte_source.h"
 #include "gpu/device.h"
+#include "gpu/overlap_check.h"
 
 struct CUstream_st;  // cudaStream_t
 
@@ -28,13 +31,16 @@ struct CudaOptions {
   int ordinal = 0;  ///< among the devices that CUDA_VISIBLE_DEVICES leaves
   /// A row's arithmetic depends on that row alone: one order of summation whatever the batch. Slower.
   bool batch_invariant = false;
+  /// A kernel may start while the one before it still runs, where the GPU can do that. Off: plain launches,
+  /// in graphs too. The results are the same to the bit.
+  bool overlap = true;
 };
 
-/// What a machine without a usable GPU says: one sentence that names the reason (no driver, driver too old,
-/// no device, CUDA_VISIBLE_DEVICES names none, compute capability below 8.0). Takes no memory on the GPU.
+/// ok if the GPU can be used; otherwise one sentence that names the reason (no driver, driver too old, no
+/// device, CUDA_VISIBLE_DEVICES names none, compute capability below 8.0). Takes no memory on the GPU.
 Status cuda_usable(int ordinal = 0);
 
-/// Whether this process has asked the driver for a GPU: its forks cannot use CUDA any more.
+/// True if this process has asked the driver for a GPU: its forks cannot use CUDA any more.
 bool cuda_initialized();
 
 struct CudaMemory {
@@ -57,12 +63,19 @@ class Cuda {
   void* alloc(std::size_t bytes);
   void free(void* memory);
 
-  /// `from` may be changed after the call. The copy itself is done in stream order.
+  /// `from` may be changed after the call. The copy to the device is done in stream order.
   void upload(void* to, const void* from, std::size_t bytes);
-  /// The same for `lines` pieces of line_bytes, `stride` bytes from one to the next; they lie dense in `to`.
-  void upload_lines(void* to, const void* from, std::size_t lines, std::size_t line_bytes,
-                    std::size_t stride);
-  /// Within device memory.
+  /// Uploads `lines` lines of line_bytes, the first at `offset` of `from` and each `stride` bytes after the
+  /// one before it. They lie dense in `to`. The source is read on several threads, into pinned memory, and no
+  /// more after the call.
+  void upload_lines(void* to, const ByteSource& from, std::uint64_t offset, std::size_t lines,
+                    std::size_t line_bytes, std::size_t stride);
+  /// Frees the pinned memory and the threads that uploads of more than 64 KiB use, after the uploads under
+  /// way. For the end of loading; a later upload takes them again.
+  void release_staging();
+  /// Pinned memory held for uploads.
+  std::size_t staging_bytes() const;
+  /// Copies within device memory.
   void copy(void* to, const void* from, std::size_t bytes);
   /// `to` is complete after the next sync().
   void download(void* to, const void* from, std::size_t bytes);
@@ -75,12 +88,19 @@ class Cuda {
   int ordinal() const { return ordinal_; }
   /// 90 for compute capability 9.0.
   int capability() const { return capability_; }
-  /// Whether the kernels for sm_90a (wgmma, bulk copies) run here: on such a GPU, and the build has their
+  /// True if kernels for sm_90a (wgmma, bulk copies) run here: the GPU is a Hopper and the build has the
   /// code.
   bool hopper() const { return hopper_; }
-  /// Whether a kernel may start while the one before it still runs: the code that runs here knows how to wait
-  /// for it (kernels/cuda/launch.cuh). Code for capabilities below 9.0 does not, on whatever GPU.
+  /// True if kernels are launched so that each may start while the one before it still runs (programmatic
+  /// dependent launch; kernels/cuda/launch.cuh). It takes CudaOptions::overlap and code for capability 9.0 or
+  /// above: other code does not wait for the previous kernel.
   bool programmatic() const { return programmatic_; }
+  /// Debug builds check what overlapping relies on. `memory` is written by the kernels of a step; 0 bytes
+  /// take that back.
+  void set_step_memory(const void* memory, std::size_t bytes) {
+    if constexpr (kDebugBuild) overlap_check_.set_step_memory(memory, bytes);
+  }
+  OverlapCheck& overlap_check() { return overlap_check_; }
   int multiprocessors() const { return multiprocessors_; }
   /// Shared memory that one block may have, in bytes.
   int block_shared_bytes() const { return block_shared_bytes_; }
@@ -91,19 +111,19 @@ class Cuda {
   bool batch_invariant() const { return batch_invariant_; }
   CudaMemory memory() const;
 
-  /// Working memory of the op that runs now, 256-byte aligned. The next op may overwrite it: an op's kernels
-  /// touch it only after cuda::wait_for_previous(). Grows to the largest demand so far and stays, which
-  /// moves it: after freeze_scratch() a larger demand throws, because graphs hold the address.
+  /// Working memory of one op, 256-byte aligned. The next op may overwrite it, so an op's kernels touch it
+  /// only after cuda::wait_for_previous(). It grows to the largest demand so far, and moves when it grows.
+  /// After freeze_scratch() a larger demand throws, because graphs hold the address.
   void* scratch(std::size_t bytes);
   std::size_t scratch_bytes() const { return scratch_bytes_; }
   void freeze_scratch() { scratch_frozen_ = true; }
 
-  /// A word of device memory per slot that is zero between ops: counters of kernels whose last block
-  /// finishes the work and resets them. At least 64 KiB.
+  /// kCounters words of device memory that are zero between ops. Kernels whose last block finishes the work
+  /// count their blocks here; the last block resets its counter.
   std::uint32_t* counters() const { return counters_; }
   static constexpr std::size_t kCounters = 16384;
 
-  /// The step that errors name.
+  /// The step that error messages name.
   void set_step(std::uint64_t step);
   std::uint64_t step() const { return step_; }
 
@@ -127,6 +147,7 @@ class Cuda {
   std::uint32_t* counters_ = nullptr;
   std::uint64_t step_ = 0;
   std::unique_ptr<Staging> staging_;
+  OverlapCheck overlap_check_;  // used by debug builds only
 };
 static_assert(Device<Cuda>);
 

@@ -8,7 +8,7 @@ namespace troupe::cuda {
 /// Throws unless `error` is cudaSuccess.
 void check(cudaError_t error, const char* expression, const char* file, int line);
 
-/// What the message of an error adds: the step at hand. Set by Cuda::set_step() through its owner.
+/// Sets the step that error messages of this thread name. Called by Cuda::set_step().
 void set_current_step(unsigned long long step);
 
 }  // namespace troupe::cuda

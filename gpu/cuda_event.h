@@ -1,5 +1,5 @@
 #pragma once
-// A mark in a GPU's stream: passed or not, and when.
+// A mark in a GPU's stream: whether the GPU has passed it, and when.
 #include <utility>
 
 #include "gpu/cuda.h"
@@ -21,8 +21,9 @@ class CudaEvent {
   }
   ~CudaEvent();
 
-  /// Behind everything that the device was given so far. An event that was never recorded counts as passed.
+  /// Sets the mark behind all work that the device was given so far.
   void record(Cuda& device);
+  /// True if the GPU has completed all work before the mark, or the mark was never set.
   bool passed() const;
   void wait() const;
   /// From `start` to this mark, both with Timing::on and passed.

@@ -7,7 +7,7 @@
 namespace troupe {
 namespace {
 
-// The recording, which is only needed until the graph is made of it.
+// The captured graph, which is not needed once its executable form exists.
 struct Recording {
   cudaGraph_t graph = nullptr;
   ~Recording() {

@@ -1,5 +1,5 @@
 #pragma once
-// Work that was recorded once and is launched as a whole: one call of the driver for all kernels of a step.
+// Work that is captured once and launched as a whole: one call of the driver for all kernels of a step.
 #include <cstddef>
 #include <functional>
 #include <utility>
@@ -10,8 +10,8 @@ struct CUgraphExec_st;  // cudaGraphExec_t
 
 namespace troupe {
 
-/// One owner. Holds the arguments of every launch as they were at the capture: addresses and numbers of the
-/// host are frozen, what lies at the addresses is not. Throws CudaError.
+/// One owner. Holds the arguments of every launch as they were at the capture, addresses among them; the
+/// memory at the addresses may change between launches. Throws CudaError.
 class CudaGraph {
  public:
   CudaGraph() = default;
@@ -23,8 +23,9 @@ class CudaGraph {
   }
   ~CudaGraph();
 
-  /// Records what `work` gives to device.stream(); nothing of it runs. `work` may not allocate on the device
-  /// or wait for it. Programmatic launches become programmatic edges. The graph is brought to the device.
+  /// Captures what `work` launches on device.stream(), without running it. `work` may not allocate on the
+  /// device or wait for it. Programmatic launches become programmatic edges, plain launches plain ones.
+  /// Uploads the graph.
   static CudaGraph capture(Cuda& device, const std::function<void()>& work);
 
   void launch(Cuda& device) const;

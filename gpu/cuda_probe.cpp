@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-// What the child sends: small enough to go through the pipe in one piece.
+// What the child sends: small enough for one atomic write to the pipe.
 struct ProbeAnswer {
   Code code = Code::ok;
   std::uint64_t free = 0;
@@ -49,7 +49,7 @@ ProbeAnswer look(int ordinal) {
   return answer;
 }
 
-// The child's answer, or false when none came in time.
+// Reads the child's answer; false if none came in time.
 bool await(int fd, ProbeAnswer& answer) {
   std::size_t got = 0;
   const TimePoint deadline = Clock::now() + kPatience;

@@ -1,5 +1,6 @@
 #pragma once
-// A look at the GPU from a process that must not use it: a GPU context takes memory and survives no fork.
+// Describes the GPU for a process that must not use it: a GPU context takes memory and does not survive a
+// fork.
 #include <cstdint>
 #include <string>
 
@@ -13,10 +14,9 @@ struct CudaProbe {
   std::uint64_t total = 0;
 };
 
-/// What Cuda would find, found in a child process that lives for a fraction of a second; in this process where
-/// cuda_initialized() says that there is nothing left to spare it. Memory for a context counts as taken, as it
-/// will be for whoever uses the GPU. unsupported with the sentence of cuda_usable(), unavailable when the GPU
-/// has not even room for a context.
+/// What Cuda would find. Asks in a child process that lives for a fraction of a second; in this process if
+/// cuda_initialized() already. The free memory is less that of a context, which every user of the GPU needs.
+/// unsupported with the sentence of cuda_usable(); unavailable if the GPU has no room for a context.
 Result<CudaProbe> probe_cuda(int ordinal = 0);
 
 }  // namespace troupe

@@ -1,14 +1,14 @@
 #pragma once
-// What a device has to offer. Everything above kernels/ is written against this concept; an op is an
-// args struct and one overload of kernels::run per device, so a missing op is a link error.
+// What every device offers. Everything above kernels/ is written against this concept. An op is an args
+// struct and one overload of kernels::run per device, so a missing op is a link error.
 #include <concepts>
 #include <cstddef>
 #include <string>
 
 namespace troupe {
 
-/// alloc() gives zeroed memory, aligned for every op, or null when there is none; free() takes null.
-/// upload, download and ops run in the order of the calls; sync() waits for all of them. A device is
+/// alloc() returns zeroed memory, aligned for every op, or null when there is not enough; free() accepts
+/// null. upload, download and ops run in the order of the calls; sync() waits for all of them. A device is
 /// used by one thread at a time.
 template <class D>
 concept Device = requires(D d, void* p, const void* q, std::size_t n) {

@@ -1,43 +1,6 @@
 #include "gpu/isa.h"
 
-#include <cpuid.h>
-
-#include <cstring>
-
 namespace troupe {
-namespace {
-
-std::string brand() {
-  char text[49] = {};
-  unsigned words[4];
-  for (unsigned i = 0; i < 3; ++i) {
-    if (__get_cpuid(0x80000002u + i, &words[0], &words[1], &words[2], &words[3]) == 0) return "x86-64";
-    std::memcpy(text + 16 * i, words, 16);
-  }
-  std::string name(text);
-  name.erase(0, name.find_first_not_of(' '));
-  name.erase(name.find_last_not_of(' ') + 1);
-  return name;
-}
-
-CpuFeatures detect() {
-  __builtin_cpu_init();
-  CpuFeatures found;
-  found.model = brand();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
-    found.best = Isa::avx2;
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    found.avx_vnni = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1u) != 0;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-      found.best = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
-      found.avx512_vnni = __builtin_cpu_supports("avx512vnni");
-    }
-  }
-  return found;
-}
-
-}  // namespace
 
 const char* to_string(Isa isa) {
   switch (isa) {
@@ -50,7 +13,7 @@ const char* to_string(Isa isa) {
 }
 
 const CpuFeatures& cpu_features() {
-  static const CpuFeatures features = detect();
+  static const CpuFeatures features = detect_cpu();
   return features;
 }
 

@@ -1,14 +1,15 @@
 #pragma once
-// Instruction sets that the CPU ops are written for, and what the running machine has of them. The
-// program itself is built for plain x86-64; each set has its own translation units in kernels/cpu.
+// Instruction sets that the CPU ops are written for, and which of them the running machine has. The program
+// itself is built for the plain architecture; each set beyond that has its own translation units in
+// kernels/cpu. On CPUs other than x86-64 there is the baseline alone.
 #include <string>
 #include <vector>
 
 namespace troupe {
 
-/// In rising order: a machine that has one has all before it.
+/// In rising order: a machine that has one of them has all before it.
 enum class Isa : int {
-  baseline = 0,  ///< x86-64 with SSE2
+  baseline = 0,  ///< the plain architecture: on x86-64 SSE2
   avx2,          ///< AVX2, FMA, F16C
   avx512,        ///< AVX-512 F, BW, VL, DQ
   avx512_bf16,   ///< the same and bf16 dot products
@@ -25,7 +26,10 @@ struct CpuFeatures {
   std::string model{};  ///< brand string, "AMD EPYC 9355"
 };
 
+/// Asked of the CPU once per process.
 const CpuFeatures& cpu_features();
+/// Asks the CPU: isa_x86.cpp or isa_generic.cpp.
+CpuFeatures detect_cpu();
 
 /// Every set the machine has, baseline first.
 std::vector<Isa> usable_isas();

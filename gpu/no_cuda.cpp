@@ -1,4 +1,4 @@
-// The Cuda device of a build without CUDA: there is none, and it says so.
+// The Cuda device of a build without CUDA: it cannot be made, and cuda_usable() says why.
 #include "gpu/cuda.h"
 
 namespace troupe {
@@ -16,7 +16,9 @@ Cuda::~Cuda() = default;
 void* Cuda::alloc(std::size_t) { return nullptr; }
 void Cuda::free(void*) {}
 void Cuda::upload(void*, const void*, std::size_t) {}
-void Cuda::upload_lines(void*, const void*, std::size_t, std::size_t, std::size_t) {}
+void Cuda::upload_lines(void*, const ByteSource&, std::uint64_t, std::size_t, std::size_t, std::size_t) {}
+void Cuda::release_staging() {}
+std::size_t Cuda::staging_bytes() const { return 0; }
 void Cuda::copy(void*, const void*, std::size_t) {}
 void Cuda::download(void*, const void*, std::size_t) {}
 void Cuda::sync() {}

@@ -1,12 +1,12 @@
 #pragma once
-// Host memory that the GPU reads and writes in place, and from which copies do not pass through the driver.
+// Page-locked host memory that the GPU reads and writes in place, and that needs no copy by the driver.
 #include <cstddef>
 #include <utility>
 
 namespace troupe {
 
-/// Page-locked, zeroed, one owner; its addresses mean the same in kernels. What a kernel writes may be read
-/// after the kernel is known to be over, or behind a word that it wrote after __threadfence_system().
+/// Zeroed, one owner; kernels use the same addresses. The host may read what a kernel wrote when the kernel
+/// is known to be complete, or after it has seen a word that the kernel wrote behind __threadfence_system().
 class PinnedMemory {
  public:
   PinnedMemory() = default;

@@ -1,8 +1,8 @@
 #pragma once
 // Device memory whose address is known before its size: a range of addresses, filled from the front.
 //
-// Graphs hold addresses, and what they leave of the memory is only known when they exist. So the KV blocks
-// get their addresses first and their memory last.
+// Graphs hold addresses, and the memory that remains beside the graphs is known only when they exist. So the
+// KV blocks get their addresses first and their memory last.
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -30,14 +30,14 @@ class ReservedMemory {
   }
   ~ReservedMemory();
 
-  /// Sees to it that the first `bytes` are there, zeroed in stream order. False: the GPU has not so much
-  /// left, and what was mapped before stays as it was.
+  /// Maps memory for the first `bytes`, zeroed in stream order. False if the GPU has too little left; memory
+  /// mapped before stays as it was.
   bool map(std::size_t bytes);
 
   void* data() const { return reinterpret_cast<void*>(address_); }
   std::size_t reserved() const { return reserved_; }
   std::size_t mapped() const { return mapped_; }
-  /// Memory is mapped in multiples of so many bytes.
+  /// Memory is mapped in multiples of this.
   std::size_t granule() const { return granule_; }
 
  private:

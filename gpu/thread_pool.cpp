@@ -1,6 +1,5 @@
 #include "gpu/thread_pool.h"
 
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,15 +13,16 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/pause.h"
 
 namespace troupe {
 namespace {
 
 constexpr std::uint32_t kOpen = 1u << 31;    // threads may enter the round
 constexpr std::uint32_t kParked = 1u << 30;  // the caller sleeps until the last thread has left
-// Longer than the serial pieces between two ops of a step, shorter than anything a person notices.
+// Longer than the serial work between two ops of a step, and too short to matter for other threads.
 constexpr std::int64_t kSpinNs = 20'000;
-constexpr int kPausesPerLook = 8;
+constexpr int kPausesPerClockRead = 8;
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t expected) {
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, expected, nullptr, nullptr, 0);
@@ -32,14 +32,14 @@ void futex_wake_all(std::atomic<std::uint32_t>& word) {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-/// Spins until `done` holds; false when it does not within kSpinNs.
+/// Spins until done() is true; false if that takes longer than kSpinNs.
 template <class Done>
 bool spin_until(Done&& done) {
   if (done()) return true;
   const std::int64_t give_up = now_ns() + kSpinNs;
   do {
-    for (int i = 0; i < kPausesPerLook; ++i) {
-      _mm_pause();
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      pause_cpu();
       if (done()) return true;
     }
   } while (now_ns() < give_up);
@@ -50,7 +50,7 @@ void pin_to(int core) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(core, &set);
-  // A refusal (the mask has changed since) costs speed only.
+  // If it fails (the mask has changed since), only speed is lost.
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
@@ -114,7 +114,8 @@ void ThreadPool::run(int count, int chunk, Call call, void* body) {
     next_[static_cast<std::size_t>(share)].value.store(first_chunk(share), std::memory_order_relaxed);
   }
   state_.value.store(kOpen, std::memory_order_release);
-  // Both seq_cst: either the thread that falls asleep sees the new round, or we see it asleep.
+  // Both are seq_cst: either a thread that is about to sleep sees the new round, or this thread sees it
+  // asleep.
   round_.value.fetch_add(1, std::memory_order_seq_cst);
   if (asleep_.value.load(std::memory_order_seq_cst) != 0) futex_wake_all(round_.value);
   claim(0);

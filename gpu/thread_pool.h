@@ -1,13 +1,13 @@
 #pragma once
 // A fork-join pool for loops of microseconds.
 //
-// The threads share their cores with the server's other threads, so both sides of a join spin only a
-// few microseconds and then sleep on a futex: a step's ops follow each other closely enough to find
-// the threads awake, and between steps the cores are free. Each thread has a share of neighbouring chunks
-// and claims them one by one from the front, so that it reads memory in one direction and may fetch
-// ahead; when its own are gone it helps with the others'. So one delayed by a neighbour costs a chunk,
-// not a share, and one that is not awake in time is not waited for. Which thread runs which index is not
-// fixed: ops must compute each index the same whoever runs it.
+// The threads share their cores with the server's other threads, so both sides of a join spin for a few
+// microseconds and then sleep on a futex: a step's ops follow each other closely enough to find the threads
+// awake, and between steps the cores are free. Each thread has a share of neighbouring chunks and claims them
+// one by one from the front, so that it reads memory in one direction and may prefetch. When its share is
+// done it claims from the others'. So a delayed thread costs a chunk and not a share, and nobody waits for a
+// thread that wakes up late. Any thread may run any index: an op computes the same for an index on every
+// thread.
 #include <sched.h>
 
 #include <atomic>
@@ -72,12 +72,12 @@ class ThreadPool {
   void* body_ = nullptr;
   std::uint32_t count_ = 0;
   std::uint32_t chunk_ = 1;
-  std::vector<Word> next_;  ///< by share: its next chunk nobody has claimed
-  Word round_;   ///< rises with every job; idle threads wait for that
+  std::vector<Word> next_;  ///< by share: the next chunk to claim
+  Word round_;   ///< rises with every job; idle threads wait for a change
   Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
-  Word asleep_;  ///< threads on the futex of round_, so that nobody calls the kernel in vain
+  Word asleep_;  ///< threads that sleep on the futex of round_; if 0, no wake-up call is needed
   std::atomic<bool> stop_{false};
-  cpu_set_t callers_cores_;  ///< as found; given back at the end when the caller was pinned
+  cpu_set_t callers_cores_;  ///< the caller's affinity before it was pinned, restored at the end
   bool caller_pinned_ = false;
   std::vector<std::thread> workers_;
 };

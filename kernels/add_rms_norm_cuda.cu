@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
     const int i = first + k * kThreads * 4;
-    if (i < a.stride) weight[k] = load_four(a.weight + i);  // a constant: loaded before the wait
+    if (i < a.stride) weight[k] = load_four(a.weight + i);  // constant while the step runs
   }
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -91,7 +91,10 @@ void run(Cuda& device, const AddRmsNorm& op) {
                               op.pick, op.cols,     padded(op.cols), op.eps};
   cuda::with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, norm_kernel<decltype(element)>,
-                         {.grid = unsigned(op.rows), .block = kThreads}, arguments);
+                         {.grid = unsigned(op.rows),
+                          .block = kThreads,
+                          .overlap = {.reads_constant = op.weight}},
+                         arguments);
   });
 }
 

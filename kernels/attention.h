@@ -21,8 +21,8 @@ struct Attention {
   int heads = 0;    ///< a multiple of kv.kv_heads, at most kMostGroup times as many
   float scale = 0;  ///< 1 / sqrt(head_dim)
   Batch batch{};
-  /// `batch`, its tables, and the keys and values of the tokens before each row's own were complete before
-  /// the op before this one could begin, where ops overlap: a device may look at them while that one runs.
+  /// `batch`, its block tables, and the keys and values of the tokens before each row's own are settled
+  /// (kernels/cuda/launch.cuh): a device on which ops overlap may read them while the previous op runs.
   bool settled = false;
 };
 

@@ -67,7 +67,8 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
                        {.grid = unsigned(blocks),
                         .block = kThreads,
                         .shared_bytes = kBytes,
-                        .cluster = parameters.clusters ? kClusterBlocks : 1},
+                        .cluster = parameters.clusters ? kClusterBlocks : 1,
+                        .overlap = {.reads_settled = parameters.settled ? parameters.sequences : nullptr}},
                        parameters);
 }
 

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   __shared__ float w_tile[kDepth][kPitch], x_tile[kDepth][kPitch];
   __shared__ float sums_at[kTile][kPitch];
   troupe::cuda::wait_for_previous();
-  troupe::cuda::let_next_start();  // not earlier: Groups::settled
+  troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one (Groups::settled)
   const int tile = static_cast<int>(blockIdx.x);
   const int first_output = tile / a.row_tiles * kTile;
   const RowTile rows = find_rows(a.groups.offsets, a.groups.count, a.rows, kTile, tile % a.row_tiles);
@@ -105,7 +105,9 @@ void run_generic(Cuda& device, const Linear& linear) {
                .groups = linear.groups,
                .ending = ending_of(linear)};
   const int tiles = (a.ending.outputs + kTile - 1) / kTile * a.row_tiles;
-  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(tiles)), .block = dim3(kThreads)};
+  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(tiles)),
+                                  .block = dim3(kThreads),
+                                  .overlap = {.holds_next = true}};
   with_element(linear.weight.dtype,
                [&](auto element) { troupe::cuda::launch(device, generic<decltype(element)>, shape, a); });
 }

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   __syncthreads();
   if (!dense) {
     if (!a.groups.settled) troupe::cuda::wait_for_previous();
-    troupe::cuda::let_next_start();  // not earlier: Groups::settled
+    troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one, if it is not settled
   }
   block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
@@ -110,7 +110,10 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                    static_cast<unsigned>((a.ending.outputs + kM - 1) / kM)),
       .block = dim3(Tile::kThreads),
       .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
-      .cluster = plan.cluster};
+      .cluster = plan.cluster,
+      .overlap = {.holds_next = grouped && !linear.groups.settled,
+                  .reads_constant = !grouped || linear.groups.settled ? linear.weight.data : nullptr,
+                  .reads_settled = linear.groups.settled ? linear.groups.offsets : nullptr}};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a, weight_map, x_map);
 }

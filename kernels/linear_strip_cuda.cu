@@ -106,7 +106,8 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),
                                   .block = dim3(kThreads),
                                   .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
-                                  .cluster = kKernel.cluster};
+                                  .cluster = kKernel.cluster,
+                                  .overlap = {.reads_constant = linear.weight.data}};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a);
 }

@@ -68,7 +68,8 @@ void launch_product(Cuda& device, const Linear& linear) {
          {.grid = dim3(static_cast<unsigned>(blocks)),
           .block = dim3(kThreads),
           .shared_bytes = Shape::kSharedBytes,
-          .cluster = Shape::kSplit},
+          .cluster = Shape::kSplit,
+          .overlap = {.holds_next = grouped, .reads_constant = grouped ? nullptr : weight.data}},
          x_map, weight_map, product);
 }
 

@@ -26,9 +26,13 @@ struct MatrixStack {
 
 /// p = softmax(router · x[r]) over all experts, in fp32. The top_k experts with the largest p + bias are
 /// chosen, the lowest index among equals; their weights are p / max(sum of the chosen p, 1e-12).
-///   residual[r] += sum over the chosen, in rising order of expert, of weight_e * expert_e(x[r])
-///                + sum over the shared slices of expert_s(x[r])
-///   expert(x) = down · (silu(gate · x) * (up · x)), the product rounded to the dtype
+///   residual[r] += sum over the chosen, in rising order of expert, of round(weight_e * expert_e(x[r]))
+///                + sum over the shared slices, in rising order, of round(expert_s(x[r]))
+///   expert(x) = down · round(silu(gate · x) * (up · x))
+/// round() is to the dtype, and happens nowhere else: products, the scaling by the weight and the sum over a
+/// row's experts are fp32. That holds on every device, so that devices differ by the order of their dot
+/// products alone. transformers rounds more often: the output of down, its product with the weight, and every
+/// partial sum over the experts.
 /// Shared experts are one MLP of width shared * intermediate; cut into slices of `intermediate` it is
 /// `shared` more experts that every row takes with weight 1, at the end of the stacks.
 /// A row's bits depend on that row alone on the Cpu, and on Cuda when it is batch_invariant().

@@ -278,6 +278,8 @@ class MoeRun {
     const int panels = padded(shape.outputs) / kPanel;
     const std::size_t bytes_of_panel = panel_bytes(shape.dtype, shape.inputs);
     const auto ld = static_cast<std::size_t>(padded(shape.outputs));
+    const auto narrow = r_.narrow[static_cast<int>(dtype())];
+    const auto expand = r_.expand[static_cast<int>(dtype())];
     device_.pool().for_each(panels, claim(panels, kMostPanelsPerClaim), [&](int begin, int end, int) {
       for (int u = 0; u < count_; ++u) {
         const GroupRows unit = units_[u];
@@ -288,7 +290,14 @@ class MoeRun {
               float* at = op_.residual + static_cast<std::size_t>(row_of_[from + i]) * ld +
                           static_cast<std::size_t>(panel) * kPanel;
               const float w = weight_of_[from + i];
-              for (int o = 0; o < kPanel; ++o) at[o] += w * sums[0][i][o];
+              alignas(64) float part[kPanel];
+              for (int o = 0; o < kPanel; ++o) part[o] = w * sums[0][i][o];
+              if (shape.dtype != DType::f32) {
+                alignas(64) std::uint16_t rounded[kPanel];
+                narrow(rounded, part, kPanel);
+                expand(part, rounded, kPanel);
+              }
+              for (int o = 0; o < kPanel; ++o) at[o] += part[o];
             }
           };
           multiply<1>(

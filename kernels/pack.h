@@ -1,7 +1,9 @@
 #pragma once
 // A checkpoint's tensor into the device's matrix order.
 #include <cstddef>
+#include <cstdint>
 
+#include "gpu/byte_source.h"
 #include "gpu/device.h"
 #include "gpu/dtype.h"
 #include "kernels/matrix.h"
@@ -20,7 +22,10 @@ enum class Place {
 /// when it was allocated.
 struct Pack {
   Matrix into{};
-  const void* source = nullptr;  ///< host memory; aligned to its element size
+  const void* source = nullptr;      ///< host memory; aligned to its element size
+  const ByteSource* file = nullptr;  ///< instead of `source`: the tensor begins at `offset` bytes of it, at any
+                                     ///< alignment. Read on several threads, and no more after run()
+  std::uint64_t offset = 0;
   DType source_dtype = DType::bf16;
   bool transposed = false;           ///< false: source[out][in]; true: source[in][out]
   std::ptrdiff_t source_stride = 0;  ///< elements from one source line to the next; 0: dense. Longer when

@@ -10,29 +10,52 @@
 namespace troupe::kernels {
 namespace {
 
+constexpr int kPiecesPerClaim = 4;
+constexpr std::size_t kLinesBytes = std::size_t{8} << 20;    // of a transposed tensor, read at a time
+constexpr std::size_t kSliceBytes = std::size_t{256} << 10;  // of them, read by a thread at a time
+
 /// Elements from one row of the stored source to the next.
 std::size_t stride_of(const Pack& op) {
   const int dense = op.transposed ? op.outputs : op.into.inputs;
   return static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
 }
 
-const std::byte* element(const Pack& op, int output, int input) {
+/// Bytes from the tensor's beginning to an element.
+std::size_t distance(const Pack& op, int output, int input) {
   const auto o = static_cast<std::size_t>(output), i = static_cast<std::size_t>(input);
   const std::size_t stride = stride_of(op);
-  const std::size_t at = op.transposed ? i * stride + o : o * stride + i;
-  return static_cast<const std::byte*>(op.source) + at * size_of(op.source_dtype);
+  return (op.transposed ? i * stride + o : o * stride + i) * size_of(op.source_dtype);
+}
+
+/// Bytes of `lines` lines of the source, from the first element of the first to the last of the last.
+std::size_t span_of(const Pack& op, int lines) {
+  const auto line = static_cast<std::size_t>(op.transposed ? op.outputs : op.into.inputs);
+  return ((static_cast<std::size_t>(lines) - 1) * stride_of(op) + line) * size_of(op.source_dtype);
+}
+
+/// A part of the tensor in memory: `data` is where `output` and `input` lie, and inputs [input, input +
+/// inputs) are there.
+struct Part {
+  const std::byte* data = nullptr;
+  int output = 0;
+  int input = 0;
+  int inputs = 0;
+};
+
+const std::byte* element(const Pack& op, const Part& part, int output, int input) {
+  return part.data + distance(op, output, input) - distance(op, part.output, part.input);
 }
 
 /// Packs a whole panel of bf16 rows of even length: transposes 32-bit pairs, reading one cache line of each
 /// row at a time.
-void transpose_pairs(const Pack& op, int output, std::uint16_t* panel) {
+void transpose_pairs(const Pack& op, const Part& part, int output, std::uint16_t* panel) {
   constexpr int kPairs = 16;
   const int pairs = op.into.inputs / 2;
   for (int begin = 0; begin < pairs; begin += kPairs) {
     const int end = std::min(pairs, begin + kPairs);
     std::uint32_t block[kPanel][kPairs];
     for (int lane = 0; lane < kPanel; ++lane) {
-      std::memcpy(block[lane], element(op, output + lane, 2 * begin),
+      std::memcpy(block[lane], element(op, part, output + lane, 2 * begin),
                   static_cast<std::size_t>(end - begin) * sizeof(std::uint32_t));
     }
     for (int pair = begin; pair < end; ++pair) {
@@ -50,7 +73,7 @@ float load_as(const std::byte* from) {
 
 /// Packs up to 32 outputs of any dtype, in blocks of 32 × 32 weights.
 template <DType From, DType To>
-void convert(const Pack& op, int output, int rows) {
+void convert(const Pack& op, const Part& part, int output, int rows) {
   constexpr int kBlock = 32;
   const std::size_t step_o = size_of(From) * (op.transposed ? 1 : stride_of(op));
   const std::size_t step_i = size_of(From) * (op.transposed ? stride_of(op) : 1);
@@ -58,9 +81,10 @@ void convert(const Pack& op, int output, int rows) {
   for (int o = 0; o < rows; ++o) {
     starts[o] = packed_index(To, op.into.inputs, placed_output(op.place, op.first, output + o), 0);
   }
-  for (int begin = 0; begin < op.into.inputs; begin += kBlock) {
-    const int count = std::min(kBlock, op.into.inputs - begin);
-    const std::byte* from = element(op, output, begin);
+  const int end = part.input + part.inputs;
+  for (int begin = part.input; begin < end; begin += kBlock) {
+    const int count = std::min(kBlock, end - begin);
+    const std::byte* from = element(op, part, output, begin);
     float block[kPanel][kBlock];
     for (int o = 0; o < rows; ++o) {
       for (int i = 0; i < count; ++i) {
@@ -75,7 +99,7 @@ void convert(const Pack& op, int output, int rows) {
   }
 }
 
-using Convert = void (*)(const Pack& op, int output, int rows);
+using Convert = void (*)(const Pack& op, const Part& part, int output, int rows);
 
 template <DType From>
 Convert convert_from(DType to) {
@@ -96,29 +120,82 @@ Convert converter(DType from, DType to) {
   return nullptr;
 }
 
+/// Packs pieces of 32 outputs.
+class Packer {
+ public:
+  explicit Packer(const Pack& op)
+      : op_(op),
+        pairs_(op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
+               op.into.inputs % 2 == 0 && op.first % kPanel == 0),
+        convert_(converter(op.source_dtype, op.into.dtype)) {}
+
+  int pieces() const { return (op_.outputs + kPanel - 1) / kPanel; }
+  int rows(int piece) const { return std::min(kPanel, op_.outputs - piece * kPanel); }
+
+  void pack(const Part& part, int piece) const {
+    const int output = piece * kPanel;
+    if (!pairs_ || rows(piece) < kPanel) return convert_(op_, part, output, rows(piece));
+    const int placed = placed_output(op_.place, op_.first, output);
+    transpose_pairs(
+        op_, part, output,
+        static_cast<std::uint16_t*>(op_.into.data) + packed_index(DType::bf16, op_.into.inputs, placed, 0));
+  }
+
+ private:
+  const Pack& op_;
+  const bool pairs_;
+  const Convert convert_;
+};
+
+void pack_memory(Cpu& device, const Pack& op, const Packer& packer) {
+  const Part whole{static_cast<const std::byte*>(op.source), 0, 0, op.into.inputs};
+  device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int) {
+    for (int piece = begin; piece < end; ++piece) packer.pack(whole, piece);
+  });
+}
+
+/// A piece is some lines of the file: each thread reads its own, which are then in its cache.
+void pack_lines(Cpu& device, const Pack& op, const Packer& packer) {
+  device.reserve_lanes(span_of(op, std::min(kPanel, op.outputs)));
+  device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int lane) {
+    auto* data = static_cast<std::byte*>(device.lane(lane));
+    for (int piece = begin; piece < end; ++piece) {
+      const int output = piece * kPanel;
+      op.file->read(op.offset + distance(op, output, 0), data, span_of(op, packer.rows(piece)));
+      packer.pack({data, output, 0, op.into.inputs}, piece);
+    }
+  });
+}
+
+/// A line has an input of all outputs: some lines are read at a time, and all pieces take those inputs of
+/// them.
+void pack_transposed(Cpu& device, const Pack& op, const Packer& packer) {
+  const std::size_t line_bytes = stride_of(op) * size_of(op.source_dtype);
+  const int lines = std::clamp(static_cast<int>(kLinesBytes / line_bytes), 1, op.into.inputs);
+  auto* data = static_cast<std::byte*>(device.scratch(span_of(op, lines)));
+  for (int input = 0; input < op.into.inputs; input += lines) {
+    const int count = std::min(lines, op.into.inputs - input);
+    const std::size_t bytes = span_of(op, count);
+    const auto slices = static_cast<int>((bytes + kSliceBytes - 1) / kSliceBytes);
+    device.pool().for_each(slices, 1, [&](int begin, int end, int) {
+      const std::size_t first = static_cast<std::size_t>(begin) * kSliceBytes;
+      const std::size_t last = std::min(bytes, static_cast<std::size_t>(end) * kSliceBytes);
+      op.file->read(op.offset + distance(op, 0, input) + first, data + first, last - first);
+    });
+    device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int) {
+      for (int piece = begin; piece < end; ++piece) packer.pack({data, 0, input, count}, piece);
+    });
+  }
+}
+
 }  // namespace
 
 void run(Cpu& device, const Pack& op) {
   const int last = placed_output(op.place, op.first, op.outputs - 1);
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 && last < padded(op.into.outputs));
-  const int pieces = (op.outputs + kPanel - 1) / kPanel;
-  const bool pairs = op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
-                     op.into.inputs % 2 == 0 && op.first % kPanel == 0;
-  const Convert convert_panel = converter(op.source_dtype, op.into.dtype);
-  device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
-    for (int piece = begin; piece < end; ++piece) {
-      const int output = piece * kPanel;
-      const int rows = std::min(kPanel, op.outputs - output);
-      if (pairs && rows == kPanel) {
-        const int placed = placed_output(op.place, op.first, output);
-        transpose_pairs(
-            op, output,
-            static_cast<std::uint16_t*>(op.into.data) + packed_index(DType::bf16, op.into.inputs, placed, 0));
-      } else {
-        convert_panel(op, output, rows);
-      }
-    }
-  });
+  const Packer packer(op);
+  if (op.file == nullptr) return pack_memory(device, op, packer);
+  op.transposed ? pack_transposed(device, op, packer) : pack_lines(device, op, packer);
 }
 
 }  // namespace troupe::kernels

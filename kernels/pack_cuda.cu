@@ -58,12 +58,13 @@ void run(Cuda& device, const Pack& op) {
   const auto stride = static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : length);
   const std::size_t element = size_of(op.source_dtype),
                     row = static_cast<std::size_t>(padded(op.into.inputs));
-  const auto* source = static_cast<const std::byte*>(op.source);
+  const MemoryBytes memory(op.source);
+  const ByteSource& source = op.file != nullptr ? *op.file : memory;
   if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.dtype &&
       row == std::size_t(length)) {
     device.upload_lines(
         static_cast<std::byte*>(op.into.data) + static_cast<std::size_t>(op.first) * row * element, source,
-        std::size_t(lines), std::size_t(length) * element, stride * element);
+        op.offset, std::size_t(lines), std::size_t(length) * element, stride * element);
     return;
   }
   const auto lines_at_once =
@@ -71,7 +72,7 @@ void run(Cuda& device, const Pack& op) {
   void* piece = device.scratch(std::size_t(std::min(lines, lines_at_once)) * std::size_t(length) * element);
   for (int line = 0; line < lines; line += lines_at_once) {
     const int count = std::min(lines_at_once, lines - line);
-    device.upload_lines(piece, source + std::size_t(line) * stride * element, std::size_t(count),
+    device.upload_lines(piece, source, op.offset + std::size_t(line) * stride * element, std::size_t(count),
                         std::size_t(length) * element, stride * element);
     const PackArgs arguments{op.into.data,  piece,    line,     count,   length,
                              op.transposed, op.place, op.first, int(row)};

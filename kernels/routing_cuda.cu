@@ -283,6 +283,14 @@ std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
   return bytes;
 }
 
+void launch_place(Cuda& device, const RoutingArgs& a) {
+  troupe::cuda::launch(device, place_kernel,
+                       {.grid = unsigned(a.tiles),
+                        .block = kPlacingThreads,
+                        .overlap = {.holds_next = true, .writes_settled = a.to.offsets}},
+                       a);
+}
+
 template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster = false>
 void launch_tensor_route(Cuda& device, RoutingArgs a) {
   constexpr std::size_t kBytes = sizeof(float) * kWarps * 16 * kMs * 8 * kNs;
@@ -301,10 +309,13 @@ void launch_tensor_route(Cuda& device, RoutingArgs a) {
                        {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
                         .block = 32 * kWarps,
                         .shared_bytes = kBytes,
-                        .cluster = kCluster ? blocks : 1},
+                        .cluster = kCluster ? blocks : 1,
+                        .overlap = {.holds_next = true,
+                                    .reads_constant = a.router,
+                                    .writes_settled = a.to.offsets}},
                        a);
   if (a.tile_rows == kSmallTile && a.tiles <= kTilesPlacedAtOnce) return;
-  troupe::cuda::launch(device, place_kernel, {.grid = unsigned(a.tiles), .block = kPlacingThreads}, a);
+  launch_place(device, a);
 }
 
 void route(Cuda& device, const Moe& op, const Routing& routing) {
@@ -340,8 +351,7 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
         plain);
   });
   troupe::cuda::launch(device, choose_kernel, {.grid = unsigned(plain.tiles), .block = kThreads}, plain);
-  troupe::cuda::launch(device, place_kernel, {.grid = unsigned(plain.tiles), .block = kPlacingThreads},
-                       plain);
+  launch_place(device, plain);
 }
 
 }  // namespace troupe::kernels::cuda

@@ -152,9 +152,11 @@ __global__ void __launch_bounds__(kCollectThreads)
 }  // namespace
 
 void run(Cuda& device, const StepInputs& op) {
-  const int blocks =
-      std::clamp(std::max((total_words(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
-  cuda::launch(device, step_inputs, {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(kThreads)},
+  const int blocks = std::clamp(std::max((total_words(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
+  cuda::launch(device, step_inputs,
+               {.grid = dim3(static_cast<unsigned>(blocks)),
+                .block = dim3(kThreads),
+                .overlap = {.holds_next = true, .writes_settled = op.into.sequences}},
                op);
 }
 

@@ -12,7 +12,7 @@
 namespace troupe::model {
 
 /// Loads the weights (or draws dummy ones) and takes all memory of `capacity`, which size_cpu() made. Pins
-/// the calling thread, which is the one that has to use the executor; the files may go afterwards.
+/// the calling thread; only that thread may use the executor. The files are not needed afterwards.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
                                                     const wire::Capacity& capacity,
                                                     const LoadProgress& progress = {});

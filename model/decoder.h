@@ -109,6 +109,8 @@ class Decoder {
   const ModelSpec& spec() const { return spec_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }
   std::size_t kv_bytes() const { return kv_memory_.bytes(); }
+  /// Written by every step.
+  View activations() const { return arena_.view(); }
   std::size_t arena_bytes() const { return arena_.bytes() + stage_.bytes(); }
 
  private:

@@ -69,7 +69,7 @@ void Decoder<D>::run(const ForwardStep& s) {
                                              .heads = spec_.heads,
                                              .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                                              .batch = s.batch,
-                                             .settled = true});  // RopeTable saw to it
+                                             .settled = true});  // RopeTable runs between StepInputs and this
     const kernels::LinearAdd attention_out{
         .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
     if (!w.moe()) {

@@ -1,6 +1,6 @@
 #pragma once
-// An executor without a model: every answer repeats the prompt's ids from the first, over and over. Instant,
-// so that whatever is measured above it is not the model; its logprobs are those of certainty, 0.
+// An executor without a model: every answer repeats the prompt's ids from the first on. It takes no time, so
+// that measurements above it do not contain a model. Its logprobs are 0.
 #include <memory>
 
 #include "ipc/wire.h"

@@ -1,12 +1,12 @@
 #pragma once
-// The one virtual seam between the engine and a device: a call per step, never per op.
+// The only virtual interface between the engine and a device: a call per step, never per op.
 //
 // An Executor owns weights, KV memory and sequences' device state. It is used by one thread.
-// submit() takes a plan or a cache command and never waits for the device; poll() yields finished
-// records in the order of submission, but for one case: plans and commands come through two rings, so a
-// plan may be submitted before the command that it names in after_cache_command. It then waits for that
-// command, which overtakes it. At least capacity().max_steps_in_flight plans may be pending.
-// On a device with its own queue (CUDA) work starts at submit(); the CPU runs it inside poll().
+// submit() takes a plan or a cache command and never waits for the device; poll() returns finished records in
+// the order of submission, with one exception: plans and commands come through two rings, so a plan may be
+// submitted before the command that it names in after_cache_command. The command then overtakes it. At least
+// capacity().max_steps_in_flight plans may be pending. On a device with its own queue (CUDA) work starts at
+// submit(); the CPU runs it inside poll().
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -39,7 +39,8 @@ class Executor {
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.
   virtual Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) = 0;
 
-  /// Forgets every sequence; weights and KV memory stay. For a new epoch.
+  /// Forgets every sequence; weights and KV memory stay. For a new epoch. Waits for running work, for a
+  /// bounded time; if that passes, later calls return internal.
   virtual void reset() = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-// What executors without a device queue of their own have in common: submit() checks and queues, poll() runs
-// the oldest record on the calling thread.
+// Base of executors whose device has no queue of its own: submit() checks and queues, poll() runs the oldest
+// record on the calling thread.
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@
 namespace troupe::model {
 
 /// Plans beyond capacity().max_steps_in_flight and cache commands beyond kMaxCommandsQueued are
-/// refused with Code::overloaded. poll() never waits: nothing finishes but by its own doing.
+/// refused with Code::overloaded. poll() never waits: it runs the work itself.
 class QueuedExecutor : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
@@ -36,7 +36,7 @@ class QueuedExecutor : public Executor {
  private:
   void run_step(std::vector<std::byte>& out);
   void run_command(std::vector<std::byte>& out);
-  // Whether the oldest command has its turn: it came first, or the oldest plan waits for it.
+  // True if the oldest command runs next: it came first, or the oldest plan waits for it.
   bool command_is_next() const;
   bool plan_is_ready() const;
 

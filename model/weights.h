@@ -33,8 +33,8 @@ struct LayerWeights {
   bool moe() const { return expert_gate_up.count > 0; }
 };
 
-/// Where everything lies. Without memory (a null View) only the size is meaningful.
-/// Router and correction bias are fp32 whatever the dtype: who is chosen hangs on them.
+/// The place of every weight in one piece of memory. With a null View only `bytes` is meaningful.
+/// Router and correction bias are fp32 whatever the dtype: the choice of experts depends on them.
 struct WeightLayout {
   kernels::Matrix embedding{};
   kernels::Matrix lm_head{};  ///< the embedding itself when tied
@@ -53,7 +53,8 @@ std::string weight_name(Weight weight, int layer, int expert);
 template <Device D>
 class Weights {
  public:
-  /// Converts and packs every source; the checkpoint may go afterwards.
+  /// Reads, converts and packs every source. The checkpoint is not needed afterwards. A file that cannot be
+  /// read any more is a Status that names it.
   static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
                               const LoadProgress& progress = {});
 

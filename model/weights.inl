@@ -1,11 +1,9 @@
 #pragma once
 // Weights<D>: filling a WeightLayout. Included where a device's decoder is instantiated.
-#include <cstring>
-#include <memory>
-
 #include "base/check.h"
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
+#include "model/checkpoint/read_ahead.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -52,28 +50,21 @@ inline DType dtype_of(FileType type) {
   }
 }
 
-/// Where the source's first element lies, at an address that suits its type: in the file's mapping, or in a
-/// copy of its lines in `spare`.
-inline const std::byte* aligned_data(const WeightSource& source, std::unique_ptr<std::byte[]>& spare) {
-  const std::size_t size = size_of(source.tensor->type);
-  const std::byte* data = source.tensor->data + static_cast<std::size_t>(source.first) * size;
-  if (reinterpret_cast<std::uintptr_t>(data) % size == 0) return data;
-  const std::int64_t lines = source.transposed ? source.inputs : source.outputs;
-  const std::int64_t line = source.transposed ? source.outputs : source.inputs;
-  const std::size_t bytes = static_cast<std::size_t>((lines - 1) * source.stride + line) * size;
-  spare = std::make_unique_for_overwrite<std::byte[]>(bytes);
-  std::memcpy(spare.get(), data, bytes);
-  return spare.get();
+/// In the source's file, where its first element lies.
+inline std::uint64_t offset_of(const WeightSource& source) {
+  return source.tensor->offset + static_cast<std::uint64_t>(source.first) * size_of(source.tensor->type);
 }
 
-/// Norm weights are fp32 in memory, with values that the model's dtype can hold. A router's bias is as it
-/// comes.
+/// Norm weights are fp32 in memory, with values that the model's dtype can hold. A router's bias keeps the
+/// values of the file.
 template <Device D>
-void upload_vector(D& device, const WeightSource& source, DType dtype, const std::byte* data, float* to) {
+void upload_vector(D& device, const WeightSource& source, DType dtype, float* to) {
   const DType stored = dtype_of(source.tensor->type);
   std::vector<float> values(static_cast<std::size_t>(source.inputs));
+  std::vector<std::uint32_t> data(values.size());  // aligned, and at least as large
+  source.tensor->file->read(offset_of(source), data.data(), values.size() * size_of(stored));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = load_element(data, stored, i);
+    values[i] = load_element(data.data(), stored, i);
     if (source.weight == Weight::router_bias) continue;
     std::uint32_t rounded = 0;
     store_element(&rounded, dtype, 0, values[i]);
@@ -98,27 +89,29 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
   };
   std::uint64_t done = 0, total = 0;
   for (const WeightSource& source : map.sources) total += bytes_of(source);
-  for (const WeightSource& source : map.sources) {
+  ReadAhead ahead(map);
+  for (std::size_t i = 0; i < map.sources.size(); ++i) {
+    const WeightSource& source = map.sources[i];
+    ahead.reached(i);
     if (progress) progress(done, total);
     done += bytes_of(source);
     const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer, source.expert);
-    std::unique_ptr<std::byte[]> spare;
-    const std::byte* data = aligned_data(source, spare);
     if (target.vector != nullptr) {
-      upload_vector(device, source, dtype, data, target.vector);
-      continue;
+      upload_vector(device, source, dtype, target.vector);
+    } else {
+      kernels::run(device, kernels::Pack{
+                               .into = target.matrix,
+                               .file = source.tensor->file,
+                               .offset = offset_of(source),
+                               .source_dtype = dtype_of(source.tensor->type),
+                               .transposed = source.transposed,
+                               .source_stride = source.stride,
+                               .place = target.place,
+                               .first = target.first,
+                               .outputs = source.outputs,
+                           });
     }
-    kernels::run(device, kernels::Pack{
-                             .into = target.matrix,
-                             .source = data,
-                             .source_dtype = dtype_of(source.tensor->type),
-                             .transposed = source.transposed,
-                             .source_stride = source.stride,
-                             .place = target.place,
-                             .first = target.first,
-                             .outputs = source.outputs,
-                         });
-    if (spare != nullptr) device.sync();  // before it goes
+    if (Status s = source.tensor->file->status(); !s.ok()) return s;
   }
   device.sync();
   if (progress) progress(total, total);

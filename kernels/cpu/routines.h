@@ -1,7 +1,7 @@
 #pragma once
 // The inner loops of the CPU ops, once per instruction set. The headers of this folder define them as
-// templates over a vector type; routines_X.cpp instantiates them in a translation unit compiled for X
-// and nothing outside those units contains an instruction beyond plain x86-64.
+// templates over a vector type; routines_X.cpp instantiates them in a translation unit compiled for X, and
+// nothing outside those units contains an instruction beyond the plain architecture.
 #include <cstddef>
 #include <cstdint>
 
@@ -102,7 +102,7 @@ struct Routines {
   int (*next_above)(const float* logits, int count, int from, float limit);
 };
 
-/// Of a set the machine has.
+/// The routines of a set that the machine has: routines_x86.cpp or routines_generic.cpp.
 const Routines& routines(Isa isa);
 
 extern const Routines kRoutinesBaseline;

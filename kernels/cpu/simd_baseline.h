@@ -1,5 +1,6 @@
 #pragma once
-// Vectors of plain x86-64 (SSE2): four floats, no fused multiply-add. The reference set: it runs anywhere.
+// Vectors of four floats in the compiler's own terms, without fused multiply-add: SSE2 on x86-64. The
+// reference set: it runs anywhere.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -1,15 +1,10 @@
 #include "model/checkpoint/checkpoint.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <span>
+#include <utility>
 
 #include "config/json_file.h"
 
@@ -17,66 +12,47 @@ namespace troupe::model {
 
 namespace fs = std::filesystem;
 
-class Checkpoint::Mapping {
- public:
-  static Result<std::unique_ptr<Mapping>> make(const fs::path& file) {
-    const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) {
-      const Code code = errno == ENOENT ? Code::not_found : Code::internal;
-      return failure(code,
-                     file.string() + (errno == ENOENT
-                                          ? " does not exist."
-                                          : " cannot be opened: " + std::string(std::strerror(errno)) + "."));
-    }
-    struct stat info {};
-    void* data = MAP_FAILED;
-    if (::fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_size > 0) {
-      data = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    }
-    const int error = errno;
-    ::close(fd);
-    if (!S_ISREG(info.st_mode)) return invalid(file.string() + " is not a file.");
-    if (info.st_size == 0) return invalid(file.string() + " is truncated: it is empty.");
-    if (data == MAP_FAILED) {
-      return failure(Code::internal, file.string() + " cannot be mapped: " + std::strerror(error) + ".");
-    }
-    return std::unique_ptr<Mapping>(new Mapping(data, static_cast<std::size_t>(info.st_size)));
-  }
-  ~Mapping() { ::munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
-  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), bytes_}; }
-
- private:
-  Mapping(void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
-  void* const data_;
-  const std::size_t bytes_;
-};
-
 Checkpoint::Checkpoint() = default;
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Status Checkpoint::add_file(const fs::path& file) {
-  Result<std::unique_ptr<Mapping>> mapping = Mapping::make(file);
-  if (!mapping) return mapping.status();
-  const std::span<const std::byte> bytes = (*mapping)->bytes();
-  Result<SafetensorsHeader> header = parse_safetensors(bytes, bytes.size(), file.string());
+namespace {
+
+/// The first bytes of the file, its header among them: what parse_safetensors() wants.
+std::vector<std::byte> read_header(const ShardFile& file) {
+  std::uint64_t length = 0;
+  std::vector<std::byte> bytes(std::min<std::size_t>(file.bytes(), sizeof length));
+  file.read(0, bytes.data(), bytes.size());
+  if (bytes.size() < sizeof length) return bytes;
+  std::memcpy(&length, bytes.data(), sizeof length);
+  if (length > kMaxHeaderBytes) return bytes;
+  bytes.resize(std::min<std::size_t>(file.bytes(), sizeof length + length));
+  file.read(sizeof length, bytes.data() + sizeof length, bytes.size() - sizeof length);
+  return bytes;
+}
+
+}  // namespace
+
+Status Checkpoint::add_file(const fs::path& path) {
+  Result<std::unique_ptr<ShardFile>> file = ShardFile::open(path);
+  if (!file) return file.status();
+  const std::vector<std::byte> bytes = read_header(**file);
+  if (Status s = (*file)->status(); !s.ok()) return s;
+  Result<SafetensorsHeader> header = parse_safetensors(bytes, (*file)->bytes(), path.string());
   if (!header) return header.status();
   for (TensorEntry& entry : header->tensors) {
     if (tensors_.size() == kMaxTensors) {
-      return invalid(file.string() + ": the checkpoint has more than " + std::to_string(kMaxTensors) +
+      return invalid(path.string() + ": the checkpoint has more than " + std::to_string(kMaxTensors) +
                      " tensors.");
     }
-    FileTensor tensor{entry.type, std::move(entry.shape), bytes.data() + header->data_at + entry.begin,
+    FileTensor tensor{entry.type, std::move(entry.shape), file->get(), header->data_at + entry.begin,
                       entry.end - entry.begin};
     data_bytes_ += tensor.bytes;
     const auto [at, added] = tensors_.try_emplace(std::move(entry.name), std::move(tensor));
-    if (!added) return invalid(file.string() + ": another shard has the tensor '" + at->first + "' as well.");
+    if (!added) return invalid(path.string() + ": another shard has the tensor '" + at->first + "' as well.");
   }
-  mappings_.push_back(std::move(*mapping));
+  files_.push_back(std::move(*file));
   return {};
 }
 
@@ -93,7 +69,7 @@ struct Index {
   std::set<std::string> shards;
 };
 
-// A shard is a file beside its index: a name that leads elsewhere is refused, not resolved.
+// True for the name of a file beside its index. A name that leads elsewhere is refused, not resolved.
 bool plain_file_name(const std::string& name) {
   return !name.empty() && name.size() <= 255 && name != "." && name.find("..") == std::string::npos &&
          name.find_first_of(std::string("/\\\0", 3)) == std::string::npos;
@@ -161,6 +137,13 @@ Result<Checkpoint> Checkpoint::open(const fs::path& directory) {
 const FileTensor* Checkpoint::find(std::string_view name) const {
   const auto found = tensors_.find(name);
   return found == tensors_.end() ? nullptr : &found->second;
+}
+
+Result<std::vector<std::byte>> read_tensor(const FileTensor& tensor) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes));
+  tensor.file->read(tensor.offset, bytes.data(), bytes.size());
+  if (Status s = tensor.file->status(); !s.ok()) return s;
+  return bytes;
 }
 
 }  // namespace troupe::model

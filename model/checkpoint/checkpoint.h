@@ -1,9 +1,8 @@
 #pragma once
-// The tensors of a checkpoint directory, mapped into memory.
+// The tensors of a checkpoint directory: names, types, shapes, and where their bytes lie in the files.
 //
-// Files are mapped read-only, so opening a checkpoint of any size costs its headers. A file that another
-// process truncates while it is mapped raises SIGBUS on access: checkpoints must not be changed under a
-// server that is loading.
+// Opening a checkpoint of any size reads its headers alone. The files stay open, and their bytes are read
+// when the weights are loaded; a file that is truncated or fails meanwhile is a Status (ShardFile::status()).
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -15,27 +14,32 @@
 
 #include "base/status.h"
 #include "model/checkpoint/safetensors.h"
+#include "model/checkpoint/shard_file.h"
 
 namespace troupe::model {
 
 inline constexpr std::size_t kMaxShards = 4'096;
 
-/// One tensor of an open checkpoint. `data` lies in the mapping and is not aligned to its type.
+/// One tensor of an open checkpoint.
 struct FileTensor {
   FileType type{};
   std::vector<std::int64_t> shape;
-  const std::byte* data = nullptr;
-  std::uint64_t bytes = 0;  ///< the shape's product times the type's size
+  const ShardFile* file = nullptr;  ///< the checkpoint's
+  std::uint64_t offset = 0;         ///< in the file, at any alignment
+  std::uint64_t bytes = 0;          ///< the shape's product times the type's size
 };
 
-/// Movable; the mappings live as long as it does. Immutable after open, so any number of threads may read.
+/// A tensor's bytes, or why its file cannot be read.
+Result<std::vector<std::byte>> read_tensor(const FileTensor& tensor);
+
+/// Movable; the files stay open as long as it lives. Any number of threads may read.
 class Checkpoint {
  public:
-  /// The shards of model.safetensors.index.json where there is one, else model.safetensors. Errors
-  /// name the file; not_found when there is neither.
+  /// Opens the shards that model.safetensors.index.json names; without an index, model.safetensors. Errors
+  /// name the file; not_found if there is neither.
   static Result<Checkpoint> open(const std::filesystem::path& directory);
 
-  /// A single file.
+  /// Opens a single file.
   static Result<Checkpoint> open_file(const std::filesystem::path& file);
 
   Checkpoint();
@@ -50,11 +54,9 @@ class Checkpoint {
   std::uint64_t data_bytes() const { return data_bytes_; }  ///< all tensors together
 
  private:
-  class Mapping;
+  Status add_file(const std::filesystem::path& path);
 
-  Status add_file(const std::filesystem::path& file);
-
-  std::vector<std::unique_ptr<Mapping>> mappings_;
+  std::vector<std::unique_ptr<ShardFile>> files_;
   std::map<std::string, FileTensor, std::less<>> tensors_;
   std::uint64_t data_bytes_ = 0;
 };

@@ -10,7 +10,7 @@ Expected whole(std::string name, Form form, Weight weight, int outputs, int inpu
   return {std::move(name), form, outputs, inputs, {{weight, outputs, inputs}}};
 }
 
-// A gated MLP: `slices` of `width` each, which are the layer's own or experts counted from `expert` on.
+// A gated MLP in `slices` of `width` each: the layer's own MLP, or experts counted from `expert` on.
 struct MlpShape {
   std::string at;  // "model.layers.3.mlp."
   int width = 0;
@@ -135,7 +135,7 @@ class Expectations {
     expected_.push_back(std::move(expected));
   }
 
-  // The tensors, or one of that name that has their outputs one after the other.
+  // Expects the tensors one by one, or joined in one tensor with their outputs one after the other.
   void expect_joined(const std::string& joined, std::vector<Expected> single) {
     if (!names_.contains(joined)) {
       for (Expected& e : single) expect(std::move(e));
@@ -152,7 +152,7 @@ class Expectations {
     expect(std::move(all));
   }
 
-  // The file's name of the first tensor that begins with one of these; null when there is none.
+  // The file's name of the first tensor that begins with one of these prefixes; null if there is none.
   const std::string* under(std::initializer_list<std::string> prefixes) const {
     for (const std::string& prefix : prefixes) {
       const auto at = names_.lower_bound(prefix);
@@ -176,7 +176,7 @@ class Expectations {
   const TensorNames& names_;
   TensorNames missing_;
   std::vector<Expected> expected_;
-  int layer_ = 0;  // of what is being expected
+  int layer_ = 0;  // of the tensors that are being expected
   Status status_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which tensors a network takes its weights from, among the names that a checkpoint offers.
+// Which tensors of a checkpoint hold the weights of a network.
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,7 +18,7 @@ using TensorNames = std::map<std::string, std::string>;
 enum class Form {
   linear,  ///< [outputs, inputs], or [inputs, outputs] in transposed checkpoints
   stack,   ///< several linears of one shape, [count, …]
-  router,  ///< a linear whose orientation is its own where its shape shows it
+  router,  ///< a linear with an orientation of its own, if its shape shows it
   table,   ///< [outputs, inputs] always: the embedding
   norm,    ///< [inputs]
   bias,    ///< [inputs] or [1, inputs]
@@ -32,7 +32,7 @@ struct Part {
   int expert = WeightSource::kNoExpert;
   std::int64_t first_output = 0;
   std::int64_t first_input = 0;
-  std::int64_t matrix = 0;  ///< of a stack
+  std::int64_t matrix = 0;  ///< index in a stack
 };
 
 /// A tensor that the network needs: one weight, or several joined.
@@ -42,24 +42,24 @@ struct Expected {
   std::int64_t outputs = 0;
   std::int64_t inputs = 0;
   std::vector<Part> parts{};
-  std::int64_t count = 1;  ///< of a stack
+  std::int64_t count = 1;  ///< matrices of a stack
   int layer = 0;
 
-  /// Whether it follows the checkpoint's orientation.
+  /// True if it has the checkpoint's orientation.
   bool oriented() const { return form == Form::linear || form == Form::stack; }
 
-  /// As it lies in the file; `transposed` for what is oriented, and for a router of its own orientation.
+  /// The shape in the file. `transposed` matters for linears, stacks and routers alone.
   std::vector<std::int64_t> shape(bool transposed) const;
 };
 
-/// Every tensor of the network, where several forms are possible the one that is there. Says which are
-/// missing, and where the spec and the names disagree about what a layer is.
+/// Every tensor of the network, in the form that the checkpoint has if several are possible. The error says
+/// which are missing, or in which layer the spec and the names disagree about its kind.
 Result<std::vector<Expected>> expected_tensors(const ModelSpec& spec, bool tied, const TensorNames& names);
 
 /// "The checkpoint does not fit its config.json: " and the message.
 Status does_not_fit(const std::string& message);
 
-/// The same of some names, "2 missing tensors: 'a', 'b'"; a long list is cut.
+/// The same for a list of names, "2 missing tensors: 'a', 'b'"; a long list is cut.
 Status does_not_fit(const std::string& what, const TensorNames& names);
 
 }  // namespace troupe::model

@@ -1,5 +1,5 @@
 #pragma once
-// What generation_config.json says of a checkpoint: where its answers end, and how it likes to be sampled.
+// A checkpoint's generation_config.json: the tokens that end an answer, and default sampling parameters.
 #include <filesystem>
 #include <optional>
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace troupe::model {
 
-/// Absent keys stay unset; the request's own values go before these.
+/// Absent keys stay unset. Values of the request take precedence.
 struct GenerationConfig {
   std::vector<TokenId> eos_ids;  ///< eos_token_id, an int or a list
   std::optional<double> temperature;

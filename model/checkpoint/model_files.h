@@ -19,11 +19,11 @@ struct ModelFiles {
   TensorMap map;                         ///< into the checkpoint
 };
 
-/// Opens options.directory. Costs the headers: no weight is read. Errors say which file is missing,
+/// Opens options.directory and reads the headers; weights are not read. Errors say which file is missing,
 /// truncated, corrupt, of another architecture, or does not fit the others.
 Result<ModelFiles> open_model(const config::ModelOptions& options);
 
-/// The tokenizer's files, which live in options.tokenizer or the model's directory.
+/// Checks that the tokenizer's files are in options.tokenizer or the model's directory.
 Status check_tokenizer_files(const config::ModelOptions& options);
 
 }  // namespace troupe::model

@@ -30,12 +30,12 @@ constexpr TypeName kTypes[] = {
 
 std::string clipped(const std::string& text) { return text.size() <= 80 ? text : text.substr(0, 80) + "…"; }
 
-// Takes the header's JSON apart as it is read. Its grammar is two levels deep, so any other shape ends
-// the parse at the first wrong event: nesting and size of hostile input cost nothing.
+// Reads the header's JSON event by event. Its grammar is two levels deep, and the first event that does not
+// fit ends the parse, so hostile nesting or size costs nothing.
 class HeaderReader final : public nlohmann::json_sax<JsonValue> {
  public:
   std::vector<TensorEntry> tensors;
-  std::string error;  ///< empty as long as all is well
+  std::string error;  ///< empty: none so far
 
   bool start_object(std::size_t) override {
     switch (place_) {
@@ -155,7 +155,7 @@ class HeaderReader final : public nlohmann::json_sax<JsonValue> {
   std::unordered_set<std::string> known_;
 };
 
-// Shape and offsets of one tensor agree, without trusting a product to fit.
+// True if shape and offsets of the tensor agree. No product may overflow.
 bool consistent(const TensorEntry& tensor, std::uint64_t data_bytes) {
   if (tensor.begin > tensor.end || tensor.end > data_bytes) return false;
   std::uint64_t bytes = size_of(tensor.type);

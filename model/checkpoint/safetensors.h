@@ -2,9 +2,9 @@
 // The safetensors format: 8 bytes little-endian header length, a JSON header
 // {name: {"dtype", "shape", "data_offsets": [begin, end]}}, then the data the offsets count from.
 //
-// A checkpoint is a download: nothing in the header is believed. Every number is checked with
-// overflow-safe arithmetic against the length of the file before any data is touched, and the limits
-// below bound what parsing allocates.
+// A checkpoint is a download: nothing in the header is trusted. Every number is checked against the length of
+// the file, without overflow, before any data is read, and the limits below bound the memory that parsing
+// takes.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -15,7 +15,7 @@ namespace {
 
 using JsonValue = nlohmann::json;
 
-// No published model comes near these; they keep every product below in range.
+// Limits far above every published model; they keep every product below in range.
 constexpr std::int64_t kMaxWidth = 1 << 20;
 constexpr std::int64_t kMaxLayers = 1024;
 constexpr std::int64_t kMaxHeads = 1024;
@@ -38,7 +38,7 @@ class SpecReader {
   std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) {
     if (!has(key)) return fallback;
     const JsonValue& value = object_[key];
-    // The library compares an unsigned number as if it were signed, so that a huge one would pass for -1.
+    // The library compares an unsigned number as if it were signed: a huge one would count as -1.
     const bool huge =
         value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
     const bool fits = value.is_number_integer() && !huge && value >= low && value <= high;
@@ -92,7 +92,7 @@ class SpecReader {
   Status status_;
 };
 
-// The family's members, by any of the class names that its checkpoints carry or else by model_type.
+// The models of the family, recognised by class name, otherwise by model_type.
 enum class Family { dense, moe, later, other };
 
 Family family_of(const std::string& model_type, const std::string& architecture) {
@@ -157,8 +157,8 @@ void check_arithmetic(SpecReader& config) {
   }
 }
 
-// The same for the router. Selection by corrected probabilities, weights that sum to 1: no checkpoint does
-// otherwise, and moe_capacity never bounds anything outside of training.
+// The same for the router. All published checkpoints select by corrected probabilities and have weights that
+// sum to 1; moe_capacity limits nothing outside of training.
 void check_routing(SpecReader& config) {
   const std::string gate = config.text("moe_gate");
   if (!gate.empty() && gate != "topk") config.fail("moe_gate", "is '" + gate + "'; only topk is offered");
@@ -263,7 +263,7 @@ int ModelSpec::moe_layers() const {
 
 namespace {
 
-// With `taken` of each layer's experts.
+// Counts `taken` of each layer's experts.
 std::int64_t count_parameters(const ModelSpec& spec, int taken) {
   const std::int64_t h = spec.hidden;
   const std::int64_t attention = 2 * h * spec.q_width() + 2 * h * spec.kv_width();

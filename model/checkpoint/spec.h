@@ -1,7 +1,8 @@
 #pragma once
-// What a checkpoint's config.json says, validated: the shape of the network and nothing else.
+// The shape of the network, read from a checkpoint's config.json and validated.
 //
-// Both sides of the rings read the same file; spec_hash() is how they find out that they did not.
+// Engine and worker read the file each for itself; they compare spec_hash() to make sure that it was the
+// same.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -30,44 +31,44 @@ struct ModelSpec {
   float rope_theta = 0;
   float rms_norm_eps = 0;
   int experts = 0;              ///< of a layer, without the shared ones; 0 in a dense model
-  int top_k = 0;                ///< experts that a token is given to, 1 … experts
+  int top_k = 0;                ///< experts of a token, 1 … experts
   int expert_intermediate = 0;  ///< width of an expert's MLP
   int shared_experts = 0;  ///< all tokens take them; one MLP of width shared_experts · expert_intermediate
   int moe_start = 0;       ///< first layer that may be a mixture of experts
   int moe_end = -1;        ///< the last, at most layers - 1
   int moe_interval = 1;
-  /// Whether the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
+  /// True if the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
   std::optional<bool> tied;
-  std::optional<DType> stored;   ///< what the file says its weights are, if it does
-  std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may say more
+  std::optional<DType> stored;   ///< dtype of the weights, if the file names it
+  std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
 
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
-  /// Whether the layer is a mixture of experts rather than a dense MLP.
+  /// True if the layer is a mixture of experts, false if it is a dense MLP.
   bool moe_layer(int layer) const {
     return experts > 0 && (layer + 1) % moe_interval == 0 && layer >= moe_start && layer <= moe_end;
   }
-  int moe_layers() const;  ///< how many are
-  /// Keys and values of one token, all layers.
+  int moe_layers() const;  ///< number of layers that are mixtures of experts
+  /// Bytes of one token's keys and values in all layers.
   std::int64_t kv_bytes_per_token(DType type) const;
   /// Elements of all weights; an untied head counts.
   std::int64_t parameters() const;
-  /// Those that one token's logits take: of a layer's experts top_k and the shared ones.
+  /// Elements of the weights that one token uses: top_k of a layer's experts and the shared ones.
   std::int64_t active_parameters() const;
 };
 
 /// Reads and validates `directory`/`config_name`. Errors name the file, the key, the value and what is
 /// allowed. A model of the family that cannot run yet is Code::unsupported; any other architecture is
-/// invalid_argument and named. Of a mixture of experts the number of experts, of those that a token takes and
-/// their width have to be there; other missing keys mean what transformers means by them, and the
-/// checkpoint's tensors show where that is wrong.
+/// invalid_argument and named. A mixture of experts needs the keys for the number of experts, the experts of
+/// a token, and their width. Other missing keys have the defaults of transformers; the checkpoint's tensors
+/// show where those are wrong.
 Result<ModelSpec> read_spec(const std::filesystem::path& directory,
                             const std::string& config_name = "config.json");
 
 /// The same from the file's text; `where` begins the messages.
 Result<ModelSpec> parse_spec(std::string_view json, const std::string& where);
 
-/// Equal for two specs exactly when every field that shapes the network is (FNV-1a of the values).
+/// FNV-1a of every field that shapes the network: equal for equal specs.
 std::uint64_t spec_hash(const ModelSpec& spec);
 
 }  // namespace troupe::model

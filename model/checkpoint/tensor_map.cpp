@@ -39,8 +39,8 @@ class Mapper {
     }
   }
 
-  // Multi-token prediction is for speculation, which answers the same without it; rotation tables follow from
-  // rope_theta; a tied head repeats the embedding.
+  // Tensors that are not needed: multi-token prediction serves speculation alone, rotation tables follow from
+  // rope_theta, a tied head repeats the embedding.
   void skip_known() {
     map_.tied = spec_.tied.value_or(!names_.contains("lm_head.weight"));
     for (auto it = names_.begin(); it != names_.end();) {
@@ -70,7 +70,7 @@ class Mapper {
         return;
       }
     }
-    map_.transposed = paddle_prefix_;  // all square: the dialect is all there is to go by
+    map_.transposed = paddle_prefix_;  // all matrices are square: only the dialect tells
   }
 
   void take(const Expected& expected) {
@@ -115,7 +115,7 @@ class Mapper {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
-  TensorNames names_;  // what is left in the end is unknown
+  TensorNames names_;  // names that are left at the end are unknown
   bool paddle_prefix_ = false;
   TensorMap map_;
   Status status_;

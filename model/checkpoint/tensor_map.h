@@ -3,15 +3,14 @@
 //
 // Checkpoints come in two dialects. -PT files name torch modules ("model.layers.0.self_attn.q_proj.weight")
 // and store a linear as [outputs, inputs]. -Paddle files say "ernie." for "model.", join q|k|v and gate|up,
-// and store linears as [inputs, outputs]; embeddings and norms are the same in both. Mixtures exist (the
-// joined names in torch orientation), so names and orientation are told apart separately: every name may be
-// either, and the orientation is read off the first tensor whose shape shows it. Square matrices never do,
-// so it is decided once and holds for the whole checkpoint; but a router's is its own.
+// and store linears as [inputs, outputs]; embeddings and norms are the same in both. Mixtures exist (joined
+// names in torch orientation), so names and orientation are recognised separately: every name may be of
+// either dialect, and the first tensor whose shape shows the orientation decides it for the whole checkpoint.
+// Square matrices do not show it. A router has an orientation of its own.
 //
 // Experts come one by one (mlp.experts.7.gate_proj, .up_proj, or joined .up_gate_proj; .down_proj) or
 // stacked, as transformers holds them in memory (mlp.experts.gate_up_proj, [experts, 2 · width, hidden]).
-// Shared experts are one MLP in the file, and are cut into as many slices of an expert's width as it is made
-// of.
+// Shared experts are one MLP in the file, which is cut into slices of an expert's width.
 #include <string>
 #include <vector>
 
@@ -62,8 +61,8 @@ struct TensorMap {
       skipped;  ///< known and not needed: draft layers, rotation tables, a tied head's copy
 };
 
-/// Assigns every tensor or says which are missing, unknown or of the wrong shape or type, or in which layer
-/// the checkpoint has experts and the config does not, or the other way round.
+/// Assigns every tensor. The error says which tensors are missing, unknown, or of the wrong shape or type, or
+/// in which layer the checkpoint has experts and the config does not, or the other way round.
 Result<TensorMap> map_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace troupe::model

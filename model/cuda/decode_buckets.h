@@ -1,11 +1,11 @@
 #pragma once
-// The batch sizes that a GPU prepares a decode step for. A batch runs in the next larger one, padded.
+// The batch sizes for which a GPU prepares decode steps (graphs). A batch is padded to the next larger size.
 #include <algorithm>
 #include <vector>
 
 namespace troupe::model {
 
-/// Every size to 8, then steps of about an eighth to a quarter, and `most` itself last.
+/// Every size up to 8, then steps of an eighth to a quarter of the size. The last one is `most`.
 inline std::vector<int> decode_buckets(int most) {
   std::vector<int> sizes;
   for (int size = 1; size < most;) {

@@ -10,7 +10,7 @@
 namespace troupe::model {
 namespace {
 
-/// A plan that is started while one runs keeps the GPU busy; more would only make new arrivals wait longer.
+/// A second step in flight keeps the GPU busy. More would only make new arrivals wait longer.
 constexpr int kStepsInFlight = 2;
 
 GpuMemory memory_of(const Cuda& device) {
@@ -26,7 +26,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   capacity.max_steps_in_flight = kStepsInFlight;
 
   CudaModel model;
-  model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant});
+  model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant,
+                                                    .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
   model.slow_ways = slow_choices(files.spec, files.dtype, kernels::cuda::traits_of(device));
   wire::Capacity expected = capacity;
@@ -55,9 +56,12 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                           model.kv->data());
   if (!decoder) return decoder.status();
   model.decoder = std::move(*decoder);
+  device.set_step_memory(model.kv->data(), model.kv->reserved());
+  device.set_step_memory(model.decoder->activations().data, model.decoder->activations().bytes);
   Result<CudaSteps> steps = CudaSteps::make(device, *model.decoder, capacity);
   if (!steps) return steps.status();
   model.steps = std::make_unique<CudaSteps>(std::move(*steps));
+  device.release_staging();  // loading has ended
   model.steps->warm_up();
   model.steps->capture();
 

@@ -1,5 +1,5 @@
 #pragma once
-// The CUDA device, as far as the rest of model/ knows it. A build without CUDA links no_executor.cpp.
+// Makes the CUDA executor. A build without CUDA links no_executor.cpp instead.
 #include <memory>
 
 #include "base/status.h"
@@ -10,9 +10,9 @@
 
 namespace troupe::model {
 
-/// Loads the weights (or draws dummy ones), prepares every step, and gives what is left of the GPU's memory
-/// to KV blocks. The calling thread has to use the executor; the files may go afterwards. unsupported where
-/// there is no usable GPU, unavailable where there is too little memory.
+/// Loads the weights (or draws dummy ones), prepares every step, and gives the rest of the GPU's memory to KV
+/// blocks. Only the calling thread may use the executor. The files are not needed afterwards. unsupported if
+/// there is no usable GPU, unavailable if there is too little memory.
 Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
                                                      const LoadProgress& progress = {});
 

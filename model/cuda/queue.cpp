@@ -1,18 +1,17 @@
 #include "model/cuda/queue.h"
 
-#include <immintrin.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 namespace troupe::model {
 namespace {
 
-// The driver is asked for errors after so many looks at a step's outcome: a look costs nanoseconds, the
-// driver a microsecond.
-constexpr std::uint64_t kLooksPerQuestion = 1024;
+// Checks of a step's outcome for each query of the driver for errors: a check takes nanoseconds, a query a
+// microsecond.
+constexpr std::uint64_t kChecksPerDriverQuery = 1024;
 
 template <class F>
 auto guarded(Status& broken, F&& body) -> decltype(body()) {
@@ -42,8 +41,8 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
 CudaQueue::~CudaQueue() {
   reset();
   if (broken_.ok()) return;
-  // To give memory back is to wait for the GPU, and a step that never ends would keep the process from saying
-  // so. What the GPU has goes with the process.
+  // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
+  // The driver frees it when the process ends.
   (void)model_.steps.release();
   (void)model_.decoder.release();
   (void)model_.kv.release();
@@ -51,17 +50,17 @@ CudaQueue::~CudaQueue() {
 }
 
 Status CudaQueue::submit(const wire::RecordView& record) {
-  return guarded(broken_, [&] { return take(record); });
+  return guarded(broken_, [&] { return submit_record(record); });
 }
 
-Status CudaQueue::take(const wire::RecordView& record) {
-  if (const auto* plan = record.as<wire::StepPlan>()) return take(record, *plan);
-  if (const auto* command = record.as<wire::CacheCommand>()) return take(record, *command);
+Status CudaQueue::submit_record(const wire::RecordView& record) {
+  if (const auto* plan = record.as<wire::StepPlan>()) return submit_plan(record, *plan);
+  if (const auto* command = record.as<wire::CacheCommand>()) return submit_command(record, *command);
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
 }
 
-Status CudaQueue::take(const wire::RecordView& record, const wire::StepPlan& plan) {
+Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPlan& plan) {
   const std::size_t out = steps_out_ + waiting_.size();
   if (out == static_cast<std::size_t>(capacity_.max_steps_in_flight)) {
     return failure(Code::overloaded, std::to_string(out) + " steps are in flight already");
@@ -75,7 +74,7 @@ Status CudaQueue::take(const wire::RecordView& record, const wire::StepPlan& pla
   return {};
 }
 
-Status CudaQueue::take(const wire::RecordView& record, const wire::CacheCommand& command) {
+Status CudaQueue::submit_command(const wire::RecordView& record, const wire::CacheCommand& command) {
   const std::size_t out = count_ - steps_out_;
   if (out == kMaxCommandsQueued) {
     return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
@@ -123,8 +122,9 @@ CudaQueue::Work& CudaQueue::add_work() {
   return work_[(first_ + count_++) % work_.size()];
 }
 
-// A step says itself that it is over, unless something failed or the copy engine had a part in it.
-bool CudaQueue::over(const Work& work, bool ask_driver) const {
+// A step writes its number to its outcome when it ends. That says nothing if the GPU failed, or of copies by
+// the copy engine (scores).
+bool CudaQueue::finished(const Work& work, bool ask_driver) const {
   if (!work.is_step) return work.end.passed();
   if (!model_.steps->finished(work.launched)) {
     if (ask_driver) (void)work.end.passed();
@@ -137,17 +137,14 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   return guarded(broken_, [&]() -> Result<bool> {
     if (count_ == 0) return false;
     const Work& work = work_[first_];
-    while (!over(work, ++looks_ % kLooksPerQuestion == 0)) {
+    while (!finished(work, ++checks_ % kChecksPerDriverQuery == 0)) {
       const TimePoint now = Clock::now();
       if (now - progress_ > patience_) {
         (void)work.end.passed();
-        throw CudaError((work.is_step ? "step " : "cache command ") + std::to_string(work.number) +
-                        " has not ended after " +
-                        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
-                        " s on " + model_.device->describe());
+        throw overdue(work);
       }
       if (now >= deadline) return false;
-      _mm_pause();
+      pause_cpu();
     }
     write(work, out);
     first_ = (first_ + 1) % work_.size();
@@ -181,8 +178,8 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
 }
 
 // The GPU's clock and the host's differ by an offset and drift apart slowly. The host sees a step's end late
-// and never early, so the least difference seen is the best; it is let rise by 100 ppm of the time that
-// passes.
+// and never early, so the smallest difference seen is the best estimate. It may rise by 100 ppm of the time
+// that passes, to follow the drift.
 std::int64_t CudaQueue::host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns) {
   const std::int64_t now = now_ns();
   const std::int64_t seen = now - static_cast<std::int64_t>(finished_gpu_ns);
@@ -192,9 +189,26 @@ std::int64_t CudaQueue::host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu
   return static_cast<std::int64_t>(gpu_ns) + clock_offset_ns_;
 }
 
+CudaError CudaQueue::overdue(const Work& work) const {
+  return CudaError((work.is_step ? "step " : "cache command ") + std::to_string(work.number) +
+                   " has not ended after " +
+                   std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
+                   " s on " + model_.device->describe());
+}
+
+void CudaQueue::wait_for_all() {
+  if (count_ == 0) return;
+  const Work& last = work_[(first_ + count_ - 1) % work_.size()];
+  const TimePoint begin = Clock::now();
+  while (!last.end.passed()) {
+    if (Clock::now() - begin > patience_) throw overdue(last);
+    pause_cpu();
+  }
+}
+
 void CudaQueue::reset() {
   (void)guarded(broken_, [&]() -> Status {
-    model_.device->sync();
+    wait_for_all();
     return {};
   });
   check_.reset();

@@ -1,9 +1,9 @@
 #pragma once
 // An Executor over a GPU's own queue.
 //
-// submit() checks a plan, packs it and starts it; while it runs the next one is taken the same way. The host
-// knows of a sequence's tokens only what the engine has sent: what was sampled stays on the GPU, where the
-// next step finds it. A plan that waits for a cache command which has not come yet is kept until it has.
+// submit() checks a plan, packs it and starts it, also while an earlier step runs. The host knows only the
+// tokens that the engine has sent. Sampled tokens stay on the GPU, where the next step reads them. A plan
+// that names a cache command which has not arrived yet waits for it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,7 +20,7 @@
 
 namespace troupe::model {
 
-/// A loaded model on a GPU. In the order of construction.
+/// A loaded model on a GPU. The members are constructed in this order.
 struct CudaModel {
   std::unique_ptr<Cuda> device;
   std::unique_ptr<ReservedMemory> kv;
@@ -29,9 +29,10 @@ struct CudaModel {
   std::vector<std::string> slow_ways;  ///< see Executor
 };
 
-/// A step that takes longer than `patience` counts as never ending: poll() gives internal then. After any
-/// internal error the device is of no further use: its memory is left to the end of the process, so that the
-/// destructor waits for nothing.
+/// A step or cache command that takes longer than `patience` counts as hanging. poll() then returns internal;
+/// reset() returns after `patience`, and submit() and poll() return internal from then on. After any internal
+/// error the device is of no further use: the destructor waits for nothing and leaves the device's memory to
+/// the end of the process.
 class CudaQueue final : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
@@ -47,26 +48,30 @@ class CudaQueue final : public Executor {
   void reset() override;
 
  private:
-  // What the GPU was given, in that order.
+  // A step or cache command on the GPU's stream.
   struct Work {
     bool is_step = false;
     std::uint64_t number = 0;    // of the plan or the command
     std::uint64_t launched = 0;  // a step's number among all that CudaSteps has launched
     CudaEvent end;
   };
-  // What the result of a step is made of.
+  // What the host keeps of a step in flight, for its result.
   struct Flight {
     StepBatch batch;
     int scores = 0;
   };
 
-  Status take(const wire::RecordView& record);
-  Status take(const wire::RecordView& record, const wire::StepPlan& plan);
-  Status take(const wire::RecordView& record, const wire::CacheCommand& command);
+  Status submit_record(const wire::RecordView& record);
+  Status submit_plan(const wire::RecordView& record, const wire::StepPlan& plan);
+  Status submit_command(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
   Work& add_work();
-  bool over(const Work& work, bool ask_driver) const;
+  // True if the work is complete. `ask_driver`: asks the driver too, which throws if the work has failed.
+  bool finished(const Work& work, bool ask_driver) const;
+  // Throws CudaError if that takes longer than patience_.
+  void wait_for_all();
+  CudaError overdue(const Work& work) const;
   void write(const Work& work, std::vector<std::byte>& out);
   std::int64_t host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns);
   Flight& flight(std::uint64_t launched) { return flights_[launched % flights_.size()]; }
@@ -77,20 +82,20 @@ class CudaQueue final : public Executor {
   PlanCheck check_;
   WorkerSequences table_;
   StepPacker packer_;
-  WorkQueue waiting_;  // plans whose command is still to come, and those behind them
-  std::vector<Work> work_;
+  WorkQueue waiting_;       // plans whose cache command has not arrived, and the plans behind them
+  std::vector<Work> work_;  // a ring: count_ entries from first_, oldest first
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   std::size_t steps_out_ = 0;
-  std::uint64_t commands_ = 0;  // given to the GPU so far
+  std::uint64_t commands_ = 0;  // id of the last cache command given to the GPU
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
-  std::uint64_t looks_ = 0;  // at outcomes, of all polls together
-  TimePoint progress_{};     // when something last ended, or began on an idle GPU
+  std::uint64_t checks_ = 0;  // of whether work has finished, in all calls of poll()
+  TimePoint progress_{};      // when work last ended, or began on an idle GPU
   std::int64_t clock_offset_ns_ = 0;
-  std::int64_t clock_read_ns_ = 0;  // when that was last adjusted; 0 never
+  std::int64_t clock_read_ns_ = 0;  // when the offset was last adjusted; 0: never
   Status broken_;
 };
 

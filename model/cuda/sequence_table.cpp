@@ -118,7 +118,7 @@ void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, Ste
   });
 }
 
-// The logits of position p speak of token p + 1: a row scores the prompt tokens after each of its own.
+// The logits of position p are for token p + 1: a row scores the prompt tokens after each of its own.
 void WorkerSequences::add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row,
                                StepBatch& batch) {
   const std::int32_t end = std::min(row.position + row.tokens, slot.prompt_tokens - 1);

@@ -1,6 +1,6 @@
 #pragma once
-// What a GPU keeps of its sequences, and of the step that runs. Addresses in device memory: host code hands
-// them on and never follows them.
+// Device memory of the sequences and of the running step. The pointers are device addresses: host code never
+// dereferences them.
 #include <cstddef>
 #include <cstdint>
 
@@ -10,15 +10,15 @@
 
 namespace troupe::model {
 
-/// The sequences' state, a line per slot.
+/// The state of the sequences, one line per slot.
 struct SequenceMemory {
-  TokenId* ids = nullptr;  ///< prompt and output, and a place for the token after
+  TokenId* ids = nullptr;  ///< prompt, output, and one more token
   std::size_t ids_per_slot = 0;
   BlockId* blocks = nullptr;
   std::size_t blocks_per_slot = 0;
-  std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: logit biases, behind them the stop ids
-  kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens to score in it
-  std::int32_t* score_picks = nullptr;  ///< beside them
+  std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids
+  kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens that the step scores
+  std::int32_t* score_picks = nullptr;  ///< (rows of a step) the batch row of each
 };
 
 struct StepMemory {

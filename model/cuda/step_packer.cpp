@@ -27,7 +27,7 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
   const std::size_t words =
       wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
-  // The shortest run of a record is its head and one rounded array.
+  // The shortest TokenRun or BlockRun of a record takes its struct and one rounded array.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
                              words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2 +
                              kernels::kMostDeltaBlocks;  // of which the last ones are never written
@@ -61,7 +61,7 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
   }
 }
 
-// `bytes`, a multiple of 4, will stand at `to` before the step's rows run.
+// Sends `bytes`, a multiple of 4, to device address `to`, where they are before the step's rows run.
 void StepPacker::send(void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   auto* target = static_cast<std::uint32_t*>(to);
@@ -81,7 +81,7 @@ void StepPacker::send(void* to, const void* from, std::size_t bytes) {
                layout_.words);
   std::memcpy(array_at<std::byte>(piece_, at), from, bytes);
   while (words > 0) {
-    // A single word at the end would be taken for the word itself.
+    // A delta of one word holds the word itself instead of its offset, so no last part may have one word.
     const std::size_t most = words == kernels::kWordsOfDelta + 1 ? words - 2 : kernels::kWordsOfDelta;
     const auto part = static_cast<std::uint32_t>(std::min(words, most));
     deltas[deltas_++] = {target, at, part};
@@ -108,7 +108,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
                     .deltas = deltas_};
-  // What the piece's last step has left behind these deltas would be taken for more of them.
+  // Deltas of the step that used this piece before must not follow these.
   auto& head = *array_at<kernels::StepPiece>(piece_, 0);
   auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
   if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});

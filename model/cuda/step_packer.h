@@ -1,6 +1,6 @@
 #pragma once
-// Writes one step's piece of pinned memory (kernels/step_inputs.h): what is new about the sequences that a
-// GPU holds, and the rows to run. The host knows where everything lies on the GPU and never reads it.
+// Writes one step's piece of pinned memory (kernels/step_inputs.h): the news about the sequences on the GPU,
+// and the rows to run. The host computes device addresses and never reads device memory.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -14,33 +14,33 @@
 
 namespace troupe::model {
 
-/// What a piece came to hold.
+/// What pack() has written to a piece.
 struct PackedStep {
   int rows = 0;
   int sequences = 0;
   int samples = 0;
   int scores = 0;
   int deltas = 0;
-  /// Every sequence runs one token and samples, and nothing else is asked for.
+  /// Every sequence runs one token and samples, and no prompt token is scored.
   bool decode = false;
 };
 
-/// One thread. Allocates nothing once the largest plan has passed.
+/// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {
  public:
-  /// Scored rows are numbered within groups of so many: as many logits rows there are.
+  /// Scored rows are numbered within groups of `score_group`, the number of logits rows.
   StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int score_group)
       : memory_(memory), layout_(layout), score_group_(score_group) {}
 
-  /// Of pieces that any admitted plan fits.
+  /// The layout of pieces that any admitted plan fits into.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
 
-  /// Makes rows [from, rows) and sequences and samples [from, sequences) of a piece padding. A decode step is
-  /// padded to the size that it runs in.
+  /// Turns rows [from, rows) and sequences and samples [from, sequences) of a piece into padding. A decode
+  /// step is padded to the size of its graph.
   static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
                   int sequences);
 
-  /// `batch` is what table.apply() has just made of the plan. The piece is aligned to 8 bytes.
+  /// `batch` is the result of table.apply() for this plan. The piece is aligned to 8 bytes.
   PackedStep pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
                   const StepBatch& batch, std::span<std::byte> piece);
 
@@ -58,7 +58,7 @@ class StepPacker {
   const SequenceMemory memory_;
   const kernels::PieceLayout layout_;
   const int score_group_;
-  std::span<std::byte> piece_;  // of the step at hand
+  std::span<std::byte> piece_;  // of the current step
   std::uint32_t words_end_ = 0;
   std::int32_t deltas_ = 0;
   std::vector<kernels::ScoreRow> scores_;

@@ -31,10 +31,11 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
       buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))) {
   memory_ = StepMemory::make(capacity, buffer_.view());
+  device.set_step_memory(buffer_.data(), buffer_.bytes());
 }
 
 void CudaSteps::warm_up() {
-  // No row of these steps is real.
+  // All rows of these steps are padding.
   for (int i = 0; i < pieces(); ++i) {
     StepPacker::pad(layout_, piece(static_cast<std::uint64_t>(i)), 0, capacity_.max_tokens_per_step,
                     capacity_.max_slots);
@@ -102,8 +103,8 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                                  .samples = step.samples});
 }
 
-// A prompt may have more scored rows than there are logits: group after group, each copied out before the
-// next.
+// A prompt may have more scored rows than there are rows of logits: they are scored in groups, and each
+// group's results are copied out before the next group runs.
 void CudaSteps::run_scores(int count) {
   const std::size_t piece = (launched_ - 1) % size(pieces());
   auto* to =

@@ -1,9 +1,9 @@
 #pragma once
-// The steps of a GPU: their memory, their graphs, and the way in and out of them.
+// The steps of a GPU: their memory, their graphs, their launch, and access to their results.
 //
-// A step runs from the piece of pinned memory that the host has written to the outcome that the last kernel
-// writes, and the host waits for nothing in between. Decode steps, in which every sequence runs one token,
-// are graphs, one for each size; everything else is launched kernel by kernel.
+// The first kernel of a step reads the piece of pinned memory that the host has written; the last one writes
+// the outcome. The host waits for nothing in between. Decode steps, in which every sequence runs one token,
+// are graphs, one for each size; all other steps are launched kernel by kernel.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -23,32 +23,31 @@ namespace troupe::model {
 /// One thread. Device and decoder outlive it. All functions throw CudaError.
 class CudaSteps {
  public:
-  /// Takes all memory (StepMemory's and some of the host's), but for the graphs'. unavailable when there is
-  /// too little.
+  /// Allocates StepMemory and pinned host memory; the graphs come later. unavailable if there is too little.
   static Result<CudaSteps> make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity);
 
-  /// Runs each size of step once, with padding for rows, so that every kernel is loaded and the working
-  /// memory has its final size, which it keeps from then on.
+  /// Runs each size of step once, with padding rows, so that every kernel is loaded and the working memory
+  /// has its final size. Freezes the working memory.
   void warm_up();
-  /// Records the decode steps. After warm_up().
+  /// Captures the decode steps as graphs. After warm_up().
   void capture();
 
   const SequenceMemory& sequence_memory() const { return memory_.sequences; }
-  /// Scored rows are numbered within groups of so many.
+  /// Rows that are scored at a time: there are as many rows of logits.
   int score_group() const { return capacity_.max_slots; }
 
   const kernels::PieceLayout& layout() const { return layout_; }
-  /// Where the next step is to be packed. At most capacity.max_steps_in_flight steps may be out.
+  /// The piece to pack the next step into. At most capacity.max_steps_in_flight steps may be in flight.
   std::span<std::byte> next_piece() const { return piece(launched_); }
-  /// Starts the step that was packed there. Gives its number, which finished() and the like take until as
-  /// many more steps were launched as may be out.
+  /// Starts the step that was packed into next_piece() and returns its number. finished() and the other
+  /// accessors accept the number until max_steps_in_flight more steps were launched.
   std::uint64_t launch(const PackedStep& step);
 
   bool finished(std::uint64_t step) const;
   /// Times on the GPU's own clock.
   const kernels::StepOutcome& outcome(std::uint64_t step) const;
   std::span<const kernels::Sampled> sampled(std::uint64_t step) const;
-  /// Only those of rows that want logprobs are filled in.
+  /// Filled in only for rows that want logprobs.
   std::span<const kernels::SampleResult> results(std::uint64_t step) const;
   /// Complete when an event behind the step has passed.
   std::span<const kernels::SampleResult> scores(std::uint64_t step) const;
@@ -60,10 +59,10 @@ class CudaSteps {
  private:
   CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity, Buffer<Cuda> buffer);
 
-  // That a step is packed in when so many were launched before.
+  // The piece of the step before which `launched` were launched.
   std::span<std::byte> piece(std::uint64_t launched) const;
   int pieces() const { return capacity_.max_steps_in_flight + 1; }
-  // The kernels of a step of this size; `step` says how much of it is real.
+  // Launches the kernels of a step of this size; the piece says which rows are padding.
   void run(const PackedStep& step, bool picks);
   void run_scores(int count);
   const std::byte* outcome_at(std::uint64_t step) const;

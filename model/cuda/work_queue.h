@@ -1,5 +1,6 @@
 #pragma once
-// Records taken by submit() and not yet run, in order. Keeps the memory of the records that have passed.
+// Records that submit() has accepted and that have not run yet, in order. Memory of earlier records is
+// reused.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,7 +10,8 @@
 
 namespace troupe::model {
 
-/// One thread. A record is copied in with its place in the order of all queues; front() is good until pop().
+/// One thread. push() copies the record; `arrival` is its place in the order of all queues. front() is valid
+/// until pop().
 class WorkQueue {
  public:
   explicit WorkQueue(std::size_t capacity) : records_(capacity) {}

@@ -55,6 +55,21 @@ TEST_F(CudaMemoryTest, ReservedMemoryGrowsInPlace) {
   EXPECT_GE(memory.mapped(), 300 * kMiB);
 }
 
+TEST_F(CudaMemoryTest, StagingIsTakenByALargeUploadAndReleased) {
+  EXPECT_EQ(device->staging_bytes(), 0u);
+  std::vector<int> values(kMiB);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int>(i);
+  auto* to = static_cast<int*>(device->alloc(2 * values.size() * sizeof(int)));
+  device->upload(to, values.data(), values.size() * sizeof(int));
+  EXPECT_GT(device->staging_bytes(), 0u);
+  device->release_staging();  // behind the upload
+  EXPECT_EQ(device->staging_bytes(), 0u);
+  EXPECT_EQ(word(to + 777'777), 777'777);
+  device->upload(to + values.size(), values.data(), values.size() * sizeof(int));
+  EXPECT_EQ(word(to + values.size() + 123'456), 123'456);
+  device->free(to);
+}
+
 TEST_F(CudaMemoryTest, ReservedMemoryIsReleased) {
   const std::size_t before = device->memory().free;
   {

@@ -143,6 +143,39 @@ TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
   }
 }
 
+// A file's bytes are read piece by piece: as many as go at a time, lines with a gap between them, any address.
+TEST_P(RowOps, PackReadsAFileAsItReadsMemory) {
+  struct Case {
+    int outputs, inputs, gap;
+    bool transposed;
+  };
+  // 9 MiB transposed are more than is read at a time.
+  for (const Case& c : {Case{100, 70, 0, false}, Case{33, 64, 5, false}, Case{45, 77, 3, true},
+                        Case{3000, 1600, 0, true}}) {
+    const int lines = c.transposed ? c.inputs : c.outputs, line = c.transposed ? c.outputs : c.inputs;
+    const std::vector<float> values = random_floats(std::size_t(lines * (line + c.gap)), 11);
+    std::vector<std::uint16_t> source(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) store_element(source.data(), DType::bf16, i, values[i]);
+    std::string file(13, '?');  // the tensor is not aligned
+    file.append(reinterpret_cast<const char*>(source.data()), source.size() * 2);
+    const MemoryBytes bytes(file.data());
+    const Memory expected(device(), matrix_bytes(dtype(), c.outputs, c.inputs)),
+        got(device(), matrix_bytes(dtype(), c.outputs, c.inputs));
+    Pack pack{.into = {expected.as(), dtype(), c.outputs, c.inputs},
+              .source = source.data(),
+              .transposed = c.transposed,
+              .source_stride = line + c.gap,
+              .outputs = c.outputs};
+    run(device(), pack);
+    pack.into.data = got.as();
+    pack.source = nullptr;
+    pack.file = &bytes;
+    pack.offset = 13;
+    run(device(), pack);
+    ASSERT_EQ(std::memcmp(got.host(), expected.host(), got.bytes()), 0) << c.outputs << "x" << c.inputs;
+  }
+}
+
 TEST(Rope, FrequenciesOfTheModelCard) {
   float frequencies[64];
   rope_inverse_frequencies(frequencies, 128, 500000);

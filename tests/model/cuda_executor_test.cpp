@@ -186,22 +186,35 @@ TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
   EXPECT_EQ(take(*executor)[0], expected[0][0]);
 }
 
-// A model whose step takes a millisecond: it is asked for microseconds after the submit.
-TEST_F(CudaExecutorTest, AStepThatDoesNotEndIsAnError) {
-  const troupe::test::TempDirectory slow_model;
-  test::write_text(slow_model.path() / "config.json", R"({
+// A model whose step takes a millisecond, and an executor that waits for none.
+class ImpatientExecutorTest : public CudaExecutorTest {
+ protected:
+  void SetUp() override {
+    CudaExecutorTest::SetUp();
+    if (IsSkipped()) return;
+    write_slow_model();
+    options.model.directory = slow_model.path().string();
+    options.model.load_choices = config::LoadChoice::dummy;
+    options.process.worker_timeout_s = 0;
+    impatient = make(true);
+    ASSERT_NE(impatient, nullptr);
+    ASSERT_TRUE(impatient->submit(begin(plans, slot(0), 11).plan()).ok());  // 80 tokens
+  }
+  void write_slow_model() const {
+    test::write_text(slow_model.path() / "config.json", R"({
     "architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "torch_dtype": "bfloat16",
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "hidden_act": "silu", "use_bias": false,
     "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 24, "head_dim": 128,
     "num_attention_heads": 16, "num_key_value_heads": 2, "max_position_embeddings": 512,
     "rms_norm_eps": 1e-05, "rope_theta": 500000, "tie_word_embeddings": true, "vocab_size": 256})");
-  options.model.directory = slow_model.path().string();
-  options.model.load_choices = config::LoadChoice::dummy;
-  options.process.worker_timeout_s = 0;
-  const auto impatient = make(true);
-  ASSERT_NE(impatient, nullptr);
+  }
+
+  const troupe::test::TempDirectory slow_model;
+  std::unique_ptr<Executor> impatient;
   Plans plans;
-  ASSERT_TRUE(impatient->submit(begin(plans, slot(0), 11).plan()).ok());  // 80 tokens
+};
+
+TEST_F(ImpatientExecutorTest, AStepThatDoesNotEndIsAnError) {
   std::vector<std::byte> out;
   const auto got = impatient->poll(out, Clock::now() + std::chrono::seconds(5));
   ASSERT_FALSE(got.ok());
@@ -209,6 +222,26 @@ TEST_F(CudaExecutorTest, AStepThatDoesNotEndIsAnError) {
   EXPECT_NE(got.status().message.find("step 1 has not ended"), std::string::npos) << got.status().message;
   EXPECT_EQ(impatient->submit(plans.row(slot(0), 63, 1, true).plan()).code, Code::internal)
       << "and so it stays";
+}
+
+TEST_F(ImpatientExecutorTest, AResetDoesNotWaitForAStepThatDoesNotEnd) {
+  impatient->reset();
+  plans.restart();
+  const Status status = impatient->submit(begin(plans, slot(0, 2), 1).plan());
+  EXPECT_EQ(status.code, Code::internal);
+  EXPECT_NE(status.message.find("step 1 has not ended"), std::string::npos) << status.message;
+}
+
+TEST_F(ImpatientExecutorTest, AResetWaitsForAStepThatEnds) {
+  options.process.worker_timeout_s = 20;
+  const auto patient = make(true);
+  ASSERT_NE(patient, nullptr);
+  Plans others;
+  ASSERT_TRUE(patient->submit(begin(others, slot(0), 11).plan()).ok());
+  patient->reset();  // waits for the step
+  others.restart();
+  EXPECT_TRUE(patient->submit(begin(others, slot(0, 2), 1).plan()).ok());
+  EXPECT_EQ(take(*patient).size(), 1u);
 }
 
 TEST_F(CudaExecutorTest, TooManyBlocksAreRefusedInOneSentence) {

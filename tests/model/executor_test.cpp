@@ -46,9 +46,9 @@ std::vector<BlockId> block_range(int first, int count, int step = 1) {
 
 std::vector<TokenId> golden_ids(const std::string& golden, const char* name) {
   const auto file = Checkpoint::open_file(golden_directory(golden) / "golden.safetensors");
-  const FileTensor* tensor = file->find(name);
-  std::vector<TokenId> ids(tensor->bytes / sizeof(TokenId));
-  std::memcpy(ids.data(), tensor->data, tensor->bytes);
+  const auto bytes = read_tensor(*file->find(name));
+  std::vector<TokenId> ids(bytes->size() / sizeof(TokenId));
+  std::memcpy(ids.data(), bytes->data(), bytes->size());
   return ids;
 }
 
@@ -213,7 +213,7 @@ TEST_P(ExecutorTest, LogprobsOfOutputAndPromptAreThoseOfTheLogits) {
   const FileTensor* tensor = file->find("logits");
   const auto vocab = static_cast<std::size_t>(tensor->shape[1]);
   std::vector<float> logits(tensor->bytes / 4);
-  std::memcpy(logits.data(), tensor->data, tensor->bytes);
+  std::memcpy(logits.data(), read_tensor(*tensor)->data(), tensor->bytes);
   for (std::size_t position = 1; position <= prompt.size(); ++position) {
     const float* row = logits.data() + (position - 1) * vocab;
     const float most = *std::max_element(row, row + vocab);

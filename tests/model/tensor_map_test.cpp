@@ -72,13 +72,14 @@ std::vector<float> values(const WeightSource& source) {
   const DType type = source.tensor->type == FileType::f32   ? DType::f32
                      : source.tensor->type == FileType::f16 ? DType::f16
                                                             : DType::bf16;
+  const auto bytes = read_tensor(*source.tensor);
   std::vector<float> out;
   for (std::int64_t o = 0; o < source.outputs; ++o) {
     for (std::int64_t i = 0; i < source.inputs; ++i) {
       const std::int64_t at = source.transposed ? i * source.stride + o : o * source.stride + i;
-      std::uint32_t element = 0;  // the file's are not aligned
+      std::uint32_t element = 0;
       const std::size_t size = size_of(type);
-      std::memcpy(&element, source.tensor->data + static_cast<std::size_t>(source.first + at) * size, size);
+      std::memcpy(&element, bytes->data() + static_cast<std::size_t>(source.first + at) * size, size);
       out.push_back(load_element(&element, type, 0));
     }
   }

@@ -26,9 +26,8 @@ struct Groups {
   const std::int32_t* gather = nullptr;   ///< (rows) x row of row p; null: row p itself
   int count = 1;
   std::size_t weight_stride = 0;  ///< bytes from one group's weight to the next
-  /// The kernel before this one is a grouped product too, of the same offsets: they were complete before it
-  /// let this one start, as every grouped product does so only after its wait_for_previous(). So the next
-  /// one may look for its weights while it runs.
+  /// The offsets are settled (kernels/cuda/launch.cuh): the kernel before this one is a grouped product of
+  /// the same offsets, which holds the next kernel. So this one may fetch weights before its wait.
   bool settled = false;
 };
 

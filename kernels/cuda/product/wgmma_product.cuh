@@ -248,7 +248,7 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
   const std::uint32_t x = ptx::shared_address(shared.x(0)) + first_row * kRowBytes;
   const std::uint32_t weight = ptx::shared_address(shared.weight(0)) + column * kRowBytes;
   wait_for_previous();
-  let_next_start();  // of a grouped product not earlier: Groups::settled
+  let_next_start();  // not earlier in a grouped product: it holds the next kernel (Groups::settled)
   auto walk = walk_of<Shape>(product);
   const Steps steps = steps_of<Shape>(product);
   Ring<Shape::kSlots> ring;

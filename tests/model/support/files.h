@@ -55,8 +55,9 @@ inline void write_safetensors(const std::filesystem::path& file, const std::vect
 inline std::vector<TestTensor> tensors_of(const Checkpoint& checkpoint) {
   std::vector<TestTensor> tensors;
   for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const auto bytes = read_tensor(tensor);
     tensors.push_back({name, to_string(tensor.type), tensor.shape,
-                       std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes)});
+                       std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size())});
   }
   return tensors;
 }

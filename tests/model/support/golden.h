@@ -25,9 +25,9 @@ struct Golden {
 
 template <class T>
 std::vector<T> values(const Checkpoint& file, const char* name) {
-  const FileTensor* tensor = file.find(name);
-  std::vector<T> out(tensor->bytes / sizeof(T));
-  std::memcpy(out.data(), tensor->data, tensor->bytes);
+  const auto bytes = read_tensor(*file.find(name));
+  std::vector<T> out(bytes->size() / sizeof(T));
+  std::memcpy(out.data(), bytes->data(), bytes->size());
   return out;
 }
 

@@ -1,0 +1,42 @@
+#include <cpuid.h>
+
+#include <cstring>
+
+#include "gpu/isa.h"
+
+namespace troupe {
+namespace {
+
+std::string brand() {
+  char text[49] = {};
+  unsigned words[4];
+  for (unsigned i = 0; i < 3; ++i) {
+    if (__get_cpuid(0x80000002u + i, &words[0], &words[1], &words[2], &words[3]) == 0) return "x86-64";
+    std::memcpy(text + 16 * i, words, 16);
+  }
+  std::string name(text);
+  name.erase(0, name.find_first_not_of(' '));
+  name.erase(name.find_last_not_of(' ') + 1);
+  return name;
+}
+
+}  // namespace
+
+CpuFeatures detect_cpu() {
+  __builtin_cpu_init();
+  CpuFeatures found;
+  found.model = brand();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    found.best = Isa::avx2;
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    found.avx_vnni = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1u) != 0;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
+      found.best = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
+      found.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+    }
+  }
+  return found;
+}
+
+}  // namespace troupe

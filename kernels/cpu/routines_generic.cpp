@@ -1,0 +1,8 @@
+// For CPUs other than x86-64: they have the baseline alone.
+#include "kernels/cpu/routines.h"
+
+namespace troupe::kernels {
+
+const Routines& routines(Isa) { return kRoutinesBaseline; }
+
+}  // namespace troupe::kernels

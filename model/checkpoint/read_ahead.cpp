@@ -1,0 +1,70 @@
+#include "model/checkpoint/read_ahead.h"
+
+namespace troupe::model {
+namespace {
+
+// Parts of one tensor are counted as often as it has parts: its experts, for one, follow each other.
+std::uint64_t bytes_of(const WeightSource& source) {
+  return static_cast<std::uint64_t>(source.outputs) * static_cast<std::uint64_t>(source.inputs) *
+         size_of(source.tensor->type);
+}
+
+struct Range {
+  std::uint64_t offset = 0;
+  std::uint64_t bytes = 0;
+};
+
+/// Of the file: from the source's first element to its last.
+Range range_of(const WeightSource& source) {
+  const std::uint64_t element = size_of(source.tensor->type);
+  const std::int64_t lines = source.transposed ? source.inputs : source.outputs;
+  const std::int64_t line = source.transposed ? source.outputs : source.inputs;
+  return {source.tensor->offset + static_cast<std::uint64_t>(source.first) * element,
+          static_cast<std::uint64_t>((lines - 1) * source.stride + line) * element};
+}
+
+}  // namespace
+
+ReadAhead::ReadAhead(const TensorMap& map, std::uint64_t bytes_ahead)
+    : map_(map), bytes_ahead_(bytes_ahead), limit_(bytes_ahead), thread_([this] { run(); }) {}
+
+ReadAhead::~ReadAhead() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void ReadAhead::reached(std::size_t source) {
+  {
+    const std::scoped_lock lock(mutex_);
+    for (; reached_ < source; ++reached_) bytes_before_ += bytes_of(map_.sources[reached_]);
+    limit_ = bytes_before_ + bytes_ahead_;
+  }
+  changed_.notify_one();
+}
+
+std::size_t ReadAhead::asked() const {
+  const std::scoped_lock lock(mutex_);
+  return asked_;
+}
+
+void ReadAhead::run() {
+  std::uint64_t bytes = 0;  // of the sources asked for
+  for (const WeightSource& source : map_.sources) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || bytes < limit_; });
+      if (stop_) return;
+    }
+    const Range range = range_of(source);
+    source.tensor->file->will_need(range.offset, range.bytes);
+    bytes += bytes_of(source);
+    const std::scoped_lock lock(mutex_);
+    ++asked_;
+  }
+}
+
+}  // namespace troupe::model
