@@ -125,7 +125,7 @@ class MoeRun {
               r_, op_.router, {floats, width, sizeof(float)}, 0, last - first,
               static_cast<const std::byte*>(op_.router.data) +
                   static_cast<std::size_t>(panel) * bytes_of_panel,
-              panel + cuts < panels, [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
+              [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
                 for (int i = 0; i < count; ++i) {
                   std::memcpy(logits_ + static_cast<std::size_t>(first + from + i) * experts_stride() +
                                   static_cast<std::size_t>(panel) * kPanel,
@@ -268,7 +268,7 @@ class MoeRun {
             multiply<2>(
                 r_, weight, x_, unit.operand, unit.operand + unit.rows,
                 static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(pair) * bytes_of_pair,
-                item + 1 < end, store);
+                store);
           }
         });
   }
@@ -303,7 +303,7 @@ class MoeRun {
           multiply<1>(
               r_, weight, a_, unit.first, unit.first + unit.rows,
               static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(panel) * bytes_of_panel,
-              panel + 1 < end, add);
+              add);
         }
       }
     });

@@ -3,7 +3,7 @@
 //
 // A piece is a block of rows times one panel (or two that belong together). A few rows are one block, so
 // every panel is read once, from front to back; many rows are cut so that a block's operands stay in
-// the L2 cache while panels pass. How it is cut changes no sum: see tile.h.
+// the L2 cache while panels pass. The cut does not change the bits of any sum: see tile.h.
 #include <algorithm>
 #include <cstddef>
 
@@ -41,36 +41,55 @@ struct Cut {
 Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads);
 
 inline constexpr int kMostTileRows = 12;
+/// Tiles of rows that share a chunk of a panel while it is in the L1 cache.
+inline constexpr int kMostTilesPerGroup = 4;
+inline constexpr int kChunkInputs = 192;
 
 /// Rows [first, last) of the operands times the Panels panels at `panel`. Calls epilogue(first_row, rows,
-/// sums) for every few rows, with sums[p][r] being the 32 outputs of panel p for row first_row + r. `more`:
-/// the panels behind these are what the thread multiplies next.
+/// sums) for every few rows, with sums[p][r] being the 32 outputs of panel p for row first_row + r.
+///
+/// A single tile of rows reads each panel from front to back. Several tiles take a panel in chunks: all tiles
+/// of a group multiply a chunk before the next one, and each prefetches its share of the next chunk. Chunks and
+/// panels follow each other in memory, so the prefetch runs across panels and claims.
 template <int Panels, class Epilogue>
 void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last,
-              const std::byte* panel, bool more, Epilogue&& epilogue) {
-  alignas(64) float sums[Panels][kMostTileRows][kPanel];
+              const std::byte* panel, Epilogue&& epilogue) {
+  alignas(64) float sums[kMostTilesPerGroup][Panels][kMostTileRows][kPanel];
   const auto tile = r.tile[static_cast<int>(weight.dtype)];
   const std::size_t bytes_of_panel = panel_bytes(weight.dtype, weight.inputs);
+  const std::size_t bytes_of_input = kPanel * size_of(weight.dtype);
   const int tiles = (last - first + r.tile_rows - 1) / r.tile_rows;
-  for (int t = 0; t < tiles; ++t) {  // as even as they go
-    const int from = first + (last - first) * t / tiles;
-    const int count = first + (last - first) * (t + 1) / tiles - from;
+  const auto first_row = [&](int t) { return first + (last - first) * t / tiles; };  // as even as they go
+  const int groups = (tiles + kMostTilesPerGroup - 1) / kMostTilesPerGroup;
+  for (int g = 0; g < groups; ++g) {
+    const int first_tile = tiles * g / groups, group = tiles * (g + 1) / groups - first_tile;
+    const int chunks = group == 1 ? 1 : (weight.inputs + kChunkInputs - 1) / kChunkInputs;
     for (int p = 0; p < Panels; ++p) {
-      const std::byte* at = panel + std::size_t(p) * bytes_of_panel;
-      // The only pass over a panel runs ahead of itself; the last of several fetches the next piece's.
-      const bool next = tiles > 1 && t + 1 == tiles && more;
-      const std::byte* ahead = at + (next ? Panels * bytes_of_panel : t == 0 ? kPrefetchBytes : 0);
-      tile({.x = in.row(from),
-            .ldx = in.ld,
-            .panel = at,
-            .inputs = weight.inputs,
-            .rows = count,
-            .c = sums[p][0],
-            .ldc = kPanel,
-            .accumulate = false,
-            .ahead = ahead});
+      const std::byte* from = panel + std::size_t(p) * bytes_of_panel;
+      for (int c = 0; c < chunks; ++c) {
+        const int k = weight.inputs * c / chunks & ~1;  // bf16 inputs come in pairs
+        const int inputs = (c + 1 == chunks ? weight.inputs : weight.inputs * (c + 1) / chunks & ~1) - k;
+        const std::byte* at = from + std::size_t(k) * bytes_of_input;
+        const std::size_t bytes = std::size_t(inputs) * bytes_of_input;
+        for (int i = 0; i < group; ++i) {
+          const int row = first_row(first_tile + i);
+          tile({.x = static_cast<const std::byte*>(in.row(row)) + std::size_t(k) * in.element,
+                .ldx = in.ld,
+                .panel = at,
+                .inputs = inputs,
+                .rows = first_row(first_tile + i + 1) - row,
+                .c = sums[i][p][0],
+                .ldc = kPanel,
+                .accumulate = c > 0,
+                .ahead = at + (group == 1 ? kPrefetchBytes : bytes + bytes / std::size_t(group) * std::size_t(i)),
+                .ahead_calls = group});
+        }
+      }
     }
-    epilogue(from, count, sums);
+    for (int i = 0; i < group; ++i) {
+      const int row = first_row(first_tile + i);
+      epilogue(row, first_row(first_tile + i + 1) - row, sums[i]);
+    }
   }
 }
 
@@ -88,7 +107,7 @@ void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue
       const int piece = item % c.pieces;
       const int first = item / c.pieces * c.row_block;
       const auto* panel = static_cast<const std::byte*>(weight.data) + std::size_t(piece) * bytes_of_piece;
-      multiply<Panels>(r, weight, in, first, std::min(rows, first + c.row_block), panel, item + 1 < end,
+      multiply<Panels>(r, weight, in, first, std::min(rows, first + c.row_block), panel,
                        [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
                          epilogue(from, count, piece, sums);
                        });

@@ -23,7 +23,10 @@ struct TileArgs {
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
-  const void* ahead = nullptr;  ///< fetched into the cache along the way, as many bytes as the panel has
+  /// Memory that is prefetched while the panel is multiplied; null: the panel itself. One call covers
+  /// 1 / ahead_calls of the panel's size, from `ahead` on.
+  const void* ahead = nullptr;
+  int ahead_calls = 1;
 };
 
 /// One norm row; see AddRmsNorm.

@@ -9,7 +9,7 @@ namespace troupe::kernels {
 struct Avx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTileRows = 8;  // with 12 the widened weights do not fit beside the sums
+  static constexpr int kTileRows = 12;
   static constexpr bool kBf16Dot = false;
 
   static F set1(float x) { return _mm512_set1_ps(x); }

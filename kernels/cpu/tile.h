@@ -32,6 +32,8 @@ void tile_of(const TileArgs& a) {
   const std::size_t ldx = a.ldx;
   constexpr std::size_t kStepBytes = kStep * kPanel * sizeof *w;
   const auto* ahead = static_cast<const char*>(a.ahead != nullptr ? a.ahead : a.panel);
+  const auto calls = static_cast<std::size_t>(a.ahead_calls);
+  const std::size_t ahead_step = (kStepBytes + calls - 1) / calls;
 
   F sum[R][kVectors];
   for (int r = 0; r < R; ++r) {
@@ -51,14 +53,21 @@ void tile_of(const TileArgs& a) {
         for (int v = 0; v < kVectors; ++v) sum[r][v] = V::dot(sum[r][v], weights[v], pair);
       }
     } else if constexpr (T == DType::bf16) {
+      // As many vectors of weights at once as there are registers for: an x is then broadcast once for all.
+      constexpr int kAtOnce = V::kLanes == 16 ? kVectors : 1;
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) {
-        F even, odd;
-        V::load_bf16_pairs(w + v * 2 * V::kLanes, even, odd);
+      for (int v = 0; v < kVectors; v += kAtOnce) {
+        F even[kAtOnce], odd[kAtOnce];
+#pragma GCC unroll 2
+        for (int i = 0; i < kAtOnce; ++i) V::load_bf16_pairs(w + (v + i) * 2 * V::kLanes, even[i], odd[i]);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-          sum[r][v] = V::fma(V::set1(x[r * ldx + k]), even, sum[r][v]);
-          sum[r][v] = V::fma(V::set1(x[r * ldx + k + 1]), odd, sum[r][v]);
+          const F x0 = V::set1(x[r * ldx + k]);
+#pragma GCC unroll 2
+          for (int i = 0; i < kAtOnce; ++i) sum[r][v + i] = V::fma(x0, even[i], sum[r][v + i]);
+          const F x1 = V::set1(x[r * ldx + k + 1]);
+#pragma GCC unroll 2
+          for (int i = 0; i < kAtOnce; ++i) sum[r][v + i] = V::fma(x1, odd[i], sum[r][v + i]);
         }
       }
     } else {
@@ -74,8 +83,9 @@ void tile_of(const TileArgs& a) {
         for (int r = 0; r < R; ++r) sum[r][v] = V::fma(V::set1(x[r * ldx + k]), weights, sum[r][v]);
       }
     }
-    for (std::size_t line = 0; line < kStepBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-    ahead += kStepBytes;
+    __builtin_prefetch(ahead, 0, 2);
+    if (kStepBytes > 64 && ahead_step > 64) __builtin_prefetch(ahead + 64, 0, 2);
+    ahead += ahead_step;
     w += kStep * kPanel;
   }
   for (int r = 0; r < R; ++r) {

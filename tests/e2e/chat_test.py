@@ -138,6 +138,14 @@ class Chat(ServerCase):
         self.assertEqual(sample(11).choices[0].message.content, first)
         self.assertGreater(len({sample(s).choices[0].message.content for s in range(4)}), 1)
 
+    def test_sampling_defaults_are_the_checkpoints(self):
+        def sample(**sampling):
+            answer = self.chat("Tell me a story.", max_tokens=24, seed=11, **sampling)
+            return answer.choices[0].message.content
+        default = sample(temperature=None)
+        self.assertEqual(default, sample(temperature=0.2, top_p=0.9))
+        self.assertNotEqual(default, sample(temperature=1.0, top_p=1.0))
+
     def test_penalties_and_bias_change_the_text(self):
         self.assertNotEqual(self.chat("Repeat: na na na na na na", max_tokens=24, frequency_penalty=2.0,
                                       presence_penalty=2.0).choices[0].message.content,
