@@ -67,8 +67,7 @@ class TimedWorker {
       header->epoch = link_.epoch();
       sent_cpu = cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID);
       sent_wall = static_cast<double>(now_ns()) * 1e-3;
-      link_.try_send(header->kind == wire::RecordKind::step_result ? ipc::Channel::step : ipc::Channel::cache,
-                     result);
+      link_.try_send(header->kind == wire::RecordKind::step_result ? ipc::Channel::step : ipc::Channel::cache, result);
     }
   }
 

@@ -13,14 +13,13 @@ using JsonValue = nlohmann::json;
 
 /// Numbers, switches, lists and maps keep their JSON type; what has a text form of its own is a text.
 JsonValue value_of(const Field& field) {
-  return std::visit(Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
-                               [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
-                               [&](const EnumMember&) { return JsonValue(show_value(field)); },
-                               [](ByteCount b) { return JsonValue(*b.value); },
-                               [&](Rate) { return JsonValue(show_value(field)); },
-                               [](JsonText j) { return JsonValue(*j.text); },
-                               [](auto* member) { return JsonValue(*member); }},
-                    field.slot);
+  return std::visit(
+      Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                 [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                 [&](const EnumMember&) { return JsonValue(show_value(field)); },
+                 [](ByteCount b) { return JsonValue(*b.value); }, [&](Rate) { return JsonValue(show_value(field)); },
+                 [](JsonText j) { return JsonValue(*j.text); }, [](auto* member) { return JsonValue(*member); }},
+      field.slot);
 }
 
 bool assign(const Field& field, const JsonValue& value) {

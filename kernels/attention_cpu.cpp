@@ -60,9 +60,7 @@ class AttentionPlan {
   std::int64_t floats_per_span() const { return kAttendRows * floats_per_row(); }
 
  private:
-  int row_pieces(const SequenceRows& s) const {
-    return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_;
-  }
+  int row_pieces(const SequenceRows& s) const { return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_; }
 
   /// The last tokens of a sequence first: they have the longest past.
   template <class Take>

@@ -50,7 +50,7 @@ struct StepPiece {
 struct PieceLayout {
   std::uint32_t rows = 0;       ///< InputRow
   std::uint32_t slots = 0;      ///< KvSlot, beside the rows
-  std::uint32_t sequences = 0;  ///< SequenceRows
+  std::uint32_t sequences = 0;  ///< Sequence
   std::uint32_t samples = 0;    ///< SampleRow
   std::uint32_t picks = 0;      ///< std::int32_t, beside the samples
   std::uint32_t deltas = 0;  ///< Delta; the first without words ends them. Room for kMostDeltaBlocks at least
@@ -63,7 +63,7 @@ struct StepArrays {
   TokenId* tokens = nullptr;          ///< (rows)
   std::int32_t* positions = nullptr;  ///< (rows)
   KvSlot* slots = nullptr;            ///< (rows)
-  SequenceRows* sequences = nullptr;  ///< (sequences)
+  SequenceRows* sequences = nullptr;      ///< (sequences)
   SampleRow* samples = nullptr;       ///< (samples)
   std::int32_t* picks = nullptr;      ///< (samples), room for an even number
 };

@@ -11,8 +11,7 @@ struct WeightTally {
   std::uint64_t sum = 0;
 };
 
-WeightTally tally(const Routines& routines, const std::uint32_t* weights, int vocab,
-                  std::uint32_t threshold) {
+WeightTally tally(const Routines& routines, const std::uint32_t* weights, int vocab, std::uint32_t threshold) {
   WeightTally t;
   routines.tally(weights, vocab, threshold, &t.number, &t.sum);
   return t;
@@ -79,8 +78,8 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
       1, static_cast<std::uint64_t>(std::ceil(static_cast<double>(top_p) * static_cast<double>(all.sum))));
   const std::uint32_t next = kept.border + 1;
   if (tally(routines, weights, vocab, next).sum >= wanted) {
-    kept.border = largest_threshold(routines, weights, vocab, next, working,
-                                    [&](WeightTally t) { return t.sum >= wanted; });
+    kept.border =
+        largest_threshold(routines, weights, vocab, next, working, [&](WeightTally t) { return t.sum >= wanted; });
     kept.border_end = vocab;
   }
   const WeightTally from = tally(routines, weights, vocab, kept.border);

@@ -167,8 +167,7 @@ void check_routing(SpecReader& config) {
   }
   constexpr double kNormMin = 1e-12;
   if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
-    config.fail("moe_norm_min",
-                "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+    config.fail("moe_norm_min", "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
   }
 }
 
@@ -241,8 +240,8 @@ std::vector<TokenId> eos_ids(SpecReader& config, int vocab) {
   const JsonValue list = value.is_array() ? value : JsonValue::array({value});
   for (const JsonValue& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocab || ids.size() == 64) {
-      config.fail("eos_token_id", "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " +
-                                      std::to_string(vocab));
+      config.fail("eos_token_id",
+                  "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
       return {};
     }
     ids.push_back(id.get<TokenId>());
@@ -327,6 +326,7 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
   }
   spec.rope_theta = static_cast<float>(rope_theta(config, where));
   spec.rms_norm_eps = static_cast<float>(config.positive_or("rms_norm_eps", 1e-5));
+  spec.initializer_range = static_cast<float>(config.positive_or("initializer_range", 0.02));
   spec.tied = config.boolean("tie_word_embeddings");
   spec.stored = stored_type(config);
   spec.eos_ids = eos_ids(config, spec.vocab);

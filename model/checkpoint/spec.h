@@ -38,6 +38,7 @@ struct ModelSpec {
   int moe_interval = 1;
   /// Whether the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
   std::optional<bool> tied;
+  float initializer_range = 0.02f;  ///< standard deviation of dummy weights
   std::optional<DType> stored;   ///< what the file says its weights are, if it does
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may say more
 

@@ -217,8 +217,8 @@ struct TeamItem {
 /// Whether clusters are to have an item each; if so, `item` is this block's, and take(part, no shares) was
 /// called for its part, where it has one. At most 32 sequences.
 template <class Take>
-__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
-                          unsigned grid, int lane, TeamItem& item, Take&& take) {
+__device__ bool team_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block, unsigned grid,
+                          int lane, TeamItem& item, Take&& take) {
   SequenceWindow window(sequences, count, lane);
   window.move_to(0);
   const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));

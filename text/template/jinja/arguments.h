@@ -14,8 +14,7 @@ namespace troupe::jinja {
 class MatchedArguments {
  public:
   /// Throws Error for an argument too many or of an unknown name.
-  MatchedArguments(const char* function, const PassedArguments& arguments,
-                   std::initializer_list<std::string_view> names);
+  MatchedArguments(const char* function, const PassedArguments& arguments, std::initializer_list<std::string_view> names);
 
   /// nullptr when the caller gave none.
   const Value* get(std::size_t i) const { return values_[i]; }
