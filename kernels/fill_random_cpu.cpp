@@ -42,7 +42,10 @@ template <class Element>
 void fill_all(Cpu& device, const FillRandom& op) {
   std::array<Element, kQuantiles> table;
   for (int i = 0; i < kQuantiles; ++i) {
-    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i), normal_quantiles()[i] * op.deviation);
+    std::uint16_t rounded = 0;
+    store_element(&rounded, DType::bf16, 0, normal_quantiles()[i] * op.deviation);
+    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i),
+                  load_element(&rounded, DType::bf16, 0));
   }
   const int pieces = (op.outputs + kPanel - 1) / kPanel;
   device.pool().for_each(pieces, 4, [&](int begin, int end, int) {

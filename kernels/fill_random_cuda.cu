@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const flo
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   for (int i = threadIdx.x; i < kQuantiles; i += kThreads) {
-    table[i] = cuda::from_float<Element>(quantiles[i] * op.deviation);
+    const auto rounded = cuda::from_float<cuda::Bf16>(quantiles[i] * op.deviation);
+    table[i] = cuda::from_float<Element>(cuda::to_float(rounded));
   }
   __syncthreads();
   const int inputs = op.into.inputs, stride = padded(inputs);

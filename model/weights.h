@@ -58,7 +58,9 @@ class Weights {
   static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
                               const LoadProgress& progress = {});
 
-  /// Norms 1, correction biases 0, everything else N(0, 0.02) from `seed` and the weight's name.
+  /// Every weight is drawn as kernels::FillRandom says, from `seed` and the weight's name. With r the spec's
+  /// initializer_range: matrices N(0, r), norms 1 + N(0, r), correction biases N(0, r²). Such biases are
+  /// small beside the probabilities they are added to, so routing stays as even as without them.
   static Result<Weights> dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed);
 
   const WeightLayout& layout() const { return layout_; }

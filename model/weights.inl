@@ -118,6 +118,30 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
   return weights;
 }
 
+/// FNV-1a of the name that the weight has in a -PT checkpoint.
+inline std::uint64_t dummy_seed(std::uint64_t seed, Weight weight, int layer,
+                                int expert = WeightSource::kNoExpert) {
+  std::uint64_t hash = 0xcbf29ce484222325u ^ seed;
+  for (const char c : weight_name(weight, layer, expert))
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+/// mean + the draws of row 0 of a matrix of that seed, rounded to bf16.
+inline std::vector<float> dummy_vector(std::uint64_t seed, int size, float mean, float deviation) {
+  std::vector<float> values(static_cast<std::size_t>(size));
+  for (int i = 0; i < size; ++i) {
+    const std::uint64_t bits =
+        kernels::draw_bits(seed, 0, static_cast<std::uint32_t>(i / kernels::kDrawsPerHash)) >>
+        (16 * (i % kernels::kDrawsPerHash));
+    const float drawn = mean + kernels::normal_quantiles()[bits % kernels::kQuantiles] * deviation;
+    std::uint16_t rounded = 0;
+    store_element(&rounded, DType::bf16, 0, drawn);
+    values[static_cast<std::size_t>(i)] = load_element(&rounded, DType::bf16, 0);
+  }
+  return values;
+}
+
 template <Device D>
 Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed) {
   Weights weights;
@@ -128,18 +152,16 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
   weights.memory_ = std::move(*memory);
   weights.layout_ = WeightLayout::make(spec, dtype, tied, weights.memory_.view());
 
+  const float range = spec.initializer_range;
   const auto fill = [&](Weight weight, int layer, int outputs, int expert = WeightSource::kNoExpert) {
     const WeightTarget target = target_of(weights.layout_, spec, weight, layer, expert);
-    std::uint64_t hash = 0xcbf29ce484222325u ^ seed;  // FNV-1a
-    for (const char c : weight_name(weight, layer, expert))
-      hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     kernels::run(device, kernels::FillRandom{
                              .into = target.matrix,
                              .place = target.place,
                              .first = target.first,
                              .outputs = outputs,
-                             .seed = hash,
-                             .deviation = 0.02f,
+                             .seed = dummy_seed(seed, weight, layer, expert),
+                             .deviation = range,
                          });
   };
   const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
@@ -147,11 +169,12 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
     fill(Weight::up, layer, width, expert);
     fill(Weight::down, layer, spec.hidden, expert);
   };
-  const std::vector<float> ones(static_cast<std::size_t>(spec.hidden), 1.0f);
-  const auto norm = [&](Weight weight, int layer) {
-    device.upload(target_of(weights.layout_, spec, weight, layer).vector, ones.data(),
-                  ones.size() * sizeof(float));
+  const auto vector = [&](Weight weight, int layer, int size, float mean, float deviation) {
+    const std::vector<float> values = dummy_vector(dummy_seed(seed, weight, layer), size, mean, deviation);
+    device.upload(target_of(weights.layout_, spec, weight, layer).vector, values.data(),
+                  values.size() * sizeof(float));
   };
+  const auto norm = [&](Weight weight, int layer) { vector(weight, layer, spec.hidden, 1, range); };
   fill(Weight::embedding, 0, spec.vocab);
   if (!tied) fill(Weight::lm_head, 0, spec.vocab);
   norm(Weight::final_norm, 0);
@@ -166,7 +189,8 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
       fill_mlp(layer, spec.intermediate);
       continue;
     }
-    fill(Weight::router, layer, spec.experts);  // its bias stays 0, as memory begins
+    fill(Weight::router, layer, spec.experts);
+    vector(Weight::router_bias, layer, spec.experts, 0, range * range);
     for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
   }
   device.sync();

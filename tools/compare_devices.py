@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""Asks two servers the same prompts greedily and reports where their answers part.
+"""Asks two servers the same prompts greedily and reports where their answers differ.
 
-    tools/compare_devices.py --model DIR [--other-model DIR] [--tokens 64] [--binary build/troupe]
-                             [--a "--device cpu"] [--b "--device cuda"] [--together] [--perplexity FILE]
+    tools/compare_devices.py --model DIR [--other-model DIR] [--tokens 64] [--prompts 20] [--binary build/troupe]
+                             [--a "--device cpu"] [--b "--device cuda"] [--together] [--most-gap X] [--perplexity FILE]
 
-Starts a server with the flags of --a, asks 20 prompts one after the other, stops it; the same with those of --b
+Starts a server with the flags of --a, asks the prompts one after the other, stops it; the same with those of --b
 (and --other-model, where given), there all at once with --together. Prints how many answers are equal, and for
 each that is not the first token that differs with the gap between the two best log-probabilities at that place on
-either side: a gap of rounding size is a tie that rounding broke. Exit status: 0 when all are equal, 1 otherwise. With
---perplexity it compares instead how well both predict a text, and is content with a difference of 0.1 %.
+either side: a gap of rounding size is a tie that rounding broke. Exit status: 0 when all are equal, 1 otherwise.
+
+With --most-gap every difference is found, not only an answer's first: after one, --b is asked again and goes on from
+the tokens of --a. The gap of a difference is how far either server's log-probability of the other's token lies below
+that of its own, the larger of the two. Exit status: 0 when no gap exceeds X, 1 otherwise.
+
+With --perplexity it compares instead how well both predict a text. Exit status: 0 when they differ by at most 0.1 %.
 Needs nothing but Python.
 """
 import argparse
@@ -45,11 +50,43 @@ PROMPTS = [
     "An actor is a unit of computation that",
     "He opened the door and saw",
     "List of the planets: Mercury,",
+    # Asked with --prompts above 20 only.
+    "The first rule of writing is",
+    "for (int i = 0; i <",
+    "A triangle with three equal sides is called",
+    "The train left the station at",
+    "Question: What is the largest ocean?\nAnswer:",
+    "He was born in a village near",
+    "E = mc^2 means that",
+    "The doctor told her that",
+    "Roses are red,",
+    "In economics, inflation is",
+    "#include <stdio.h>\n",
+    "The history of the bicycle begins",
+    "Two plus two is",
+    "Chapter 1\n\nIt was a cold night in",
+    "The difference between a virus and a bacterium is",
+    "Ingredients: flour, sugar,",
+    "Monday, Tuesday, Wednesday,",
+    "The president of the company said that",
+    "A good teacher should",
+    "class Stack:\n    def __init__(self):\n",
+    "The distance between the earth and the sun is",
+    "My grandmother used to tell me",
+    "Translate into French: Good morning.\n",
+    "The best way to learn a language is",
+    "Elephants are the largest",
+    "Once the battery is charged,",
+    "<html>\n<head>\n",
+    "If it rains tomorrow,",
+    "The colours of the rainbow are",
+    "Yesterday I went to the market and bought",
 ]
+MOST_LOGPROBS = 5  # that a completion gives
 
 
 class Server:
-    """One `troupe serve` on a port that the system chooses, stopped at the end of the with block."""
+    """One `troupe serve` on a free port, stopped at the end of the with block."""
 
     def __init__(self, binary, model, flags):
         self.folder = tempfile.TemporaryDirectory(prefix="troupe-compare-")
@@ -74,7 +111,7 @@ class Server:
 
     @property
     def port(self):
-        """None while it has none: its lock file tells."""
+        """Read from the name of its lock file; None before the server listens."""
         return next((int(lock.stem.removeprefix("http-"))
                      for lock in pathlib.Path(self.folder.name, "troupe").glob("http-*.lock")), None)
 
@@ -107,18 +144,27 @@ class Server:
 
     def ask(self, prompt, tokens):
         """Tokens as text with the log-probabilities of the two best at each place."""
-        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": 2}
-        logprobs = self.post("/v1/completions", body)["choices"][0]["logprobs"]
-        best = [sorted(top.values(), reverse=True) for top in logprobs["top_logprobs"]]
-        return logprobs["tokens"], best
+        answer = self.answer(prompt, tokens)
+        return answer["texts"], [sorted(top.values(), reverse=True) for top in answer["top"]]
+
+    def answer(self, prompt, tokens):
+        """Greedy: ids and texts of so many tokens, and the log-probabilities of the likeliest by text at each place."""
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "logprobs": MOST_LOGPROBS,
+                "return_token_ids": True}
+        choice = self.post("/v1/completions", body)["choices"][0]
+        return {"ids": choice["completion_token_ids"], "texts": choice["logprobs"]["tokens"],
+                "top": choice["logprobs"]["top_logprobs"]}
+
+    def prompt_ids(self, prompt):
+        return self.post("/tokenize", {"prompt": prompt})["tokens"]
 
 
-def answers(binary, model, flags, tokens, together):
+def answers(binary, model, flags, prompts, tokens, together):
     with Server(binary, model, flags) as server:
         if not together:
-            return [server.ask(prompt, tokens) for prompt in PROMPTS]
-        with concurrent.futures.ThreadPoolExecutor(len(PROMPTS)) as pool:
-            return list(pool.map(lambda prompt: server.ask(prompt, tokens), PROMPTS))
+            return [server.ask(prompt, tokens) for prompt in prompts]
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            return list(pool.map(lambda prompt: server.ask(prompt, tokens), prompts))
 
 
 def compare_perplexity(given):
@@ -130,6 +176,44 @@ def compare_perplexity(given):
     difference = second / first - 1
     print(f"perplexity {first:.4f} and {second:.4f}, {100 * difference:+.4f} %: {given.a} | {given.b}")
     return 0 if abs(difference) < 1e-3 else 1
+
+
+def shortfall(top, own, other):
+    """How far the log-probability of `other` lies below that of `own`; of a token beyond the likeliest, how far at least."""
+    return max(0.0, top[own] - top.get(other, min(top.values())))
+
+
+def differences(server, prompt, other, tokens):
+    """(place, text of --a, text of --b, gap) of each place where this server, --b, prefers another token than `other`, the
+    answer of --a, had it been given the same tokens before."""
+    ids, found, at = server.prompt_ids(prompt), [], 0
+    while at < tokens:
+        own = server.answer(ids + other["ids"][:at], tokens - at)
+        same = next((i for i, (x, y) in enumerate(zip(own["ids"], other["ids"][at:])) if x != y), tokens - at)
+        if same == tokens - at:
+            break
+        at += same
+        a, b = other["texts"][at], own["texts"][same]
+        found.append((at, a, b, max(shortfall(other["top"][at], a, b), shortfall(own["top"][same], b, a))))
+        at += 1
+    return found
+
+
+def compare_gaps(given, prompts):
+    with Server(given.binary, given.model, given.a) as server:
+        first = [server.answer(prompt, given.tokens) for prompt in prompts]
+    with Server(given.binary, given.other_model or given.model, given.b) as server:
+        def follow(pair):
+            return differences(server, *pair, given.tokens)
+        with concurrent.futures.ThreadPoolExecutor(len(prompts) if given.together else 1) as pool:
+            found = list(pool.map(follow, zip(prompts, first)))
+    gaps = [d[3] for of_prompt in found for d in of_prompt]
+    for prompt, of_prompt in zip(prompts, found):
+        for at, a, b, size in of_prompt:
+            print(f"{prompt!r}: token {at}: {a!r} or {b!r}; gap {size:.3g}{' is too large' if size > given.most_gap else ''}")
+    print(f"{len(gaps)} of {len(prompts) * given.tokens} tokens differ, the largest gap is {max(gaps, default=0):.3g}, "
+          f"allowed {given.most_gap:g}: {given.a} | {given.b}")
+    return 0 if max(gaps, default=0) <= given.most_gap else 1
 
 
 def gap(best, at):
@@ -144,24 +228,29 @@ def main():
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--a", default="--device cpu")
     parser.add_argument("--b", default="--device cuda")
+    parser.add_argument("--prompts", type=int, default=20, help=f"how many, up to {len(PROMPTS)}")
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--most-gap", type=float, metavar="X", help="allow differences up to this gap")
     parser.add_argument("--perplexity", metavar="FILE")
     given = parser.parse_args()
     if given.perplexity:
         return compare_perplexity(given)
-    first = answers(given.binary, given.model, given.a, given.tokens, False)
-    second = answers(given.binary, given.other_model or given.model, given.b, given.tokens, given.together)
+    prompts = PROMPTS[: given.prompts]
+    if given.most_gap is not None:
+        return compare_gaps(given, prompts)
+    first = answers(given.binary, given.model, given.a, prompts, given.tokens, False)
+    second = answers(given.binary, given.other_model or given.model, given.b, prompts, given.tokens, given.together)
     equal = 0
-    for prompt, (tokens_a, best_a), (tokens_b, best_b) in zip(PROMPTS, first, second):
+    for prompt, (tokens_a, best_a), (tokens_b, best_b) in zip(prompts, first, second):
         if tokens_a == tokens_b:
             equal += 1
             continue
         at = next((i for i, (x, y) in enumerate(zip(tokens_a, tokens_b)) if x != y), min(len(tokens_a), len(tokens_b)))
         print(f"{prompt!r}: token {at}: {tokens_a[at:at + 1]} or {tokens_b[at:at + 1]}; "
               f"gap of the two best {gap(best_a, at)} or {gap(best_b, at)}")
-    print(f"{equal} of {len(PROMPTS)} answers equal over {given.tokens} tokens: {given.a} | {given.b}"
+    print(f"{equal} of {len(prompts)} answers equal over {given.tokens} tokens: {given.a} | {given.b}"
           + (" all at once" if given.together else ""))
-    return 0 if equal == len(PROMPTS) else 1
+    return 0 if equal == len(prompts) else 1
 
 
 if __name__ == "__main__":

@@ -15,13 +15,13 @@ The files are committed, so the tests need none of this. To make them again:
     python3 -m venv build/goldens && build/goldens/bin/pip install torch==2.6.0 transformers==4.57.1
     build/goldens/bin/python tools/make_goldens.py
 
-Weights are drawn so that every part matters: norms away from 1, attention peaked enough that a wrong
-rotation or a wrong KV head shows, a gap between the two best logits of every greedy step.
+Weights are drawn so that an error in any part changes the logits: norms differ from 1, attention is peaked enough
+to show a wrong rotation or a wrong KV head, and the two best logits of every greedy step are apart.
 
-Routers are drawn wide and their correction biases away from 0. An expert that is chosen by a hair would be
-another one in bf16, and the error would say nothing; so the prompt of such a model is put together token by
-token, each one the first of some random ones that every layer routes with a clear margin. A line per model tells the
-margins and how many tokens each expert got.
+Router logits are spread widely and correction biases differ from 0. With a near tie between two experts, bf16 could
+choose the other one, and the error of the logits would mean nothing. So such a model's prompt is built token by token:
+each token is the first of CANDIDATES random ones for which every layer chooses its experts with a clear margin. One line
+per model prints the margins and how many tokens each expert got.
 """
 import argparse
 import copy
@@ -36,22 +36,22 @@ from transformers import (
 PROMPT_TOKENS = 150
 GREEDY_TOKENS = 48
 MAX_FILE_BYTES = 300_000
-# A greedy token is only worth comparing when the runner-up is this far behind, relative to max |logit|.
+# Least gap between the two best logits of a greedy step, relative to max |logit|: smaller ones are ties in fp32.
 MIN_GAP = 5e-4
 MIN_DISTINCT = 8  # greedy tokens
-# The tests allow 2e-2 in bf16; a model that transformers itself computes worse than this is no yardstick.
+# The tests allow 2e-2 in bf16, so transformers' own bf16 error has to be below that.
 MAX_BF16_ERROR = 1.7e-2
-# How far apart the last expert chosen and the first one not chosen are in p + bias: for every token of the prompt,
-# and for the greedy ones, which are what they are and are compared in fp32.
+# Least difference in p + bias between the last expert chosen and the first one not chosen. MIN_MARGIN holds for prompt
+# tokens, which are chosen for it; MIN_GREEDY_MARGIN for greedy tokens, which are compared in fp32 only.
 MIN_MARGIN = 0.03
 MIN_GREEDY_MARGIN = 1e-4
 CANDIDATES = 24  # tokens tried for each place of a prompt
 BIAS = 0.3  # correction biases lie within
-NEVER = -2.0  # a correction bias that no probability makes up for
-ROUTER_SCALE = 3.0  # standard deviation of a router's logits, about
+NEVER = -2.0  # correction bias of an expert that is never chosen
+ROUTER_SCALE = 3.0  # approximate standard deviation of router logits
 
 # nh·d differs from hidden in gqa3 and gqa8 (as in the 0.3B checkpoint) and equals it in gqa5, whose
-# config leaves head_dim out. gqa5's square o_proj cannot tell its orientation by its shape.
+# config leaves head_dim out. The shape of gqa5's square o_proj does not show its orientation.
 SHAPES = {
     "gqa3_tied": dict(
         vocab_size=256, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=6,
@@ -113,7 +113,7 @@ def make_model(shape, seed):
             else:
                 scale = weight.shape[1] ** -0.5
                 if "embed_tokens" in name:
-                    # Small where it is the head as well, or each token would just predict itself.
+                    # Small if it is the head too: otherwise each token predicts itself.
                     scale = 0.15 if shape["tie_word_embeddings"] else 1.0
                 elif "q_proj" in name or "k_proj" in name:
                     scale *= 0.5
@@ -132,7 +132,7 @@ def mixtures(model):
 
 
 def margins(model, router_logits):
-    """For each row of router_logits the smallest distance, over the layers, of a chosen expert from one that was not."""
+    """For each row of router_logits, the smallest margin of all layers between a chosen expert and one not chosen."""
     smallest = torch.tensor(float("inf"))
     for block, z in zip(mixtures(model), router_logits, strict=True):
         score = torch.softmax(z.float(), dim=-1) + block.moe_statics.e_score_correction_bias.squeeze()
@@ -142,7 +142,7 @@ def margins(model, router_logits):
 
 
 def prompt(shape, model, seed):
-    """Random tokens; None where no token is routed clearly."""
+    """Random tokens; None if no candidate for some place is routed with a clear margin."""
     generator = torch.Generator().manual_seed(seed + 1)
     if not is_moe(shape):
         return torch.randint(3, shape["vocab_size"], (1, PROMPT_TOKENS), generator=generator)
@@ -287,7 +287,7 @@ def write(folder, config, tensors, golden, shards=1):
 
 
 def find_golden(name, shape):
-    """The first seed whose model is a good yardstick."""
+    """The model of the first seed that meets all limits above, and its golden."""
     for seed in range(1000):
         model = make_model(shape, seed)
         ids = prompt(shape, model, seed)

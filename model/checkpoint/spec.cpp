@@ -326,6 +326,7 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
   }
   spec.rope_theta = static_cast<float>(rope_theta(config, where));
   spec.rms_norm_eps = static_cast<float>(config.positive_or("rms_norm_eps", 1e-5));
+  spec.initializer_range = static_cast<float>(config.positive_or("initializer_range", 0.02));
   spec.tied = config.boolean("tie_word_embeddings");
   spec.stored = stored_type(config);
   spec.eos_ids = eos_ids(config, spec.vocab);

@@ -39,6 +39,7 @@ struct ModelSpec {
   int moe_interval = 1;
   /// True if the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
   std::optional<bool> tied;
+  float initializer_range = 0.02f;  ///< standard deviation of dummy weights
   std::optional<DType> stored;   ///< dtype of the weights, if the file names it
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
 

@@ -1,4 +1,5 @@
-// The network against transformers on the GPU: logits of every position.
+// Logits of the small reference checkpoints on the GPU, compared with those of transformers. Their shapes take the generic
+// kernels; cuda_tuned_golden_test.cpp has shapes that take the tuned ones.
 #include "gpu/cuda.h"
 #include "model/support/golden.h"
 
@@ -9,7 +10,7 @@ using test::GoldenCase;
 
 class CudaGoldenLogits : public ::testing::TestWithParam<std::tuple<GoldenCase, DType, bool>> {};
 
-TEST_P(CudaGoldenLogits, AreThoseOfTheReference) {
+TEST_P(CudaGoldenLogits, EqualTheReference) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto [which, dtype, invariant] = GetParam();
   Cuda device({.batch_invariant = invariant});

@@ -1,4 +1,4 @@
-// The network against transformers on the CPU: logits of every position.
+// Logits of the small reference checkpoints on the CPU, compared with those of transformers.
 #include "gpu/cpu.h"
 #include "model/support/golden.h"
 
@@ -9,7 +9,7 @@ using test::GoldenCase;
 
 class GoldenLogits : public ::testing::TestWithParam<std::tuple<GoldenCase, DType, Isa>> {};
 
-TEST_P(GoldenLogits, AreThoseOfTheReference) {
+TEST_P(GoldenLogits, EqualTheReference) {
   const auto [which, dtype, isa] = GetParam();
   if (isa > cpu_features().best) GTEST_SKIP() << "this machine has no " << to_string(isa);
   Cpu device({.threads = 2, .pin = false, .isa = isa});

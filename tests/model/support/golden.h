@@ -1,6 +1,6 @@
 #pragma once
-// The reference checkpoints with the logits that transformers computed for them, and the check of a device's
-// own logits against those: one body for all devices.
+// The small reference checkpoints with transformers' logits (tools/make_goldens.py), and the comparison of a device's
+// logits with them. The same body runs on all devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace troupe::model::test {
 
-// Largest allowed error, max |a - b| / max |b| over all logits, by what is computed in.
+// Largest allowed error, max |a - b| / max |b| over all logits, by the dtype of the computation.
 inline constexpr double kTolerance[kDTypes] = {/* bf16 */ 2e-2, /* f16 */ 5e-3, /* f32 */ 1e-4};
 
 struct Golden {
@@ -39,7 +39,7 @@ inline Golden load_golden(const std::string& name) {
 
 struct GoldenCase {
   const char* checkpoint;
-  const char* golden;  // whose logits these have to be
+  const char* golden;  // folder of the expected logits
 };
 
 inline constexpr GoldenCase kGoldenCases[] = {
@@ -55,7 +55,7 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"moe_end", "moe_end"},
 };
 
-// The error of all positions' logits as the device computes them in one step.
+// Computes the logits of all positions in one step and expects the largest error to be within kTolerance.
 template <class D>
 void check_golden(D& device, const GoldenCase& which, DType dtype) {
   const Golden golden = load_golden(which.golden);
