@@ -101,7 +101,7 @@ TEST(Client, ReadsUntilTheEndWithoutALength) {
 TEST(Client, StreamsEvents) {
   // Chunks cut events anywhere; lines may end in CR LF; comments and other fields are skipped.
   OneAnswer server({kStreamHead, "9\r\ndata: {\"a\r\n", "b\r\n\":1}\n\ndata:\r\n",
-                    "1d\r\n two\ndata: lines\n\n: ping\n\nev\r\n",
+                    "1c\r\n two\ndata: lines\n\n: ping\n\nev\r\n",
                     "18\r\nent: x\r\n\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"});
   std::vector<std::string> events;
   const auto answer = server.client().stream("/v1/chat/completions", "{}", [&](std::string_view data) {
