@@ -10,22 +10,22 @@ bool is_continuation(unsigned char byte) { return (byte & 0xC0) == 0x80; }
 Step decode(std::string_view text, std::size_t at) {
   auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned char lead = byte(0);
-  if (lead < 0x80) return {Kind::character, lead, 1};
+  if (lead < 0x80) return {SequenceKind::character, lead, 1};
   const int size = lead >= 0xC2 && lead <= 0xDF ? 2 : lead >= 0xE0 && lead <= 0xEF ? 3 : 0;
   const int total = size != 0 ? size : lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
-  if (total == 0) return {Kind::invalid, 0xFFFD, 1};
+  if (total == 0) return {SequenceKind::invalid, 0xFFFD, 1};
 
   // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   char32_t point = lead & (0xFF >> (total + 1));
   for (int i = 1; i < total; ++i) {
-    if (at + i >= text.size()) return {Kind::incomplete, 0xFFFD, i};
+    if (at + i >= text.size()) return {SequenceKind::incomplete, 0xFFFD, i};
     const bool fits = i == 1 ? byte(1) >= low && byte(1) <= high : is_continuation(byte(i));
-    if (!fits) return {Kind::invalid, 0xFFFD, i};
+    if (!fits) return {SequenceKind::invalid, 0xFFFD, i};
     point = point << 6 | (byte(i) & 0x3F);
   }
-  return {Kind::character, point, total};
+  return {SequenceKind::character, point, total};
 }
 
 void append(std::string& out, char32_t point) {
@@ -63,7 +63,7 @@ std::size_t offset_of(std::string_view text, std::size_t count) {
 bool is_valid(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
     const Step step = decode(text, at);
-    if (step.kind != Kind::character) return false;
+    if (step.kind != SequenceKind::character) return false;
     at += step.bytes;
   }
   return true;
@@ -74,7 +74,7 @@ std::string to_valid(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
     const Step step = decode(text, at);
-    out += step.kind == Kind::character ? text.substr(at, step.bytes) : kReplacement;
+    out += step.kind == SequenceKind::character ? text.substr(at, step.bytes) : kReplacement;
     at += step.bytes;
   }
   return out;

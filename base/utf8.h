@@ -10,14 +10,14 @@ namespace troupe::utf8 {
 
 inline constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  ///< U+FFFD
 
-enum class Kind {
+enum class SequenceKind {
   character,   ///< `bytes` form the character `point`
   invalid,     ///< `bytes` can never become a character, whatever follows
   incomplete,  ///< the text ends inside a character; more bytes could complete it
 };
 
 struct Step {
-  Kind kind = Kind::invalid;
+  SequenceKind kind = SequenceKind::invalid;
   char32_t point = 0xFFFD;
   int bytes = 1;  ///< 1 to 4
 };
