@@ -52,8 +52,10 @@ struct TunedGolden {
     const auto read = [&](const char* tensor, auto& into) {
       const FileTensor* found = file->find(tensor);
       TROUPE_CHECK(found != nullptr);
-      into.resize(found->bytes / sizeof into[0]);
-      std::memcpy(into.data(), found->data, found->bytes);
+      const auto bytes = read_tensor(*found);
+      TROUPE_CHECK(bytes.ok());
+      into.resize(bytes->size() / sizeof into[0]);
+      std::memcpy(into.data(), bytes->data(), bytes->size());
       return found->shape;
     };
     read("lengths", lengths);
