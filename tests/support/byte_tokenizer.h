@@ -8,7 +8,7 @@
 
 namespace troupe::testing {
 
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   static constexpr TokenId kEos = 256;
   static constexpr TokenId kEnd = 257;
