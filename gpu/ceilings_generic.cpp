@@ -4,15 +4,6 @@
 namespace troupe {
 namespace {
 
-std::uint64_t read_64(const std::byte* from, std::size_t bytes) {
-  std::uint64_t sum[4] = {};
-  const auto* p = reinterpret_cast<const std::uint64_t*>(from);
-  for (std::size_t i = 0; i < bytes / 8; i += 4) {
-    for (int j = 0; j < 4; ++j) sum[j] ^= p[i + static_cast<std::size_t>(j)];
-  }
-  return sum[0] ^ sum[1] ^ sum[2] ^ sum[3];
-}
-
 constexpr std::int64_t kRounds = 400'000;
 
 // Twelve independent sums hide the latency; the volatile value keeps the compiler from computing them itself.
