@@ -27,7 +27,7 @@ class RequestReader {
   /// Gives the memory back when nothing is buffered.
   void shrink();
 
-  /// Reads the head of the next request. After `complete` call head() and the like, then read_body().
+  /// Reads the head of the next request. After `complete` call head(), then read_body().
   Progress read_head();
   /// Reads the body. After `complete` call body(), then end_request().
   Progress read_body();

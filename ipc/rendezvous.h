@@ -67,7 +67,7 @@ struct PortOwner {
 /// Live owners of one kind of port, by port. A missing directory has none.
 std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind);
 
-/// Connects to a port's socket; not_found when nobody listens there, timeout when the owner does not accept.
+/// Connects to a port's socket; not_found if no process listens there, timeout when the owner does not accept.
 Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline);
 
 /// Ok when the process at the other end of a unix socket runs under our uid.

@@ -1,5 +1,5 @@
 #pragma once
-// Shared memory without a name: a memfd, sealed so that nobody can shrink, grow or unseal it, mapped in every
+// Shared memory without a name: a memfd, sealed so that no process can shrink, grow or unseal it, mapped in every
 // process that has the descriptor. The kernel frees it with its last user, however that process ended. One
 // segment holds two rings, one in each direction, behind a page of control words.
 #include <atomic>
@@ -27,7 +27,7 @@ enum class SegmentKind : std::uint32_t {
 
 /// Written by one side, read by the supervisor and the peer.
 struct SideWords {
-  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while nobody is attached
+  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while no process is attached
 };
 
 /// The first page of a segment. Fields above `epoch` never change; attach checks them. A link uses the
