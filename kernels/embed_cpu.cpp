@@ -17,8 +17,8 @@ void run(Cpu& device, const Embed& op) {
       TROUPE_CHECK(op.tokens[r] >= 0 && op.tokens[r] < op.table.outputs);
       float* out = op.out + static_cast<std::size_t>(r) * ld;
       for (int i = 0; i < inputs; ++i) {
-        out[i] = load_element(op.table.data, op.table.dtype,
-                              packed_index(op.table.dtype, inputs, op.tokens[r], i));
+        out[i] = load_element(op.table.data, op.table.activations(),
+                              packed_index(op.table.activations(), inputs, op.tokens[r], i));
       }
       std::fill(out + inputs, out + ld, 0.0f);
     }

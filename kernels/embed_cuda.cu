@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 void run(Cuda& device, const Embed& op) {
-  cuda::with_element(op.table.dtype, [&](auto element) {
+  cuda::with_element(op.table.activations(), [&](auto element) {
     using Element = decltype(element);
     troupe::cuda::launch(device, embed_kernel<Element>, {.grid = unsigned(op.rows), .block = kThreads},
                          op.out, op.tokens, static_cast<const Element*>(op.table.data),

@@ -32,7 +32,7 @@ void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, in
           draw_bits(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(i / kDrawsPerHash));
       const int placed = placed_output(op.place, op.first, o);
       for (int d = 0; d < draws; ++d, bits >>= 16) {
-        data[packed_index(op.into.dtype, inputs, placed, i + d)] = table[bits % kQuantiles];
+        data[packed_index(op.into.activations(), inputs, placed, i + d)] = table[bits % kQuantiles];
       }
     }
   }
@@ -44,7 +44,7 @@ void fill_all(Cpu& device, const FillRandom& op) {
   for (int i = 0; i < kQuantiles; ++i) {
     std::uint16_t rounded = 0;
     store_element(&rounded, DType::bf16, 0, normal_quantiles()[i] * op.deviation);
-    store_element(table.data(), op.into.dtype, static_cast<std::size_t>(i),
+    store_element(table.data(), op.into.activations(), static_cast<std::size_t>(i),
                   load_element(&rounded, DType::bf16, 0));
   }
   const int pieces = (op.outputs + kPanel - 1) / kPanel;
@@ -75,7 +75,7 @@ const std::array<float, kQuantiles>& normal_quantiles() {
 
 void run(Cpu& device, const FillRandom& op) {
   TROUPE_CHECK(op.outputs > 0 && placed_output(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  if (op.into.dtype == DType::f32) {
+  if (op.into.activations() == DType::f32) {
     fill_all<float>(device, op);
   } else {
     fill_all<std::uint16_t>(device, op);

@@ -54,7 +54,7 @@ void run(Cuda& device, const FillRandom& op) {
   const std::size_t draws = static_cast<std::size_t>(op.outputs) * (padded(op.into.inputs) / kDrawsPerHash);
   const std::size_t blocks = std::min<std::size_t>(
       (draws + kThreads - 1) / kThreads, std::size_t(device.multiprocessors()) * kBlocksPerMultiprocessor);
-  cuda::with_element(op.into.dtype, [&](auto element) {
+  cuda::with_element(op.into.activations(), [&](auto element) {
     troupe::cuda::launch(device, fill_kernel<decltype(element)>,
                          {.grid = unsigned(blocks), .block = kThreads}, op, quantiles);
   });

@@ -8,7 +8,7 @@ namespace troupe::kernels {
 /// residual[r] += weight · x[r], sum in fp32.
 struct LinearAdd {
   float* residual = nullptr;  ///< (rows, padded(weight.outputs))
-  const void* x = nullptr;    ///< (rows, padded(weight.inputs)) of weight.dtype
+  const void* x = nullptr;    ///< (rows, padded(weight.inputs)) of weight.activations()
   Matrix weight{};
   int rows = 0;
 };

@@ -108,7 +108,7 @@ void run_generic(Cuda& device, const Linear& linear) {
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(tiles)),
                                   .block = dim3(kThreads),
                                   .overlap = {.holds_next = true}};
-  with_element(linear.weight.dtype,
+  with_element(linear.weight.activations(),
                [&](auto element) { troupe::cuda::launch(device, generic<decltype(element)>, shape, a); });
 }
 

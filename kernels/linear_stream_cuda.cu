@@ -93,7 +93,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
     const auto map = [&](const void* data, int rows, int groups, std::size_t stride, std::uint32_t box_rows) {
       return troupe::cuda::tensor_map(
           {.data = data,
-           .dtype = linear.weight.dtype,
+           .dtype = linear.weight.activations(),
            .sizes = {static_cast<std::uint64_t>(inputs), static_cast<std::uint64_t>(rows),
                      static_cast<std::uint64_t>(groups)},
            .strides = {a.row_bytes, stride},
@@ -132,7 +132,7 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.rows <= 0) return;
-  if (linear.weight.dtype == DType::bf16) {
+  if (linear.weight.activations() == DType::bf16) {
     start<Bf16>(device, linear, plan);
   } else {
     start<F16>(device, linear, plan);

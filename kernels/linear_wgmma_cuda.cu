@@ -21,7 +21,7 @@ void launch_product(Cuda& device, const Linear& linear) {
   const int count = grouped ? groups.count : 1;
   const CUtensorMap weight_map =
       tensor_map({.data = weight.data,
-                  .dtype = weight.dtype,
+                  .dtype = weight.activations(),
                   .sizes = {static_cast<std::uint64_t>(padded(weight.inputs)),
                             static_cast<std::uint64_t>(weight.outputs), static_cast<std::uint64_t>(count)},
                   .strides = {row_bytes, count > 1 ? groups.weight_stride : row_bytes},
@@ -29,7 +29,7 @@ void launch_product(Cuda& device, const Linear& linear) {
   const CUtensorMap x_map = groups.gather != nullptr
                                 ? weight_map  // unused
                                 : tensor_map({.data = linear.x,
-                                              .dtype = weight.dtype,
+                                              .dtype = weight.activations(),
                                               .sizes = {static_cast<std::uint64_t>(padded(weight.inputs)),
                                                         static_cast<std::uint64_t>(linear.rows), 1},
                                               .strides = {row_bytes, row_bytes},
@@ -86,7 +86,7 @@ void launch_tile(Cuda& device, const Linear& linear, int tile, std::index_sequen
 
 void run_wgmma(Cuda& device, const Linear& linear, int tile) {
   if (linear.rows <= 0) return;
-  if (linear.weight.dtype == DType::f16)
+  if (linear.weight.activations() == DType::f16)
     return launch_product<F16, TileShapeAt<kWgmmaF16Tile>>(device, linear);
   launch_tile<Bf16>(device, linear, tile, std::make_index_sequence<std::size(kWgmmaTiles)>());
 }

@@ -8,7 +8,7 @@ namespace troupe::kernels {
 /// logits[r][v] = weight[v] · x[r] in fp32; no rounding after the sum.
 struct LmHead {
   float* logits = nullptr;  ///< (rows, padded(weight.outputs))
-  const void* x = nullptr;  ///< (rows, padded(weight.inputs)) of weight.dtype; normed, sampling rows only
+  const void* x = nullptr;  ///< (rows, padded(weight.inputs)) of weight.activations(); normed, sampling rows only
   Matrix weight{};          ///< vocab outputs, hidden inputs; the embedding table when tied
   int rows = 0;
 };

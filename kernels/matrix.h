@@ -12,7 +12,7 @@
 // memory starts zeroed, every op that writes an activation writes zeros there, and ops may rely on it.
 #include <cstddef>
 
-#include "gpu/dtype.h"
+#include "kernels/weight_format.h"
 
 namespace troupe::kernels {
 
@@ -21,15 +21,47 @@ inline constexpr int kPanel = 32;
 constexpr int padded(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
 struct Matrix {
-  void* data = nullptr;  ///< matrix_bytes() of device memory
-  DType dtype = DType::bf16;
+  void* data = nullptr;  ///< matrix_bytes() of device memory: codes or floats, then the scales of a quantised format
+  WeightFormat format{};
   int outputs = 0;
   int inputs = 0;
+
+  /// Of the rows that it multiplies.
+  constexpr DType activations() const { return format.activations; }
 };
 
-/// Device bytes of a packed matrix; the same on all devices.
-constexpr std::size_t matrix_bytes(DType dtype, int outputs, int inputs) {
-  return std::size_t(padded(outputs)) * std::size_t(padded(inputs)) * size_of(dtype);
+/// Inputs of a row with its padding, whose weights are zero. Codes fill whole pieces of 64 bytes and whole groups.
+constexpr int padded_inputs(const WeightFormat& format, int inputs) {
+  const int piece = format.quantised() ? 64 * 8 / format.bits() : kPanel;
+  const int group = format.kind == WeightKind::fp8 ? kFp8Block : format.group;
+  const int unit = group > piece ? group : piece;
+  return (inputs + unit - 1) / unit * unit;
+}
+
+/// Device bytes of a packed matrix without its scales; the same on all devices.
+constexpr std::size_t weight_bytes(const WeightFormat& format, int outputs, int inputs) {
+  return std::size_t(padded(outputs)) * std::size_t(padded_inputs(format, inputs)) * std::size_t(format.bits()) / 8;
+}
+
+/// Outputs that share a row of fp8 scales: fewer than kFp8Block, because gate and up outputs alternate.
+inline constexpr int kFp8ScaleOutputs = 8;
+
+/// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each output and group.
+/// fp8: a float for each kFp8ScaleOutputs outputs and each block of inputs.
+constexpr std::size_t scale_bytes(const WeightFormat& format, int outputs, int inputs) {
+  if (!format.quantised()) return 0;
+  const auto rows = std::size_t(padded(outputs)), width = std::size_t(padded_inputs(format, inputs));
+  if (format.kind == WeightKind::fp8) return rows / kFp8ScaleOutputs * (width / kFp8Block) * 4;
+  return format.group == 0 ? rows * 4 : rows * (width / std::size_t(format.group)) * 2;
+}
+
+constexpr std::size_t matrix_bytes(const WeightFormat& format, int outputs, int inputs) {
+  return weight_bytes(format, outputs, inputs) + scale_bytes(format, outputs, inputs);
+}
+
+/// The scales of a quantised matrix, in the device's order.
+inline void* scales_of(const Matrix& m) {
+  return static_cast<std::byte*>(m.data) + weight_bytes(m.format, m.outputs, m.inputs);
 }
 
 /// A gate|up matrix has padded(intermediate) gate rows and as many up rows, interleaved as the device's

@@ -9,7 +9,7 @@ namespace troupe::kernels {
 void run(Cpu& device, const Mlp& op) {
   if (op.norm.weight != nullptr) run(device, op.norm);
   const Routines& r = routines(device.isa());
-  const DType dtype = op.down.dtype;
+  const DType dtype = op.down.activations();
   const auto swiglu = r.swiglu[static_cast<int>(dtype)];
   const auto ld = static_cast<std::size_t>(padded(op.down.inputs));
   linear<2>(device, op.gate_up, op.x, op.rows,

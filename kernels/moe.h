@@ -14,7 +14,7 @@ struct MatrixStack {
   Matrix first{};
   int count = 0;
 
-  std::size_t stride() const { return matrix_bytes(first.dtype, first.outputs, first.inputs); }
+  std::size_t stride() const { return matrix_bytes(first.format, first.outputs, first.inputs); }
   Matrix at(int i) const {
     Matrix matrix = first;
     if (first.data != nullptr) {

@@ -94,7 +94,7 @@ class MoeRun {
   }
 
  private:
-  DType dtype() const { return op_.down.first.dtype; }
+  DType dtype() const { return op_.down.first.activations(); }
   bool native() const { return r_.native[static_cast<int>(dtype())]; }
   std::size_t experts_stride() const { return static_cast<std::size_t>(padded(op_.experts)); }
   const std::byte* x_row(int row) const {
@@ -244,7 +244,7 @@ class MoeRun {
     const auto swiglu = r_.swiglu[static_cast<int>(dtype())];
     const auto expand = r_.expand[static_cast<int>(dtype())];
     const int pairs = padded(shape.outputs) / kPanel / 2;
-    const std::size_t bytes_of_pair = 2 * panel_bytes(shape.dtype, shape.inputs);
+    const std::size_t bytes_of_pair = 2 * panel_bytes(shape.activations(), shape.inputs);
     auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(a_.data));
     device_.pool().for_each(
         count_ * pairs, claim(count_ * pairs, kMostPairsPerClaim), [&](int begin, int end, int) {
@@ -276,7 +276,7 @@ class MoeRun {
   void down() {
     const Matrix& shape = op_.down.first;
     const int panels = padded(shape.outputs) / kPanel;
-    const std::size_t bytes_of_panel = panel_bytes(shape.dtype, shape.inputs);
+    const std::size_t bytes_of_panel = panel_bytes(shape.activations(), shape.inputs);
     const auto ld = static_cast<std::size_t>(padded(shape.outputs));
     const auto narrow = r_.narrow[static_cast<int>(dtype())];
     const auto expand = r_.expand[static_cast<int>(dtype())];
@@ -292,7 +292,7 @@ class MoeRun {
               const float w = weight_of_[from + i];
               alignas(64) float part[kPanel];
               for (int o = 0; o < kPanel; ++o) part[o] = w * sums[0][i][o];
-              if (shape.dtype != DType::f32) {
+              if (shape.activations() != DType::f32) {
                 alignas(64) std::uint16_t rounded[kPanel];
                 narrow(rounded, part, kPanel);
                 expand(part, rounded, kPanel);
@@ -332,7 +332,7 @@ class MoeRun {
 void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
-  TROUPE_CHECK(op.router.dtype == DType::f32 && op.gate_up.first.dtype == op.down.first.dtype);
+  TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.activations() == op.down.first.activations());
   TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {
@@ -340,7 +340,7 @@ void run(Cpu& device, const Moe& op) {
     const auto skipped = static_cast<std::size_t>(first);
     some.rows = std::min(op.rows - first, kRowsAtOnce);
     some.residual += skipped * width;
-    some.x = static_cast<const std::byte*>(op.x) + skipped * width * size_of(op.down.first.dtype);
+    some.x = static_cast<const std::byte*>(op.x) + skipped * width * size_of(op.down.first.activations());
     if (op.slots != nullptr) some.slots += skipped;
     if (op.chosen != nullptr) some.chosen += skipped * static_cast<std::size_t>(op.top_k);
     MoeRun(device, some).run();

@@ -69,10 +69,10 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
 void run(Cuda& device, const Moe& op) {
   TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
-  TROUPE_CHECK(op.router.dtype == DType::f32 && op.gate_up.first.dtype == op.down.first.dtype);
+  TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.activations() == op.down.first.activations());
   TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
   if (op.rows == 0) return;
-  const DType dtype = op.down.first.dtype;
+  const DType dtype = op.down.first.activations();
   const int hidden = padded(op.down.first.outputs);
   const int places = cuda::most_places(op);
   const auto rows_of = [&](int columns) {

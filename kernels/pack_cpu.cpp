@@ -125,9 +125,9 @@ class Packer {
  public:
   explicit Packer(const Pack& op)
       : op_(op),
-        pairs_(op.into.dtype == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
+        pairs_(op.into.activations() == DType::bf16 && op.source_dtype == DType::bf16 && !op.transposed &&
                op.into.inputs % 2 == 0 && op.first % kPanel == 0),
-        convert_(converter(op.source_dtype, op.into.dtype)) {}
+        convert_(converter(op.source_dtype, op.into.activations())) {}
 
   int pieces() const { return (op_.outputs + kPanel - 1) / kPanel; }
   int rows(int piece) const { return std::min(kPanel, op_.outputs - piece * kPanel); }

@@ -60,7 +60,7 @@ void run(Cuda& device, const Pack& op) {
                     row = static_cast<std::size_t>(padded(op.into.inputs));
   const MemoryBytes memory(op.source);
   const ByteSource& source = op.file != nullptr ? *op.file : memory;
-  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.dtype &&
+  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.activations() &&
       row == std::size_t(length)) {
     device.upload_lines(
         static_cast<std::byte*>(op.into.data) + static_cast<std::size_t>(op.first) * row * element, source,
@@ -78,7 +78,7 @@ void run(Cuda& device, const Pack& op) {
                              op.transposed, op.place, op.first, int(row)};
     const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((count + kTile - 1) / kTile));
     cuda::with_element(op.source_dtype, [&](auto from) {
-      cuda::with_element(op.into.dtype, [&](auto to) {
+      cuda::with_element(op.into.activations(), [&](auto to) {
         troupe::cuda::launch(device, pack_kernel<decltype(from), decltype(to)>,
                              {.grid = grid, .block = dim3(kTile, kTileRows)}, arguments);
       });

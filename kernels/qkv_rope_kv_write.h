@@ -13,10 +13,10 @@ namespace troupe::kernels {
 /// Queries go to `q`, keys and values to batch.slots[r] of `kv`, all rounded to its dtype.
 struct QkvRopeKvWrite {
   void* q = nullptr;            ///< (rows, padded(heads * head_dim)) of kv.dtype
-  const void* x = nullptr;      ///< (rows, padded(hidden)) of weight.dtype
+  const void* x = nullptr;      ///< (rows, padded(hidden)) of weight.activations()
   Matrix weight{};              ///< (heads + 2 * kv.kv_heads) * kv.head_dim outputs, hidden inputs
   const float* rope = nullptr;  ///< RopeTable::out of this batch
-  KvCache kv{};                 ///< kv.dtype == weight.dtype
+  KvCache kv{};                 ///< kv.dtype == weight.activations()
   int layer = 0;
   int heads = 0;
   Batch batch{};

@@ -76,7 +76,7 @@ class KvWriter {
 }  // namespace
 
 void run(Cpu& device, const QkvRopeKvWrite& op) {
-  TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
+  TROUPE_CHECK(op.kv.dtype == op.weight.activations() && op.kv.head_dim % 2 == 0);
   TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
   if (op.norm.weight != nullptr) run(device, op.norm);
   const KvWriter writer(op);

@@ -6,7 +6,7 @@
 namespace troupe::kernels {
 
 cuda::Linear cuda::linear_of(const QkvRopeKvWrite& op) {
-  TROUPE_CHECK(op.kv.dtype == op.weight.dtype && op.kv.head_dim % 2 == 0);
+  TROUPE_CHECK(op.kv.dtype == op.weight.activations() && op.kv.head_dim % 2 == 0);
   TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
   return {.weight = op.weight,
           .x = op.x,

@@ -332,7 +332,7 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
                       .inputs = padded(op.router.inputs),
                       .stride = padded(op.experts),
                       .arrived = device.counters()};
-  const DType dtype = op.down.first.dtype;
+  const DType dtype = op.down.first.activations();
   const RoutingShape shape{.dtype = dtype, .experts = op.experts, .rows = op.rows};
   switch (choose(shape, traits_of(device)).way) {
     case RoutingWay::tiles_16: return launch_tensor_route<1, 1, 16, 5>(device, a);

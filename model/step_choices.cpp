@@ -40,8 +40,7 @@ class Choices {
  private:
   LinearShape product(Ending ending, int outputs, int inputs) const {
     return {.ending = ending,
-            .format = gpu::format_of(dtype_),
-            .activations = dtype_,
+            .format = dtype_,
             .outputs = outputs,
             .inputs = inputs,
             .rows = step_.rows,

@@ -46,7 +46,7 @@ int rows_of_a_block(std::size_t row_bytes, int tile_rows) {
 Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads) {
   Cut c;
   c.pieces = padded(weight.outputs) / kPanel / panels_per_piece;
-  const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) * size_of(weight.dtype);
+  const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) * size_of(weight.activations());
   const int fitting = rows_of_a_block(row_bytes, tile_rows);
   const int wanted = (rows + fitting - 1) / fitting;
   c.row_block = ((rows + wanted - 1) / wanted + tile_rows - 1) / tile_rows * tile_rows;
@@ -54,7 +54,7 @@ Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int
   // Neighbouring pieces stay on one thread, which then fetches ahead; but not so many that one thread ends
   // late.
   const std::size_t piece_bytes =
-      static_cast<std::size_t>(panels_per_piece) * panel_bytes(weight.dtype, weight.inputs);
+      static_cast<std::size_t>(panels_per_piece) * panel_bytes(weight.activations(), weight.inputs);
   const int by_bytes =
       std::max(static_cast<int>(kClaimBytes / piece_bytes), rows > tile_rows ? kClaimPieces : 1);
   const int by_balance = c.blocks * c.pieces / (threads * kClaimsPerThread);

@@ -55,9 +55,9 @@ template <int Panels, class Epilogue>
 void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last,
               const std::byte* panel, Epilogue&& epilogue) {
   alignas(64) float sums[kMostTilesPerGroup][Panels][kMostTileRows][kPanel];
-  const auto tile = r.tile[static_cast<int>(weight.dtype)];
-  const std::size_t bytes_of_panel = panel_bytes(weight.dtype, weight.inputs);
-  const std::size_t bytes_of_input = kPanel * size_of(weight.dtype);
+  const auto tile = r.tile[static_cast<int>(weight.activations())];
+  const std::size_t bytes_of_panel = panel_bytes(weight.activations(), weight.inputs);
+  const std::size_t bytes_of_input = kPanel * size_of(weight.activations());
   const int tiles = (last - first + r.tile_rows - 1) / r.tile_rows;
   const auto first_row = [&](int t) { return first + (last - first) * t / tiles; };  // as even as they go
   const int groups = (tiles + kMostTilesPerGroup - 1) / kMostTilesPerGroup;
@@ -99,8 +99,8 @@ template <int Panels, class Epilogue>
 void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue&& epilogue) {
   if (rows == 0) return;
   const Routines& r = routines(device.isa());
-  const Operands in = operands(device, x, weight.dtype, rows, weight.inputs);
-  const std::size_t bytes_of_piece = Panels * panel_bytes(weight.dtype, weight.inputs);
+  const Operands in = operands(device, x, weight.activations(), rows, weight.inputs);
+  const std::size_t bytes_of_piece = Panels * panel_bytes(weight.activations(), weight.inputs);
   const Cut c = cut(weight, rows, Panels, r.tile_rows, device.pool().threads());
   device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int) {
     for (int item = begin; item < end; ++item) {

@@ -28,8 +28,7 @@ GpuTraits invariant() {
 LinearWay way(const LinearShape& shape, const GpuTraits& gpu = kH200) { return choose(shape, gpu).way; }
 
 LinearShape in(DType dtype, LinearShape shape) {
-  shape.format = format_of(dtype);
-  shape.activations = shape.kv = dtype;
+  shape.format = shape.kv = dtype;
   return shape;
 }
 
@@ -88,7 +87,7 @@ TEST(ChooseLinear, ByGpu) {
 
 TEST(ChooseLinear, WeightsOfAFormatThatNoKernelMultiplies) {
   LinearShape s = product(Ending::add, 2560, 2560, 8);
-  s.format = WeightFormat::f16;  // of bf16 activations
+  s.format = {WeightKind::fp8, DType::f16};
   for (const int rows : {1, 8, 64}) {
     s.rows = rows;
     EXPECT_EQ(way(s), LinearWay::unsupported) << rows;

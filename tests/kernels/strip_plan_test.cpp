@@ -102,8 +102,7 @@ TEST(StripPlan, OnlyDenseProductsInBf16OnAHopper) {
   s.groups = 8;
   EXPECT_FALSE(strip_plan(s, kH200));
   s = taken;
-  s.format = WeightFormat::f16;
-  s.activations = DType::f16;
+  s.format = DType::f16;
   EXPECT_FALSE(strip_plan(s, kH200));
   GpuTraits gpu = kH200;
   gpu.hopper = false;

@@ -20,15 +20,14 @@ std::string number(int n) { return std::to_string(n); }
 }  // namespace
 
 LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
-  if (!s.formats_match())
-    return {.reason = "no kernel multiplies weights of this format by these activations"};
+  if (s.format.quantised()) return {.reason = "no kernel multiplies weights of this format"};
   if (const StripPlan plan = strip_plan(s, gpu)) {
     return {.way = LinearWay::strips,
             .reason = "few rows, and its weights nearly fit shared memory",
             .strips = plan};
   }
   if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "only strips halve norms"};
-  if (s.activations == DType::f32)
+  if (s.activations() == DType::f32)
     return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
     return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};

@@ -44,7 +44,7 @@ struct HalvedNorm {
 
 struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
-  const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of weight.dtype
+  const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of the weight's activations
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
   AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first
   HalvedNorm consumed_norm{};  ///< instead of x
@@ -52,7 +52,7 @@ struct Linear {
   Groups groups{};
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
-                                 ///< for store_f32 and add, else weight.dtype. Unused by qkv. Padding
+                                 ///< for store_f32 and add, else as x. Unused by qkv. Padding
                                  ///< columns get zeros.
   const float* scale = nullptr;  ///< (rows), store_scaled
   // qkv:
@@ -72,8 +72,7 @@ Linear down_of(const Mlp& op);
 /// What choose() needs to know of a product.
 inline LinearShape shape_of(const Linear& linear) {
   return {.ending = linear.ending,
-          .format = format_of(linear.weight.dtype),
-          .activations = linear.weight.dtype,
+          .format = linear.weight.format,
           .outputs = linear.weight.outputs,
           .inputs = linear.weight.inputs,
           .rows = linear.rows,

@@ -14,23 +14,9 @@ enum class Ending {
   qkv,           ///< rotated and sent to q and KV memory, as QkvRopeKvWrite says
 };
 
-/// How weights are stored. Apart from the activations' dtype: a format may be narrower than what it is
-/// multiplied by.
-enum class WeightFormat { bf16, f16, f32 };
-
-constexpr WeightFormat format_of(DType dtype) {
-  return dtype == DType::bf16  ? WeightFormat::bf16
-         : dtype == DType::f16 ? WeightFormat::f16
-                               : WeightFormat::f32;
-}
-constexpr const char* to_string(WeightFormat format) {
-  return format == WeightFormat::bf16 ? "bfloat16" : format == WeightFormat::f16 ? "float16" : "float32";
-}
-
 struct LinearShape {
   Ending ending = Ending::add;
-  WeightFormat format = WeightFormat::bf16;
-  DType activations = DType::bf16;
+  WeightFormat format{};
   int outputs = 0;  ///< of one group; of gate|up both halves
   int inputs = 0;
   int rows = 0;            ///< all groups together
@@ -44,9 +30,9 @@ struct LinearShape {
   constexpr bool grouped() const { return groups > 0; }
   /// Rows of an average group; how many each has is known on the device alone.
   constexpr int average_rows() const { return grouped() ? rows / groups : rows; }
-  /// Elements of a weight's row and of a row of x, padding included.
+  /// Elements of a row of x, padding included.
   constexpr int stride() const { return row_stride(inputs); }
-  constexpr bool formats_match() const { return format == format_of(activations); }
+  constexpr DType activations() const { return format.activations; }
 };
 
 }  // namespace troupe::kernels::cuda

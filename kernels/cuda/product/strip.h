@@ -107,7 +107,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const int inputs = shape.stride(), outputs = padded(shape.outputs);
   const int cluster = !pairs && !consumes && inputs >= 2048 && inputs % (2 * kStripWarpInputs) == 0 ? 2 : 1;
   const int block_inputs = inputs / cluster;
-  if (!gpu.hopper || gpu.batch_invariant || shape.format != WeightFormat::bf16 || !shape.formats_match() ||
+  if (!gpu.hopper || gpu.batch_invariant || shape.format != WeightFormat(DType::bf16) ||
       shape.grouped() || shape.rows > kStripRows || !ending || (produces && !adds) ||
       block_inputs % kStripWarpInputs != 0) {
     return {};

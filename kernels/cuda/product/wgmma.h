@@ -13,8 +13,8 @@ constexpr int wgmma_steps(int inputs) { return (padded(inputs) + kWgmmaStepInput
 
 /// 16-bit types on Hopper; of qkv, whole swizzled halves of heads.
 constexpr bool wgmma_takes(const LinearShape& shape, const GpuTraits& gpu) {
-  return gpu.hopper && shape.formats_match() && shape.activations != DType::f32 &&
-         (shape.ending != Ending::qkv || (shape.head_dim % 64 == 0 && shape.kv == shape.activations));
+  return gpu.hopper && !shape.format.quantised() && shape.activations() != DType::f32 &&
+         (shape.ending != Ending::qkv || (shape.head_dim % 64 == 0 && shape.kv == shape.activations()));
 }
 
 /// What a tile costs, in cycles: fitted to measurements of all shapes of the models at 128 … 8192 rows on an
@@ -60,7 +60,7 @@ constexpr double wgmma_cycles(const WgmmaTile& tile, const LinearShape& shape, i
 
 /// Index into kWgmmaTiles of the cheapest tile.
 constexpr int wgmma_plan(const LinearShape& shape, const GpuTraits& gpu) {
-  if (shape.activations == DType::f16) return kWgmmaF16Tile;
+  if (shape.activations() == DType::f16) return kWgmmaF16Tile;
   int best = -1;
   double least = 0;
   for (int i = 0; i < static_cast<int>(std::size(kWgmmaTiles)); ++i) {
