@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/product/quantise.h"
 #include "kernels/fill_random.h"
 
 namespace troupe::kernels {
@@ -9,10 +12,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocksPerMultiprocessor = 8;
+constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of rows that are quantised at a time
 
 // The quantiles are in shared memory. A thread makes the four draws of one hash and stores them together.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const float* quantiles) {
+__global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first_draw, const float* quantiles) {
   __shared__ Element table[kQuantiles];
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -27,7 +31,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const flo
   for (std::size_t n = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; n < all;
        n += static_cast<std::size_t>(gridDim.x) * kThreads) {
     const int o = static_cast<int>(n / groups), group = static_cast<int>(n % groups);
-    std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(group));
+    std::uint64_t bits =
+        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(group));
     Element* to = static_cast<Element*>(op.into.data) +
                   static_cast<std::size_t>(cuda::placed_row(op.place, op.first, o)) * stride +
                   group * kDrawsPerHash;
@@ -44,20 +49,45 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, const flo
   }
 }
 
-}  // namespace
-
-void run(Cuda& device, const FillRandom& op) {
-  TROUPE_CHECK(op.outputs > 0 &&
-               cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
-  device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
+/// Fills op.outputs rows, which draw as outputs first_draw … do.
+void fill(Cuda& device, const FillRandom& op, int first_draw, const float* quantiles) {
   const std::size_t draws = static_cast<std::size_t>(op.outputs) * (padded(op.into.inputs) / kDrawsPerHash);
   const std::size_t blocks = std::min<std::size_t>(
       (draws + kThreads - 1) / kThreads, std::size_t(device.multiprocessors()) * kBlocksPerMultiprocessor);
   cuda::with_element(op.into.activations(), [&](auto element) {
     troupe::cuda::launch(device, fill_kernel<decltype(element)>,
-                         {.grid = unsigned(blocks), .block = kThreads}, op, quantiles);
+                         {.grid = unsigned(blocks), .block = kThreads}, op, first_draw, quantiles);
   });
+}
+
+/// Draws rows of bf16 and quantises them, some outputs at a time.
+void fill_codes(Cuda& device, const FillRandom& op) {
+  const std::size_t row = std::size_t(padded(op.into.inputs)) * size_of(DType::bf16);
+  const int unit = cuda::quantised_together(op.into.format);
+  const auto at_once =
+      static_cast<int>(std::max<std::size_t>(1, kPieceBytes / row / std::size_t(unit)) * std::size_t(unit));
+  const std::size_t rows_bytes = std::size_t(std::min(at_once, op.outputs)) * row;
+  auto* memory = static_cast<std::byte*>(device.scratch(sizeof(float) * kQuantiles + rows_bytes));
+  auto* quantiles = reinterpret_cast<float*>(memory);
+  device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
+  for (int output = 0; output < op.outputs; output += at_once) {
+    const int count = std::min(at_once, op.outputs - output);
+    const Matrix rows{memory + sizeof(float) * kQuantiles, DType::bf16, count, op.into.inputs};
+    fill(device, {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation}, output, quantiles);
+    cuda::quantise(device, {.into = op.into, .place = op.place, .first = op.first, .output = output, .outputs = count,
+                            .rows = rows.data});
+  }
+}
+
+}  // namespace
+
+void run(Cuda& device, const FillRandom& op) {
+  TROUPE_CHECK(op.outputs > 0 &&
+               cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  if (op.into.format.quantised()) return fill_codes(device, op);
+  auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
+  device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
+  fill(device, op, 0, quantiles);
 }
 
 }  // namespace troupe::kernels

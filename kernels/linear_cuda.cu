@@ -13,16 +13,57 @@ constexpr int kPitch = kTile + 4;
 
 struct GenericArgs {
   const void* weight = nullptr;
+  WeightFormat format{};
+  std::size_t row_bytes = 0;  ///< of weight
+  std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
   const void* x = nullptr;
-  int stride = 0;  ///< elements of a row of weight and of x
+  int stride = 0;  ///< elements of a row of x
   int rows = 0;
   int row_tiles = 0;
   Groups groups{};
   EndingArgs ending{};
 };
 
-// Sums run over the inputs in rising order whatever the tile, so a row's bits do not depend on other rows.
+/// A row of weights of T.
 template <class T>
+struct FloatRow {
+  const T* row = nullptr;
+
+  __device__ FloatRow(const GenericArgs& a, const char* weight, int output)
+      : row(reinterpret_cast<const T*>(weight + static_cast<std::size_t>(output) * a.row_bytes)) {}
+  __device__ float at(int input) const { return to_float(row[input]); }
+  __device__ static float output_scale(const GenericArgs&, const char*, int) { return 1; }
+};
+
+/// A row of codes; a code in a group comes with its scale, rounded to T.
+template <class T>
+struct CodeRow {
+  WeightFormat format;
+  const char* row;
+  const Bf16* scales;  ///< of the output's first group
+  int pitch;           ///< from a group's scale to the next
+
+  __device__ CodeRow(const GenericArgs& a, const char* weight, int output)
+      : format(a.format),
+        row(weight + static_cast<std::size_t>(output) * a.row_bytes),
+        scales(reinterpret_cast<const Bf16*>(weight + a.scales_at) + output),
+        pitch(a.ending.outputs) {}
+  __device__ float at(int input) const {
+    const CodePlace place = code_place(format, input);
+    const int shift = 32 - format.bits();  // brings the sign of the code to the sign of the int
+    const int bits = static_cast<unsigned char>(row[place.byte]) >> place.shift;
+    const auto code = static_cast<float>(static_cast<int>(static_cast<unsigned>(bits) << shift) >> shift);
+    if (format.group == 0) return code;
+    return to_float(from_float<T>(code * to_float(scales[static_cast<std::size_t>(input / format.group) * pitch])));
+  }
+  __device__ static float output_scale(const GenericArgs& a, const char* weight, int output) {
+    if (a.format.group != 0) return 1;
+    return reinterpret_cast<const float*>(weight + a.scales_at)[output];
+  }
+};
+
+// Sums run over the inputs in rising order whatever the tile, so a row's bits do not depend on other rows.
+template <class T, class Row>
 __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   __shared__ float w_tile[kDepth][kPitch], x_tile[kDepth][kPitch];
   __shared__ float sums_at[kTile][kPitch];
@@ -34,16 +75,15 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   if (rows.count <= 0) return;
   const int outputs = min(kTile, a.ending.outputs - first_output);
   const auto stride = static_cast<std::size_t>(a.stride);
-  const T* weight =
-      reinterpret_cast<const T*>(static_cast<const char*>(a.weight) +
-                                 static_cast<std::size_t>(rows.group) * a.groups.weight_stride) +
-      static_cast<std::size_t>(first_output) * stride;
+  const char* weight =
+      static_cast<const char*>(a.weight) + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
   const T* x = static_cast<const T*>(a.x);
 
   // Each thread loads 8 inputs of one row of each operand; four threads share a row.
   const int thread = static_cast<int>(threadIdx.x);
   const int line = thread / 4, at = thread % 4 * 8;
-  const T* w_from = line < outputs ? weight + static_cast<std::size_t>(line) * stride + at : nullptr;
+  const bool has_output = line < outputs;
+  const Row w_from(a, weight, first_output + (has_output ? line : 0));
   const T* x_from = nullptr;
   if (line < rows.count) {
     const int p = rows.first + line;
@@ -54,7 +94,7 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   float sums[4][4] = {};
   for (int k = 0; k < a.stride; k += kDepth) {
     for (int i = 0; i < 8; ++i) {
-      w_tile[at + i][line] = w_from != nullptr ? to_float(w_from[k + i]) : 0.0f;
+      w_tile[at + i][line] = has_output ? w_from.at(k + at + i) : 0.0f;
       x_tile[at + i][line] = x_from != nullptr ? to_float(x_from[k + i]) : 0.0f;
     }
     __syncthreads();
@@ -72,8 +112,10 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
     __syncthreads();
   }
   for (int r = 0; r < 4; ++r) {
-    *reinterpret_cast<float4*>(&sums_at[n + r][m]) =
-        make_float4(sums[r][0], sums[r][1], sums[r][2], sums[r][3]);
+    for (int o = 0; o < 4; ++o) {
+      sums_at[n + r][m + o] =
+          m + o < outputs ? sums[r][o] * Row::output_scale(a, weight, first_output + m + o) : 0.0f;
+    }
   }
   __syncthreads();
   const bool pairs = a.ending.ending == Ending::swiglu;
@@ -97,7 +139,11 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
 }  // namespace
 
 void run_generic(Cuda& device, const Linear& linear) {
-  const GenericArgs a{.weight = linear.weight.data,
+  const Matrix& weight = linear.weight;
+  const GenericArgs a{.weight = weight.data,
+               .format = weight.format,
+               .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
+               .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
                .x = linear.x,
                .stride = row_stride(linear.weight.inputs),
                .rows = linear.rows,
@@ -108,8 +154,14 @@ void run_generic(Cuda& device, const Linear& linear) {
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(tiles)),
                                   .block = dim3(kThreads),
                                   .overlap = {.holds_next = true}};
-  with_element(linear.weight.activations(),
-               [&](auto element) { troupe::cuda::launch(device, generic<decltype(element)>, shape, a); });
+  with_element(weight.activations(), [&](auto element) {
+    using T = decltype(element);
+    if (weight.format.quantised()) {
+      troupe::cuda::launch(device, generic<T, CodeRow<T>>, shape, a);
+    } else {
+      troupe::cuda::launch(device, generic<T, FloatRow<T>>, shape, a);
+    }
+  });
 }
 
 void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {

@@ -2,6 +2,7 @@
 // stream_block.cuh.
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/stream_block.cuh"
@@ -63,26 +64,31 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const auto destination = block.place_sums();
   const auto first = block.mine(static_cast<int>(threadIdx.x));
   Four<typename Tile::T> four(a.ending, first.p, first.o);
+  const auto scales = first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{};
   troupe::cuda::wait_for_previous();
   if constexpr (Tile::kWholeX) block.bring_whole_x(whole);
   if (first.there) four.read();
   typename StreamBlock<Tile>::Sums sums;
   block.multiply(sums, operands);
   block.hand_over(sums, destination);
-  if (block.m_first < Tile::kM) block.finish(first, four);
+  if (block.m_first < Tile::kM) block.finish(first, four, scales);
 }
 
 template <class Tile>
 void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   constexpr int kM = Tile::kM, kN = Tile::kN;
-  const int inputs = row_stride(linear.weight.inputs);
+  const Matrix& weight = linear.weight;
+  const int inputs = row_stride(weight.inputs);
   const bool grouped = linear.groups.offsets != nullptr;
-  const StreamArgs a{.weight = static_cast<const char*>(linear.weight.data),
+  const StreamArgs a{.weight = static_cast<const char*>(weight.data),
                      .x = static_cast<const char*>(linear.x),
-                     .row_bytes = static_cast<std::size_t>(inputs) * 2,
-                     .chunks = inputs / kChunk,
+                     .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
+                     .x_row_bytes = static_cast<std::size_t>(inputs) * 2,
+                     .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
+                     .chunks = row_bytes(weight.format, weight.inputs) / kChunkBytes,
                      .rows = linear.rows,
                      .boxes = plan.boxes,
+                     .scale_group = weight.format.group,
                      .block_boxes = plan.block_boxes,
                      .stages = plan.stages,
                      .cluster = plan.cluster,
@@ -90,19 +96,19 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                      .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};
   if (device.hopper()) {
-    const auto map = [&](const void* data, int rows, int groups, std::size_t stride, std::uint32_t box_rows) {
+    const auto map = [&](const void* data, std::size_t row_bytes, int rows, int groups, std::size_t stride,
+                         std::uint32_t box_rows) {
       return troupe::cuda::tensor_map(
           {.data = data,
-           .dtype = linear.weight.activations(),
-           .sizes = {static_cast<std::uint64_t>(inputs), static_cast<std::uint64_t>(rows),
-                     static_cast<std::uint64_t>(groups)},
-           .strides = {a.row_bytes, stride},
-           .box = {kBox, box_rows, 1}});
+           .dtype = weight.activations(),
+           .sizes = {row_bytes / 2, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(groups)},
+           .strides = {row_bytes, stride},
+           .box = {kRowBytes / 2, box_rows, 1}});
     };
-    weight_map = map(linear.weight.data, a.ending.outputs, grouped ? linear.groups.count : 1,
+    weight_map = map(weight.data, a.row_bytes, a.ending.outputs, grouped ? linear.groups.count : 1,
                      grouped ? linear.groups.weight_stride : a.row_bytes, kM);
     if (!Tile::kWholeX && linear.groups.gather == nullptr)
-      x_map = map(linear.x, linear.rows, 1, a.row_bytes, kN);
+      x_map = map(linear.x, a.x_row_bytes, linear.rows, 1, a.x_row_bytes, kN);
   }
   const auto kernel = stream<Tile>;
   const troupe::cuda::Shape shape{
@@ -112,19 +118,19 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
       .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
       .cluster = plan.cluster,
       .overlap = {.holds_next = grouped && !linear.groups.settled,
-                  .reads_constant = !grouped || linear.groups.settled ? linear.weight.data : nullptr,
+                  .reads_constant = !grouped || linear.groups.settled ? weight.data : nullptr,
                   .reads_settled = linear.groups.settled ? linear.groups.offsets : nullptr}};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a, weight_map, x_map);
 }
 
-template <class T>
+template <class T, class Codes>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   switch (plan.tile_rows) {
-    case 8: return launch_tiles<StreamTile<T, kOutputs, 8, 4, 1>>(device, linear, plan);
-    case 16: return launch_tiles<StreamTile<T, kOutputs, 16, 4, 1>>(device, linear, plan);
-    case 32: return launch_tiles<StreamTile<T, kOutputs, 32, 4, 1>>(device, linear, plan);
-    default: return launch_tiles<StreamTile<T, kOutputs, 64, 4, 2>>(device, linear, plan);
+    case 8: return launch_tiles<StreamTile<T, Codes, kOutputs, 8, 4, 1>>(device, linear, plan);
+    case 16: return launch_tiles<StreamTile<T, Codes, kOutputs, 16, 4, 1>>(device, linear, plan);
+    case 32: return launch_tiles<StreamTile<T, Codes, kOutputs, 32, 4, 1>>(device, linear, plan);
+    default: return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
   }
 }
 
@@ -132,11 +138,10 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.rows <= 0) return;
-  if (linear.weight.activations() == DType::bf16) {
-    start<Bf16>(device, linear, plan);
-  } else {
-    start<F16>(device, linear, plan);
-  }
+  if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
+  TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
+    start<Bf16, decltype(codes)>(device, linear, plan);
+  }));
 }
 
 }  // namespace troupe::kernels::cuda

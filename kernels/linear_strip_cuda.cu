@@ -1,6 +1,7 @@
 // Launching strips. Which products and how they are cut: kernels/cuda/product/strip.h; how a block works:
 // strip_block.cuh.
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +13,10 @@ namespace {
 
 using namespace strips;
 
+template <WeightKind kKind>
+using StripCodes = std::conditional_t<kKind == WeightKind::int8, Int8Codes,
+                                      std::conditional_t<kKind == WeightKind::int4, GroupedInt4Codes, PlainCodes>>;
+
 template <int kIndex, int kRowSets>
 __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   constexpr StripKernel kKernel = kStripKernels[kIndex];
@@ -20,7 +25,8 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   constexpr bool kConsumesNorm = kKernel.consumes_halved_norm;
   extern __shared__ __align__(128) char shared[];
   troupe::cuda::let_next_start();
-  using Block = Strip<kCluster, kKernel.tiles, kKernel.slices, kRowSets, kConsumesNorm>;
+  using Codes = StripCodes<kKernel.kind>;
+  using Block = Strip<Codes, kCluster, kKernel.tiles, kKernel.slices, kRowSets, kConsumesNorm>;
   const Block strip{.a = a, .shared = shared};
   if (strip.outputs <= 0) return troupe::cuda::wait_for_previous();
   const ptx::SharedAddress peer_barrier = strip.full + kPeerBarrierOffset;
@@ -54,6 +60,14 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   typename Block::Preloaded preloaded;
   typename Block::Loaded loaded;
   typename Block::Sums sums;
+  strip.preload_scales(preloaded);
+  float4 scale{}, up_scale{};
+  if constexpr (Codes::kOutputScales) {
+    if (finishes) {
+      scale = strip.output_scales(strip.first_output + m);
+      if constexpr (pairs) up_scale = strip.output_scales(strip.first_output + m + 8);
+    }
+  }
   strip.preload(preloaded, at);
   if constexpr (kCluster == 2) ptx::warp_cluster_wait();  // the peer has begun: it may be sent to
   troupe::cuda::wait_for_previous(a.rows < 0);
@@ -73,6 +87,10 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
     y = make_float4(y.x + inbox->x, y.y + inbox->y, y.z + inbox->z, y.w + inbox->w);
   }
   float4 up = pairs ? strip.total(at, 8) : y;
+  if constexpr (Codes::kOutputScales) {
+    y = scaled(y, scale);
+    up = scaled(up, up_scale);
+  }
   if constexpr (kConsumesNorm) {
     const float factor = strip.factor(n);
     y = scaled(y, factor);
@@ -86,6 +104,8 @@ template <int kIndex, int kRowSets>
 void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
   constexpr StripKernel kKernel = kStripKernels[kIndex];
   const int stride = row_stride(linear.weight.inputs), block_inputs = stride / kKernel.cluster;
+  const int weight_row_bytes = row_bytes(linear.weight.format, linear.weight.inputs);
+  const int block_row_bytes = weight_row_bytes / kKernel.cluster;
   const HalvedNorm& consumed = linear.consumed_norm;
   StripArgs a{.weight = static_cast<const char*>(linear.weight.data),
               .x = static_cast<const char*>(kKernel.consumes_halved_norm ? consumed.weighted : linear.x),
@@ -93,10 +113,14 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
               .eps = consumed.eps,
               .stride = stride,
               .block_inputs = block_inputs,
+              .row_bytes = weight_row_bytes,
+              .block_row_bytes = block_row_bytes,
+              .scales = static_cast<const char*>(scales_of(linear.weight)),
+              .scale_group = linear.weight.format.group,
               .rows = linear.rows,
               .outputs = plan.outputs,
               .copy_interval_cycles =
-                  static_cast<unsigned>(kStripRowsPerCopy * block_inputs * 2 / 1024.0 * plan.copy_interval_cycles),
+                  static_cast<unsigned>(kStripRowsPerCopy * block_row_bytes / 1024.0 * plan.copy_interval_cycles),
               .sums_offset = plan.sums_offset,
               .sums_overwrite_weights = plan.sums_overwrite_weights,
               .ending = ending_of(linear),

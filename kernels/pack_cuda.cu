@@ -4,6 +4,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/product/quantise.h"
 #include "kernels/pack.h"
 
 namespace troupe::kernels {
@@ -48,42 +49,92 @@ __global__ void __launch_bounds__(kTile* kTileRows) pack_kernel(PackArgs a) {
   }
 }
 
+/// A tensor as upload_lines() reads it.
+struct Source {
+  explicit Source(const Pack& op)
+      : memory(op.source),
+        bytes(op.file != nullptr ? *op.file : memory),
+        element(size_of(op.source_dtype)),
+        lines(op.transposed ? op.into.inputs : op.outputs),
+        length(op.transposed ? op.outputs : op.into.inputs),
+        stride(static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : length) * element) {}
+
+  const MemoryBytes memory;
+  const ByteSource& bytes;
+  const std::size_t element;
+  const int lines, length;
+  const std::size_t stride;  ///< bytes from one line to the next
+};
+
+/// Stores the `lines` lines of `length` elements at `piece`, the first of which is line first_line of the tensor.
+void place_lines(Cuda& device, const Pack& op, const void* piece, int first_line, int lines, int length) {
+  const PackArgs arguments{op.into.data,  piece,    first_line, lines, length, op.transposed,
+                           op.place,      op.first, padded(op.into.inputs)};
+  const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((lines + kTile - 1) / kTile));
+  cuda::with_element(op.source_dtype, [&](auto from) {
+    cuda::with_element(op.into.activations(), [&](auto to) {
+      troupe::cuda::launch(device, pack_kernel<decltype(from), decltype(to)>,
+                           {.grid = grid, .block = dim3(kTile, kTileRows)}, arguments);
+    });
+  });
+}
+
+void pack_floats(Cuda& device, const Pack& op) {
+  const Source source(op);
+  const std::size_t row = static_cast<std::size_t>(padded(op.into.inputs)) * source.element;
+  const std::size_t line_bytes = static_cast<std::size_t>(source.length) * source.element;
+  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.activations() && row == line_bytes) {
+    device.upload_lines(static_cast<std::byte*>(op.into.data) + static_cast<std::size_t>(op.first) * row,
+                        source.bytes, op.offset, std::size_t(source.lines), line_bytes, source.stride);
+    return;
+  }
+  const auto lines_at_once = static_cast<int>(std::max<std::size_t>(1, kPieceBytes / line_bytes));
+  void* piece = device.scratch(std::size_t(std::min(source.lines, lines_at_once)) * line_bytes);
+  for (int line = 0; line < source.lines; line += lines_at_once) {
+    const int count = std::min(lines_at_once, source.lines - line);
+    device.upload_lines(piece, source.bytes, op.offset + std::size_t(line) * source.stride, std::size_t(count),
+                        line_bytes, source.stride);
+    place_lines(device, op, piece, line, count, source.length);
+  }
+}
+
+/// A scale needs all inputs of its outputs, so a piece is some outputs whatever the order of the tensor: they are
+/// placed as rows of the source's dtype in scratch memory, and quantised from there.
+void pack_codes(Cuda& device, const Pack& op) {
+  const Source source(op);
+  const std::size_t inputs = std::size_t(op.into.inputs), stride = std::size_t(padded(op.into.inputs));
+  const int unit = cuda::quantised_together(op.into.format);
+  const auto outputs_at_once = static_cast<int>(
+      std::max<std::size_t>(1, kPieceBytes / (stride * source.element) / std::size_t(unit)) * std::size_t(unit));
+  const std::size_t most = std::size_t(std::min(op.outputs, outputs_at_once)) * stride * source.element;
+  auto* piece = static_cast<std::byte*>(device.scratch(2 * most));
+  const Matrix rows{piece + most, op.source_dtype, outputs_at_once, op.into.inputs};
+  for (int output = 0; output < op.outputs; output += outputs_at_once) {
+    const int count = std::min(outputs_at_once, op.outputs - output);
+    Pack some = op;
+    some.into = rows;
+    some.place = Place::rows;
+    some.first = 0;
+    if (op.transposed) {
+      device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.element, inputs,
+                          std::size_t(count) * source.element, source.stride);
+      place_lines(device, some, piece, 0, op.into.inputs, count);
+    } else {
+      device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.stride, std::size_t(count),
+                          inputs * source.element, source.stride);
+      place_lines(device, some, piece, 0, count, op.into.inputs);
+    }
+    cuda::quantise(device, {.into = op.into, .place = op.place, .first = op.first, .output = output, .outputs = count,
+                            .rows = rows.data, .dtype = op.source_dtype});
+  }
+}
+
 }  // namespace
 
 void run(Cuda& device, const Pack& op) {
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  const int lines = op.transposed ? op.into.inputs : op.outputs;
-  const int length = op.transposed ? op.outputs : op.into.inputs;
-  const auto stride = static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : length);
-  const std::size_t element = size_of(op.source_dtype),
-                    row = static_cast<std::size_t>(padded(op.into.inputs));
-  const MemoryBytes memory(op.source);
-  const ByteSource& source = op.file != nullptr ? *op.file : memory;
-  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.activations() &&
-      row == std::size_t(length)) {
-    device.upload_lines(
-        static_cast<std::byte*>(op.into.data) + static_cast<std::size_t>(op.first) * row * element, source,
-        op.offset, std::size_t(lines), std::size_t(length) * element, stride * element);
-    return;
-  }
-  const auto lines_at_once =
-      static_cast<int>(std::max<std::size_t>(1, kPieceBytes / (std::size_t(length) * element)));
-  void* piece = device.scratch(std::size_t(std::min(lines, lines_at_once)) * std::size_t(length) * element);
-  for (int line = 0; line < lines; line += lines_at_once) {
-    const int count = std::min(lines_at_once, lines - line);
-    device.upload_lines(piece, source, op.offset + std::size_t(line) * stride * element, std::size_t(count),
-                        std::size_t(length) * element, stride * element);
-    const PackArgs arguments{op.into.data,  piece,    line,     count,   length,
-                             op.transposed, op.place, op.first, int(row)};
-    const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((count + kTile - 1) / kTile));
-    cuda::with_element(op.source_dtype, [&](auto from) {
-      cuda::with_element(op.into.activations(), [&](auto to) {
-        troupe::cuda::launch(device, pack_kernel<decltype(from), decltype(to)>,
-                             {.grid = grid, .block = dim3(kTile, kTileRows)}, arguments);
-      });
-    });
-  }
+  op.into.format.quantised() ? pack_codes(device, op) : pack_floats(device, op);
 }
 
 }  // namespace troupe::kernels

@@ -45,6 +45,16 @@ __device__ __forceinline__ void copy_box(ptx::SharedAddress to, ptx::SharedAddre
 #endif
 }
 
+/// Copies `bytes` neighbouring bytes, a multiple of 16 and at most 512, in a phase of boxes. By a whole warp.
+__device__ __forceinline__ void copy_line(ptx::SharedAddress to, const char* from, int bytes,
+                                          ptx::SharedAddress barrier, int lane) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  ptx::bulk_copy_if(to, from, static_cast<std::uint32_t>(bytes), barrier, lane == 0);
+#else
+  if (lane * 16 < bytes) ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(lane * 16), from + lane * 16);
+#endif
+}
+
 /// After a phase's boxes, by a whole warp.
 __device__ __forceinline__ void end_boxes(ptx::SharedAddress barrier) {
 #if !defined(__CUDA_ARCH_FEAT_SM90_ALL)

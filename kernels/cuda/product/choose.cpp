@@ -20,7 +20,7 @@ std::string number(int n) { return std::to_string(n); }
 }  // namespace
 
 LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
-  if (s.format.quantised()) return {.reason = "no kernel multiplies weights of this format"};
+  if (s.format.kind == WeightKind::fp8) return {.reason = "no kernel multiplies weights of this format"};
   if (const StripPlan plan = strip_plan(s, gpu)) {
     return {.way = LinearWay::strips,
             .reason = "few rows, and its weights nearly fit shared memory",
@@ -29,6 +29,10 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
   if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "only strips halve norms"};
   if (s.activations() == DType::f32)
     return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
+  if (s.format.quantised() && s.activations() == DType::f16)
+    return {.way = LinearWay::generic, .reason = "codes are expanded to bfloat16, and the activations are float16"};
+  if (!s.covers_x())
+    return {.way = LinearWay::generic, .reason = "a piece of codes covers more inputs than a row of x has"};
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
     return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
   if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");

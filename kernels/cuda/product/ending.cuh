@@ -52,6 +52,13 @@ inline EndingArgs ending_of(const Linear& linear) {
   return e;
 }
 
+__device__ __forceinline__ float4 scaled(float4 y, float by) {
+  return make_float4(y.x * by, y.y * by, y.z * by, y.w * by);
+}
+__device__ __forceinline__ float4 scaled(float4 y, float4 by) {
+  return make_float4(y.x * by.x, y.y * by.y, y.z * by.z, y.w * by.w);
+}
+
 /// x / (1 + e^-x).
 template <class T>
 __device__ __forceinline__ float silu(float x) {

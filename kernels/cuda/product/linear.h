@@ -93,5 +93,6 @@ void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
+void run_wgmma_codes(Cuda& device, const Linear& linear, int tile);  ///< the same for quantised weights
 
 }  // namespace troupe::kernels::cuda

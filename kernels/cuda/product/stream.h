@@ -9,18 +9,25 @@ namespace troupe::kernels::cuda {
 
 namespace streaming {
 
-inline constexpr int kChunk = 32;  ///< inputs of a 16-byte load of four lanes
-inline constexpr int kBox = 64;    ///< inputs of a box; a box has the same 64 inputs of several rows
-inline constexpr int kRowBytes = kBox * 2;
+inline constexpr int kChunkBytes = 64;  ///< of a row, that four lanes load, 16 bytes each
+inline constexpr int kRowBytes = 128;   ///< of a box, two chunks; a box has the same part of several rows
+inline constexpr int kBox = 64;         ///< inputs of a box of x; a box of weights covers operands_of() times as many
 inline constexpr int kOutputs = 64;  ///< of a block
+inline constexpr int kScaleLineBytes = kOutputs * 2;
 inline constexpr int kMaxStages = 8;
 inline constexpr int kMaxCluster = 8;
 inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
 
 /// Boxes of a block's inputs, at most, when the blocks of a cluster share `chunks` of them.
 constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 2 + cluster - 1) / cluster; }
-/// Bytes of a stage with boxes of m outputs and of n rows of x.
-constexpr int stage_bytes(int m, int n, int boxes) { return boxes * (m + n) * kRowBytes; }
+/// Group scales that a box of weights needs, of each output: none, or a line of bf16 for each group of its inputs.
+constexpr int scale_lines(const WeightFormat& format) {
+  return format.group == 0 ? 0 : kBox * operands_of(format) / format.group;
+}
+/// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply.
+constexpr int stage_bytes(int m, int n, int boxes, int operands, int scale_lines) {
+  return boxes * ((m + n * operands) * kRowBytes + scale_lines * kScaleLineBytes);
+}
 
 /// log2 of the outputs that a block finishes: all m, or in a cluster a slice of at least 16.
 constexpr int log_slice_of(int m, int cluster) {
@@ -35,7 +42,9 @@ struct StreamPlan {
   int tile_rows = 8;     ///< 8, 16, 32 or 64: rows of x that a block takes at once
   int cluster = 1;       ///< blocks that share a tile's inputs: 1, 2, 4 or 8
   int block_boxes = 0;   ///< of a block's inputs, at most
-  int boxes = 4;         ///< of a stage
+  int boxes = 4;         ///< of weights, of a stage
+  int operands = 1;      ///< boxes of x that a box of weights multiplies
+  int scale_lines = 0;   ///< of a box of weights
   int stages = 2;        ///< of a block's ring
   int shared_bytes = 0;  ///< of a block
 };
@@ -56,17 +65,17 @@ constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/// A cluster pays where the outputs alone give too few blocks. With more rows its blocks have more sums to
+/// Inputs are counted as if they had 16 bits. A cluster pays where the outputs alone give too few blocks. With more rows its blocks have more sums to
 /// send and more of x to read.
 constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int rows) {
   if (!gpu.hopper || shape.grouped()) return 1;
-  const int inputs = shape.stride(), tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
+  const int inputs = shape.weight_row_bytes() / 2, tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
   const int all = gpu.multiprocessors;
   const int wanted = rows == 8 ? 2 * all : rows == 16 ? all * 7 / 5 : rows == 32 ? all : all * 9 / 20;
   const auto too_few = [&](int cluster) {
     const int blocks = tiles * cluster;
     return blocks < wanted || (blocks < 2 * all && inputs / cluster > kLongInputs) ||
-           (rows == 8 && inputs / cluster > kMaxResidentInputs);
+           (rows == 8 && shape.stride() / cluster > kMaxResidentInputs);
   };
   int cluster = 1;
   while (cluster < kMaxCluster && inputs / (2 * cluster) >= kMinBlockInputs && too_few(cluster)) cluster *= 2;
@@ -76,8 +85,9 @@ constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int r
 constexpr int shared_bytes(const StreamPlan& plan) {
   const int n = plan.tile_rows;
   const bool whole_x = n == 8;  // lies beside the ring, not in it
-  const int ring = plan.stages * stage_bytes(kOutputs, whole_x ? 0 : n, plan.boxes);
-  const int x = whole_x ? plan.block_boxes * n * kRowBytes : 0;
+  const int ring =
+      plan.stages * stage_bytes(kOutputs, whole_x ? 0 : n, plan.boxes, plan.operands, plan.scale_lines);
+  const int x = whole_x ? plan.block_boxes * plan.operands * n * kRowBytes : 0;
   const int slice = 1 << log_slice_of(kOutputs, plan.cluster);
   const int inbox = plan.cluster > 1 ? plan.cluster * n * (slice + 4) * 4 : 0;
   return kHeaderBytes + std::max(ring + x + inbox, n * (kOutputs + 4) * 4);
@@ -90,12 +100,14 @@ constexpr int shared_bytes(const StreamPlan& plan) {
 /// of all multiprocessors is fetched whole before the kernel's turn.
 constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
   using namespace streaming;
-  const int inputs = shape.stride(), tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
-  StreamPlan plan{.tile_rows = tile_rows(shape, gpu)};
+  const int inputs = shape.weight_row_bytes() / 2, tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
+  StreamPlan plan{.tile_rows = tile_rows(shape, gpu),
+                  .operands = operands_of(shape.format),
+                  .scale_lines = scale_lines(shape.format)};
   plan.cluster = cluster_size(shape, gpu, plan.tile_rows);
-  if (plan.tile_rows == 8 && inputs / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
-  plan.block_boxes = boxes_per_block(inputs / kChunk, plan.cluster);
-  plan.boxes = plan.tile_rows == 8 ? 1 : 2;
+  if (plan.tile_rows == 8 && shape.stride() / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
+  plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);
+  plan.boxes = plan.tile_rows == 8 || plan.operands > 1 ? 1 : 2;
   plan.stages = plan.tile_rows > 8 ? 3 : shape.grouped() && inputs <= kShortInputs ? 5 : 4;
   if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
       tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {

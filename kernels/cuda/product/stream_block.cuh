@@ -20,6 +20,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/product/box_copy.cuh"
+#include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/ptx.cuh"
@@ -29,10 +30,13 @@ namespace troupe::kernels::cuda::streaming {
 struct StreamArgs {
   const char* weight = nullptr;
   const char* x = nullptr;
-  std::size_t row_bytes = 0;  ///< of weight and of x
-  int chunks = 0;             ///< of a row
+  std::size_t row_bytes = 0;    ///< of weight
+  std::size_t x_row_bytes = 0;
+  std::size_t scales_at = 0;    ///< bytes from a group's weight to its scales
+  int chunks = 0;       ///< of a row of weight
   int rows = 0;
-  int boxes = 0;        ///< of a stage
+  int boxes = 0;        ///< of weights, of a stage
+  int scale_group = 0;  ///< inputs that share a scale; 0: none do
   int block_boxes = 0;  ///< of a block's inputs, at most
   int stages = 0;
   int cluster = 1;
@@ -40,9 +44,10 @@ struct StreamArgs {
   EndingArgs ending{};
 };
 
-template <class Element, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
+template <class Element, class Codes_, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
 struct StreamTile {
   using T = Element;
+  using Codes = Codes_;
   static constexpr int kM = kM_, kN = kN_;
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
   static constexpr int kWarps = kWarpsM * kWarpsN;
@@ -72,6 +77,8 @@ template <class Tile>
 struct StreamBlock {
   static constexpr int kM = Tile::kM, kN = Tile::kN, kWarps = Tile::kWarps;
   static constexpr int kTilesM = Tile::kTilesM, kTilesN = Tile::kTilesN, kChains = Tile::kChains;
+  using Codes = typename Tile::Codes;
+  static constexpr int kOperands = Codes::kOperands;
 
   const StreamArgs& a;
   char* const shared;
@@ -89,13 +96,17 @@ struct StreamBlock {
   const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
   const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
   const int piece_chunks = a.boxes * 2;
-  const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes);
+  const int scale_lines = Codes::kGroupScales ? kBox * kOperands / a.scale_group : 0;
+  const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes, kOperands, scale_lines);
   /// Boxes of x: those of the ring's first stage, or all resident ones.
   const ptx::SharedAddress x_at =
       ring + static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
+  /// Scales of the ring's first stage, behind its boxes.
+  const ptx::SharedAddress scales_at =
+      ring + static_cast<ptx::SharedAddress>(a.boxes * (kM + Tile::kRingN * kOperands) * kRowBytes);
   const ptx::SharedAddress inbox =
       ring +
-      static_cast<ptx::SharedAddress>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kN * kRowBytes : 0));
+      static_cast<ptx::SharedAddress>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kOperands * kN * kRowBytes : 0));
   // Outputs that the block finishes: fours of them from m_first; of gate|up only the fours that are gates.
   const int log_slice = log_slice_of(kM, a.cluster);
   const int slice = 1 << log_slice;
@@ -105,6 +116,8 @@ struct StreamBlock {
   const int log_fours = log_slice - (pairs ? 3 : 2);
   const int fours = max(0, min(slice, outputs - m_first)) >> (pairs ? 3 : 2);
 
+  /// Bytes of a line of scales that exist.
+  __device__ __forceinline__ int scale_line_bytes() const { return outputs * 2; }
   __device__ __forceinline__ int chunks_of(int piece) const {
     return min(piece_chunks, chunks - piece * piece_chunks);
   }
@@ -114,7 +127,7 @@ struct StreamBlock {
   __device__ __forceinline__ const char* x_row(int r) const {
     const int p = rows.first + r;
     const int row = a.groups.gather != nullptr ? a.groups.gather[p] : p;
-    return a.x + static_cast<std::size_t>(row) * a.row_bytes + first_chunk * (kChunk * 2);
+    return a.x + static_cast<std::size_t>(row) * a.x_row_bytes + first_chunk * (kOperands * kChunkBytes);
   }
   __device__ __forceinline__ int output_of(int four) const {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
@@ -124,19 +137,27 @@ struct StreamBlock {
   __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
     const int here = chunks_of(piece), boxes = (here + 1) / 2;
     const ptx::SharedAddress barrier = full + 8 * stage;
-    begin_boxes(barrier, boxes * kM * kRowBytes, lane);
+    const char* const weight = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
+    begin_boxes(barrier, boxes * kM * kRowBytes + boxes * scale_lines * scale_line_bytes(), lane);
     for (int b = 0; b < boxes; ++b) {
       const int chunk = first_chunk + piece * piece_chunks + b * 2;
+      if constexpr (Codes::kGroupScales) {
+        for (int line = 0; line < scale_lines; ++line) {
+          const int group = chunk * (kOperands * 32) / a.scale_group + line;
+          copy_line(scales_at + at_stage(stage) + static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
+                    weight + a.scales_at + (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
+                    scale_line_bytes(), barrier, lane);
+        }
+      }
       copy_box(ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
                    {.map = map,
-                    .column = chunk * kChunk,
+                    .column = chunk * (kChunkBytes / 2),
                     .row = first_output,
                     .group = rows.group,
-                    .first = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride +
-                             static_cast<std::size_t>(first_output) * a.row_bytes + chunk * (kChunk * 2),
+                    .first = weight + static_cast<std::size_t>(first_output) * a.row_bytes + chunk * kChunkBytes,
                     .row_bytes = a.row_bytes,
                     .rows = outputs,
-                    .columns = (here - b * 2) * kChunk},
+                    .columns = (here - b * 2) * (kChunkBytes / 2)},
                    lane);
     }
     end_boxes(barrier);
@@ -165,22 +186,21 @@ struct StreamBlock {
     }
     Turn turn{a.stages, 1};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
-      const int here = chunks_of(i), boxes = (here + 1) / 2;
+      const int here = chunks_of(i) * kOperands, boxes = (here + 1) / 2;  // of x
       const ptx::SharedAddress barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
       ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
       if (!gathered) {
         begin_boxes(barrier, boxes * kN * kRowBytes, lane);
         for (int b = 0; b < boxes; ++b) {
-          const int chunk = i * piece_chunks + b * 2;
+          const int chunk = (first_chunk + i * piece_chunks) * kOperands + b * 2;
           copy_box(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes), barrier,
                        {.map = map,
-                        .column = (first_chunk + chunk) * kChunk,
+                        .column = chunk * (kChunkBytes / 2),
                         .row = rows.first,
-                        .first = a.x + static_cast<std::size_t>(rows.first) * a.row_bytes +
-                                 (first_chunk + chunk) * (kChunk * 2),
-                        .row_bytes = a.row_bytes,
+                        .first = a.x + static_cast<std::size_t>(rows.first) * a.x_row_bytes + chunk * kChunkBytes,
+                        .row_bytes = a.x_row_bytes,
                         .rows = rows.count,
-                        .columns = (here - b * 2) * kChunk},
+                        .columns = (here - b * 2) * (kChunkBytes / 2)},
                        lane);
         }
         end_boxes(barrier);
@@ -194,7 +214,7 @@ struct StreamBlock {
           if (from[q] != nullptr) {
             ptx::copy_async_16(
                 to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
-                from[q] + (i * piece_chunks + b * 2) * (kChunk * 2));
+                from[q] + (i * piece_chunks * kOperands + b * 2) * kChunkBytes);
           }
         }
       }
@@ -213,12 +233,12 @@ struct StreamBlock {
     const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
     const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
-    WholeX whole{.from = a.x + first_chunk * (kChunk * 2) + (box * 8 + chunk16) * 16,
+    WholeX whole{.from = a.x + first_chunk * (kOperands * kChunkBytes) + (box * 8 + chunk16) * 16,
                  .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
                  .row = r,
                  .sixteen = box * 8 + chunk16,
                  .boxes_a_turn = kWarps * 4 >> log_rows};
-    if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.row_bytes;
+    if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.x_row_bytes;
     ptx::materialize(whole.from);
     ptx::materialize(whole.to);
     return whole;
@@ -226,9 +246,9 @@ struct StreamBlock {
   __device__ __forceinline__ void bring_whole_x(WholeX whole) const {
     if (whole.row < rows.count) {
       if (a.groups.gather != nullptr) {
-        whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.row_bytes;
+        whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.x_row_bytes;
       }
-      for (; whole.sixteen < chunks * 4; whole.sixteen += whole.boxes_a_turn * 8) {
+      for (; whole.sixteen < chunks * kOperands * 4; whole.sixteen += whole.boxes_a_turn * 8) {
         ptx::copy_async_16(whole.to, whole.from);
         whole.from += whole.boxes_a_turn * kRowBytes;
         whole.to += static_cast<ptx::SharedAddress>(whole.boxes_a_turn * kN * kRowBytes);
@@ -252,21 +272,43 @@ struct StreamBlock {
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w, ptx::SharedAddress x) const {
-    uint4 b[kTilesN];
-#pragma unroll
-    for (int j = 0; j < kTilesN; ++j) b[j] = load(x + j * 8 * kRowBytes);
+  /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first. `scales`
+  /// is the line of the chunk's first group.
+  __device__ __forceinline__ uint4 operand(uint4 codes, int i, ptx::SharedAddress scales, int output) const {
+    if constexpr (Codes::kGroupScales) {
+      const auto line = static_cast<ptx::SharedAddress>(i * 32 / a.scale_group * kScaleLineBytes);
+      return Codes::operand(codes, i, *reinterpret_cast<const Bf16*>(shared + (scales + line - full) + (m0() + row() + output) * 2));
+    } else {
+      return Codes::operand(codes, i);
+    }
+  }
+  /// `x` is where the first of the chunk's operands lies; each covers half a box of x.
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w, ptx::SharedAddress x,
+                                                 ptx::SharedAddress scales) const {
+    uint4 codes[kTilesM][2];
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
-      const uint4 low = load(w + i * 16 * kRowBytes), high = load(w + (i * 16 + 8) * kRowBytes);
+      codes[i][0] = load(w + i * 16 * kRowBytes);
+      codes[i][1] = load(w + (i * 16 + 8) * kRowBytes);
+    }
 #pragma unroll
-      for (int j = 0; j < kTilesN; ++j) {
-        ptx::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
-      }
+    for (int o = 0; o < kOperands; ++o) {
+      const ptx::SharedAddress at = kOperands == 1 ? x : (x + o / 2 * (kN * kRowBytes)) ^ (o % 2 * 64);
+      uint4 b[kTilesN];
 #pragma unroll
-      for (int j = 0; j < kTilesN; ++j) {
-        ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
-                                  b[j].z, b[j].w);
+      for (int j = 0; j < kTilesN; ++j) b[j] = load(at + j * 8 * kRowBytes);
+#pragma unroll
+      for (int i = 0; i < kTilesM; ++i) {
+        const uint4 low = operand(codes[i][0], o, scales, i * 16), high = operand(codes[i][1], o, scales, i * 16 + 8);
+#pragma unroll
+        for (int j = 0; j < kTilesN; ++j) {
+          ptx::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
+        }
+#pragma unroll
+        for (int j = 0; j < kTilesN; ++j) {
+          ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
+                                    b[j].z, b[j].w);
+        }
       }
     }
   }
@@ -287,17 +329,23 @@ struct StreamBlock {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
       const ptx::SharedAddress w = operands.w + at_stage(turn.stage);
       const ptx::SharedAddress x =
-          operands.x +
-          (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kN * kRowBytes) : at_stage(turn.stage));
+          operands.x + (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kOperands * kN * kRowBytes)
+                                      : at_stage(turn.stage));
+      const ptx::SharedAddress scales = scales_at + at_stage(turn.stage);
       const int here = chunks_of(i);
 #pragma unroll 2
       for (int b = 0; b < here / 2; ++b) {
-        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes), x_box = x + b * (kN * kRowBytes);
-        multiply_chunk(sums, 0, w_box, x_box);
-        multiply_chunk(sums, kChains / 2, w_box ^ 64, x_box ^ 64);
+        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes), x_box = x + b * (kOperands * kN * kRowBytes);
+        const ptx::SharedAddress lines = scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes);
+        multiply_chunk(sums, 0, w_box, x_box, lines);
+        multiply_chunk(sums, kChains / 2, w_box ^ 64,
+                       kOperands == 1 ? x_box ^ 64 : x_box + kOperands / 2 * (kN * kRowBytes),
+                       lines + static_cast<ptx::SharedAddress>(scale_lines / 2 * kScaleLineBytes));
       }
       if (here % 2 != 0) {
-        multiply_chunk(sums, 0, w + here / 2 * (kM * kRowBytes), x + here / 2 * (kN * kRowBytes));
+        const int b = here / 2;
+        multiply_chunk(sums, 0, w + b * (kM * kRowBytes), x + b * (kOperands * kN * kRowBytes),
+                       scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes));
       }
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(empty + 8 * turn.stage);
@@ -382,23 +430,42 @@ struct StreamBlock {
     ptx::materialize(it.at);
     return it;
   }
-  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four) const {
+  /// Scales of the outputs o … o + 3, and of their ups. Constant: read before the wait.
+  struct OutputScales {
+    float4 y{}, up{};
+  };
+  __device__ __forceinline__ OutputScales output_scales(int o) const {
+    OutputScales scales;
+    if constexpr (Codes::kOutputScales) {
+      const float* from = reinterpret_cast<const float*>(
+          a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride + a.scales_at) + o;
+      scales.y = *reinterpret_cast<const float4*>(from);
+      if (pairs) scales.up = *reinterpret_cast<const float4*>(from + 8);
+    }
+    return scales;
+  }
+  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four,
+                                         const OutputScales& first_scales) const {
     if (a.cluster > 1) {
       ptx::mbarrier_wait(got, 0);
     } else {
       ptx::barrier_sync(1, kWarps * 32);
     }
-    const auto end = [&](const Mine& it, Four<typename Tile::T>& four) {
-      const float4 y = total(it.at);
-      four.finish(y, pairs ? total(it.at + 8 * 4) : y);
+    const auto end = [&](const Mine& it, Four<typename Tile::T>& four, const OutputScales& scales) {
+      float4 y = total(it.at), up = pairs ? total(it.at + 8 * 4) : y;
+      if constexpr (Codes::kOutputScales) {
+        y = scaled(y, scales.y);
+        up = scaled(up, scales.up);
+      }
+      four.finish(y, up);
     };
-    if (first.there) end(first, first_four);
+    if (first.there) end(first, first_four, first_scales);
     for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
       const Mine it = mine(i);
       if (!it.there) continue;
       Four<typename Tile::T> four(a.ending, it.p, it.o);
       four.read();
-      end(it, four);
+      end(it, four, output_scales(it.o));
     }
   }
 };

@@ -12,8 +12,11 @@ namespace troupe::kernels::cuda {
 inline constexpr int kStripRows = 8;         ///< rows of x, at most
 inline constexpr int kStripRowsPerSet = 4;   ///< rows of x that one tensor core instruction takes
 inline constexpr int kStripWarps = 8;        ///< warps of a block
-inline constexpr int kStripWarpInputs = 64;  ///< neighbouring inputs that a warp takes of each slice
-inline constexpr int kStripSliceInputs = kStripWarpInputs * kStripWarps;
+/// Neighbouring inputs that a warp takes of each slice: those of 16 bytes of codes of each lane, at least 64.
+constexpr int strip_warp_inputs(WeightKind kind) { return kind == WeightKind::int4 ? 128 : 64; }
+constexpr int strip_slice_inputs(WeightKind kind) { return strip_warp_inputs(kind) * kStripWarps; }
+/// A lane has the scales of this many inputs of int4 in registers.
+inline constexpr int kStripScaleInputs = 64;
 inline constexpr int kStripTileOutputs = 8;    ///< outputs that a warp multiplies at a time
 inline constexpr int kStripPaddingBytes = 64;  ///< after each row of weights in shared memory
 /// Barriers, and the sums of squares of each row and warp.
@@ -34,8 +37,9 @@ struct StripKernel {
   Ending ending;
   int cluster;  ///< blocks that share the inputs of the same outputs: 1 or 2
   int tiles;    ///< of eight outputs, per block
-  int slices;   ///< of 512 inputs, per block
+  int slices;   ///< of strip_slice_inputs(kind) inputs, per block
   bool consumes_halved_norm;
+  WeightKind kind = WeightKind::bf16;
 
   constexpr bool operator==(const StripKernel&) const = default;
 };
@@ -55,6 +59,13 @@ inline constexpr StripKernel kStripKernels[] = {
     {Ending::qkv, 2, 6, 2, false},    {Ending::swiglu, 1, 2, 2, false}, {Ending::swiglu, 1, 2, 4, false},
     {Ending::swiglu, 1, 4, 2, false}, {Ending::swiglu, 1, 4, 2, true},  {Ending::swiglu, 1, 6, 2, false},
     {Ending::swiglu, 1, 6, 2, true},
+    // Quantised weights, of the published models alone: int8, and int4 in groups.
+    {Ending::add, 2, 2, 2, false, WeightKind::int8},   {Ending::add, 2, 2, 3, false, WeightKind::int8},
+    {Ending::add, 2, 5, 3, false, WeightKind::int8},   {Ending::qkv, 1, 3, 2, false, WeightKind::int8},
+    {Ending::qkv, 1, 3, 2, true, WeightKind::int8},    {Ending::qkv, 2, 5, 3, false, WeightKind::int8},
+    {Ending::swiglu, 1, 6, 2, true, WeightKind::int8}, {Ending::add, 2, 2, 1, false, WeightKind::int4},
+    {Ending::add, 2, 2, 2, false, WeightKind::int4},   {Ending::qkv, 1, 3, 1, false, WeightKind::int4},
+    {Ending::qkv, 1, 3, 1, true, WeightKind::int4},    {Ending::swiglu, 1, 6, 1, true, WeightKind::int4},
 };
 
 constexpr bool has_strip_kernel(const StripKernel& wanted) {
@@ -93,7 +104,14 @@ inline int strip_copy_interval(const GpuTraits& gpu, bool consumes_halved_norm, 
   return std::max(1, static_cast<int>(std::lround(fair * factor)));
 }
 
-/// Takes dense products in bf16 with few enough rows, inputs and outputs, and three endings: `add` can
+/// True if strips multiply weights of this format by bf16: int4 in groups, because dense weights of 4 bits have them.
+constexpr bool strips_take(const WeightFormat& format) {
+  return format.activations == DType::bf16 &&
+         (format.kind == WeightKind::bf16 || format.kind == WeightKind::int8 ||
+          (format.kind == WeightKind::int4 && format.group >= kStripScaleInputs));
+}
+
+/// Takes dense products of bf16 activations with few enough rows, inputs and outputs, and three endings: `add` can
 /// produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not batch-invariant:
 /// sums depend on the number of rows.
 ///
@@ -105,14 +123,16 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const bool pairs = shape.ending == Ending::swiglu, adds = shape.ending == Ending::add;
   const bool ending = shape.ending == Ending::qkv ? shape.head_dim % 4 == 0 : pairs || (adds && !consumes);
   const int inputs = shape.stride(), outputs = padded(shape.outputs);
-  const int cluster = !pairs && !consumes && inputs >= 2048 && inputs % (2 * kStripWarpInputs) == 0 ? 2 : 1;
+  const int cluster = !pairs && !consumes && inputs >= 2048 && inputs % (2 * strip_warp_inputs(shape.format.kind)) == 0 ? 2 : 1;
   const int block_inputs = inputs / cluster;
-  if (!gpu.hopper || gpu.batch_invariant || shape.format != WeightFormat(DType::bf16) ||
+  const WeightKind kind = shape.format.kind;
+  const int warp_inputs = strip_warp_inputs(kind), slice_inputs = strip_slice_inputs(kind);
+  if (!gpu.hopper || gpu.batch_invariant || !strips_take(shape.format) || !shape.covers_x() ||
       shape.grouped() || shape.rows > kStripRows || !ending || (produces && !adds) ||
-      block_inputs % kStripWarpInputs != 0) {
+      block_inputs % warp_inputs != 0) {
     return {};
   }
-  const int slices = (block_inputs + kStripSliceInputs - 1) / kStripSliceInputs;
+  const int slices = (block_inputs + slice_inputs - 1) / slice_inputs;
   const int weights_offset = strip_weights_offset(cluster);
   for (const int half_blocks : {2, 3, 4}) {  // twice the blocks for each multiprocessor
     const int unit = pairs ? 16 : (produces ? kSquaresPerSum : 4) * cluster;
@@ -125,12 +145,14 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
     plan.kernel = {.ending = shape.ending,
                    .cluster = cluster,
                    .tiles = tiles,
-                   .slices = slices <= 2                   ? 2
+                   .slices = kind == WeightKind::int4      ? slices
+                             : slices <= 2                 ? 2
                              : cluster == 1 && slices == 3 ? 4
                                                            : slices,
-                   .consumes_halved_norm = consumes};
+                   .consumes_halved_norm = consumes,
+                   .kind = kind};
     if (!has_strip_kernel(plan.kernel)) continue;
-    const int weights = plan.outputs * (block_inputs * 2 + kStripPaddingBytes);
+    const int weights = plan.outputs * (block_inputs * shape.format.bits() / 8 + kStripPaddingBytes);
     const int sums = kStripWarps * shape.rows * (plan.outputs + 4) * 4;
     plan.sums_overwrite_weights = weights_offset + weights + sums > kStripMaxSharedBytes;
     plan.sums_offset = weights_offset + (plan.sums_overwrite_weights ? 0 : weights);

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/cuda/ptx.cuh"
@@ -40,8 +41,12 @@ struct StripArgs {
   const float* squares = nullptr;  ///< of the halved norm that x is the other half of
   float eps = 0;
   float inverse_cols = 0;  ///< 1 / inputs without padding
-  int stride = 0;          ///< inputs with padding
-  int block_inputs = 0;    ///< of them, a block's share
+  int stride = 0;           ///< inputs with padding
+  int block_inputs = 0;     ///< of them, a block's share
+  int row_bytes = 0;        ///< of weight
+  int block_row_bytes = 0;  ///< of them, a block's share
+  const char* scales = nullptr;  ///< of quantised weights
+  int scale_group = 1;           ///< inputs that share a scale of a group
   int rows = 0;
   int outputs = 0;                    ///< of a block
   unsigned copy_interval_cycles = 0;  ///< from one request of kStripRowsPerCopy rows of weights to the next
@@ -51,14 +56,16 @@ struct StripArgs {
   HalvedNorm produced_norm{};
 };
 
-__device__ __forceinline__ float4 scaled(float4 y, float by) {
-  return make_float4(y.x * by, y.y * by, y.z * by, y.w * by);
-}
-
 /// One block: kTiles tiles of eight outputs, kSlices slices of 512 inputs, kRowSets sets of four rows of x. The
 /// kCluster blocks of a cluster have the same outputs and share the inputs.
-template <int kCluster, int kTiles, int kSlices, int kRowSets, bool kConsumesNorm>
+template <class Codes, int kCluster, int kTiles, int kSlices, int kRowSets, bool kConsumesNorm>
 struct Strip {
+  /// 16-byte loads of weights and operands of 32 inputs, of a lane in a slice.
+  static constexpr int kVectors = Codes::kOperands == 1 ? 2 : 1, kOperands = kVectors * Codes::kOperands;
+  static constexpr int kWarpInputs = 32 * kOperands, kSliceInputs = kWarpInputs * kWarps;
+  static constexpr int kWarpBytes = kVectors * 64;  ///< of a row of weights, that a warp takes of a slice
+  static constexpr int kScalesPerLane = Codes::kGroupScales ? kWarpInputs / kStripScaleInputs : 0;
+
   const StripArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -66,7 +73,7 @@ struct Strip {
   const int rank = static_cast<int>(blockIdx.x) % kCluster;  ///< in the cluster
   const int first_output = static_cast<int>(blockIdx.x) / kCluster * a.outputs;
   const int outputs = min(a.outputs, a.ending.outputs - first_output);
-  const int row_bytes = a.stride * 2, block_row_bytes = a.block_inputs * 2;
+  const int row_bytes = a.row_bytes, block_row_bytes = a.block_row_bytes;
   const int pitch = block_row_bytes + kStripPaddingBytes;
   char* const weights = shared + strip_weights_offset(kCluster);
   const int g = lane / 4, t = lane % 4;
@@ -101,21 +108,21 @@ struct Strip {
     }
   }
 
-  /// First of the eight inputs of this lane in the first half of the warp's share of a slice.
+  /// First of the eight inputs of this lane in the first 32 inputs of the warp's share of a slice.
   __device__ __forceinline__ int input(int slice) const {
-    return slice * kStripSliceInputs + warp * kStripWarpInputs + t * 8;
+    return slice * kSliceInputs + warp * kWarpInputs + t * 8;
   }
-  template <class Function>
-  __device__ __forceinline__ static void for_each_half_slice(Function&& function) {
+  template <int kCount, class Function>
+  __device__ __forceinline__ static void for_each_of_slices(Function&& function) {
 #pragma unroll
     for (int p = 0; p < kSlices; ++p) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) function(p, half);
+      for (int i = 0; i < kCount; ++i) function(p, i);
     }
   }
   /// Operand B: words 0 and 2 of the lane's four, or 1 and 3 in the columns with high_half.
   struct X {
-    std::uint32_t of[kRowSets][kSlices][2][2];
+    std::uint32_t of[kRowSets][kSlices][kOperands][2];
   };
   /// Fills x from the words of this lane's row. With eight rows lane ^ 16 has the same inputs of row ^ 4: each
   /// has two words that the other needs.
@@ -152,14 +159,16 @@ struct Strip {
       return v;
     };
     Addresses at;
-    at.x = early(a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(row_bytes) +
-                 rank * block_row_bytes + input(0) * 2);
+    at.x = early(a.x + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.stride * 2) +
+                 rank * a.block_inputs * 2 + input(0) * 2);
     if constexpr (kConsumesNorm) {
       const int n = lane / 4;
       at.squares = early(a.squares + min(n, a.rows - 1) * (a.stride / kSquaresPerSum) + square());
       at.warp_squares = early(ptx::shared_address(squares(n) + warp));
     }
-    const auto offset_of = [&](int p) { return has_inputs(p) ? input(p) * 2 : t * 16; };  // else x is zero, any weights do
+    const auto offset_of = [&](int p) {  // without inputs x is zero, and any weights do
+      return (has_inputs(p) ? (p * kWarps + warp) * kWarpBytes : 0) + t * 16;
+    };
 #pragma unroll
     for (int e = 0; e < kTiles; ++e) {  // outputs past the last re-read the last
       at.weights[e] = early(ptx::shared_address(weights) +
@@ -178,22 +187,24 @@ struct Strip {
   }
   /// True if this slice has inputs for this warp.
   __device__ __forceinline__ bool has_inputs(int slice) const {
-    return slice * kStripSliceInputs + warp * kStripWarpInputs < a.block_inputs;
+    return slice * kSliceInputs + warp * kWarpInputs < a.block_inputs;
   }
 
   struct Loaded {
-    uint4 words[kSlices][2];
+    uint4 words[kSlices][kOperands];
     float4 squares{};
   };
   __device__ __forceinline__ void load(Loaded& loaded, const Addresses& at) const {
 #pragma unroll
     for (int p = 0; p < kSlices; ++p) {
-      loaded.words[p][0] = loaded.words[p][1] = uint4{};
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o) loaded.words[p][o] = uint4{};
       if (!has_inputs(p)) continue;
-      loaded.words[p][0] = *reinterpret_cast<const uint4*>(at.x + p * kStripSliceInputs * 2);
-      loaded.words[p][1] = *reinterpret_cast<const uint4*>(at.x + p * kStripSliceInputs * 2 + 64);
+#pragma unroll
+      for (int o = 0; o < kOperands; ++o)
+        loaded.words[p][o] = *reinterpret_cast<const uint4*>(at.x + p * kSliceInputs * 2 + o * 64);
     }
-    static_assert(!kConsumesNorm || kSlices * kStripSliceInputs <= kSquaresPerSum * kSquareSumsPerWarp * kWarps,
+    static_assert(!kConsumesNorm || kSlices * kSliceInputs <= kSquaresPerSum * kSquareSumsPerWarp * kWarps,
                   "every sum of squares is loaded");
     if (kConsumesNorm && square() < a.stride / kSquaresPerSum)
       loaded.squares = *reinterpret_cast<const float4*>(at.squares);
@@ -226,22 +237,51 @@ struct Strip {
                                          : kTiles < kTilesPreloadedBehindNorm ? kTiles
                                                                               : kTilesPreloadedBehindNorm;
   struct Preloaded {
-    uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][2];
+    uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][kVectors];
+    Bf16 scales[kTiles][kSlices][Codes::kGroupScales ? kScalesPerLane : 1];  ///< of the lane's inputs of its outputs
   };
   __device__ __forceinline__ void preload(Preloaded& preloaded, const Addresses& at) const {
 #pragma unroll
     for (int e = 0; e < kPreloadedTiles; ++e) {
       if (e % 2 == 0) wait_for_weights(e);
-      for_each_half_slice([&](int p, int half) { preloaded.of[e][p][half] = weights_of(e, p, half, at); });
+      for_each_of_slices<kVectors>([&](int p, int v) { preloaded.of[e][p][v] = weights_of(e, p, v, at); });
+    }
+  }
+  /// Scales of groups are constants that are read straight to registers.
+  __device__ __forceinline__ void preload_scales(Preloaded& preloaded) const {
+    if constexpr (Codes::kGroupScales) {
+#pragma unroll
+      for (int e = 0; e < kTiles; ++e) {
+        const int output = first_output + min(e * 8 + g, outputs - 1);
+        for_each_of_slices<kScalesPerLane>([&](int p, int i) {
+          const int input = rank * a.block_inputs + p * kSliceInputs + warp * kWarpInputs + i * kStripScaleInputs;
+          const int group = (has_inputs(p) ? input : 0) / a.scale_group;
+          preloaded.scales[e][p][i] =
+              reinterpret_cast<const Bf16*>(a.scales)[static_cast<std::size_t>(group) * a.ending.outputs + output];
+        });
+      }
+    }
+  }
+  /// Of outputs o … o + 3.
+  __device__ __forceinline__ float4 output_scales(int o) const {
+    return *reinterpret_cast<const float4*>(a.scales + static_cast<std::size_t>(o) * 4);
+  }
+  __device__ __forceinline__ static uint4 operand(const uint4 (&codes)[kVectors], int o, const Preloaded& preloaded,
+                                                  int tile, int p) {
+    const uint4 vector = codes[o / Codes::kOperands];
+    if constexpr (Codes::kGroupScales) {
+      return Codes::operand(vector, o % Codes::kOperands, preloaded.scales[tile][p][o * 32 / kStripScaleInputs]);
+    } else {
+      return Codes::operand(vector, o % Codes::kOperands);
     }
   }
   /// Waits for the weights of this tile and the next, if the block has these outputs.
   __device__ __forceinline__ void wait_for_weights(int tile) const {
     if (tile * 8 < outputs) ptx::mbarrier_wait(full + static_cast<ptx::SharedAddress>(tile / 2 * 8), 0);
   }
-  __device__ __forceinline__ uint4 weights_of(int tile, int p, int half, const Addresses& at) const {
+  __device__ __forceinline__ uint4 weights_of(int tile, int p, int vector, const Addresses& at) const {
     const ptx::SharedAddress from = p == 0 ? at.weights[tile] : at.weights[tile] + at.slice[p];
-    return ptx::load_shared_16(from + static_cast<ptx::SharedAddress>(half * 64));
+    return ptx::load_shared_16(from + static_cast<ptx::SharedAddress>(vector * 64));
   }
 
   struct Sums {
@@ -252,24 +292,24 @@ struct Strip {
   __device__ __forceinline__ void multiply_tiles(Sums& sums, int first, X& x, const Loaded& loaded,
                                                  const Addresses& at, const Preloaded& preloaded) const {
     if (first >= kPreloadedTiles) wait_for_weights(first);
-    uint4 w[kCount][kSlices][2];
-    for_each_half_slice([&](int p, int half) {
+    uint4 w[kCount][kSlices][kVectors];
+    for_each_of_slices<kVectors>([&](int p, int v) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        w[e][p][half] = first + e < kPreloadedTiles ? preloaded.of[first + e][p][half]
-                                                    : weights_of(first + e, p, half, at);
+        w[e][p][v] =
+            first + e < kPreloadedTiles ? preloaded.of[first + e][p][v] : weights_of(first + e, p, v, at);
       }
     });
     if (first == 0)
-      for_each_half_slice([&](int p, int half) { distribute(x, p, half, loaded.words[p][half]); });
+      for_each_of_slices<kOperands>([&](int p, int o) { distribute(x, p, o, loaded.words[p][o]); });
     float d[kRowSets][kCount][2][4] = {};
-    for_each_half_slice([&](int p, int half) {
+    for_each_of_slices<kOperands>([&](int p, int o) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const uint4 v = w[e][p][half];
+        const uint4 v = operand(w[e][p], o, preloaded, first + e, p);
 #pragma unroll
         for (int set = 0; set < kRowSets; ++set) {
-          ptx::mma<Bf16>(d[set][e][half], v.x, v.y, v.z, v.w, x.of[set][p][half][0], x.of[set][p][half][1]);
+          ptx::mma<Bf16>(d[set][e][o % 2], v.x, v.y, v.z, v.w, x.of[set][p][o][0], x.of[set][p][o][1]);
         }
       }
     });

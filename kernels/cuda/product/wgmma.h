@@ -13,7 +13,7 @@ constexpr int wgmma_steps(int inputs) { return (padded(inputs) + kWgmmaStepInput
 
 /// 16-bit types on Hopper; of qkv, whole swizzled halves of heads.
 constexpr bool wgmma_takes(const LinearShape& shape, const GpuTraits& gpu) {
-  return gpu.hopper && !shape.format.quantised() && shape.activations() != DType::f32 &&
+  return gpu.hopper && shape.format.kind != WeightKind::fp8 && shape.activations() != DType::f32 &&
          (shape.ending != Ending::qkv || (shape.head_dim % 64 == 0 && shape.kv == shape.activations()));
 }
 
@@ -23,10 +23,11 @@ struct WgmmaTile {
   int rows, columns;
   int cluster;  ///< blocks that share a tile's inputs
   int step_cycles;
+  bool codes = false;  ///< compiled for quantised weights too
 };
-inline constexpr WgmmaTile kWgmmaTiles[] = {{128, 256, 1, 1100}, {128, 192, 1, 850}, {128, 160, 1, 720},
-                                            {128, 128, 1, 610},  {64, 256, 1, 770},  {64, 128, 1, 390},
-                                            {128, 128, 2, 610},  {128, 128, 4, 610}, {64, 128, 2, 390}};
+inline constexpr WgmmaTile kWgmmaTiles[] = {
+    {128, 256, 1, 1100, true}, {128, 192, 1, 850}, {128, 160, 1, 720}, {128, 128, 1, 610, true}, {64, 256, 1, 770},
+    {64, 128, 1, 390, true},   {128, 128, 2, 610}, {128, 128, 4, 610}, {64, 128, 2, 390}};
 /// The only one that is compiled for float16.
 inline constexpr int kWgmmaF16Tile = 3;
 static_assert(kWgmmaTiles[kWgmmaF16Tile].rows == 128 && kWgmmaTiles[kWgmmaF16Tile].columns == 128 &&
@@ -64,6 +65,7 @@ constexpr int wgmma_plan(const LinearShape& shape, const GpuTraits& gpu) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < static_cast<int>(std::size(kWgmmaTiles)); ++i) {
+    if (shape.format.quantised() && !kWgmmaTiles[i].codes) continue;
     const double cycles = wgmma_cycles(kWgmmaTiles[i], shape, gpu.multiprocessors);
     if (cycles < 0 || (best >= 0 && cycles >= least)) continue;
     best = i;

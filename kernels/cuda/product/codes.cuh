@@ -1,0 +1,86 @@
+#pragma once
+// Codes of quantised weights as operands of mma.sync and wgmma: 16 bytes as they lie in memory (layout.h), expanded
+// to bf16. Everything that a product's kernel needs to know of a format is here; kernels/README.md, "Formats", says
+// how one more is added.
+//
+// Expansion is exact: a bf16 holds every code. Codes are two's complement, so that zeroed padding is zero weights.
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/element.cuh"
+#include "kernels/cuda/product/layout.h"
+
+namespace troupe::kernels::cuda {
+
+/// Both halves of a - b, of two bf16 each.
+__device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
+  const __nv_bfloat162 d = __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const std::uint32_t&>(d);
+}
+__device__ __forceinline__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
+  const __nv_bfloat162 d = __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  return reinterpret_cast<const std::uint32_t&>(d);
+}
+
+/// 16-bit weights: the operand is what lies in memory.
+struct PlainCodes {
+  static constexpr int kOperands = 1;  ///< of 32 inputs, that 64 bytes of a row hold
+  static constexpr bool kOutputScales = false, kGroupScales = false;
+
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int) { return codes; }
+};
+
+struct Int8Codes {
+  static constexpr int kOperands = 2;
+  static constexpr bool kOutputScales = true, kGroupScales = false;
+
+  /// Codes at bits 0 … 7 and 16 … 23, as bf16. The low seven bits below 2^7 are 128 + them; bit 7 is 128 + 128.
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
+    return subtract_pairs((codes & 0x007f007fu) | 0x43004300u, (codes & 0x00800080u) | 0x43004300u);
+  }
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
+    const std::uint32_t low = i == 0 ? codes.x : codes.z, high = i == 0 ? codes.y : codes.w;
+    return make_uint4(pair(low), pair(low >> 8), pair(high), pair(high >> 8));
+  }
+};
+
+struct Int4Codes {
+  static constexpr int kOperands = 4;
+  static constexpr bool kOutputScales = true, kGroupScales = false;
+
+  /// Codes at bits 0 … 3 and 16 … 19, as bf16: 128 + (code + 8), less 136.
+  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
+    return subtract_pairs((codes & 0x000f000fu) ^ 0x43084308u, 0x43084308u);
+  }
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
+    const std::uint32_t word = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;
+    return make_uint4(pair(word), pair(word >> 4), pair(word >> 8), pair(word >> 12));
+  }
+};
+
+/// int4 whose scales belong to groups of inputs. An operand is the codes times a scale, rounded to bf16.
+struct GroupedInt4Codes : Int4Codes {
+  static constexpr bool kOutputScales = false, kGroupScales = true;
+
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int i, Bf16 scale) {
+    const std::uint32_t both = pack_two<Bf16>(to_float(scale), to_float(scale));
+    const uint4 v = Int4Codes::operand(codes, i);
+    return make_uint4(multiply_pairs(v.x, both), multiply_pairs(v.y, both), multiply_pairs(v.z, both),
+                      multiply_pairs(v.w, both));
+  }
+};
+
+/// Calls function(Codes{}) with the codes of a format that tensor cores multiply. True if there are any.
+template <class Function>
+bool with_codes(const WeightFormat& format, Function&& function) {
+  switch (format.kind) {
+    case WeightKind::bf16:
+    case WeightKind::f16: function(PlainCodes{}); return true;
+    case WeightKind::int8: function(Int8Codes{}); return true;
+    case WeightKind::int4: format.group == 0 ? function(Int4Codes{}) : function(GroupedInt4Codes{}); return true;
+    default: return false;
+  }
+}
+
+}  // namespace troupe::kernels::cuda
