@@ -32,7 +32,7 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
                          std::to_string(rows) + " rows");
             const StripKernel& kernel = plan.kernel;
             const int block_inputs = inputs / kernel.cluster;
-            ASSERT_TRUE(rows <= kStripRows && block_inputs % strip_warp_inputs(s.format.kind) == 0 &&
+            ASSERT_TRUE(rows <= kStripRows && block_inputs % strip_warp_inputs(kernel.kind) == 0 &&
                         ending != Ending::store_f32);
             ASSERT_TRUE(!consumes || ending != Ending::add);
             ASSERT_TRUE(!produces || ending == Ending::add);
@@ -41,7 +41,7 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
             ASSERT_TRUE(kernel.ending == ending && kernel.consumes_halved_norm == consumes);
             ASSERT_EQ(plan.row_sets, rows > kStripRowsPerSet ? 2 : 1);
             ASSERT_GE(kernel.tiles * kStripTileOutputs, plan.outputs);
-            ASSERT_GE(kernel.slices * strip_slice_inputs(s.format.kind), block_inputs);
+            ASSERT_GE(kernel.slices * strip_slice_inputs(kernel.kind), block_inputs);
             ASSERT_EQ(plan.outputs % (ending == Ending::swiglu ? 16 : (produces ? 8 : 4) * kernel.cluster), 0);
             const int first = strip_weights_offset(kernel.cluster);
             if (kernel.cluster == 2) {
