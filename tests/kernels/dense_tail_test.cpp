@@ -6,9 +6,6 @@
 namespace troupe::kernels {
 namespace {
 
-class DenseTails : public OpTest {};
-TROUPE_ALL_DEVICES(DenseTails);
-
 struct Shape {
   int hidden, heads, kv_heads, head_dim, intermediate;
 };
@@ -18,9 +15,10 @@ constexpr int kLayers = 2, kBlocks = 2;
 /// One layer's weights and the memory of a step.
 class Layer {
  public:
-  Layer(DeviceUnderTest& device, DType dtype, const Shape& s)
+  Layer(DeviceUnderTest& device, const WeightFormat& format, const Shape& s)
       : device_(device),
-        dtype_(dtype),
+        format_(format),
+        dtype_(format.activations),
         shape_(s),
         q_width_(s.heads * s.head_dim),
         out_(weight(s.hidden, q_width_)),
@@ -101,7 +99,7 @@ class Layer {
  private:
   std::unique_ptr<Weight> weight(int outputs, int inputs) {
     return std::make_unique<Weight>(
-        device_, dtype_, outputs, inputs,
+        device_, format_, outputs, inputs,
         random_floats(std::size_t(outputs) * std::size_t(inputs), ++seed_, 1 / std::sqrt(float(inputs))));
   }
   const float* norm_weight() {
@@ -112,6 +110,7 @@ class Layer {
   }
 
   DeviceUnderTest& device_;
+  WeightFormat format_;
   DType dtype_;
   Shape shape_;
   int q_width_;
@@ -120,15 +119,15 @@ class Layer {
   const float* norms_[2];
 };
 
-TEST_P(DenseTails, IsItsThreeOps) {
-  std::vector<Shape> shapes{{576, 9, 3, 64, 1536}, {40, 3, 1, 16, 72}};
-  if (where().cuda) {
-    shapes.push_back({1024, 16, 2, 128, 3072});
-    shapes.push_back({1000, 10, 5, 128, 2500});
-    shapes.push_back({1056, 8, 2, 64, 800});  // not for strips
-  }
+class DenseTails : public OpTest {
+ protected:
+  void expect_three_ops(const WeightFormat& format, const std::vector<Shape>& shapes);
+};
+TROUPE_ALL_DEVICES(DenseTails);
+
+void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
-    Layer layer(device(), dtype(), shape);
+    Layer layer(device(), format, shape);
     for (const int rows : {1, 8, 2, 5, 1, 4, 9, 3, 7}) {
       for (const bool with_next : {true, false}) {
         const auto seed = std::uint32_t(1000 + rows);
@@ -144,13 +143,34 @@ TEST_P(DenseTails, IsItsThreeOps) {
             largest = std::max(largest, double(std::abs(b[i])));
           }
           EXPECT_LE(worst, 4 * std::max(rounding_unit(dtype()), 1e-6) * largest)
-              << what << ", " << rows << " rows, hidden " << shape.hidden << (with_next ? "" : ", the last");
+              << what << ", " << to_string(format) << ", " << rows << " rows, hidden " << shape.hidden << (with_next ? "" : ", the last");
         };
         expect_near(one.residual, three.residual, "residual");
         expect_near(one.q, three.q, "q");
         expect_near(one.kv, three.kv, "kv");
       }
     }
+  }
+}
+
+TEST_P(DenseTails, IsItsThreeOps) {
+  std::vector<Shape> shapes{{576, 9, 3, 64, 1536}, {40, 3, 1, 16, 72}};
+  if (where().cuda) {
+    shapes.push_back({1024, 16, 2, 128, 3072});
+    shapes.push_back({1000, 10, 5, 128, 2500});
+    shapes.push_back({1056, 8, 2, 64, 800});  // not for strips
+  }
+  expect_three_ops(dtype(), shapes);
+}
+
+TEST_P(DenseTails, OfQuantisedWeightsIsItsThreeOps) {
+  if (!where().cuda) GTEST_SKIP() << "the CPU runs the three ops themselves";
+  if (dtype() == DType::f32) GTEST_SKIP() << "codes meet 16-bit activations";
+  const std::vector<Shape> shapes{{1024, 16, 2, 128, 3072}, {2560, 20, 4, 128, 1536}, {576, 9, 3, 64, 1536}};
+  for (const WeightFormat& format :
+       {WeightFormat(WeightKind::int8, dtype()), WeightFormat(WeightKind::int4, dtype()),
+        WeightFormat(WeightKind::int4, dtype(), 64), WeightFormat(WeightKind::int4, dtype(), 128)}) {
+    expect_three_ops(format, shapes);
   }
 }
 

@@ -209,13 +209,13 @@ class Rows {
   int rows_, cols_;
 };
 
-/// A packed weight and its values, rounded to the dtype.
+/// A packed weight and its values, rounded to the activations' dtype.
 struct Weight {
-  Weight(DeviceUnderTest& device, DType dtype, int outputs, int inputs, std::vector<float> values)
-      : memory(device, matrix_bytes(dtype, outputs, inputs)),
-        matrix{memory.as(), dtype, outputs, inputs},
+  Weight(DeviceUnderTest& device, const WeightFormat& format, int outputs, int inputs, std::vector<float> values)
+      : memory(device, matrix_bytes(format, outputs, inputs)),
+        matrix{memory.as(), format, outputs, inputs},
         values(std::move(values)) {
-    for (float& v : this->values) v = rounded_to(dtype, v);
+    for (float& v : this->values) v = rounded_to(format.activations, v);
     run(device,
         Pack{.into = matrix, .source = this->values.data(), .source_dtype = DType::f32, .outputs = outputs});
   }

@@ -24,9 +24,10 @@ constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 
 constexpr int scale_lines(const WeightFormat& format) {
   return format.group == 0 ? 0 : kBox * operands_of(format) / format.group;
 }
-/// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply.
+/// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply. Boxes begin at multiples of 1024.
 constexpr int stage_bytes(int m, int n, int boxes, int operands, int scale_lines) {
-  return boxes * ((m + n * operands) * kRowBytes + scale_lines * kScaleLineBytes);
+  const int scales = boxes * scale_lines * kScaleLineBytes;
+  return boxes * (m + n * operands) * kRowBytes + (scales + 1023) / 1024 * 1024;
 }
 
 /// log2 of the outputs that a block finishes: all m, or in a cluster a slice of at least 16.
