@@ -84,7 +84,7 @@ class Decoder {
  public:
   /// `kv`: zeroed memory for limits.kv_blocks blocks that outlives the decoder; null: the decoder allocates
   /// its own.
-  static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, DType dtype,
+  static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, const WeightFormats& formats,
                                                Weights<D> weights, const DecoderLimits& limits,
                                                void* kv = nullptr);
 
