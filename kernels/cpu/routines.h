@@ -13,13 +13,28 @@ namespace troupe::kernels {
 /// How far ahead of its place in a panel a tile that is the first to read it asks for memory.
 inline constexpr std::size_t kPrefetchBytes = 2048;
 
+/// Inputs of one integer dot product. So many numbers of x share a scale.
+inline constexpr int kDotInputs = 32;
+
+/// What kDotInputs codes of x share.
+struct OperandGroup {
+  float scale = 0;
+  /// Weights' codes are stored with an offset that makes them unsigned; this is -offset * the sum of x's codes.
+  std::int32_t correction = 0;
+};
+
 /// c[r][0 … 32) (+)= x[r] · panel over `inputs` inputs.
 struct TileArgs {
-  const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats
+  const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats; of quantised weights int8
   std::size_t ldx = 0;      ///< elements between rows of x
+  const OperandGroup* x_groups = nullptr;  ///< of quantised weights: the first row's; rows are ldx bytes apart
   const void* panel = nullptr;
-  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0
-  int rows = 0;    ///< 1 … Routines::tile_rows
+  /// Groups of inputs: bf16 scales, 32 for a group of `group` inputs. Otherwise 32 floats by which the sums are
+  /// multiplied at the end; null: not yet.
+  const void* scales = nullptr;
+  int group = 0;
+  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0. Quantised: whole groups
+  int rows = 0;    ///< 1 … Routines::tile_rows or dot_rows
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
@@ -27,6 +42,17 @@ struct TileArgs {
   /// 1 / ahead_calls of the panel's size, from `ahead` on.
   const void* ahead = nullptr;
   int ahead_calls = 1;
+};
+
+/// A row of x, or some of it, as the tiles of quantised weights take it. Each kDotInputs numbers:
+///   scale = largest magnitude / 127, code = number / scale rounded to the nearest, ties to even; in fp32.
+/// With a number that is not finite the scale is a NaN and the codes are 0.
+struct QuantiseArgs {
+  std::int8_t* codes = nullptr;
+  OperandGroup* groups = nullptr;
+  const void* x = nullptr;
+  int count = 0;   ///< a multiple of kDotInputs
+  int offset = 0;  ///< of the weights' codes
 };
 
 /// One norm row; see AddRmsNorm.
@@ -79,6 +105,15 @@ struct Routines {
   int tile_rows;         ///< most rows of one tile call
   bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
   void (*tile[kDTypes])(const TileArgs&);
+  int dot_rows;          ///< most rows of one tile call with quantised weights
+  void (*tile_int8)(const TileArgs&);
+  void (*tile_int4)(const TileArgs&);
+  void (*tile_int4_groups)(const TileArgs&);
+  void (*quantise[kDTypes])(const QuantiseArgs&);
+  /// Of the weights that share a scale: the largest magnitude, a NaN if one is not finite. count % 32 == 0.
+  float (*largest_magnitude)(const float* weights, std::size_t count);
+  /// codes[i] = code_of(weights[i], scale, largest), see quantize.h; scale > 0, count % 32 == 0.
+  void (*codes)(std::int8_t* codes, const float* weights, std::size_t count, float scale, float largest);
   void (*expand[kDTypes])(float* to, const void* from, std::size_t count);  ///< count % 16 == 0
   void (*narrow[kDTypes])(void* to, const float* from, std::size_t count);  ///< count % 16 == 0
   void (*add)(float* to, const float* from, std::size_t count);             ///< count % 16 == 0
@@ -111,6 +146,7 @@ const Routines& routines(Isa isa);
 extern const Routines kRoutinesBaseline;
 extern const Routines kRoutinesAvx2;
 extern const Routines kRoutinesAvx512;
+extern const Routines kRoutinesAvx512Vnni;
 extern const Routines kRoutinesAvx512Bf16;
 
 }  // namespace troupe::kernels
