@@ -55,7 +55,8 @@ void Decoder<D>::run(const ForwardStep& s) {
                                    .layer = layer,
                                    .heads = spec_.heads,
                                    .batch = s.batch,
-                                   .norm = norm(w.input_norm)};
+                                   .norm = norm(w.input_norm),
+                                   .unquantised = s.memory.kv};
   };
   kernels::run(device_, qkv(0));
   for (int layer = 0; layer < spec_.layers; ++layer) {
@@ -275,8 +276,11 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   decoder->arena_ = std::move(*arena);
   decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
 
-  decoder->kv_ = {
-      .dtype = dtype, .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+  decoder->kv_ = {.dtype = dtype,
+                  .layers = spec.layers,
+                  .kv_heads = spec.kv_heads,
+                  .head_dim = spec.head_dim,
+                  .format = limits.kv_format};
   decoder->kv_.data = kv;
   if (kv == nullptr) {
     Result<Buffer<D>> own = Buffer<D>::make(
