@@ -45,7 +45,8 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                          {.rows = capacity.max_tokens_per_step,
                           .sequences = capacity.max_slots,
                           .positions = capacity.max_model_len,
-                          .kv_blocks = capacity.kv_blocks});
+                          .kv_blocks = capacity.kv_blocks,
+                          .kv_format = files.formats.kv});
   if (!decoder) return decoder.status();
   return std::unique_ptr<Executor>(
       std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder)));

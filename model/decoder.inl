@@ -55,7 +55,8 @@ void Decoder<D>::run(const ForwardStep& s) {
                                    .layer = layer,
                                    .heads = spec_.heads,
                                    .batch = s.batch,
-                                   .norm = norm(w.input_norm)};
+                                   .norm = norm(w.input_norm),
+                                   .unquantised = s.memory.kv};
   };
   kernels::run(device_, qkv(0));
   for (int layer = 0; layer < spec_.layers; ++layer) {
@@ -278,6 +279,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
 
   decoder->kv_ = kv_shape(spec, formats);
+  decoder->kv_.format = limits.kv_format;
   decoder->kv_.data = kv;
   if (kv == nullptr) {
     Result<Buffer<D>> own = Buffer<D>::make(

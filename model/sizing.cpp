@@ -103,7 +103,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
-  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0};
+  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0, formats.kv};
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
@@ -170,7 +170,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   Result<wire::Capacity> made =
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
-  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0};
+  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0, formats.kv};
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   made->arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
   return made;

@@ -9,7 +9,7 @@ namespace troupe::model {
 namespace {
 
 using config::KvCacheDType, config::LmHeadDType, config::WeightQuant;
-using kernels::WeightFormat, kernels::WeightKind;
+using kernels::KvFormat, kernels::WeightFormat, kernels::WeightKind;
 
 constexpr const char* kMethods[] = {"wint8", "wint4"};  // that work on every device
 
@@ -38,8 +38,8 @@ Status check_device(const ModelSpec& spec, config::Device device, const config::
     }
     return failure(Code::unsupported, "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
   }
-  if (kv_cache != KvCacheDType::automatic) {
-    return failure(Code::unsupported, "not available yet: --kv-cache-dtype; keys and values are stored in --dtype.");
+  if (kv_cache != KvCacheDType::automatic && device == config::Device::cuda) {
+    return failure(Code::unsupported, "not available yet: --kv-cache-dtype on a GPU; keys and values are stored in --dtype.");
   }
   return {};
 }
@@ -64,7 +64,8 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
-  formats.kv_cache = kv_cache;
+  if (kv_cache == KvCacheDType::int8) formats.kv = KvFormat::int8;
+  if (kv_cache == KvCacheDType::fp8) formats.kv = KvFormat::fp8;
   return formats;
 }
 
@@ -80,11 +81,11 @@ std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options
 }
 
 kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
-  return {nullptr, formats.activations, spec.layers, spec.kv_heads, spec.head_dim};
+  return {nullptr, formats.activations, spec.layers, spec.kv_heads, spec.head_dim, formats.kv};
 }
 
 std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats) {
-  if (formats.kv_cache == KvCacheDType::automatic) return spec.kv_bytes_per_token(formats.activations);
+  if (formats.kv == KvFormat::plain) return spec.kv_bytes_per_token(formats.activations);
   const std::int64_t head = spec.head_dim + std::int64_t{sizeof(float)};
   return std::int64_t{2} * spec.layers * spec.kv_heads * head;
 }
@@ -95,9 +96,7 @@ std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
   if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
     text += ", LM head " + to_string(formats.lm_head);
   }
-  if (formats.kv_cache != KvCacheDType::automatic) {
-    text += formats.kv_cache == KvCacheDType::int8 ? ", KV int8" : ", KV fp8";
-  }
+  if (formats.kv != KvFormat::plain) text += std::string(", KV ") + to_string(formats.kv);
   if (text != to_string(formats.activations)) text += std::string("; activations ") + to_string(formats.activations);
   return text;
 }
@@ -115,7 +114,7 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
     const auto made = choose_formats(spec, formats.activations, device, other);
     if (!made) return;
     WeightFormats made_here = *made;
-    made_here.kv_cache = formats.kv_cache;
+    made_here.kv = formats.kv;
     found |= made_here == formats;
     add(name, made_here, made_here == formats);
   };

@@ -23,7 +23,7 @@ struct WeightFormats {
   kernels::WeightFormat experts{};    ///< with the shared slices
   kernels::WeightFormat embedding{};
   kernels::WeightFormat lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
-  config::KvCacheDType kv_cache = config::KvCacheDType::automatic;
+  kernels::KvFormat kv = kernels::KvFormat::plain;
 
   constexpr WeightFormats() = default;
   constexpr WeightFormats(DType dtype)  // NOLINT: without quantisation a dtype says it all

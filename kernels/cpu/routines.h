@@ -7,6 +7,7 @@
 
 #include "gpu/dtype.h"
 #include "gpu/isa.h"
+#include "kernels/kv_format.h"
 
 namespace troupe::kernels {
 
@@ -75,6 +76,8 @@ struct AttendArgs {
   std::size_t block_bytes = 0;
   std::size_t key_offset = 0;  ///< of this layer and head in a block
   std::size_t value_offset = 0;
+  KvFormat format = KvFormat::plain;
+  std::size_t scales_offset = 0;  ///< of an 8-bit format: from a piece's codes to its scales
   int position = 0;  ///< of the first token
   int tokens = 0;
   int group = 0;  ///< heads; tokens * group <= kAttendRows
@@ -92,7 +95,8 @@ inline constexpr int kSpanTokens = 512;
 
 constexpr int partial_floats(int head_dim) { return (head_dim + 31) / 32 * 32 + 16; }
 constexpr std::size_t attend_bytes(int head_dim) {
-  return sizeof(float) * kAttendRows * (3 * std::size_t(partial_floats(head_dim)) + 2 * 64);
+  return sizeof(float) * (kAttendRows * (3 * std::size_t(partial_floats(head_dim)) + 2 * 64) +
+                          32 * std::size_t(head_dim < 64 ? 64 : head_dim));  // a panel of expanded codes
 }
 
 /// Largest logit and whether all are finite.

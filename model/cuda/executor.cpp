@@ -47,6 +47,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                           {.rows = capacity.max_tokens_per_step,
                            .sequences = capacity.max_slots,
                            .positions = capacity.max_model_len,
+                           .kv_format = files.formats.kv,
                            .staged = false},
                           model.kv->data());
   if (!decoder) return decoder.status();
