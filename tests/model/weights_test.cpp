@@ -73,8 +73,8 @@ double deviation(const kernels::Matrix& matrix) {
   double squares = 0;
   std::size_t count = 0;
   for (std::size_t i = 0;
-       i < kernels::matrix_bytes(matrix.dtype, matrix.outputs, matrix.inputs) / size_of(matrix.dtype); ++i) {
-    const double value = load_element(matrix.data, matrix.dtype, i);
+       i < kernels::matrix_bytes(matrix.format, matrix.outputs, matrix.inputs) / size_of(matrix.activations()); ++i) {
+    const double value = load_element(matrix.data, matrix.activations(), i);
     squares += value * value;
     count += value != 0;
   }
@@ -93,7 +93,7 @@ TEST_F(WeightsTest, DummiesAreDrawnForEveryExpert) {
     const LayerWeights& layer = layout.layers[static_cast<std::size_t>(l)];
     ASSERT_TRUE(layer.moe());
     EXPECT_EQ(layer.gate_up.data, nullptr);
-    EXPECT_EQ(layer.router.dtype, DType::f32);
+    EXPECT_EQ(layer.router.format, DType::f32);
     EXPECT_EQ(layer.router.outputs, 8);
     EXPECT_NEAR(deviation(layer.router), 0.02, 0.004);
     for (int e = 0; e < 8; ++e) {
