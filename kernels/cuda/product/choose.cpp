@@ -7,8 +7,14 @@ namespace {
 constexpr int kManyRows = 32;
 constexpr int kManyRowsOfGroup = 12;
 
+/// Codes are read in half the time or less, and are expanded anew for each tile of rows.
+constexpr int kManyRowsOfCodes = 64;
+constexpr int kManyRowsOfGroupOfCodes = 40;
+
 bool many_rows(const LinearShape& s) {
-  return s.grouped() ? s.rows > kManyRowsOfGroup * s.groups : s.rows > kManyRows;
+  const bool codes = s.format.quantised();
+  return s.grouped() ? s.rows > (codes ? kManyRowsOfGroupOfCodes : kManyRowsOfGroup) * s.groups
+                     : s.rows > (codes ? kManyRowsOfCodes : kManyRows);
 }
 
 LinearChoice streamed(const LinearShape& s, const GpuTraits& gpu, const char* reason) {

@@ -185,6 +185,13 @@ struct GatheredRows {
   }
 };
 
+/// A warp arrives as one, when all that its threads wrote to shared memory is visible to wgmma.
+__device__ __forceinline__ void arrive_after_writes(ptx::Barrier* barrier) {
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
+}
+
 /// Steps whose rows of x are in flight, at most three; a slot is full when its copies have landed.
 template <class Shape>
 struct FlyingSteps {
@@ -200,8 +207,7 @@ struct FlyingSteps {
     } else {
       ptx::copy_async_wait<0>();
     }
-    ptx::fence_proxy_async();
-    ptx::mbarrier_arrive(&shared.full[oldest.slot]);
+    arrive_after_writes(&shared.full[oldest.slot]);
     oldest.next();
     --count;
   }
@@ -328,8 +334,7 @@ __device__ __forceinline__ void expand_codes(const Product& product, const Wgmma
       if (gathered) {
         if (++flying.count == 3) flying.land();
       } else {
-        ptx::fence_proxy_async();
-        ptx::mbarrier_arrive(&shared.full[slot]);
+        arrive_after_writes(&shared.full[slot]);
       }
       if ((step + 1) % Shape::kCodeSteps != 0 && step + 1 < steps.end) continue;
       ptx::barrier_sync(3, 128);  // all have read the box

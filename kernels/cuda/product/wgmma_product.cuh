@@ -151,8 +151,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     ptx::prefetch_tensor_map(&x_map);
     ptx::prefetch_tensor_map(&weight_map);
+    // The copy engine's, and each fetching warp's.
+    const int full_arrivals = (Shape::kExpands && gathered ? 0 : 1) + (Shape::kExpands || gathered ? 4 : 0);
     for (int i = 0; i < Shape::kSlots; ++i) {
-      ptx::mbarrier_init(&full[i], Shape::kExpands ? (gathered ? 128 : 1 + 128) : gathered ? 1 + 128 : 1);
+      ptx::mbarrier_init(&full[i], full_arrivals);
       ptx::mbarrier_init(&empty[i], 8);  // a warp of each
     }
     if constexpr (Shape::kExpands) {
