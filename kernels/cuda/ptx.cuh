@@ -44,6 +44,11 @@ __device__ __forceinline__ float4 load_shared_float4(SharedOperand auto from) {
 __device__ __forceinline__ void store_shared(SharedOperand auto to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared_address(to)), "f"(value) : "memory");
 }
+__device__ __forceinline__ void store_shared_16(SharedOperand auto to, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+}
 
 /// Loads 4, 8 or 16 bytes of global memory without leaving a line in the L1 cache.
 template <class T>

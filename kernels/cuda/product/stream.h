@@ -62,7 +62,9 @@ inline constexpr int kMaxResidentInputs = 4096;  ///< of 8 rows of x in shared m
 constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   if (gpu.batch_invariant) return 32;
   const int rows = shape.average_rows();
-  if (shape.grouped()) return rows <= 1 ? 8 : rows <= 16 ? 16 : 32;  // some have several times the average
+  // Some groups have several times the average. Codes are expanded for each tile, so fewer tiles pay sooner.
+  if (shape.grouped() && shape.format.quantised()) return rows <= 1 ? 8 : rows <= 6 ? 16 : rows <= 20 ? 32 : 64;
+  if (shape.grouped()) return rows <= 1 ? 8 : rows <= 16 ? 16 : 32;
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 

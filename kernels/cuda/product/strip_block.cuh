@@ -34,6 +34,8 @@ inline constexpr int kSquaresOffset = 64;  ///< in the header: of each row, a su
 inline constexpr int kSquareSumsPerWarp = 16;  ///< sums of squares of a row that a warp adds up
 /// Tiles of outputs whose weights are in registers before the wait, in a product that consumes a halved norm.
 inline constexpr int kTilesPreloadedBehindNorm = 4;
+/// Registers for operands that a lane expands from codes before the wait.
+inline constexpr int kWordsExpandedBeforeWait = 64;
 
 struct StripArgs {
   const char* weight = nullptr;
@@ -233,18 +235,31 @@ struct Strip {
   }
 
   /// Tiles whose weights are in registers before x arrives.
-  static constexpr int kPreloadedTiles = !kConsumesNorm                       ? 0
-                                         : kTiles < kTilesPreloadedBehindNorm ? kTiles
-                                                                              : kTilesPreloadedBehindNorm;
+  static constexpr bool kExpands = Codes::kOperands > 1;
+  static constexpr int kMostPreloadedTiles = kExpands        ? kWordsExpandedBeforeWait / (4 * kSlices * kOperands)
+                                             : kConsumesNorm ? kTilesPreloadedBehindNorm
+                                                             : 0;
+  static constexpr int kPreloadedTiles = kTiles < kMostPreloadedTiles ? kTiles : kMostPreloadedTiles;
   struct Preloaded {
-    uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][kVectors];
+    uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][kOperands];
     Bf16 scales[kTiles][kSlices][Codes::kGroupScales ? kScalesPerLane : 1];  ///< of the lane's inputs of its outputs
   };
   __device__ __forceinline__ void preload(Preloaded& preloaded, const Addresses& at) const {
 #pragma unroll
     for (int e = 0; e < kPreloadedTiles; ++e) {
       if (e % 2 == 0) wait_for_weights(e);
-      for_each_of_slices<kVectors>([&](int p, int v) { preloaded.of[e][p][v] = weights_of(e, p, v, at); });
+      uint4 codes[kSlices][kVectors];
+      for_each_of_slices<kVectors>([&](int p, int v) { codes[p][v] = weights_of(e, p, v, at); });
+      for_each_of_slices<kOperands>([&](int p, int o) {
+        uint4& v = preloaded.of[e][p][o];
+        v = operand(codes[p], o, preloaded, e, p);
+        if constexpr (kExpands) {  // else the compiler expands where the operand is used
+          ptx::materialize(v.x);
+          ptx::materialize(v.y);
+          ptx::materialize(v.z);
+          ptx::materialize(v.w);
+        }
+      });
     }
   }
   /// Scales of groups are constants that are read straight to registers.
@@ -296,8 +311,7 @@ struct Strip {
     for_each_of_slices<kVectors>([&](int p, int v) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        w[e][p][v] =
-            first + e < kPreloadedTiles ? preloaded.of[first + e][p][v] : weights_of(first + e, p, v, at);
+        if (first + e >= kPreloadedTiles) w[e][p][v] = weights_of(first + e, p, v, at);
       }
     });
     if (first == 0)
@@ -306,7 +320,8 @@ struct Strip {
     for_each_of_slices<kOperands>([&](int p, int o) {
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const uint4 v = operand(w[e][p], o, preloaded, first + e, p);
+        const uint4 v = first + e < kPreloadedTiles ? preloaded.of[first + e][p][o]
+                                                    : operand(w[e][p], o, preloaded, first + e, p);
 #pragma unroll
         for (int set = 0; set < kRowSets; ++set) {
           ptx::mma<Bf16>(d[set][e][o % 2], v.x, v.y, v.z, v.w, x.of[set][p][o][0], x.of[set][p][o][1]);

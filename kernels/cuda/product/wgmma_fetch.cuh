@@ -276,27 +276,42 @@ struct CodeBoxes {
 /// Expands a step's 64 inputs of the tile's weights. Warp t takes what lane t of mma's four would; a lane has a row at
 /// a time, so neither its loads nor its stores collide in shared memory's banks.
 template <class Shape>
-__device__ __forceinline__ void expand_step(const Product& product, const ProductTile& tile, const std::byte* codes,
-                                            std::byte* weight, int step) {
+__device__ __forceinline__ void expand_step(const Product& product, const ProductTile& tile,
+                                            ptx::SharedAddress codes, ptx::SharedAddress weight, int step) {
   using Codes = typename Shape::Codes;
   const int lane = static_cast<int>(threadIdx.x) % 32, t = static_cast<int>(threadIdx.x) / 32;
   const int first = step % Shape::kCodeSteps * 2;  // operand, of the box
   const int from = (first / Codes::kOperands * 4 + t) ^ lane % 8, to = t ^ lane % 8;
-#pragma unroll 4
-  for (int row = lane; row < Shape::kColumns; row += 32) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(codes + row * kRowBytes + from * 16);
+  constexpr int kAtOnce = 4;  // rows whose codes are loaded before the first is expanded
+  static_assert(Shape::kColumns % (32 * kAtOnce) == 0);
+#pragma unroll
+  for (int first_row = lane; first_row < Shape::kColumns; first_row += 32 * kAtOnce) {
+    uint4 raw[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      raw[i] = ptx::load_shared_16(codes + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes + from * 16));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint4 v;
+      const ptx::SharedAddress place = weight + static_cast<ptx::SharedAddress>((to ^ half * 4) * 16);
+      Bf16 scales[kAtOnce];
       if constexpr (Codes::kGroupScales) {
         const int group = (step * kWgmmaStepInputs + half * 32) / product.scale_group;
-        const int output = min(tile.column + row, product.finish.columns - 1);
-        v = Codes::operand(raw, first % Codes::kOperands + half,
-                           reinterpret_cast<const Bf16*>(product.scales(tile.group))[group * product.finish.columns + output]);
-      } else {
-        v = Codes::operand(raw, first % Codes::kOperands + half);
+        const auto* line = reinterpret_cast<const Bf16*>(product.scales(tile.group)) + group * product.finish.columns;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i)
+          scales[i] = line[min(tile.column + first_row + 32 * i, product.finish.columns - 1)];
       }
-      *reinterpret_cast<uint4*>(weight + row * kRowBytes + (to ^ half * 4) * 16) = v;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int o = first % Codes::kOperands + half;
+        uint4 v;
+        if constexpr (Codes::kGroupScales) {
+          v = Codes::operand(raw[i], o, scales[i]);
+        } else {
+          v = Codes::operand(raw[i], o);
+        }
+        ptx::store_shared_16(place + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes), v);
+      }
     }
   }
 }
@@ -330,7 +345,8 @@ __device__ __forceinline__ void expand_codes(const Product& product, const Wgmma
         ptx::bulk_copy_box(shared.x(slot), x_map, &shared.full[slot], step * kWgmmaStepInputs, tile.row, 0);
       }
       ptx::mbarrier_wait(&shared.codes_full[codes.slot], codes.parity);
-      expand_step<Shape>(product, tile, shared.codes(codes.slot), shared.weight(slot), step);
+      expand_step<Shape>(product, tile, ptx::shared_address(shared.codes(codes.slot)),
+                         ptx::shared_address(shared.weight(slot)), step);
       if (gathered) {
         if (++flying.count == 3) flying.land();
       } else {
