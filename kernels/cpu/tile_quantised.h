@@ -47,7 +47,7 @@ void quantised_tile_of(const TileArgs& a) {
   for (int g = 0; g < a.inputs / kDotInputs; ++g) {
     for (std::size_t i = 0; i < ahead_step; i += 64) __builtin_prefetch(ahead + i, 0, 2);
     ahead += ahead_step;
-#pragma GCC unroll 8
+#pragma GCC unroll 1
     for (int v = 0; v < kVectors; v += kAtOnce) {
       typename Dots::Sum dot[R][kAtOnce];
 #pragma GCC unroll 8
@@ -55,8 +55,7 @@ void quantised_tile_of(const TileArgs& a) {
 #pragma GCC unroll 2
         for (int i = 0; i < kAtOnce; ++i) dot[r][i] = Dots::start(groups[r][g].correction);
       }
-#pragma GCC unroll 8
-      for (int step = 0; step < kDotInputs / kStep; ++step) {
+      const auto add = [&](int step) {
         typename Dots::Codes codes[kAtOnce];
 #pragma GCC unroll 2
         for (int i = 0; i < kAtOnce; ++i) {
@@ -68,6 +67,13 @@ void quantised_tile_of(const TileArgs& a) {
 #pragma GCC unroll 2
           for (int i = 0; i < kAtOnce; ++i) Dots::add(dot[r][i], codes[i], operand);
         }
+      };
+      if constexpr (kAtOnce == kVectors || R == 1) {
+#pragma GCC unroll 8
+        for (int step = 0; step < kDotInputs / kStep; ++step) add(step);
+      } else {
+#pragma GCC unroll 2  // all eight, and the compiler loads x once for all vectors and spills it
+        for (int step = 0; step < kDotInputs / kStep; ++step) add(step);
       }
 #pragma GCC unroll 2
       for (int i = 0; i < kAtOnce; ++i) {
