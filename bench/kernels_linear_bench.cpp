@@ -1,6 +1,6 @@
-// Matrix products of the 0.3B's and the demo model's shapes. Every figure stands beside the time that its bytes
-// take at the read bandwidth or its operations at the dot-product peak, whichever is longer; both are measured in
-// this run.
+// Matrix products of the 0.3B's and the demo model's shapes. Every figure stands beside the time that its
+// bytes take at the read bandwidth or its operations at the dot-product peak, whichever is longer; both are
+// measured in this run.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -33,8 +33,15 @@ constexpr int kMostRows = 512;
 constexpr int kRounds = 4;
 constexpr int kPrefillLayers = 3;
 
-Matrix make_weight(Cpu& device, DType dtype, int outputs, int inputs) {
-  Matrix m{device.alloc(matrix_bytes(dtype, outputs, inputs)), dtype, outputs, inputs};
+/// As it stands in the rows' names: "bfloat16", "int8", "int4_64".
+std::string name_of(const WeightFormat& format) {
+  if (!format.quantised()) return to_string(format.activations);
+  const std::string kind = format.kind == WeightKind::int8 ? "int8" : "int4";
+  return format.group == 0 ? kind : kind + "_" + std::to_string(format.group);
+}
+
+Matrix make_weight(Cpu& device, const WeightFormat& format, int outputs, int inputs) {
+  Matrix m{device.alloc(matrix_bytes(format, outputs, inputs)), format, outputs, inputs};
   run(device, FillRandom{.into = m, .outputs = outputs, .seed = 1});
   return m;
 }
@@ -42,18 +49,20 @@ Matrix make_weight(Cpu& device, DType dtype, int outputs, int inputs) {
 /// The MLPs of a model, one after the other.
 class Layers {
  public:
-  Layers(Cpu& device, const Shape& shape, DType dtype) : device_(device) {
+  Layers(Cpu& device, const Shape& shape, const WeightFormat& format) : device_(device) {
     for (int i = 0; i < shape.layers; ++i) {
-      gate_up.push_back(make_weight(device, dtype, gate_up_outputs(shape.intermediate), shape.hidden));
-      down.push_back(make_weight(device, dtype, shape.hidden, shape.intermediate));
+      gate_up.push_back(make_weight(device, format, gate_up_outputs(shape.intermediate), shape.hidden));
+      down.push_back(make_weight(device, format, shape.hidden, shape.intermediate));
     }
-    layer_bytes = static_cast<double>(matrix_bytes(dtype, gate_up_outputs(shape.intermediate), shape.hidden) +
-                                      matrix_bytes(dtype, shape.hidden, shape.intermediate));
+    layer_bytes =
+        static_cast<double>(matrix_bytes(format, gate_up_outputs(shape.intermediate), shape.hidden) +
+                            matrix_bytes(format, shape.hidden, shape.intermediate));
     layer_operations = 2.0 * 3 * shape.hidden * shape.intermediate;
     residual_ = static_cast<float*>(device.alloc(sizeof(float) * kMostRows * std::size_t(shape.hidden)));
     x_ = device.alloc(sizeof(float) * kMostRows * std::size_t(shape.hidden));
     activation_ = device.alloc(sizeof(float) * kMostRows * std::size_t(shape.intermediate));
-    for (int i = 0; i < kMostRows * shape.hidden; ++i) store_element(x_, dtype, i, 0.01f * float(i % 17));
+    for (int i = 0; i < kMostRows * shape.hidden; ++i)
+      store_element(x_, format.activations, i, 0.01f * float(i % 17));
   }
 
   void pass(int rows, int first, int count) {
@@ -88,12 +97,12 @@ double best_seconds(int passes, const auto& pass) {
   return best;
 }
 
-/// Decode figures are bytes of weights a second; their unit names the bound that binds. `demanded`: figures have
-/// to reach a share of their bounds.
-void measure(Report& report, const Shape& shape, Isa isa, DType dtype, bool demanded) {
+/// Decode figures are bytes of weights a second; their unit names the bound that binds. `demanded`: figures
+/// have to reach a share of their bounds.
+void measure(Report& report, const Shape& shape, Isa isa, const WeightFormat& format, bool demanded) {
   Cpu device({.isa = isa});
-  const std::string suffix = std::string(shape.suffix) + "." + to_string(dtype) + "." + to_string(isa);
-  Layers model(device, shape, dtype);
+  const std::string suffix = std::string(shape.suffix) + "." + name_of(format) + "." + to_string(isa);
+  Layers model(device, shape, format);
   // Figure and bound in turn, the best of each: a neighbour on the machine then disturbs both alike.
   double bandwidth = 0, peak = 0, prefill = 1e9;
   const int groups = shape.layers / shape.layers_timed;
@@ -106,11 +115,11 @@ void measure(Report& report, const Shape& shape, Isa isa, DType dtype, bool dema
         const int group = (i + static_cast<int>(j)) % groups;
         double& best = decode[j][static_cast<std::size_t>(group)];
         best = std::min(best, best_seconds(1, [&] {
-          model.pass(kDecodeRows[j], group * shape.layers_timed, shape.layers_timed);
-        }));
+                          model.pass(kDecodeRows[j], group * shape.layers_timed, shape.layers_timed);
+                        }));
       }
     }
-    peak = std::max(peak, dot_peak(device));
+    peak = std::max(peak, format.quantised() ? int8_dot_peak(device) : dot_peak(device));
     prefill = std::min(prefill, best_seconds(2, [&] { model.pass(kMostRows, 0, kPrefillLayers); }));
   }
   const double bytes = model.layer_bytes * shape.layers, operations = model.layer_operations * shape.layers;
@@ -125,21 +134,25 @@ void measure(Report& report, const Shape& shape, Isa isa, DType dtype, bool dema
                 by_peak > by_bandwidth ? "GB/s dot" : "GB/s read", bound, share * bound});
   }
   const double done = model.layer_operations * kMostRows * kPrefillLayers * 1e-9;
-  report.row({"linear.prefill.rows_512" + suffix, done / prefill, "GFLOP/s", peak * 1e-9,
-              demanded ? 0.4 * peak * 1e-9 : 0});
+  report.row({"linear.prefill.rows_512" + suffix, done / prefill, format.quantised() ? "GOP/s" : "GFLOP/s",
+              peak * 1e-9, demanded ? 0.4 * peak * 1e-9 : 0});
 }
 
 /// What loading a checkpoint takes: random weights, and a matrix brought into the order of the kernels.
-void measure_loading(Report& report, Isa isa, DType dtype) {
+void measure_loading(Report& report, Isa isa, const WeightFormat& format) {
   Cpu device({.isa = isa});
-  const std::string suffix = std::string(".") + to_string(dtype) + "." + to_string(isa);
+  const std::string suffix = "." + name_of(format) + "." + to_string(isa);
   const int outputs = gate_up_outputs(kErnie03b.intermediate), inputs = kErnie03b.hidden;
-  const Matrix source = make_weight(device, dtype, outputs, inputs), into = make_weight(device, dtype, outputs, inputs);
-  const double fill = best_seconds(3, [&] { run(device, FillRandom{.into = into, .outputs = outputs, .seed = 2}); });
+  const DType dtype = format.activations;
+  const Matrix source = make_weight(device, dtype, outputs, inputs),
+               into = make_weight(device, format, outputs, inputs);
+  const double fill =
+      best_seconds(3, [&] { run(device, FillRandom{.into = into, .outputs = outputs, .seed = 2}); });
   report.row({"fill_random" + suffix, double(outputs) * inputs / fill * 1e-9, "G/s"});
   const Pack pack{.into = into, .source = source.data, .source_dtype = dtype, .outputs = outputs};
   const double packing = best_seconds(3, [&] { run(device, pack); });
-  report.row({"pack" + suffix, double(matrix_bytes(dtype, outputs, inputs)) / packing * 1e-9, "GB/s"});
+  report.row(
+      {"pack" + suffix, double(matrix_bytes(dtype, outputs, inputs)) / packing * 1e-9, "GB/s"});  // of source
 }
 
 }  // namespace
@@ -152,14 +165,27 @@ int main(int argc, char** argv) {
   const Isa best = cpu_features().best;
   bench::measure(report, bench::kErnie03b, best, DType::bf16, true);
   bench::measure(report, bench::kDemo, best, DType::bf16, true);
+  const kernels::WeightFormat int8{kernels::WeightKind::int8, DType::bf16};
+  const kernels::WeightFormat int4{kernels::WeightKind::int4, DType::bf16, 64};
+  for (const auto& format : {int8, int4}) {
+    bench::measure(report, bench::kErnie03b, best, format, true);
+    bench::measure(report, bench::kDemo, best, format, true);
+  }
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--best") == 0) return 0;
   }
   bench::measure_loading(report, best, DType::bf16);
+  bench::measure_loading(report, best, int8);
+  bench::measure_loading(report, best, int4);
+  bench::measure(report, bench::kErnie03b, best,
+                 kernels::WeightFormat(kernels::WeightKind::int4, DType::bf16), false);
   bench::measure(report, bench::kErnie03b, best, DType::f16, false);
   bench::measure_loading(report, best, DType::f16);
   for (const Isa isa : usable_isas()) {
-    if (isa != best && isa != Isa::baseline) bench::measure(report, bench::kErnie03b, isa, DType::bf16, false);
+    if (isa == best || isa == Isa::baseline) continue;
+    for (const auto& format : {kernels::WeightFormat(DType::bf16), int8, int4}) {
+      bench::measure(report, bench::kErnie03b, isa, format, false);
+    }
   }
   return 0;
 }

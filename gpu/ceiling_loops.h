@@ -13,9 +13,10 @@ ReadLoop read_loop(Isa isa);
 
 struct DotLoop {
   void (*run)();
-  double operations;  ///< floating-point operations of one run
+  double operations;  ///< of one run: multiplications and additions
 };
 DotLoop dot_loop(Isa isa);
+DotLoop int8_dot_loop(Isa isa);
 
 /// A ReadLoop of plain 64-bit words, for any CPU. `bytes`: a multiple of 256.
 inline std::uint64_t read_64(const std::byte* from, std::size_t bytes) {

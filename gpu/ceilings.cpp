@@ -54,8 +54,9 @@ double read_bandwidth(Cpu& device, std::size_t bytes) {
   return static_cast<double>(bytes) / seconds;
 }
 
-double dot_peak(Cpu& device) {
-  const DotLoop inner = dot_loop(device.isa());
+namespace {
+
+double peak(Cpu& device, const DotLoop& inner) {
   const int threads = device.pool().threads();
   const double seconds = best_seconds(7, [&] {
     device.pool().for_each(8 * threads, 1, [&](int begin, int end, int) {
@@ -64,5 +65,10 @@ double dot_peak(Cpu& device) {
   });
   return inner.operations * 8 * threads / seconds;
 }
+
+}  // namespace
+
+double dot_peak(Cpu& device) { return peak(device, dot_loop(device.isa())); }
+double int8_dot_peak(Cpu& device) { return peak(device, int8_dot_loop(device.isa())); }
 
 }  // namespace troupe

@@ -25,4 +25,6 @@ ReadLoop read_loop(Isa) { return read_64; }
 
 DotLoop dot_loop(Isa) { return {muls_and_adds, 2.0 * static_cast<double>(kRounds) * 12 * 8}; }
 
+DotLoop int8_dot_loop(Isa isa) { return dot_loop(isa); }
+
 }  // namespace troupe

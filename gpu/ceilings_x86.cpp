@@ -39,6 +39,45 @@ __attribute__((target("avx512f,avx512bf16"))) void dots_bf16() {
   }
 }
 
+__attribute__((target("avx512f,avx512vnni"))) void dots_bytes() {
+  typedef std::int32_t V __attribute__((vector_size(64)));
+  V sum[24] = {};
+  V a = {}, b = {};
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 24
+    for (int j = 0; j < 24; ++j) asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum[j]) : "v"(a), "v"(b));
+  }
+}
+
+// Products of half a byte: pairs of them are added to 16 bits. Two such steps make one of a byte.
+__attribute__((target("avx512f,avx512bw"))) void half_bytes_512() {
+  typedef std::int32_t V __attribute__((vector_size(64)));
+  V sum[12] = {};
+  V a = {}, b = {}, product;
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) {
+      asm volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
+                   : "+v"(sum[j]), "=&v"(product)
+                   : "v"(a), "v"(b));
+    }
+  }
+}
+
+__attribute__((target("avx2"))) void half_bytes_256() {
+  typedef std::int32_t V __attribute__((vector_size(32)));
+  V sum[12] = {};
+  V a = {}, b = {}, product;
+  for (std::int64_t i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j) {
+      asm volatile("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0"
+                   : "+x"(sum[j]), "=&x"(product)
+                   : "x"(a), "x"(b));
+    }
+  }
+}
+
 __attribute__((target("avx512f"))) void fmas_512() {
   typedef float V __attribute__((vector_size(64)));
   V sum[24] = {};
@@ -77,11 +116,24 @@ DotLoop dot_loop(Isa isa) {
   const auto rounds = static_cast<double>(kRounds);
   switch (isa) {
     case Isa::avx512_bf16: return {dots_bf16, rounds * 24 * 64};
+    case Isa::avx512_vnni:
     case Isa::avx512: return {fmas_512, rounds * 24 * 32};
     case Isa::avx2: return {fmas_256, 2 * rounds * 12 * 16};
     case Isa::baseline: break;
   }
   return {muls_128, 2 * rounds * 12 * 8};
+}
+
+DotLoop int8_dot_loop(Isa isa) {
+  const auto rounds = static_cast<double>(kRounds);
+  switch (isa) {
+    case Isa::avx512_bf16:
+    case Isa::avx512_vnni: return {dots_bytes, rounds * 24 * 128};
+    case Isa::avx512: return {half_bytes_512, rounds * 12 * 64};
+    case Isa::avx2: return {half_bytes_256, rounds * 12 * 32};
+    case Isa::baseline: break;
+  }
+  return dot_loop(isa);
 }
 
 }  // namespace troupe

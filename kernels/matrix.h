@@ -5,7 +5,7 @@
 // bytes lie in the device's own order, which only pack, fill_random, embed and the linear ops know:
 //   Cpu: panels of 32 outputs, zero-padded; a panel holds, for each input (bf16: pair of inputs), the
 //   32 outputs' weights side by side. So a panel streams from front to back, whatever the
-//   instruction set, and any prefix of its inputs is contiguous.
+//   instruction set, and any prefix of its inputs is contiguous. Codes: kernels/cpu/tile_quantised.h.
 //   Cuda: row-major rows of padded(inputs); see kernels/cuda/product/layout.h.
 //
 // Activations are row-major with rows of padded(columns) elements. Padding elements are zero: device

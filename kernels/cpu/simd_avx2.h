@@ -85,7 +85,7 @@ struct Avx2 {
 
   // Bytes: what dots.h is made of.
   using Bytes = __m256i;
-  static constexpr int kDotRows = 4;
+  static constexpr int kDotRows = 3;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
   using Dots = HalfByteDots<Avx2, K>;

@@ -72,7 +72,7 @@ struct Avx512 {
 
   // Bytes: what dots.h is made of.
   using Bytes = __m512i;
-  static constexpr int kDotRows = 6;
+  static constexpr int kDotRows = 8;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
   using Dots = HalfByteDots<Avx512, K>;

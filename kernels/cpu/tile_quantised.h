@@ -29,17 +29,21 @@ void quantised_tile_of(const TileArgs& a) {
   constexpr std::size_t kGroupBytes = kDotInputs / kStep * kStepBytes;
   const auto* w = static_cast<const std::uint8_t*>(a.panel);
   const auto* x = static_cast<const std::int8_t*>(a.x);
-  const OperandGroup* groups[R];
-  for (int r = 0; r < R; ++r) {
-    groups[r] =
-        reinterpret_cast<const OperandGroup*>(reinterpret_cast<const std::byte*>(a.x_groups) + r * a.ldx);
-  }
+  const auto* groups = reinterpret_cast<const std::byte*>(a.x_groups);
+  std::size_t row[R];  // from the first row's bytes
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) row[r] = static_cast<std::size_t>(r) * a.ldx;
+  const auto group_of = [&](int r) -> const OperandGroup& {
+    return *reinterpret_cast<const OperandGroup*>(groups + row[r]);
+  };
   const auto* ahead = static_cast<const char*>(a.ahead != nullptr ? a.ahead : a.panel);
   const auto calls = static_cast<std::size_t>(a.ahead_calls);
   const std::size_t ahead_step = (kGroupBytes / 64 + calls - 1) / calls * 64;
 
   F sum[R][kVectors];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       sum[r][v] = a.accumulate ? V::load(a.c + r * a.ldc + v * V::kLanes) : V::set1(0);
     }
@@ -47,16 +51,15 @@ void quantised_tile_of(const TileArgs& a) {
   for (int g = 0; g < a.inputs / kDotInputs; ++g) {
     for (std::size_t i = 0; i < ahead_step; i += 64) __builtin_prefetch(ahead + i, 0, 2);
     ahead += ahead_step;
-#pragma GCC unroll 8
+#pragma GCC unroll 1
     for (int v = 0; v < kVectors; v += kAtOnce) {
       typename Dots::Sum dot[R][kAtOnce];
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 2
-        for (int i = 0; i < kAtOnce; ++i) dot[r][i] = Dots::start(groups[r][g].correction);
+        for (int i = 0; i < kAtOnce; ++i) dot[r][i] = Dots::start(group_of(r).correction);
       }
-#pragma GCC unroll 8
-      for (int step = 0; step < kDotInputs / kStep; ++step) {
+      const auto add = [&](int step) {
         typename Dots::Codes codes[kAtOnce];
 #pragma GCC unroll 2
         for (int i = 0; i < kAtOnce; ++i) {
@@ -64,10 +67,17 @@ void quantised_tile_of(const TileArgs& a) {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const auto operand = Dots::broadcast(x + r * a.ldx + step * kStep);
+          const auto operand = Dots::broadcast(x + row[r] + step * kStep);
 #pragma GCC unroll 2
           for (int i = 0; i < kAtOnce; ++i) Dots::add(dot[r][i], codes[i], operand);
         }
+      };
+      if constexpr (kAtOnce == kVectors || R == 1) {
+#pragma GCC unroll 8
+        for (int step = 0; step < kDotInputs / kStep; ++step) add(step);
+      } else {
+#pragma GCC unroll 2  // all eight, and the compiler loads x once for all vectors and spills it
+        for (int step = 0; step < kDotInputs / kStep; ++step) add(step);
       }
 #pragma GCC unroll 2
       for (int i = 0; i < kAtOnce; ++i) {
@@ -79,17 +89,20 @@ void quantised_tile_of(const TileArgs& a) {
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          F scale = V::set1(groups[r][g].scale);
+          F scale = V::set1(group_of(r).scale);
           if constexpr (Groups) scale = V::mul(scale, scale_w);
-          const F products = Dots::finish(dot[r][i], groups[r][g].correction);
+          const F products = Dots::finish(dot[r][i], group_of(r).correction);
           sum[r][v + i] = V::fma(products, scale, sum[r][v + i]);
         }
       }
     }
     w += kGroupBytes;
     x += kDotInputs;
+    groups += sizeof(OperandGroup);
   }
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       F s = sum[r][v];
       if (!Groups && a.scales != nullptr) {
