@@ -60,11 +60,11 @@ void finish_row(void* out, float L, const float* O, int head_dim) {
 template <class V, DType T, KvFormat Format>
 void expand_codes(void* to, const std::byte* codes, int inputs) {
   const auto number = [](std::byte code) -> float {
-    const auto c = static_cast<std::uint32_t>(code);
+    const std::int32_t c = static_cast<std::int8_t>(code);
     if constexpr (Format == KvFormat::int8) {
-      return static_cast<float>(static_cast<std::int8_t>(c));
-    } else {  // e4m3 in place of a float's exponent and mantissa: its exponent is 127 - 7 too low
-      return __builtin_bit_cast(float, (c & 0x80u) << 24 | (c & 0x7fu) << 20) * 0x1p120f;
+      return static_cast<float>(c);
+    } else {  // e4m3 in place of a float's sign, exponent and mantissa: its exponent is 127 - 7 too low
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(c) << 20 & 0x87f00000u) * 0x1p120f;
     }
   };
   if constexpr (T == DType::bf16) {

@@ -66,6 +66,9 @@ constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
   return KvColumn(swizzled, head_dim, d).at(t);
 }
 
+/// Slot of row r in KvCache::unquantised().
+constexpr KvSlot row_slot(int r) { return {r / kBlockTokens, r % kBlockTokens}; }
+
 /// Byte offset of (token t of the block, dimension d) within an 8-bit K or V piece.
 constexpr int kv_code_index(int head_dim, int t, int d) {
   const int turn = head_dim % 128 == 0 ? t % 8 : head_dim % 64 == 0 ? t / 2 % 4 : 0;
