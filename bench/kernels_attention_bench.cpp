@@ -30,7 +30,8 @@ double best_seconds(int passes, const auto& pass) {
 /// Seconds of all layers for `count` sequences of `tokens` rows that end at position `end`.
 double attention_seconds(Cpu& device, KvFormat format, int count, int tokens, int end) {
   const int blocks_each = (end + kBlockTokens - 1) / kBlockTokens;
-  KvCache kv{.dtype = DType::bf16, .layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim, .format = format};
+  KvCache kv{
+      .dtype = DType::bf16, .layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim, .format = format};
   const std::size_t bytes = kv.block_bytes() * static_cast<std::size_t>(count * blocks_each);
   kv.data = device.alloc(bytes);
   for (std::size_t i = 0; i < bytes / 2; ++i) store_element(kv.data, DType::bf16, i, 0.01f * float(i % 13));
@@ -92,8 +93,9 @@ int main(int argc, char** argv) {
     const int head_bytes = plain ? 2 * kHeadDim : kHeadDim + 4;
     const double kv_bytes = 2.0 * kKvHeads * head_bytes * kLayers * 1e-9;  // of one position, in GB
     for (const auto& [count, end] : {std::pair{16, 4096}, std::pair{1, 65536}}) {
-      report.row({"attention.decode" + way + ".sequences_" + std::to_string(count) + ".past_" + std::to_string(end),
-                  kv_bytes * count * end / attention_seconds(device, format, count, 1, end), "GB/s", bandwidth});
+      report.row(
+          {"attention.decode" + way + ".sequences_" + std::to_string(count) + ".past_" + std::to_string(end),
+           kv_bytes * count * end / attention_seconds(device, format, count, 1, end), "GB/s", bandwidth});
     }
     for (const int start : {0, 3584}) {
       const double pairs = 512.0 * start + 512.0 * 513 / 2;  // query, key positions a head looks at

@@ -1,7 +1,7 @@
-// Decode attention of the 0.3B and 21B models on the GPU, with plain, int8 and fp8 KV memory: bytes of keys and values (each counted once, with scales) per
-// second, compared with the copy bandwidth of this run. A single sequence is bound by latency and reported in
-// microseconds. A graph runs the layers of a step in order, with more KV memory than the L2 cache holds; the
-// KV blocks of a sequence are scattered.
+// Decode attention of the 0.3B and 21B models on the GPU, with plain, int8 and fp8 KV memory: bytes of keys
+// and values (each counted once, with scales) per second, compared with the copy bandwidth of this run. A
+// single sequence is bound by latency and reported in microseconds. A graph runs the layers of a step in
+// order, with more KV memory than the L2 cache holds; the KV blocks of a sequence are scattered.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -134,9 +134,9 @@ void measure_decode(Report& report, Setting& setting, KvFormat format, double ba
         const double seconds = setting.decode_seconds(model, format, count, past);
         const double bytes =
             2.0 * model.kv_heads * (plain ? 2 * model.head_dim : model.head_dim + 4) * count * past;
-        const std::string name = std::string("cuda.attention.decode.") + (plain ? "" : std::string(to_string(format)) + ".") +
-                                 model.name + ".batch_" +
-                                 std::to_string(count) + ".past_" + std::to_string(past);
+        const std::string name = std::string("cuda.attention.decode.") +
+                                 (plain ? "" : std::string(to_string(format)) + ".") + model.name +
+                                 ".batch_" + std::to_string(count) + ".past_" + std::to_string(past);
         const bool demanded = count >= 32 && bytes >= kDemandedBytes;
         report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
         if (count == 1) {

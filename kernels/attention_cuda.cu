@@ -147,23 +147,23 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
   TROUPE_CHECK(kv.head_dim <= kMostHeadDim);
   const GenericAttentionArgs parameters{.out = op.out,
-                              .q = op.q,
-                              .kv = static_cast<const std::byte*>(kv.data),
-                              .block_bytes = kv.block_bytes(),
-                              .key_offset = kv.key_offset(0, op.layer, 0),
-                              .value_offset = kv.value_offset(0, op.layer, 0),
-                              .piece_bytes = kv.piece_bytes(),
-                              .code_bytes = kv.code_bytes(),
-                              .format = kv.format,
-                              .sequences = op.batch.sequences,
-                              .count = op.batch.count,
-                              .heads = op.heads,
-                              .group = op.heads / kv.kv_heads,
-                              .head_dim = kv.head_dim,
-                              .row_elements = padded(op.heads * kv.head_dim),
-                              .single = rows == DecodeRows::single,
-                              .swizzled = swizzled(kv.dtype, kv.head_dim),
-                              .scale_log2 = op.scale * std::numbers::log2e_v<float>};
+                                        .q = op.q,
+                                        .kv = static_cast<const std::byte*>(kv.data),
+                                        .block_bytes = kv.block_bytes(),
+                                        .key_offset = kv.key_offset(0, op.layer, 0),
+                                        .value_offset = kv.value_offset(0, op.layer, 0),
+                                        .piece_bytes = kv.piece_bytes(),
+                                        .code_bytes = kv.code_bytes(),
+                                        .format = kv.format,
+                                        .sequences = op.batch.sequences,
+                                        .count = op.batch.count,
+                                        .heads = op.heads,
+                                        .group = op.heads / kv.kv_heads,
+                                        .head_dim = kv.head_dim,
+                                        .row_elements = padded(op.heads * kv.head_dim),
+                                        .single = rows == DecodeRows::single,
+                                        .swizzled = swizzled(kv.dtype, kv.head_dim),
+                                        .scale_log2 = op.scale * std::numbers::log2e_v<float>};
   const troupe::cuda::Shape shape{.grid = unsigned(op.batch.rows * op.heads), .block = kThreads};
   with_element(kv.dtype, [&](auto element) {
     using Element = decltype(element);

@@ -29,7 +29,8 @@ __device__ __forceinline__ int pages_of(const SequenceRows& s) {
   return s.tokens > 1 ? (s.position + s.tokens + kBlockTokens - 1) / kBlockTokens : 0;
 }
 
-/// Gives pages to sequences in their order until one does not fit; that one and all after it remain. One block.
+/// Gives pages to sequences in their order until one does not fit; that one and all after it remain. One
+/// block.
 __global__ void __launch_bounds__(kPlanThreads) plan_kernel(const ExpandArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -94,8 +95,9 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const ExpandArgs a) {
     const int in_sequence = page - e.first_page[low];
     const std::byte* from = a.from + std::size_t(sequence.blocks[in_sequence]) * a.from_block_bytes +
                             std::size_t(piece) * a.from_piece_bytes;
-    auto* to = reinterpret_cast<Bf16*>(static_cast<std::byte*>(e.kv.data) + std::size_t(page) * a.to_block_bytes +
-                                       std::size_t(piece) * a.to_piece_bytes);
+    auto* to =
+        reinterpret_cast<Bf16*>(static_cast<std::byte*>(e.kv.data) + std::size_t(page) * a.to_block_bytes +
+                                std::size_t(piece) * a.to_piece_bytes);
     const int tokens = min(kBlockTokens, sequence.position + sequence.tokens - in_sequence * kBlockTokens);
     const int chunks = a.head_dim / 16;
     for (int i = int(threadIdx.x); i < tokens * chunks; i += kThreads) {
@@ -107,7 +109,8 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const ExpandArgs a) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const auto scaled = [&](std::uint32_t two) {
-          return pack_two<Bf16>(__uint_as_float(two << 16) * scale, __uint_as_float(two & 0xffff0000u) * scale);
+          return pack_two<Bf16>(__uint_as_float(two << 16) * scale,
+                                __uint_as_float(two & 0xffff0000u) * scale);
         };
         out[2 * j] = scaled(expand_two<kFormat, 0, 1>(four[j]));
         out[2 * j + 1] = scaled(expand_two<kFormat, 2, 3>(four[j]));
@@ -156,7 +159,8 @@ void expand(Cuda& device, const Attention& op, const Expanded& into) {
       .pieces = 2 * op.kv.kv_heads,
       .head_dim = op.kv.head_dim};
   troupe::cuda::launch(device, plan_kernel, {.grid = 1, .block = kPlanThreads}, arguments);
-  const auto kernel = op.kv.format == KvFormat::int8 ? expand_kernel<KvFormat::int8> : expand_kernel<KvFormat::fp8>;
+  const auto kernel =
+      op.kv.format == KvFormat::int8 ? expand_kernel<KvFormat::int8> : expand_kernel<KvFormat::fp8>;
   troupe::cuda::launch(
       device, kernel,
       {.grid = unsigned(kBlocksPerMultiprocessor * device.multiprocessors()), .block = kThreads}, arguments);

@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
   troupe::cuda::let_next_start();
   const int lane = int(threadIdx.x % 32), item = int(blockIdx.x) * kWarps + int(threadIdx.x / 32);
   const int heads = 2 * a.to.kv_heads, row = item / heads, head = item % heads, head_dim = a.to.head_dim;
-  const auto* from = static_cast<const std::byte*>(a.from.data) + a.from.key_offset(row / kBlockTokens, 0, head);
+  const auto* from =
+      static_cast<const std::byte*>(a.from.data) + a.from.key_offset(row / kBlockTokens, 0, head);
   const bool swizzle = swizzled(a.from.dtype, head_dim);
   troupe::cuda::wait_for_previous();
   if (item >= a.items) return;
@@ -51,7 +52,8 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
     const int d = 2 * (lane + 32 * i);
     numbers[i][0] = numbers[i][1] = 0;
     if (d >= head_dim) continue;
-    const auto* pair = reinterpret_cast<const Element*>(from) + kv_index(swizzle, head_dim, row % kBlockTokens, d);
+    const auto* pair =
+        reinterpret_cast<const Element*>(from) + kv_index(swizzle, head_dim, row % kBlockTokens, d);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       numbers[i][j] = to_float(pair[j]);
@@ -59,7 +61,8 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
     }
   }
 #pragma unroll
-  for (int step = 1; step < 32; step *= 2) largest_bits = max(largest_bits, __shfl_xor_sync(~0u, largest_bits, step));
+  for (int step = 1; step < 32; step *= 2)
+    largest_bits = max(largest_bits, __shfl_xor_sync(~0u, largest_bits, step));
   const float largest = __uint_as_float(largest_bits < 0x7f800000u ? largest_bits : 0x7fc00000u);
   const float scale = __fdiv_rn(largest, largest_code(a.to.format));
   std::byte* to = static_cast<std::byte*>(a.to.data) + std::size_t(slot.block) * a.block_bytes + a.first +
@@ -69,8 +72,10 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
   for (int i = 0; i < kPairsPerLane; ++i) {
     const int d = 2 * (lane + 32 * i);
     if (d >= head_dim) continue;
-    const unsigned low = code_of(a.to.format, numbers[i][0], scale), high = code_of(a.to.format, numbers[i][1], scale);
-    *reinterpret_cast<std::uint16_t*>(to + kv_code_index(head_dim, slot.offset, d)) = std::uint16_t(low | high << 8);
+    const unsigned low = code_of(a.to.format, numbers[i][0], scale),
+                   high = code_of(a.to.format, numbers[i][1], scale);
+    *reinterpret_cast<std::uint16_t*>(to + kv_code_index(head_dim, slot.offset, d)) =
+        std::uint16_t(low | high << 8);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// 8-bit keys and values on the GPU: codes to numbers. layout.h says where codes lie, quantize_kv.h how they are made.
+// 8-bit keys and values on the GPU: codes to numbers. layout.h says where codes lie, quantize_kv.h how they
+// are made.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// What a code stands for before its token's scale multiplies it. Any byte gives a finite number: e4m3's NaN is 480.
+/// What a code stands for before its token's scale multiplies it. Any byte gives a finite number: e4m3's NaN
+/// is 480.
 __device__ __forceinline__ float kv_number(KvFormat format, std::uint8_t code) {
   if (format == KvFormat::int8) return static_cast<float>(static_cast<std::int8_t>(code));
   // In place of a float's exponent and mantissa; the exponent is then 127 - 7 too low.
@@ -21,7 +23,8 @@ __device__ __forceinline__ std::uint32_t expand_two(std::uint32_t codes) {
   const auto pair = [](std::uint32_t bits) { return *reinterpret_cast<const __nv_bfloat162*>(&bits); };
   __nv_bfloat162 numbers;
   if constexpr (kFormat == KvFormat::int8) {
-    // 0x43xx is 128 + xx for xx below 128. Bits 0 … 6 of a code minus 128 if bit 7 is set, both on top of 128.
+    // 0x43xx is 128 + xx for xx below 128. Bits 0 … 6 of a code minus 128 if bit 7 is set, both on top of
+    // 128.
     const std::uint32_t two = __byte_perm(codes, 0x43434343u, 0x4040u | kHigh << 8 | kLow);
     numbers = __hsub2(pair(two & 0xff7fff7fu), pair(two & 0xff80ff80u));
   } else {

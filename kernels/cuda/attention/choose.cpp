@@ -36,8 +36,10 @@ AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
   if (no_flash != nullptr) {  // what hinders flash hinders decode
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = no_flash, .pieces_reason = no_flash};
   }
-  AttentionChoice choice{.pieces = AttentionWay::flash, .pieces_reason = s.kv == KvFormat::plain ? "several tokens each"
-                                                           : "several tokens each, 8-bit KV expanded first"};
+  AttentionChoice choice{.pieces = AttentionWay::flash,
+                         .pieces_reason = s.kv == KvFormat::plain
+                                              ? "several tokens each"
+                                              : "several tokens each, 8-bit KV expanded first"};
   if (s.sequences > 1) {  // a single one with several rows is a piece
     choice.decodes = decodes;
     choice.decodes_reason = decodes_reason;
@@ -68,7 +70,8 @@ std::string to_string(const AttentionChoice& c) {
 
 std::string to_string(const AttentionShape& s) {
   return number(s.heads, " heads, ") + number(s.kv_heads, " KV heads of ") + number(s.head_dim, " ") +
-         to_string(s.dtype) + (s.kv == KvFormat::plain ? "" : std::string(", ") + to_string(s.kv) + " KV") + ", " + number(s.rows, s.rows == 1 ? " row of " : " rows of ") +
+         to_string(s.dtype) + (s.kv == KvFormat::plain ? "" : std::string(", ") + to_string(s.kv) + " KV") +
+         ", " + number(s.rows, s.rows == 1 ? " row of " : " rows of ") +
          number(s.sequences, s.sequences == 1 ? " sequence" : " sequences");
 }
 

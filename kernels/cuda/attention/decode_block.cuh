@@ -133,9 +133,9 @@ class Consumer {
         ptx::ldmatrix_x4(a, k + k_offset_[i]);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          ptx::mma<Element>(s[j], expand_two<kFormat, 0, 1>(a[2 * j]), expand_two<kFormat, 0, 1>(a[2 * j + 1]),
-                            expand_two<kFormat, 2, 3>(a[2 * j]), expand_two<kFormat, 2, 3>(a[2 * j + 1]),
-                            q_[i][2 * j], q_[i][2 * j + 1]);
+          ptx::mma<Element>(s[j], expand_two<kFormat, 0, 1>(a[2 * j]),
+                            expand_two<kFormat, 0, 1>(a[2 * j + 1]), expand_two<kFormat, 2, 3>(a[2 * j]),
+                            expand_two<kFormat, 2, 3>(a[2 * j + 1]), q_[i][2 * j], q_[i][2 * j + 1]);
         }
       }
 #pragma unroll
@@ -200,8 +200,8 @@ class Consumer {
     const std::uint32_t p0 = ptx::movmatrix_transposed(pack_two<Element>(score[0], score[1]));
     const std::uint32_t p1 = ptx::movmatrix_transposed(pack_two<Element>(score[2], score[3]));
     if constexpr (L::kCodes) {
-      // A register has dimensions 2 (lane / 4) and the next of tokens 2 (lane % 4) and the next. Rows lane / 4 of
-      // a product are even dimensions, rows 8 + lane / 4 odd ones: dimension_of().
+      // A register has dimensions 2 (lane / 4) and the next of tokens 2 (lane % 4) and the next. Rows lane /
+      // 4 of a product are even dimensions, rows 8 + lane / 4 odd ones: dimension_of().
 #pragma unroll
       for (int i = 0; i < kHeadDim / 16; ++i) {
         const std::uint32_t first = values[i / 2][i % 2 * 2], second = values[i / 2][i % 2 * 2 + 1];

@@ -246,8 +246,8 @@ __device__ bool visit_cluster_part(const SequenceRows* sequences, int count, int
   return true;
 }
 
-/// Calls visit(part, no shares) for every grid-th item of all rows of all sequences. Items are not cut. `gaps`: rows
-/// between those of two sequences may belong to none.
+/// Calls visit(part, no shares) for every grid-th item of all rows of all sequences. Items are not cut.
+/// `gaps`: rows between those of two sequences may belong to none.
 template <class Visit>
 __device__ void visit_whole_items(const SequenceRows* sequences, int count, int rows, int kv_heads,
                                   unsigned block, unsigned grid, int lane, bool gaps, Visit&& visit) {

@@ -60,7 +60,7 @@ constexpr int partial_floats(int head_dim) { return kMaxGroup * head_dim + 2 * k
 template <int kHeadDim, KvFormat kFormat>
 struct DecodeLayout {
   static constexpr bool kCodes = kFormat != KvFormat::plain;
-  static constexpr int kTokenBytes = kHeadDim * (kCodes ? 1 : 2);  // of K or V in KV memory
+  static constexpr int kTokenBytes = kHeadDim * (kCodes ? 1 : 2);   // of K or V in KV memory
   static constexpr int kScalesOffset = kBlockTokens * kTokenBytes;  // of 8-bit K or V in its piece
   static constexpr int kScaleBytes = kCodes ? kBlockTokens * int(sizeof(float)) : 0;
   static constexpr int kPieceBytes = kScalesOffset + kScaleBytes;

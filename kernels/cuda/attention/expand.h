@@ -1,9 +1,9 @@
 #pragma once
 // 8-bit keys and values of the sequences that prefill, as plain pages for the flash kernel.
 //
-// Each number becomes bf16(code * scale). The copy is made once a layer and read by every tile of queries, so it
-// costs little beside the products; decode reads codes as they are. It has room for kExpandedPages. Sequences that
-// do not fit are left to a kernel that reads codes.
+// Each number becomes bf16(code * scale). The copy is made once a layer and read by every tile of queries, so
+// it costs little beside the products; decode reads codes as they are. It has room for kExpandedPages.
+// Sequences that do not fit are left to a kernel that reads codes.
 #include "gpu/cuda.h"
 #include "kernels/attention.h"
 
@@ -13,8 +13,9 @@ namespace troupe::kernels::cuda {
 inline constexpr int kExpandedPages = 2048;
 
 struct Expanded {
-  KvCache kv{};                       ///< plain, one layer
-  SequenceRows* fitting = nullptr;    ///< (batch.count) those with several tokens that fit; others have tokens 0
+  KvCache kv{};  ///< plain, one layer
+  SequenceRows* fitting =
+      nullptr;  ///< (batch.count) those with several tokens that fit; others have tokens 0
   SequenceRows* remaining = nullptr;  ///< (batch.count) those with several tokens that do not fit
   int* remaining_count = nullptr;     ///< 0: `remaining` has only sequences with tokens 0
   BlockId* blocks = nullptr;          ///< 0 … kExpandedPages - 1

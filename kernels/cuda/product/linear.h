@@ -61,7 +61,8 @@ struct Linear {
   KvCache kv{};
   int layer = 0;
   int heads = 0;
-  const KvSlot* slots = nullptr;  ///< rows whose block is kPaddingBlock write no key and value; null: row_slot()
+  const KvSlot* slots =
+      nullptr;  ///< rows whose block is kPaddingBlock write no key and value; null: row_slot()
 };
 
 Linear linear_of(const LinearAdd& op);
