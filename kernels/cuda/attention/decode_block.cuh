@@ -22,31 +22,6 @@
 
 namespace troupe::kernels::cuda::decode {
 
-template <int kFloats>
-struct __align__(4 * kFloats) Floats {
-  static constexpr int kSize = kFloats;
-  float v[kFloats];
-  __device__ void scale(float factor) {
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) v[i] *= factor;
-  }
-  __device__ void add_scaled(float factor, const Floats& addend) {
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) v[i] += factor * addend.v[i];
-  }
-  /// Loads the lane's elements of a row that other blocks have written; bypasses the L1 cache.
-  __device__ void load(const float* row, int lane) {
-    if constexpr (kFloats == 4) {
-      const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
-      v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-    } else {
-      static_assert(kFloats == 2);
-      const float2 f = __ldcg(reinterpret_cast<const float2*>(row) + lane);
-      v[0] = f.x, v[1] = f.y;
-    }
-  }
-};
-
 template <class Element, int kHeadDim, KvFormat kFormat>
 class Consumer {
  public:
@@ -208,14 +183,12 @@ class Consumer {
         ptx::mma<Element>(o_[i], expand_two<kFormat, 0, 2>(first), expand_two<kFormat, 1, 3>(first),
                           expand_two<kFormat, 0, 2>(second), expand_two<kFormat, 1, 3>(second), p0, p1);
       }
-      return;
-    }
-    // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked too.
-    // (Codes are always finite.)
-    const int even = lane_ % 4 * 2;
-    const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
-    const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
-    if constexpr (!L::kCodes) {
+    } else {
+      // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked too.
+      // (Codes are always finite.)
+      const int even = lane_ % 4 * 2;
+      const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
+      const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
 #pragma unroll
       for (int i = 0; i < kHeadDim / 16; ++i) {
         values[i][0] &= keep0;

@@ -89,6 +89,31 @@ struct DecodeLayout {
   static_assert(sizeof(Stage) >= kConsumers * kMaxGroup * kOStride * sizeof(float));
 };
 
+template <int kFloats>
+struct __align__(4 * kFloats) Floats {
+  static constexpr int kSize = kFloats;
+  float v[kFloats];
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] *= factor;
+  }
+  __device__ void add_scaled(float factor, const Floats& addend) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] += factor * addend.v[i];
+  }
+  /// Loads the lane's elements of a row that other blocks have written; bypasses the L1 cache.
+  __device__ void load(const float* row, int lane) {
+    if constexpr (kFloats == 4) {
+      const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
+      v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+    } else {
+      static_assert(kFloats == 2);
+      const float2 f = __ldcg(reinterpret_cast<const float2*>(row) + lane);
+      v[0] = f.x, v[1] = f.y;
+    }
+  }
+};
+
 __device__ __forceinline__ void sync_consumers() { ptx::barrier_sync<1, kConsumerThreads>(); }
 
 }  // namespace troupe::kernels::cuda::decode
