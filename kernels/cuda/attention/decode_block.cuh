@@ -184,8 +184,8 @@ class Consumer {
                           expand_two<kFormat, 0, 2>(second), expand_two<kFormat, 1, 3>(second), p0, p1);
       }
     } else {
-      // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked too.
-      // (Codes are always finite.)
+      // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked
+      // too. (Codes are always finite.)
       const int even = lane_ % 4 * 2;
       const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
       const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
