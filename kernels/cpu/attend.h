@@ -9,10 +9,11 @@
 // spans, and the order of a row's operations is the same with and without a split, alone and in a chunk.
 //
 // A masked position has probability exactly 0, so V must only be finite there. That concerns one element:
-// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it. 8-bit codes are always finite.
+// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it. 8-bit codes are always
+// finite.
 //
-// 8-bit K and V are expanded, panel by panel, to a copy in working memory that the tile product takes; every code
-// is exact in bf16. A token's K scale multiplies its scores, its V scale multiplies its probabilities.
+// 8-bit K and V are expanded, panel by panel, to a copy in working memory that the tile product takes; every
+// code is exact in bf16. A token's K scale multiplies its scores, its V scale multiplies its probabilities.
 #include <limits>
 
 #include "kernels/batch.h"
@@ -55,16 +56,16 @@ void finish_row(void* out, float L, const float* O, int head_dim) {
   }
 }
 
-/// Expands 8-bit codes of `inputs` inputs × 32 outputs to a panel as tile<V, T> takes it: bf16 in pairs of inputs,
-/// or floats. `inputs` is even for bf16.
+/// Expands 8-bit codes of `inputs` inputs × 32 outputs to a panel as tile<V, T> takes it: bf16 in pairs of
+/// inputs, or floats. `inputs` is even for bf16.
 template <class V, DType T, KvFormat Format>
 void expand_codes(void* to, const std::byte* codes, int inputs) {
   const auto number = [](std::byte code) -> float {
-    const auto c = static_cast<std::uint32_t>(code);
+    const std::int32_t c = static_cast<std::int8_t>(code);
     if constexpr (Format == KvFormat::int8) {
-      return static_cast<float>(static_cast<std::int8_t>(c));
-    } else {  // e4m3 in place of a float's exponent and mantissa: its exponent is 127 - 7 too low
-      return __builtin_bit_cast(float, (c & 0x80u) << 24 | (c & 0x7fu) << 20) * 0x1p120f;
+      return static_cast<float>(c);
+    } else {  // e4m3 in place of a float's sign, exponent and mantissa: its exponent is 127 - 7 too low
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(c) << 20 & 0x87f00000u) * 0x1p120f;
     }
   };
   if constexpr (T == DType::bf16) {
@@ -82,8 +83,8 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
 }
 
 /// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
-/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability times its
-/// V scale is rounded to bf16 (fp32: not rounded).
+/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability
+/// times its V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
 void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, const float* key_scales,
                   const float* value_scales, float& m, float& l, float* o, int width) {
@@ -198,8 +199,8 @@ class Attend {
     for (int start = s * kSpanTokens; start < span_end && start < end; start += kBlockTokens) tile_at(start);
   }
 
-  /// Multiplies rows by the panel of `inputs` inputs at `panel`, which lies in KV memory. `ahead`: see TileArgs;
-  /// the panel of the same size that is read next.
+  /// Multiplies rows by the panel of `inputs` inputs at `panel`, which lies in KV memory. `ahead`: see
+  /// TileArgs; the panel of the same size that is read next.
   template <class ForEachTile>
   void with_panel(const std::byte* panel, int inputs, const std::byte* ahead, ForEachTile&& for_each_tile) {
     if (a_.format == KvFormat::plain) {
