@@ -8,7 +8,7 @@ constexpr int kManyRows = 32;
 constexpr int kManyRowsOfGroup = 12;
 
 /// Codes are read in half the time or less, and are expanded anew for each tile of rows.
-constexpr int kManyRowsOfCodes = 64;
+constexpr int kManyRowsOfCodes = 256;
 constexpr int kManyRowsOfGroupOfCodes = 40;
 
 bool many_rows(const LinearShape& s) {

@@ -63,8 +63,7 @@ constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   if (gpu.batch_invariant) return 32;
   const int rows = shape.average_rows();
   // Some groups have several times the average. Codes are expanded for each tile, so fewer tiles pay sooner.
-  if (shape.grouped() && shape.format.quantised()) return rows <= 1 ? 8 : rows <= 6 ? 16 : rows <= 20 ? 32 : 64;
-  if (shape.grouped()) return rows <= 1 ? 8 : rows <= 16 ? 16 : 32;
+  if (shape.grouped()) return rows <= 1 ? 8 : rows <= (shape.format.quantised() ? 6 : 16) ? 16 : 32;
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
@@ -111,7 +110,7 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
   if (plan.tile_rows == 8 && shape.stride() / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
   plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);
   plan.boxes = plan.tile_rows == 8 || plan.operands > 1 ? 1 : 2;
-  plan.stages = plan.tile_rows > 8 ? 3 : shape.grouped() && inputs <= kShortInputs ? 5 : 4;
+  plan.stages = plan.tile_rows > 8 ? 3 : shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4;
   if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
       tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {
     plan.boxes = plan.block_boxes;
