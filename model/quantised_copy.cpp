@@ -32,9 +32,11 @@ struct Module {
   WeightFormat format{};
 
   bool side_by_side() const { return slices.front()->weight == Weight::down; }
-  std::int64_t outputs() const { return side_by_side() ? slices.front()->outputs : sum(&WeightSource::outputs); }
+  std::int64_t outputs() const {
+    return side_by_side() ? slices.front()->outputs : sum(&WeightSource::outputs);
+  }
   std::int64_t inputs() const { return side_by_side() ? sum(&WeightSource::inputs) : slices.front()->inputs; }
-  std::int64_t sum(int WeightSource::* extent) const {
+  std::int64_t sum(int WeightSource::*extent) const {
     std::int64_t all = 0;
     for (const WeightSource* slice : slices) all += slice->*extent;
     return all;
@@ -67,7 +69,8 @@ std::vector<OutTensor> tensors_of(const Module& module) {
   if (!module.format.quantised()) {
     const FileType type = first.tensor->type;
     const std::string name = weight_name(first.weight, first.layer, first.expert);
-    if (module.slices.size() > 1) return {tensor_of(module.name + ".weight", type, {module.outputs(), module.inputs()})};
+    if (module.slices.size() > 1)
+      return {tensor_of(module.name + ".weight", type, {module.outputs(), module.inputs()})};
     switch (first.weight) {
       case Weight::final_norm:
       case Weight::input_norm:
@@ -128,7 +131,8 @@ std::vector<std::byte> read_rows(const WeightSource& source) {
   std::vector<std::byte> turned(bytes.size());
   for (std::size_t i = 0; i < lines; ++i) {
     for (std::size_t o = 0; o < line; ++o) {
-      std::memcpy(turned.data() + (o * lines + i) * element, bytes.data() + (i * line + o) * element, element);
+      std::memcpy(turned.data() + (o * lines + i) * element, bytes.data() + (i * line + o) * element,
+                  element);
     }
   }
   return turned;
@@ -185,16 +189,19 @@ class ModuleBytes {
     const DType type = dtype_of(source.tensor->type);
     const auto inputs = static_cast<std::size_t>(source.inputs);
     const std::byte* line = rows.data() + static_cast<std::size_t>(row) * inputs * size_of(type);
-    const std::size_t group = module_.format.group == 0 ? inputs : static_cast<std::size_t>(module_.format.group);
+    const std::size_t group =
+        module_.format.group == 0 ? inputs : static_cast<std::size_t>(module_.format.group);
     const std::size_t output = first_output(slice) + static_cast<std::size_t>(row);
     std::byte* codes = out_.data() + output * static_cast<std::size_t>(module_.words()) * 4;
     std::byte* scales = out_.data() + static_cast<std::size_t>(module_.outputs() * module_.words()) * 4;
-    std::size_t scale_at = output * static_cast<std::size_t>(module_.scales()) +
-                           slice * static_cast<std::size_t>(module_.side_by_side() ? module_.scales_of_slice() : 0);
+    std::size_t scale_at =
+        output * static_cast<std::size_t>(module_.scales()) +
+        slice * static_cast<std::size_t>(module_.side_by_side() ? module_.scales_of_slice() : 0);
     for (std::size_t from = 0; from < inputs; from += group, ++scale_at) {
       const std::size_t to = std::min(inputs, from + group);
       float largest = 0;
-      for (std::size_t i = from; i < to; ++i) largest = kernels::larger_magnitude(largest, load_element(line, type, i));
+      for (std::size_t i = from; i < to; ++i)
+        largest = kernels::larger_magnitude(largest, load_element(line, type, i));
       const float scale = kernels::scale_for(module_.format, largest);
       if (!(scale >= 0)) bad_ = true;
       store_element(scales, module_.format.group == 0 ? DType::f32 : DType::bf16, scale_at, scale);
@@ -230,13 +237,15 @@ JsonValue quantization_config(const ModelFiles& files) {
   const WeightFormats& formats = files.formats;
   JsonValue groups = JsonValue::object();
   const auto add = [&](const char* target, const WeightFormat& format, int group) {
-    groups["group_" + std::to_string(groups.size())] = {
-        {"targets", JsonValue::array({target})}, {"weights", weights_json(format, group)}, {"input_activations", nullptr}};
+    groups["group_" + std::to_string(groups.size())] = {{"targets", JsonValue::array({target})},
+                                                        {"weights", weights_json(format, group)},
+                                                        {"input_activations", nullptr}};
   };
   if (formats.attention.quantised()) add("Linear", formats.attention, formats.attention.group);
   if (files.spec.experts > 0 && formats.experts.quantised()) {
     const bool slices = files.spec.shared_experts > 1 && formats.experts.group == 0;
-    add(slices ? "re:.*mlp\\.(experts\\.\\d+\\.|shared_experts\\.(gate|up)_proj).*" : "re:.*mlp\\.(experts|shared_experts)\\..*",
+    add(slices ? "re:.*mlp\\.(experts\\.\\d+\\.|shared_experts\\.(gate|up)_proj).*"
+               : "re:.*mlp\\.(experts|shared_experts)\\..*",
         formats.experts, formats.experts.group);
     // Each slice of the shared experts has scales of its own.
     if (slices) add("re:.*mlp\\.shared_experts\\.down_proj", formats.experts, files.spec.expert_intermediate);
@@ -247,12 +256,9 @@ JsonValue quantization_config(const ModelFiles& files) {
   } else {
     ignore.push_back("lm_head");
   }
-  return {{"quant_method", "compressed-tensors"},
-          {"format", "pack-quantized"},
-          {"quantization_status", "compressed"},
-          {"config_groups", groups},
-          {"kv_cache_scheme", nullptr},
-          {"ignore", ignore}};
+  return {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},
+          {"quantization_status", "compressed"},  {"config_groups", groups},
+          {"kv_cache_scheme", nullptr},           {"ignore", ignore}};
 }
 
 Status write_failed(const fs::path& file) {
@@ -315,13 +321,15 @@ class Writer {
   }
 
  private:
-  // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole group.
+  // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole
+  // group.
   static Status check_slices(const Module& module) {
     const int inputs = module.slices.front()->inputs, group = module.format.group;
     if (!module.format.quantised() || !module.side_by_side() || module.slices.size() == 1) return {};
     if (inputs * module.format.bits() % 8 == 0 && (group == 0 || inputs % group == 0)) return {};
-    return failure(Code::unsupported, "The shared experts, " + module.name + ", have " + std::to_string(inputs) +
-                                          " inputs each, which " + to_string(module.format) +
+    return failure(Code::unsupported, "The shared experts, " + module.name + ", have " +
+                                          std::to_string(inputs) + " inputs each, which " +
+                                          to_string(module.format) +
                                           " cannot store side by side; another --quantization-group can.");
   }
 
@@ -382,7 +390,8 @@ Status copy_others(const CopyPlaces& places) {
   for (const fs::directory_entry& entry : fs::directory_iterator(places.from, error)) {
     const std::string name = entry.path().filename().string();
     const bool weights = name.find(".safetensors") != std::string::npos;
-    if (weights || name == places.config_name || !entry.is_regular_file() || entry.file_size() > kSmallFile) continue;
+    if (weights || name == places.config_name || !entry.is_regular_file() || entry.file_size() > kSmallFile)
+      continue;
     fs::copy_file(entry.path(), places.into / name, error);
     if (error) return failure(Code::unavailable, name + " cannot be copied: " + error.message() + ".");
   }
@@ -394,7 +403,8 @@ Status copy_others(const CopyPlaces& places) {
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
   std::error_code error;
   fs::create_directories(places.into, error);
-  if (error) return failure(Code::unavailable, places.into.string() + " cannot be made: " + error.message() + ".");
+  if (error)
+    return failure(Code::unavailable, places.into.string() + " cannot be made: " + error.message() + ".");
   if (!fs::is_empty(places.into, error)) return invalid(places.into.string() + " is not empty.");
   if (Status s = Writer(files, places, progress).write(); !s.ok()) return s;
   if (Status s = copy_others(places); !s.ok()) return s;

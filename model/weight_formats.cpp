@@ -34,29 +34,35 @@ Status check_device(const ModelSpec& spec, config::Device device, const config::
   if (asks_fp8(asked, spec.experts > 0)) {
     if (device != config::Device::cuda) {
       return failure(Code::unsupported,
-                     "--quantization block_wise_fp8 needs a Hopper GPU; on the CPU --quantization wint8 and wint4 work.");
+                     "--quantization block_wise_fp8 needs a Hopper GPU; on the CPU --quantization wint8 and "
+                     "wint4 work.");
     }
-    return failure(Code::unsupported, "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
+    return failure(Code::unsupported,
+                   "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
   }
   if (kv_cache != KvCacheDType::automatic && device == config::Device::cuda) {
-    return failure(Code::unsupported, "not available yet: --kv-cache-dtype on a GPU; keys and values are stored in --dtype.");
+    return failure(Code::unsupported,
+                   "not available yet: --kv-cache-dtype on a GPU; keys and values are stored in --dtype.");
   }
   return {};
 }
 
-/// The formats that a checkpoint has already, of one module of each kind; ModelFiles::choose() looks at the others.
+/// The formats that a checkpoint has already, of one module of each kind; ModelFiles::choose() looks at the
+/// others.
 Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
   WeightFormats formats(dtype);
-  kernels::WeightFormat* const places[] = {&formats.attention, &formats.mlp, &formats.experts, &formats.lm_head};
+  kernels::WeightFormat* const places[] = {&formats.attention, &formats.mlp, &formats.experts,
+                                           &formats.lm_head};
   const std::vector<std::string> modules = linear_modules(spec);
   for (std::size_t i = 0; i < std::size(places); ++i) {
     const auto stored = modules[i].empty() ? std::nullopt : spec.stored_quantisation->of(modules[i]);
     if (!stored) continue;
     const bool groups = stored->group == 32 || stored->group == 64 || stored->group == 128;
     if (stored->group != 0 && (stored->bits == 8 || !groups)) {
-      return failure(Code::unsupported, "quantization_config: " + modules[i] + " has " + std::to_string(stored->bits) +
-                                            " bits in groups of " + std::to_string(stored->group) +
-                                            "; 8 bits without groups and 4 bits in groups of 32, 64 or 128 are read.");
+      return failure(Code::unsupported,
+                     "quantization_config: " + modules[i] + " has " + std::to_string(stored->bits) +
+                         " bits in groups of " + std::to_string(stored->group) +
+                         "; 8 bits without groups and 4 bits in groups of 32, 64 or 128 are read.");
     }
     *places[i] = {stored->bits == 8 ? WeightKind::int8 : WeightKind::int4, dtype, stored->group};
   }
@@ -88,19 +94,21 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
     if (device == config::Device::cuda) {
-      return failure(Code::unsupported, "not available yet: a checkpoint that is quantised already (quantization_config) on "
-                                        "a GPU; use the one in bfloat16 with --quantization.");
+      return failure(Code::unsupported,
+                     "not available yet: a checkpoint that is quantised already (quantization_config) on "
+                     "a GPU; use the one in bfloat16 with --quantization.");
     }
     const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
                       formats.experts == stored->experts;
     if (!options.method.empty() && !same) {
-      return invalid("--quantization: got " + options.method.substr(0, 80) + ", but the checkpoint is quantised already, as " +
-                         to_string(*stored, spec) + "; leave the flag out",
+      return invalid("--quantization: got " + options.method.substr(0, 80) +
+                         ", but the checkpoint is quantised already, as " + to_string(*stored, spec) +
+                         "; leave the flag out",
                      "quantization", "conflict");
     }
     if (options.lm_head != LmHeadDType::automatic && stored->lm_head.quantised()) {
-      return invalid("--lm-head-dtype: the checkpoint's head is quantised already, as " + to_string(stored->lm_head) +
-                         "; leave the flag out",
+      return invalid("--lm-head-dtype: the checkpoint's head is quantised already, as " +
+                         to_string(stored->lm_head) + "; leave the flag out",
                      "lm-head-dtype", "conflict");
     }
     formats = *stored;
@@ -135,12 +143,14 @@ std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& form
 
 std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
   std::string text = to_string(formats.attention);
-  if (spec.experts > 0 && formats.experts != formats.attention) text += ", experts " + to_string(formats.experts);
+  if (spec.experts > 0 && formats.experts != formats.attention)
+    text += ", experts " + to_string(formats.experts);
   if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
     text += ", LM head " + to_string(formats.lm_head);
   }
   if (formats.kv != KvFormat::plain) text += std::string(", KV ") + to_string(formats.kv);
-  if (text != to_string(formats.activations)) text += std::string("; activations ") + to_string(formats.activations);
+  if (text != to_string(formats.activations))
+    text += std::string("; activations ") + to_string(formats.activations);
   return text;
 }
 

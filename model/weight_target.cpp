@@ -8,7 +8,8 @@
 
 namespace troupe::model {
 
-WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer, int expert) {
+WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
+                       int expert) {
   using kernels::Place;
   const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
   const bool dense = expert == WeightSource::kNoExpert;
@@ -42,7 +43,8 @@ DType dtype_of(FileType type) {
 }
 
 std::uint64_t scale_offset_of(const WeightSource& source) {
-  return source.scales->offset + static_cast<std::uint64_t>(source.first_scale) * size_of(source.scales->type);
+  return source.scales->offset +
+         static_cast<std::uint64_t>(source.first_scale) * size_of(source.scales->type);
 }
 
 namespace {
@@ -72,10 +74,14 @@ bool all_finite(const WeightSource& source) {
   const FileTensor& numbers = source.stored ? *source.scales : *source.tensor;
   const DType type = dtype_of(numbers.type);
   const auto stride = static_cast<std::uint64_t>(source.stored ? source.scale_stride : source.stride);
-  Lines lines{numbers.file, source.stored ? scale_offset_of(source) : source.offset(),
-              static_cast<std::uint64_t>(source.transposed ? source.inputs : source.outputs), stride * size_of(type),
-              static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs), type};
-  if (source.stored) lines.length = static_cast<std::size_t>(source.scale_stride - source.first_scale % source.scale_stride);
+  Lines lines{numbers.file,
+              source.stored ? scale_offset_of(source) : source.offset(),
+              static_cast<std::uint64_t>(source.transposed ? source.inputs : source.outputs),
+              stride * size_of(type),
+              static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs),
+              type};
+  if (source.stored)
+    lines.length = static_cast<std::size_t>(source.scale_stride - source.first_scale % source.scale_stride);
   return all_finite(lines);
 }
 

@@ -28,7 +28,9 @@ class Codes {
         bits_(op.into.format.bits()),
         packed_bytes_((static_cast<std::size_t>(op.into.inputs) * static_cast<std::size_t>(bits_) + 7) / 8),
         width_(static_cast<std::size_t>(padded_inputs(op.into.format, op.into.inputs))),
-        groups_(op.into.format.group == 0 ? 1 : (op.into.inputs + op.into.format.group - 1) / op.into.format.group),
+        groups_(op.into.format.group == 0
+                    ? 1
+                    : (op.into.inputs + op.into.format.group - 1) / op.into.format.group),
         scale_bytes_(static_cast<std::size_t>(groups_) * size_of(op.scales.dtype)) {}
 
   std::size_t lane_bytes() const { return width_ + packed_bytes_ + scale_bytes_ + 2 * kAlign; }
@@ -42,16 +44,19 @@ class Codes {
   void put(int row, const Lane& lane) const {
     const auto r = static_cast<std::uint64_t>(row);
     const int output = placed_output(op_.place, op_.first, row);
-    op_.file->read(op_.offset + r * static_cast<std::uint64_t>(op_.source_stride) * static_cast<std::uint64_t>(bits_) / 8,
+    op_.file->read(op_.offset + r * static_cast<std::uint64_t>(op_.source_stride) *
+                                    static_cast<std::uint64_t>(bits_) / 8,
                    lane.packed, packed_bytes_);
     unpack(lane);
     place_codes(op_.into, output, lane.codes);
     const DType type = op_.scales.dtype;
-    op_.scales.file->read(op_.scales.offset + r * static_cast<std::uint64_t>(op_.scales.stride) * size_of(type),
-                           lane.scales, scale_bytes_);
+    op_.scales.file->read(
+        op_.scales.offset + r * static_cast<std::uint64_t>(op_.scales.stride) * size_of(type), lane.scales,
+        scale_bytes_);
     for (int group = 0; group < groups_; ++group) {
       const float scale = load_element(lane.scales, type, static_cast<std::size_t>(group));
-      place_scale(op_.into, output, group, std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN());
+      place_scale(op_.into, output, group,
+                  std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN());
     }
   }
 
@@ -62,7 +67,8 @@ class Codes {
   void unpack(const Lane& lane) const {
     const auto inputs = static_cast<std::size_t>(op_.into.inputs);
     if (bits_ == 8) {
-      for (std::size_t i = 0; i < inputs; ++i) lane.codes[i] = static_cast<std::int8_t>(int(lane.packed[i]) - 128);
+      for (std::size_t i = 0; i < inputs; ++i)
+        lane.codes[i] = static_cast<std::int8_t>(int(lane.packed[i]) - 128);
     } else {
       for (std::size_t i = 0; i < inputs; ++i) {
         const int both = int(lane.packed[i / 2]);

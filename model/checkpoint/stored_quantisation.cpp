@@ -36,24 +36,26 @@ Status check_method(const JsonValue& config, const std::string& where) {
   const std::string method = text_of(config, "quant_method");
   if (method == "compressed-tensors") return {};
   if (method == "awq" || method == "gptq") {
-    return unsupported(where, "says quant_method " + method + ", which is not read; of quantised checkpoints "
-                              "compressed-tensors (pack-quantized) are");
+    return unsupported(where, "says quant_method " + method +
+                                  ", which is not read; of quantised checkpoints "
+                                  "compressed-tensors (pack-quantized) are");
   }
   if (method == "fp8" || given(config, "weight_block_size")) {
     return unsupported(where, "says fp8, which is not available yet");
   }
   if (const std::string paddle = text_of(config, "quantization"); !paddle.empty()) {
-    return unsupported(where, "says " + paddle.substr(0, 40) +
-                              ": its weights lie in an order that was made for other kernels and cannot be read");
+    return unsupported(
+        where, "says " + paddle.substr(0, 40) +
+                   ": its weights lie in an order that was made for other kernels and cannot be read");
   }
   return unsupported(where, "says quant_method " + shown(config, "quant_method") +
-                            "; of quantised checkpoints compressed-tensors (pack-quantized) are read");
+                                "; of quantised checkpoints compressed-tensors (pack-quantized) are read");
 }
 
 Result<StoredFormat> read_weights(const JsonValue& weights, const std::string& where) {
   const auto refuse = [&](const char* key, const char* allowed) {
-    return unsupported(where, std::string("has weights with ") + key + " " + shown(weights, key) + ", " + allowed +
-                                  " is read");
+    return unsupported(where, std::string("has weights with ") + key + " " + shown(weights, key) + ", " +
+                                  allowed + " is read");
   };
   const auto number = [&](const char* key) {
     const auto found = weights.find(key);
@@ -62,8 +64,10 @@ Result<StoredFormat> read_weights(const JsonValue& weights, const std::string& w
   StoredFormat format{.bits = number("num_bits")};
   if (text_of(weights, "type") != "int") return refuse("type", "\"int\"");
   if (format.bits != 4 && format.bits != 8) return refuse("num_bits", "4 or 8");
-  if (!weights.contains("symmetric") || weights["symmetric"] != JsonValue(true)) return refuse("symmetric", "true");
-  if (given(weights, "actorder") && text_of(weights, "actorder") != "static") return refuse("actorder", "null");
+  if (!weights.contains("symmetric") || weights["symmetric"] != JsonValue(true))
+    return refuse("symmetric", "true");
+  if (given(weights, "actorder") && text_of(weights, "actorder") != "static")
+    return refuse("actorder", "null");
   const std::string strategy = text_of(weights, "strategy");
   if (strategy == "group") {
     format.group = number("group_size");
@@ -78,14 +82,17 @@ bool matches(const std::string& target, const std::string& module) {
   if (target == "Linear" || target == module) return true;
   if (!target.starts_with(kRegex)) return false;
   // From the name's beginning, as Python's re.match.
-  return std::regex_search(module, std::regex(target.substr(kRegex.size())), std::regex_constants::match_continuous);
+  return std::regex_search(module, std::regex(target.substr(kRegex.size())),
+                           std::regex_constants::match_continuous);
 }
 
-Result<std::vector<std::string>> read_names(const JsonValue& list, const char* key, const std::string& where) {
+Result<std::vector<std::string>> read_names(const JsonValue& list, const char* key,
+                                            const std::string& where) {
   std::vector<std::string> names;
   for (const JsonValue& name : list.is_array() ? list : JsonValue::array({list})) {
     if (!name.is_string() || name.get_ref<const std::string&>().size() > 200) {
-      return invalid(where + ": quantization_config has a list " + key + " with something that is not a name.");
+      return invalid(where + ": quantization_config has a list " + key +
+                     " with something that is not a name.");
     }
     names.push_back(name.get<std::string>());
     if (!names.back().starts_with(kRegex)) continue;
@@ -105,7 +112,8 @@ Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, cons
   if (!config.is_object()) return invalid(where + ": quantization_config has to be an object.");
   if (Status s = check_method(config, where); !s.ok()) return s;
   if (text_of(config, "format") != "pack-quantized") {
-    return unsupported(where, "has the format " + shown(config, "format") + "; of compressed-tensors pack-quantized is read");
+    return unsupported(where, "has the format " + shown(config, "format") +
+                                  "; of compressed-tensors pack-quantized is read");
   }
   if (given(config, "kv_cache_scheme")) {
     return unsupported(where, "has a kv_cache_scheme; --kv-cache-dtype makes its own scales");
@@ -116,8 +124,10 @@ Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, cons
   }
   StoredQuantisation stored;
   for (const auto& [name, group] : groups->items()) {
-    if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object() || !group.contains("targets")) {
-      return invalid(where + ": quantization_config has the group " + name.substr(0, 40) + " without targets or weights.");
+    if (!group.is_object() || !group.contains("weights") || !group["weights"].is_object() ||
+        !group.contains("targets")) {
+      return invalid(where + ": quantization_config has the group " + name.substr(0, 40) +
+                     " without targets or weights.");
     }
     for (const char* key : {"input_activations", "output_activations"}) {
       if (given(group, key)) return unsupported(where, std::string("has quantised ") + key);

@@ -1,5 +1,5 @@
-// A quantised copy of a checkpoint: the weights in memory are those of the original that is quantised while it loads,
-// byte for byte; and copies that were spoiled are refused by the tensor's name.
+// A quantised copy of a checkpoint: the weights in memory are those of the original that is quantised while
+// it loads, byte for byte; and copies that were spoiled are refused by the tensor's name.
 #include "model/quantised_copy.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,8 @@ class QuantisedCopyTest : public ::testing::Test {
   void copy(const std::string& golden, const QuantizationOptions& options) {
     const Opened original = open(golden_directory(golden), options);
     ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
-    const Status written = write_quantised_copy(*original.files, {golden_directory(golden), "config.json", into()});
+    const Status written =
+        write_quantised_copy(*original.files, {golden_directory(golden), "config.json", into()});
     ASSERT_TRUE(written.ok()) << written.message;
   }
 
@@ -79,13 +80,15 @@ TEST_F(QuantisedCopyTest, LoadsTheSameBytes) {
       {.method = "wint4"},
       {.method = "wint4", .group = 32},
       {.method = R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"}};
-  for (const char* golden : {"gqa3_tied", "gqa5_untied_paddle", "moe_shared2", "moe_shared2_paddle", "moe_interval"}) {
+  for (const char* golden :
+       {"gqa3_tied", "gqa5_untied_paddle", "moe_shared2", "moe_shared2_paddle", "moe_interval"}) {
     for (const QuantizationOptions& options : kinds) {
       SCOPED_TRACE(std::string(golden) + " " + options.method + " " + std::to_string(options.group));
       const Opened original = open(golden_directory(golden), options);
       ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
       if (!original.files->formats.quantised()) continue;
-      if (options.group == 32 && original.files->spec.shared_experts > 1) continue;  // NoPlaceForAPieceOfAGroup
+      if (options.group == 32 && original.files->spec.shared_experts > 1)
+        continue;  // NoPlaceForAPieceOfAGroup
       std::filesystem::remove_all(into());
       copy(golden, options);
       const Opened copied = open(into(), {});
@@ -103,9 +106,11 @@ TEST_F(QuantisedCopyTest, LoadsTheSameBytes) {
 TEST_F(QuantisedCopyTest, NoPlaceForAPieceOfAGroup) {
   const Opened original = open(golden_directory("moe_shared2"), {.method = "wint4", .group = 32});
   ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
-  const Status written = write_quantised_copy(*original.files, {golden_directory("moe_shared2"), "config.json", into()});
+  const Status written =
+      write_quantised_copy(*original.files, {golden_directory("moe_shared2"), "config.json", into()});
   EXPECT_EQ(written.code, Code::unsupported);
-  EXPECT_NE(written.message.find("shared_experts.down_proj, have 24 inputs"), std::string::npos) << written.message;
+  EXPECT_NE(written.message.find("shared_experts.down_proj, have 24 inputs"), std::string::npos)
+      << written.message;
 }
 
 TEST_F(QuantisedCopyTest, AHeadOfItsOwn) {
@@ -122,11 +127,13 @@ TEST_F(QuantisedCopyTest, AHeadOfItsOwn) {
 TEST_F(QuantisedCopyTest, IsCompressedTensors) {
   copy("gqa3_tied", {.method = "wint4"});
   const std::string name = "model.layers.0.self_attn.q_proj";
-  const Checkpoint original = *Checkpoint::open(golden_directory("gqa3_tied")), copied = *Checkpoint::open(into());
+  const Checkpoint original = *Checkpoint::open(golden_directory("gqa3_tied")),
+                   copied = *Checkpoint::open(into());
   const FileTensor& from = *original.find(name + ".weight");
   const auto numbers = *read_tensor(from), codes = *read_tensor(*copied.find(name + ".weight_packed")),
              scales = *read_tensor(*copied.find(name + ".weight_scale"));
-  const auto outputs = static_cast<std::size_t>(from.shape[0]), inputs = static_cast<std::size_t>(from.shape[1]);
+  const auto outputs = static_cast<std::size_t>(from.shape[0]),
+             inputs = static_cast<std::size_t>(from.shape[1]);
   const std::size_t words = (inputs + 7) / 8, groups = (inputs + 63) / 64;
   ASSERT_EQ(codes.size(), outputs * words * 4);
   ASSERT_EQ(scales.size(), outputs * groups * 2);
@@ -136,8 +143,8 @@ TEST_F(QuantisedCopyTest, IsCompressedTensors) {
       std::memcpy(&word, codes.data() + (o * words + i / 8) * 4, 4);
       const int code = static_cast<int>(word >> (4 * (i % 8)) & 15) - 8;
       const float scale = load_element(scales.data(), DType::bf16, o * groups + i / 64);
-      ASSERT_NEAR(static_cast<float>(code) * scale, load_element(numbers.data(), dtype_of(from.type), o * inputs + i),
-                  0.51f * scale)
+      ASSERT_NEAR(static_cast<float>(code) * scale,
+                  load_element(numbers.data(), dtype_of(from.type), o * inputs + i), 0.51f * scale)
           << o << ", " << i;
     }
   }
@@ -180,10 +187,13 @@ TEST_F(QuantisedCopyTest, WhatDoesNotFitIsNamed) {
 TEST_F(QuantisedCopyTest, AScaleThatIsNoNumber) {
   copy("gqa3_tied", {.method = "wint4"});
   const std::string name = "model.layers.1.mlp.down_proj.weight";
-  spoil([&](auto& tensors) { named(tensors, name + "_scale").data.replace(0, 2, "\x80\x7f"); });  // infinity in bf16
+  spoil([&](auto& tensors) {
+    named(tensors, name + "_scale").data.replace(0, 2, "\x80\x7f");
+  });  // infinity in bf16
   const Opened opened = open(into(), {});
   ASSERT_TRUE(opened.chosen.ok()) << opened.chosen.message;
-  const auto weights = Weights<Cpu>::load(device, opened.files->spec, opened.files->formats, opened.files->map);
+  const auto weights =
+      Weights<Cpu>::load(device, opened.files->spec, opened.files->formats, opened.files->map);
   ASSERT_FALSE(weights.ok());
   EXPECT_EQ(weights.status().message,
             "The tensor '" + name + "_packed' has a NaN or an infinity among its scales.");

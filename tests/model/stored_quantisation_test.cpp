@@ -18,7 +18,11 @@ Json packed(int bits, const char* strategy, int group) {
                {{"group_0",
                  {{"targets", {"Linear"}},
                   {"weights",
-                   {{"num_bits", bits}, {"type", "int"}, {"symmetric", true}, {"strategy", strategy}, {"group_size", group}}},
+                   {{"num_bits", bits},
+                    {"type", "int"},
+                    {"symmetric", true},
+                    {"strategy", strategy},
+                    {"group_size", group}}},
                   {"input_activations", nullptr}}}}}};
 }
 
