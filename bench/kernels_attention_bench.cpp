@@ -28,9 +28,10 @@ double best_seconds(int passes, const auto& pass) {
 }
 
 /// Seconds of all layers for `count` sequences of `tokens` rows that end at position `end`.
-double attention_seconds(Cpu& device, int count, int tokens, int end) {
+double attention_seconds(Cpu& device, KvFormat format, int count, int tokens, int end) {
   const int blocks_each = (end + kBlockTokens - 1) / kBlockTokens;
-  KvCache kv{.dtype = DType::bf16, .layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim};
+  KvCache kv{
+      .dtype = DType::bf16, .layers = kLayers, .kv_heads = kKvHeads, .head_dim = kHeadDim, .format = format};
   const std::size_t bytes = kv.block_bytes() * static_cast<std::size_t>(count * blocks_each);
   kv.data = device.alloc(bytes);
   for (std::size_t i = 0; i < bytes / 2; ++i) store_element(kv.data, DType::bf16, i, 0.01f * float(i % 13));
@@ -86,16 +87,22 @@ int main(int argc, char** argv) {
   Report report(argc, argv);
   Cpu device;
   const double bandwidth = read_bandwidth(device) * 1e-9, peak = dot_peak(device) * 1e-9;
-  const double kv_bytes = 2.0 * kKvHeads * kHeadDim * 2 * kLayers * 1e-9;  // of one position, in GB
-  for (const auto& [count, end] : {std::pair{16, 4096}, std::pair{1, 65536}}) {
-    report.row({"attention.decode.sequences_" + std::to_string(count) + ".past_" + std::to_string(end),
-                kv_bytes * count * end / attention_seconds(device, count, 1, end), "GB/s", bandwidth});
-  }
-  for (const int start : {0, 3584}) {
-    const double pairs = 512.0 * start + 512.0 * 513 / 2;  // query, key positions a head looks at
-    const double operations = 4.0 * kHeadDim * kHeads * kLayers * pairs * 1e-9;
-    report.row({"attention.prefill.rows_512.past_" + std::to_string(start),
-                operations / attention_seconds(device, 1, 512, start + 512), "GFLOP/s", peak});
+  for (const auto format : {kernels::KvFormat::plain, kernels::KvFormat::int8, kernels::KvFormat::fp8}) {
+    const bool plain = format == kernels::KvFormat::plain;
+    const std::string way = plain ? "" : std::string(".") + to_string(format);
+    const int head_bytes = plain ? 2 * kHeadDim : kHeadDim + 4;
+    const double kv_bytes = 2.0 * kKvHeads * head_bytes * kLayers * 1e-9;  // of one position, in GB
+    for (const auto& [count, end] : {std::pair{16, 4096}, std::pair{1, 65536}}) {
+      report.row(
+          {"attention.decode" + way + ".sequences_" + std::to_string(count) + ".past_" + std::to_string(end),
+           kv_bytes * count * end / attention_seconds(device, format, count, 1, end), "GB/s", bandwidth});
+    }
+    for (const int start : {0, 3584}) {
+      const double pairs = 512.0 * start + 512.0 * 513 / 2;  // query, key positions a head looks at
+      const double operations = 4.0 * kHeadDim * kHeads * kLayers * pairs * 1e-9;
+      report.row({"attention.prefill" + way + ".rows_512.past_" + std::to_string(start),
+                  operations / attention_seconds(device, format, 1, 512, start + 512), "GFLOP/s", peak});
+    }
   }
   for (const auto& [name, row] :
        {std::pair{"greedy", kernels::SampleRow{.temperature = 0}},

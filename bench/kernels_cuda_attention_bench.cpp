@@ -1,7 +1,7 @@
-// Decode attention of the 0.3B and 21B models on the GPU: bytes of keys and values (each counted once) per
-// second, compared with the copy bandwidth of this run. A single sequence is bound by latency and reported in
-// microseconds. A graph runs the layers of a step in order, with more KV memory than the L2 cache holds; the
-// KV blocks of a sequence are scattered.
+// Decode attention of the 0.3B and 21B models on the GPU, with plain, int8 and fp8 KV memory: bytes of keys
+// and values (each counted once, with scales) per second, compared with the copy bandwidth of this run. A
+// single sequence is bound by latency and reported in microseconds. A graph runs the layers of a step in
+// order, with more KV memory than the L2 cache holds; the KV blocks of a sequence are scattered.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -47,14 +47,14 @@ class Setting {
   }
 
   /// The number of the model's layers that fit in the pool with this many blocks; may be 0.
-  int layers(const Model& model, std::size_t blocks) const {
-    KvCache kv{.kv_heads = model.kv_heads, .head_dim = model.head_dim};
+  int layers(const Model& model, KvFormat format, std::size_t blocks) const {
+    const KvCache kv{.kv_heads = model.kv_heads, .head_dim = model.head_dim, .format = format};
     return static_cast<int>(
         std::min(static_cast<std::size_t>(model.layers), pool_bytes_ / (blocks * kv.layer_bytes())));
   }
 
   /// Seconds of one layer for `count` sequences whose row sees `past` tokens, its own included.
-  double decode_seconds(const Model& model, int count, int past) {
+  double decode_seconds(const Model& model, KvFormat format, int count, int past) {
     const std::size_t each = static_cast<std::size_t>((past + kBlockTokens - 1) / kBlockTokens);
     const std::size_t blocks = each * static_cast<std::size_t>(count);
     std::vector<BlockId> order(blocks);
@@ -69,9 +69,10 @@ class Setting {
     Attention op{.out = out_,
                  .q = q_,
                  .kv = {.data = pool_,
-                        .layers = layers(model, blocks),
+                        .layers = layers(model, format, blocks),
                         .kv_heads = model.kv_heads,
-                        .head_dim = model.head_dim},
+                        .head_dim = model.head_dim,
+                        .format = format},
                  .heads = model.heads,
                  .scale = 0.1f,
                  .batch = {on_device, nullptr, count, count},
@@ -122,19 +123,23 @@ class Setting {
   void *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
 };
 
-void measure_decode(Report& report, Setting& setting, double bandwidth, bool quick) {
+void measure_decode(Report& report, Setting& setting, KvFormat format, double bandwidth, bool quick) {
+  const bool plain = format == KvFormat::plain;
   for (const Model& model : kModels) {
     for (const int count : kBatches) {
       for (const int past : kPasts) {
-        if (quick && (past != 2048 || count == 8 || count == 128)) continue;
+        if (quick && (past != 2048 || count == 8)) continue;
         const auto blocks = static_cast<std::size_t>(count) * static_cast<std::size_t>(past / kBlockTokens);
-        if (setting.layers(model, blocks) == 0) continue;
-        const double seconds = setting.decode_seconds(model, count, past);
-        const double bytes = 4.0 * model.kv_heads * model.head_dim * count * past;
-        const std::string name = std::string("cuda.attention.decode.") + model.name + ".batch_" +
-                                 std::to_string(count) + ".past_" + std::to_string(past);
+        if (setting.layers(model, format, blocks) == 0) continue;
+        const double seconds = setting.decode_seconds(model, format, count, past);
+        const double bytes =
+            2.0 * model.kv_heads * (plain ? 2 * model.head_dim : model.head_dim + 4) * count * past;
+        const std::string name = std::string("cuda.attention.decode.") +
+                                 (plain ? "" : std::string(to_string(format)) + ".") + model.name +
+                                 ".batch_" + std::to_string(count) + ".past_" + std::to_string(past);
         const bool demanded = count >= 32 && bytes >= kDemandedBytes;
-        report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
+        report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth,
+                    demanded ? (plain ? 0.85 : 0.75) * bandwidth : 0});
         if (count == 1) {
           report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3,
                       past == 2048 ? kOneRowMicroseconds : 0, Better::lower});
@@ -157,6 +162,7 @@ int main(int argc, char** argv) {
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   bench::Setting setting(device);
-  bench::measure_decode(report, setting, bandwidth, quick);
+  for (const auto format : {kernels::KvFormat::plain, kernels::KvFormat::int8, kernels::KvFormat::fp8})
+    bench::measure_decode(report, setting, format, bandwidth, quick);
   return 0;
 }

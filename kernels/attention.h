@@ -11,8 +11,11 @@ inline constexpr int kMostGroup = 48;     ///< the most query heads per KV head 
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
 /// out[r][j] = sum over t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
 /// The batch's own keys and values must already be in KV memory. Softmax is computed in fp32; probabilities
-/// are rounded to kv.dtype before the product with V. Tokens are processed in tiles with absolute 64-token
-/// borders and merged in a fixed order, so a row's bits do not depend on its prefill chunk or on other rows.
+/// are rounded to kv.dtype before the product with V. With 8-bit KV, K[t] and V[t] are codes times their
+/// token's scale: K's scale multiplies the fp32 score, and V's the probability, which is then rounded to bf16
+/// (fp32: not rounded). The GPU's flash kernel instead reads K and V rounded to bf16 after the scale. Tokens
+/// are processed in tiles with absolute 64-token borders and merged in a fixed order, so a row's bits do not
+/// depend on its prefill chunk or on other rows.
 struct Attention {
   void* out = nullptr;      ///< (rows, padded(heads * head_dim)) of kv.dtype; may not be q
   const void* q = nullptr;  ///< (rows, padded(heads * head_dim)) of kv.dtype

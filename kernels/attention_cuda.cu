@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
 
@@ -23,7 +24,8 @@ struct GenericAttentionArgs {
   const std::byte* kv;
   std::size_t block_bytes;
   std::size_t key_offset, value_offset;  // of block 0, KV head 0
-  std::size_t key_bytes, value_bytes;
+  std::size_t piece_bytes, code_bytes;
+  KvFormat format;
   const SequenceRows* sequences;
   int count, heads, group, head_dim;
   int row_elements;  // of q and out
@@ -32,9 +34,42 @@ struct GenericAttentionArgs {
   float scale_log2;
 };
 
+/// K or V of a block and a KV head.
+template <class Element, bool kCodes>
+class KvPiece {
+ public:
+  __device__ KvPiece(const GenericAttentionArgs& p, const std::byte* at) : p_(p), at_(at) {}
+  /// Without the token's scale.
+  __device__ float number(int token, int d) const {
+    if constexpr (kCodes)
+      return kv_number(p_.format, std::uint8_t(at_[kv_code_index(p_.head_dim, token, d)]));
+    else
+      return to_float(reinterpret_cast<const Element*>(at_)[kv_index(p_.swizzled, p_.head_dim, token, d)]);
+  }
+  __device__ float scale(int token) const {
+    if constexpr (kCodes)
+      return reinterpret_cast<const float*>(at_ + p_.code_bytes)[token];
+    else
+      return 1;
+  }
+  /// A probability, times the scale of its token, as it multiplies V.
+  __device__ float weight(float probability, int token) const {
+    if constexpr (!kCodes)
+      return to_float(from_float<Element>(probability));
+    else if constexpr (sizeof(Element) == 4)
+      return probability * scale(token);
+    else
+      return to_float(from_float<Bf16>(probability * scale(token)));
+  }
+
+ private:
+  const GenericAttentionArgs& p_;
+  const std::byte* at_;
+};
+
 /// A block computes one row and one head, in tiles of 64 tokens: all scores of a tile, then what it adds to every
 /// dimension of the output.
-template <class Element>
+template <class Element, bool kCodes>
 __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const GenericAttentionArgs p) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -63,14 +98,15 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
   for (int base = 0; base < length; base += kBlockTokens) {
     const int tokens = min(kBlockTokens, length - base);
     const std::byte* block = p.kv + std::size_t(sequence.blocks[base / kBlockTokens]) * p.block_bytes;
-    const auto* k = reinterpret_cast<const Element*>(block + p.key_offset + kv_head * p.key_bytes);
-    const auto* v = reinterpret_cast<const Element*>(block + p.value_offset + kv_head * p.value_bytes);
+    const KvPiece<Element, kCodes> k(p, block + p.key_offset + kv_head * p.piece_bytes);
+    const KvPiece<Element, kCodes> v(p, block + p.value_offset + kv_head * p.piece_bytes);
     float score = 0;
     const int token = thread / 2;
     for (int d = thread % 2; d < p.head_dim; d += 2) {
-      score += q[d] * to_float(k[kv_index(p.swizzled, p.head_dim, token, d)]);
+      score += q[d] * k.number(token, d);
     }
     score += __shfl_xor_sync(~0u, score, 1);
+    if constexpr (kCodes) score *= k.scale(token);
     score = token < tokens ? score * p.scale_log2 : -INFINITY;
     float most = score;
     for (int step = 2; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
@@ -89,8 +125,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
       if (d >= p.head_dim) break;
       o[i] *= shrink;
       for (int t = 0; t < tokens; ++t) {
-        const float rounded = to_float(from_float<Element>(weight[t]));
-        o[i] += rounded * to_float(v[kv_index(p.swizzled, p.head_dim, t, d)]);
+        o[i] += v.weight(weight[t], t) * v.number(t, d);
       }
     }
     __syncthreads();
@@ -112,25 +147,29 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
   const KvCache& kv = op.kv;
   TROUPE_CHECK(kv.head_dim <= kMostHeadDim);
   const GenericAttentionArgs parameters{.out = op.out,
-                              .q = op.q,
-                              .kv = static_cast<const std::byte*>(kv.data),
-                              .block_bytes = kv.block_bytes(),
-                              .key_offset = kv.key_offset(0, op.layer, 0),
-                              .value_offset = kv.value_offset(0, op.layer, 0),
-                              .key_bytes = kv.key_bytes(),
-                              .value_bytes = kv.value_bytes(),
-                              .sequences = op.batch.sequences,
-                              .count = op.batch.count,
-                              .heads = op.heads,
-                              .group = op.heads / kv.kv_heads,
-                              .head_dim = kv.head_dim,
-                              .row_elements = padded(op.heads * kv.head_dim),
-                              .single = rows == DecodeRows::single,
-                              .swizzled = swizzled(kv.dtype, kv.head_dim),
-                              .scale_log2 = op.scale * std::numbers::log2e_v<float>};
+                                        .q = op.q,
+                                        .kv = static_cast<const std::byte*>(kv.data),
+                                        .block_bytes = kv.block_bytes(),
+                                        .key_offset = kv.key_offset(0, op.layer, 0),
+                                        .value_offset = kv.value_offset(0, op.layer, 0),
+                                        .piece_bytes = kv.piece_bytes(),
+                                        .code_bytes = kv.code_bytes(),
+                                        .format = kv.format,
+                                        .sequences = op.batch.sequences,
+                                        .count = op.batch.count,
+                                        .heads = op.heads,
+                                        .group = op.heads / kv.kv_heads,
+                                        .head_dim = kv.head_dim,
+                                        .row_elements = padded(op.heads * kv.head_dim),
+                                        .single = rows == DecodeRows::single,
+                                        .swizzled = swizzled(kv.dtype, kv.head_dim),
+                                        .scale_log2 = op.scale * std::numbers::log2e_v<float>};
   const troupe::cuda::Shape shape{.grid = unsigned(op.batch.rows * op.heads), .block = kThreads};
   with_element(kv.dtype, [&](auto element) {
-    troupe::cuda::launch(device, generic_attention_kernel<decltype(element)>, shape, parameters);
+    using Element = decltype(element);
+    const auto kernel =
+        kv.quantised() ? generic_attention_kernel<Element, true> : generic_attention_kernel<Element, false>;
+    troupe::cuda::launch(device, kernel, shape, parameters);
   });
 }
 
@@ -139,6 +178,7 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
 void run(Cuda& device, const Attention& op) {
   TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
   const cuda::AttentionChoice choice = choose(cuda::AttentionShape{.dtype = op.kv.dtype,
+                                                                   .kv = op.kv.format,
                                                                    .heads = op.heads,
                                                                    .kv_heads = op.kv.kv_heads,
                                                                    .head_dim = op.kv.head_dim,

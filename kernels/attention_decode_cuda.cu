@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numbers>
 
+#include "base/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/decode_block.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -13,10 +14,10 @@ using namespace decode;
 
 static_assert(kMaxGroup == kDecodeGroup);
 
-template <class Element, int kHeadDim>
+template <class Element, int kHeadDim, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     decode_attention_kernel(const DecodeArgs p) {
-  using L = DecodeLayout<kHeadDim>;
+  using L = DecodeLayout<kHeadDim, kFormat>;
   extern __shared__ __align__(128) std::byte memory[];
   auto& shared = *reinterpret_cast<typename L::Shared*>(memory);
   const int thread = int(threadIdx.x);
@@ -41,27 +42,29 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   if (p.clusters) ptx::warp_cluster_wait();  // peer blocks have started: their shared memory may be written
   if (thread >= kConsumerThreads) {
     const int lane = thread % 32;
-    Producer<kHeadDim> produce(shared, p, lane);
+    Producer<kHeadDim, kFormat> produce(shared, p, lane);
     ClusterItem item;
     if (p.clusters &&
         visit_cluster_part(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, item, produce)) {
       produce.expect_cluster_parts(item, int(blockIdx.x % kClusterBlocks));
     } else if (p.mode == DecodeRows::single) {
       visit_share(p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
-    } else {
-      visit_whole_items(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
+    } else if (p.sequences_left == nullptr || __ldcg(p.sequences_left) != 0) {
+      visit_whole_items(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane,
+                        p.sequences_left != nullptr, produce);
     }
     produce.finish(item);
   } else {
     troupe::cuda::wait_for_previous();
-    Consumer<Element, kHeadDim>(shared, p, thread).consume();
+    Consumer<Element, kHeadDim, kFormat>(shared, p, thread).consume();
   }
 }
 
-template <class Element, int kHeadDim>
+template <class Element, int kHeadDim, KvFormat kFormat = KvFormat::plain>
 void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
-  constexpr std::size_t kBytes = sizeof(typename DecodeLayout<kHeadDim>::Shared);
-  const auto kernel = decode_attention_kernel<Element, kHeadDim>;
+  constexpr std::size_t kBytes = sizeof(typename DecodeLayout<kHeadDim, kFormat>::Shared);
+  static_assert(kBlocksPerMultiprocessor * (kBytes + 1024) <= 228 * 1024);
+  const auto kernel = decode_attention_kernel<Element, kHeadDim, kFormat>;
   troupe::cuda::allow_shared(kernel, kBytes);
   troupe::cuda::launch(device, kernel,
                        {.grid = unsigned(blocks),
@@ -74,7 +77,7 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
 
 }  // namespace
 
-void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
+void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, const int* sequences_left) {
   const KvCache& kv = op.kv;
   const bool few_sequences = rows == DecodeRows::single && op.batch.count <= kFewSequences;
   const int multiprocessors = device.multiprocessors();
@@ -98,10 +101,19 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows) {
                               .row_elements = padded(op.heads * kv.head_dim),
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
                               .mode = rows,
+                              .sequences_left = sequences_left,
                               .clusters = clusters,
                               .settled = rows == DecodeRows::single && op.settled};
   const bool bf16 = kv.dtype == DType::bf16;
-  if (kv.head_dim == 128) {
+  if (kv.quantised()) {
+    TROUPE_CHECK(bf16);
+    const bool int8 = kv.format == KvFormat::int8;
+    const auto launch_codes =
+        kv.head_dim == 128
+            ? (int8 ? launch_decode<Bf16, 128, KvFormat::int8> : launch_decode<Bf16, 128, KvFormat::fp8>)
+            : (int8 ? launch_decode<Bf16, 64, KvFormat::int8> : launch_decode<Bf16, 64, KvFormat::fp8>);
+    launch_codes(device, parameters, blocks);
+  } else if (kv.head_dim == 128) {
     bf16 ? launch_decode<Bf16, 128>(device, parameters, blocks)
          : launch_decode<F16, 128>(device, parameters, blocks);
   } else {

@@ -3,24 +3,35 @@
 #include <numbers>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/expand.h"
 #include "kernels/cuda/attention/flash.cuh"
 #include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels::cuda {
 namespace {
 
-template <class T>
-void launch_for(Cuda& device, const FlashArguments& arguments, int head_dim) {
-  if (head_dim == 128) {
-    launch_flash<FlashShape<T, 128, 2, 2, 2>>(device, arguments);
-  } else {
-    launch_flash<FlashShape<T, 64, 2, 2, 4>>(device, arguments);
-  }
+/// Calls function(FlashShape) with the shape for a plain cache.
+template <class Function>
+void with_flash_shape(const KvCache& kv, Function&& function) {
+  const auto with_type = [&](auto element) {
+    using T = decltype(element);
+    if (kv.head_dim == 128) {
+      function(FlashShape<T, 128, 2, 2, 2>{});
+    } else {
+      function(FlashShape<T, 64, 2, 2, 4>{});
+    }
+  };
+  kv.dtype == DType::bf16 ? with_type(__nv_bfloat16{}) : with_type(__half{});
 }
 
-}  // namespace
+std::size_t partial_bytes(Cuda& device, const KvCache& kv) {
+  std::size_t bytes = 0;
+  with_flash_shape(kv, [&](auto shape) { bytes = flash_partial_bytes<decltype(shape)>(device); });
+  return bytes;
+}
 
-void run_prefill_attention(Cuda& device, const Attention& op) {
+/// Over a plain cache; `partials` has partial_bytes().
+void run_flash(Cuda& device, const Attention& op, void* partials) {
   FlashArguments arguments{
       .q = op.q,
       .out = op.out,
@@ -32,16 +43,39 @@ void run_prefill_attention(Cuda& device, const Attention& op) {
       .group = op.heads / op.kv.kv_heads,
       .kv_heads = op.kv.kv_heads,
       .scale_log2 = op.scale * std::numbers::log2e_v<float>,
+      .partials = static_cast<float*>(partials),
   };
   for (int first = 0; first < op.batch.count; first += kFlashSequences) {
     arguments.sequences = op.batch.sequences + first;
     arguments.count = std::min(kFlashSequences, op.batch.count - first);
-    if (op.kv.dtype == DType::bf16) {
-      launch_for<__nv_bfloat16>(device, arguments, op.kv.head_dim);
-    } else {
-      launch_for<__half>(device, arguments, op.kv.head_dim);
-    }
+    with_flash_shape(op.kv, [&](auto shape) { launch_flash<decltype(shape)>(device, arguments); });
   }
+}
+
+void run_expanded(Cuda& device, const Attention& op) {
+  const std::size_t expanded_bytes = lay_out_expanded(op, nullptr).bytes;
+  auto* memory = static_cast<std::byte*>(device.scratch(expanded_bytes + partial_bytes(device, op.kv)));
+  const Expanded expanded = lay_out_expanded(op, memory);
+  expand(device, op, expanded);
+  Attention part = op;
+  part.kv = expanded.kv;
+  part.layer = 0;
+  part.batch.sequences = expanded.fitting;
+  run_flash(device, part, memory + expanded_bytes);
+  part = op;
+  part.batch.sequences = expanded.remaining;
+  if (op.heads / op.kv.kv_heads <= kDecodeGroup) {
+    run_decode_attention(device, part, DecodeRows::all, expanded.remaining_count);
+  } else {
+    run_generic_attention(device, part);
+  }
+}
+
+}  // namespace
+
+void run_prefill_attention(Cuda& device, const Attention& op) {
+  if (op.kv.quantised()) return run_expanded(device, op);
+  run_flash(device, op, device.scratch(partial_bytes(device, op.kv)));
 }
 
 }  // namespace troupe::kernels::cuda

@@ -33,6 +33,7 @@ void run_halved(Cuda& device, const DenseTail& op, const DenseTailChoice& choice
   }
   for (int i = 0; i < choice.count; ++i)
     run(device, products[i], choice.products[static_cast<std::size_t>(i)]);
+  if (choice.count == 4) quantise_kv(device, op.next);
 }
 
 }  // namespace

@@ -10,7 +10,8 @@ namespace troupe::kernels {
 inline float e4m3_to_float(std::uint8_t code) {
   const std::uint32_t magnitude = code & 0x7fu, sign = std::uint32_t{code & 0x80u} << 24;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000u);
-  if (magnitude < 8) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(float(magnitude) * 0x1p-9f));
+  if (magnitude < 8)
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(float(magnitude) * 0x1p-9f));
   return std::bit_cast<float>(sign | ((magnitude << 20) + (std::uint32_t{127 - 7} << 23)));
 }
 

@@ -8,8 +8,8 @@
 namespace troupe::kernels {
 namespace {
 
-/// Stores the projection's outputs: rotates q and k, writes q to its array, k and v to the KV cache or, if it is
-/// quantised, to rows of (k, v) in op.unquantised.
+/// Stores the projection's outputs: rotates q and k, writes q to its array, k and v to the KV cache or, if it
+/// is quantised, to rows of (k, v) in op.unquantised.
 class KvWriter {
  public:
   explicit KvWriter(const QkvRopeKvWrite& op)

@@ -29,8 +29,7 @@ bool asks_fp8(const config::Quantization& q, bool mixture) {
   return mixture ? q.mixture == fp8 || q.experts == fp8 : q.dense == fp8;
 }
 
-Status check_device(const ModelSpec& spec, config::Device device, const config::Quantization& asked,
-                    KvCacheDType kv_cache) {
+Status check_device(const ModelSpec& spec, config::Device device, const config::Quantization& asked) {
   if (asks_fp8(asked, spec.experts > 0)) {
     if (device != config::Device::cuda) {
       return failure(Code::unsupported,
@@ -39,10 +38,6 @@ Status check_device(const ModelSpec& spec, config::Device device, const config::
     }
     return failure(Code::unsupported,
                    "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
-  }
-  if (kv_cache != KvCacheDType::automatic && device == config::Device::cuda) {
-    return failure(Code::unsupported,
-                   "not available yet: --kv-cache-dtype on a GPU; keys and values are stored in --dtype.");
   }
   return {};
 }
@@ -83,7 +78,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   const auto asked = config::parse_quantization(options.method);
   if (!asked) return Status{asked.status().code, "--quantization: " + asked.status().message, "quantization"};
   const KvCacheDType kv_cache = config::kv_cache_dtype(options);
-  if (Status s = check_device(spec, device, *asked, kv_cache); !s.ok()) return s;
+  if (Status s = check_device(spec, device, *asked); !s.ok()) return s;
 
   const bool mixture = spec.experts > 0;
   const int group = options.group > 0 ? options.group : kDefaultGroup;

@@ -9,10 +9,11 @@
 // spans, and the order of a row's operations is the same with and without a split, alone and in a chunk.
 //
 // A masked position has probability exactly 0, so V must only be finite there. That concerns one element:
-// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it. 8-bit codes are always finite.
+// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it. 8-bit codes are always
+// finite.
 //
-// 8-bit K and V are expanded, panel by panel, to a copy in working memory that the tile product takes; every code
-// is exact in bf16. A token's K scale multiplies its scores, its V scale multiplies its probabilities.
+// 8-bit K and V are expanded, panel by panel, to a copy in working memory that the tile product takes; every
+// code is exact in bf16. A token's K scale multiplies its scores, its V scale multiplies its probabilities.
 #include <limits>
 
 #include "kernels/batch.h"
@@ -55,16 +56,16 @@ void finish_row(void* out, float L, const float* O, int head_dim) {
   }
 }
 
-/// Expands 8-bit codes of `inputs` inputs × 32 outputs to a panel as tile<V, T> takes it: bf16 in pairs of inputs,
-/// or floats. `inputs` is even for bf16.
+/// Expands 8-bit codes of `inputs` inputs × 32 outputs to a panel as tile<V, T> takes it: bf16 in pairs of
+/// inputs, or floats. `inputs` is even for bf16.
 template <class V, DType T, KvFormat Format>
 void expand_codes(void* to, const std::byte* codes, int inputs) {
   const auto number = [](std::byte code) -> float {
-    const auto c = static_cast<std::uint32_t>(code);
+    const std::int32_t c = static_cast<std::int8_t>(code);
     if constexpr (Format == KvFormat::int8) {
-      return static_cast<float>(static_cast<std::int8_t>(c));
-    } else {  // e4m3 in place of a float's exponent and mantissa: its exponent is 127 - 7 too low
-      return __builtin_bit_cast(float, (c & 0x80u) << 24 | (c & 0x7fu) << 20) * 0x1p120f;
+      return static_cast<float>(c);
+    } else {  // e4m3 in place of a float's sign, exponent and mantissa: its exponent is 127 - 7 too low
+      return __builtin_bit_cast(float, static_cast<std::uint32_t>(c) << 20 & 0x87f00000u) * 0x1p120f;
     }
   };
   if constexpr (T == DType::bf16) {
@@ -75,6 +76,18 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
                       (__builtin_bit_cast(std::uint32_t, number(codes[kPanel + lane])) & 0xffff0000u);
       }
     }
+  } else if constexpr (Format == KvFormat::fp8 && V::kLanes >= 8) {
+    // By way of f16, whose subnormal numbers cost no more than others.
+    auto* floats = static_cast<float*>(to);
+    for (int i = 0; i < inputs; ++i, codes += kPanel, floats += kPanel) {
+      std::uint16_t halves[kPanel];
+      for (int lane = 0; lane < kPanel; ++lane) {
+        const std::int32_t c = static_cast<std::int8_t>(codes[lane]);
+        halves[lane] = static_cast<std::uint16_t>(static_cast<std::uint32_t>(c) << 7 & 0xbf80u);
+      }
+      for (int lane = 0; lane < kPanel; lane += V::kLanes)
+        V::store(floats + lane, V::mul(V::load_f16(halves + lane), V::set1(0x1p8f)));
+    }
   } else {
     auto* floats = static_cast<float*>(to);
     for (int i = 0; i < inputs * kPanel; ++i) floats[i] = number(codes[i]);
@@ -82,8 +95,8 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
 }
 
 /// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
-/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability times its
-/// V scale is rounded to bf16 (fp32: not rounded).
+/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability
+/// times its V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
 void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, const float* key_scales,
                   const float* value_scales, float& m, float& l, float* o, int width) {
@@ -198,8 +211,8 @@ class Attend {
     for (int start = s * kSpanTokens; start < span_end && start < end; start += kBlockTokens) tile_at(start);
   }
 
-  /// Multiplies rows by the panel of `inputs` inputs at `panel`, which lies in KV memory. `ahead`: see TileArgs;
-  /// the panel of the same size that is read next.
+  /// Multiplies rows by the panel of `inputs` inputs at `panel`, which lies in KV memory. `ahead`: see
+  /// TileArgs; the panel of the same size that is read next.
   template <class ForEachTile>
   void with_panel(const std::byte* panel, int inputs, const std::byte* ahead, ForEachTile&& for_each_tile) {
     if (a_.format == KvFormat::plain) {

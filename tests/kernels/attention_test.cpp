@@ -22,14 +22,18 @@ class Layer {
  public:
   static constexpr int kLayers = 2, kLayer = 1;
 
-  Layer(DeviceUnderTest& device, DType dtype, Shape shape, int blocks)
+  Layer(DeviceUnderTest& device, DType dtype, Shape shape, int blocks, KvFormat format = KvFormat::plain)
       : device_(device),
         dtype_(dtype),
         shape_(shape),
         weight_(device, dtype, (shape.heads + 2 * shape.kv_heads) * shape.head_dim, shape.hidden,
                 random_floats(std::size_t((shape.heads + 2 * shape.kv_heads) * shape.head_dim * shape.hidden),
                               1, 1.5f / std::sqrt(float(shape.hidden)))),
-        kv_{.dtype = dtype, .layers = kLayers, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim},
+        kv_{.dtype = dtype,
+            .layers = kLayers,
+            .kv_heads = shape.kv_heads,
+            .head_dim = shape.head_dim,
+            .format = format},
         memory_(device, std::size_t(blocks) * kv_.block_bytes()),
         frequencies_(std::size_t(shape.head_dim / 2)) {
     kv_.data = memory_.as();
@@ -56,6 +60,7 @@ class Layer {
           device_.put(s.blocks, std::size_t((s.position + s.tokens + kBlockTokens - 1) / kBlockTokens));
     }
     const Memory rope(device_, std::size_t(rows * shape_.head_dim) * sizeof(float));
+    const Memory unquantised(device_, kv_.unquantised_bytes(rows) + 64);
     run(device_, RopeTable{.out = rope.as<float>(),
                            .positions = device_.put(positions),
                            .inverse_frequencies = device_.put(frequencies_),
@@ -69,7 +74,8 @@ class Layer {
                                 .kv = kv_,
                                 .layer = kLayer,
                                 .heads = shape_.heads,
-                                .batch = batch});
+                                .batch = batch,
+                                .unquantised = unquantised.as()});
     run(device_, Attention{.out = out.data(),
                            .q = q.data(),
                            .kv = kv_,
@@ -177,15 +183,15 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
   }
 }
 
-TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
+void expect_the_same_bits(DeviceUnderTest& first, Where where, DType dtype, KvFormat format) {
+  SCOPED_TRACE(to_string(format));
   constexpr Shape kShape{6, 2, 32, 16};
   constexpr int kTokens = 1170;  // three spans of 512
   constexpr int kBlocks = (kTokens + 63) / 64;
   const auto values = random_floats(std::size_t{kTokens} * kShape.hidden, 3);
-  DeviceUnderTest& first = invariant_device();
-  const Rows x(first, dtype(), kTokens, kShape.hidden, values);
-  Layer whole(first, dtype(), kShape, kBlocks);
-  Rows q(first, dtype(), kTokens, whole.width()), expected(first, dtype(), kTokens, whole.width());
+  const Rows x(first, dtype, kTokens, kShape.hidden, values);
+  Layer whole(first, dtype, kShape, kBlocks, format);
+  Rows q(first, dtype, kTokens, whole.width()), expected(first, dtype, kTokens, whole.width());
   const auto straight = blocks_from(0, kBlocks);
   whole.step({{straight.data(), 0, kTokens, 0}}, x, q, expected);
 
@@ -195,8 +201,8 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
   };
   for (const Case& c : {Case{1, {kTokens}}, Case{2, {1, 63, 64, 65, 1, 200}}, Case{3, {511, 1, 1, 37}},
                         Case{2, {1100, 1}}, Case{1, {1020, 7}}}) {
-    const auto other = device_at(where(), c.threads, true);
-    Layer layer(*other, dtype(), kShape, 2 * kBlocks + 4);
+    const auto other = device_at(where, c.threads, true);
+    Layer layer(*other, dtype, kShape, 2 * kBlocks + 4, format);
     layer.poison(2 * kBlocks + 4);
     auto blocks = blocks_from(3, kBlocks);
     std::reverse(blocks.begin(), blocks.end());
@@ -206,8 +212,8 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
       const int tokens = std::min(kTokens - done, c.chunks[std::min(i, c.chunks.size() - 1)]);
       const bool company = i % 2 == 1;  // a neighbour's row before and after ours in every other batch
       const int rows = tokens + (company ? 1 : 0);
-      Rows in(*other, dtype(), rows, kShape.hidden), qs(*other, dtype(), rows, layer.width());
-      Rows out(*other, dtype(), rows, layer.width());
+      Rows in(*other, dtype, rows, kShape.hidden), qs(*other, dtype, rows, layer.width());
+      Rows out(*other, dtype, rows, layer.width());
       const int at = company ? 1 : 0;
       for (int t = 0; t < tokens; ++t) {
         for (int j = 0; j < kShape.hidden; ++j) in.set(at + t, j, x.at(done + t, j));
@@ -226,6 +232,11 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
       done += tokens;
     }
   }
+}
+
+TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
+  for (const KvFormat format : {KvFormat::plain, KvFormat::int8, KvFormat::fp8})
+    expect_the_same_bits(invariant_device(), where(), dtype(), format);
 }
 
 TEST_P(PagedAttention, OneTokenLooksAtItselfAlone) {

@@ -211,6 +211,21 @@ TEST(ChooseAttention, EachPartByTheBestWayThatTakesIt) {
   EXPECT_EQ(ways(attention(4, 128, 40, 4), ampere()), (Ways{kGeneric, kGeneric}));
 }
 
+TEST(ChooseAttention, EightBitKv) {
+  for (const KvFormat format : {KvFormat::int8, KvFormat::fp8}) {
+    AttentionShape s = attention(8, 128, 40, 4);
+    s.kv = format;
+    EXPECT_EQ(ways(s), (Ways{kDecode, kFlash}));
+    EXPECT_EQ(ways(s, invariant()), (Ways{kDecode, kDecode}));
+    EXPECT_EQ(ways(s, ampere()), (Ways{kGeneric, kGeneric}));
+    s.dtype = DType::f16;
+    EXPECT_EQ(ways(s), (Ways{kGeneric, kGeneric})) << "codes become bfloat16 in the tensor core kernels";
+  }
+  AttentionShape s = attention(8, 128, 40, 4);
+  s.kv = KvFormat::fp8;
+  EXPECT_EQ(to_string(s), "16 heads, 2 KV heads of 128 bfloat16, fp8 KV, 40 rows of 4 sequences");
+}
+
 TEST(ChooseAttention, BatchInvariantRowsGoOneByOne) {
   for (const int sequences : {1, 4, 40}) {
     EXPECT_EQ(ways(attention(8, 128, 40, sequences), invariant()), (Ways{kDecode, kDecode}));

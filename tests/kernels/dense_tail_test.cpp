@@ -33,14 +33,19 @@ class Layer {
     std::vector<float> residual, q, kv;
   };
   /// Of so many rows, the last of them padding on the GPU where there are several.
-  Made run_it(int rows, bool with_next, bool in_one, std::uint32_t seed) {
+  Made run_it(int rows, bool with_next, bool in_one, std::uint32_t seed, KvFormat format = KvFormat::plain) {
     const auto n = std::size_t(rows);
     Rows residual(device_, DType::f32, rows, shape_.hidden,
                   random_floats(n * std::size_t(shape_.hidden), seed)),
         x(device_, dtype_, rows, shape_.hidden), activation(device_, dtype_, rows, shape_.intermediate),
         attended(device_, dtype_, rows, q_width_, random_floats(n * std::size_t(q_width_), seed + 1)),
         q(device_, dtype_, rows, q_width_);
-    KvCache kv{.dtype = dtype_, .layers = kLayers, .kv_heads = shape_.kv_heads, .head_dim = shape_.head_dim};
+    KvCache kv{.dtype = dtype_,
+               .layers = kLayers,
+               .kv_heads = shape_.kv_heads,
+               .head_dim = shape_.head_dim,
+               .format = format};
+    const Memory unquantised(device_, kv.unquantised_bytes(rows) + 64);
     const Memory memory(device_, std::size_t{kBlocks} * kv.block_bytes());
     kv.data = memory.as();
     std::vector<KvSlot> slots;
@@ -75,7 +80,8 @@ class Layer {
         .layer = 1,
         .heads = shape_.heads,
         .batch = {.slots = device_.put(slots.data(), slots.size()), .count = rows, .rows = rows},
-        .norm = norm(1)};
+        .norm = norm(1),
+        .unquantised = unquantised.as()};
     if (with_next) op.next = next;
     if (in_one) {
       run(device_, op);
@@ -92,6 +98,15 @@ class Layer {
     for (int r = 0; r < rows; ++r) {
       for (int i = 0; i < shape_.hidden; ++i) made.residual.push_back(residual.at(r, i));
       for (int i = 0; i < q_width_; ++i) made.q.push_back(q.at(r, i));
+    }
+    if (format == KvFormat::int8) {  // on the GPU: rows of head_dim codes, then the rows' scales
+      const std::byte* host = memory.host();
+      for (std::size_t piece = 0; piece < memory.bytes(); piece += kv.piece_bytes()) {
+        const auto* scales = reinterpret_cast<const float*>(host + piece + kv.code_bytes());
+        for (int i = 0; i < kBlockTokens * shape_.head_dim; ++i)
+          made.kv.push_back(float(std::int8_t(host[piece + std::size_t(i)])) * scales[i / shape_.head_dim]);
+      }
+      return made;
     }
     for (std::size_t i = 0; i < memory.bytes() / size_of(dtype_); ++i)
       made.kv.push_back(load_element(memory.host(), dtype_, i));
@@ -132,8 +147,9 @@ TEST_P(DenseTails, IsItsThreeOps) {
     for (const int rows : {1, 8, 2, 5, 1, 4, 9, 3, 7}) {
       for (const bool with_next : {true, false}) {
         const auto seed = std::uint32_t(1000 + rows);
-        const auto one = layer.run_it(rows, with_next, true, seed),
-                   three = layer.run_it(rows, with_next, false, seed);
+        const KvFormat format = where().cuda && rows % 2 == 0 ? KvFormat::int8 : KvFormat::plain;
+        const auto one = layer.run_it(rows, with_next, true, seed, format),
+                   three = layer.run_it(rows, with_next, false, seed, format);
         const auto expect_near = [&](const std::vector<float>& a, const std::vector<float>& b,
                                      const char* what) {
           double worst = 0, largest = 0;

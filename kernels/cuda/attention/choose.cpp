@@ -8,6 +8,8 @@ const char* flash_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
   if (!gpu.hopper) return "the GPU is no Hopper";
   if (size_of(s.dtype) != 2) return "float32 has no tensor core kernel";
   if (s.head_dim != 64 && s.head_dim != 128) return "head_dim is neither 64 nor 128";
+  if (s.kv != KvFormat::plain && s.dtype != DType::bf16)
+    return "8-bit KV of another dtype than bfloat16 has no tensor core kernel";
   return nullptr;
 }
 
@@ -34,7 +36,10 @@ AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
   if (no_flash != nullptr) {  // what hinders flash hinders decode
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = no_flash, .pieces_reason = no_flash};
   }
-  AttentionChoice choice{.pieces = AttentionWay::flash, .pieces_reason = "several tokens each"};
+  AttentionChoice choice{.pieces = AttentionWay::flash,
+                         .pieces_reason = s.kv == KvFormat::plain
+                                              ? "several tokens each"
+                                              : "several tokens each, 8-bit KV expanded first"};
   if (s.sequences > 1) {  // a single one with several rows is a piece
     choice.decodes = decodes;
     choice.decodes_reason = decodes_reason;
@@ -65,7 +70,8 @@ std::string to_string(const AttentionChoice& c) {
 
 std::string to_string(const AttentionShape& s) {
   return number(s.heads, " heads, ") + number(s.kv_heads, " KV heads of ") + number(s.head_dim, " ") +
-         to_string(s.dtype) + ", " + number(s.rows, s.rows == 1 ? " row of " : " rows of ") +
+         to_string(s.dtype) + (s.kv == KvFormat::plain ? "" : std::string(", ") + to_string(s.kv) + " KV") +
+         ", " + number(s.rows, s.rows == 1 ? " row of " : " rows of ") +
          number(s.sequences, s.sequences == 1 ? " sequence" : " sequences");
 }
 

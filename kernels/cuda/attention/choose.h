@@ -21,7 +21,8 @@ enum class AttentionWay {
 };
 
 struct AttentionShape {
-  DType dtype = DType::bf16;  ///< of q, out and KV memory
+  DType dtype = DType::bf16;  ///< of q, out and plain KV memory
+  KvFormat kv = KvFormat::plain;
   int heads = 0;
   int kv_heads = 0;
   int head_dim = 0;

@@ -17,39 +17,15 @@
 #include "kernels/cuda/attention/decode_producer.cuh"
 #include "kernels/cuda/attention/decode_shared.cuh"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::decode {
 
-template <int kFloats>
-struct __align__(4 * kFloats) Floats {
-  static constexpr int kSize = kFloats;
-  float v[kFloats];
-  __device__ void scale(float factor) {
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) v[i] *= factor;
-  }
-  __device__ void add_scaled(float factor, const Floats& addend) {
-#pragma unroll
-    for (int i = 0; i < kFloats; ++i) v[i] += factor * addend.v[i];
-  }
-  /// Loads the lane's elements of a row that other blocks have written; bypasses the L1 cache.
-  __device__ void load(const float* row, int lane) {
-    if constexpr (kFloats == 4) {
-      const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
-      v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
-    } else {
-      static_assert(kFloats == 2);
-      const float2 f = __ldcg(reinterpret_cast<const float2*>(row) + lane);
-      v[0] = f.x, v[1] = f.y;
-    }
-  }
-};
-
-template <class Element, int kHeadDim>
+template <class Element, int kHeadDim, KvFormat kFormat>
 class Consumer {
  public:
-  using L = DecodeLayout<kHeadDim>;
+  using L = DecodeLayout<kHeadDim, kFormat>;
   /// In a merge each warp has whole heads, and each lane this many dimensions of a head.
   using Vector = Floats<kHeadDim / 32>;
   static constexpr int kHeadsPerWarp = kMaxGroup / kConsumers;
@@ -59,6 +35,12 @@ class Consumer {
     const int swizzle = lane_ % 8;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+      if constexpr (L::kCodes) {  // kv_code_index(); the same for K and V
+        const int turn = kHeadDim == 64 ? lane_ / 2 % 4 : swizzle;
+        if (i < kHeadDim / 32)
+          k_offset_[i] = (16 * warp_ + lane_ % 16) * kHeadDim + ((2 * i + lane_ / 16) ^ turn) * 16;
+        continue;
+      }
       k_offset_[i] = (16 * warp_ + lane_ % 16) * 128 + (((2 * i + lane_ / 16) ^ swizzle) * 16);
       v_offset_[i] =
           (16 * warp_ + lane_ / 16 * 8 + lane_ % 8) * 128 + (((2 * i + lane_ / 8 % 2) ^ swizzle) * 16);
@@ -86,6 +68,16 @@ class Consumer {
 
  private:
   __device__ void load_q(int stage) {
+    if constexpr (L::kCodes) {  // dimensions 4 (lane % 4) … + 3 of each 16, as ldmatrix gives the codes of K
+      const std::byte* from = shared_.q[stage] + lane_ / 4 * L::kQStride + lane_ % 4 * 8;
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        const uint2 four = *reinterpret_cast<const uint2*>(from + i * 32);
+        q_[i / 2][i % 2 * 2] = four.x;
+        q_[i / 2][i % 2 * 2 + 1] = four.y;
+      }
+      return;
+    }
     const std::uint32_t from =
         ptx::shared_address(shared_.q[stage]) + (lane_ % 8) * L::kQStride + lane_ / 8 * 16;
 #pragma unroll
@@ -107,23 +99,50 @@ class Consumer {
     const std::uint32_t k = ptx::shared_address(shared_.stage[stage].k);
     const std::uint32_t v = ptx::shared_address(shared_.stage[stage].v);
     float s[2][4] = {};
+    // Loaded while the scores become probabilities.
+    std::uint32_t values[L::kCodes ? kHeadDim / 32 : kHeadDim / 16][4];
+    if constexpr (L::kCodes) {
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 16; ++i) {
-      std::uint32_t a[4];
-      ptx::ldmatrix_x4(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
-      ptx::mma<Element>(s[i % 2], a[0], a[1], a[2], a[3], q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
-    }
-    std::uint32_t values[kHeadDim / 16][4];  // loaded while the scores become probabilities
+      for (int i = 0; i < kHeadDim / 32; ++i) {
+        std::uint32_t a[4];  // 16 dimensions of tokens 0 … 7, of tokens 8 … 15; and the next 16 dimensions
+        ptx::ldmatrix_x4(a, k + k_offset_[i]);
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 16; ++i) {
-      ptx::ldmatrix_x4_transposed(values[i], v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
+        for (int j = 0; j < 2; ++j) {
+          ptx::mma<Element>(s[j], expand_two<kFormat, 0, 1>(a[2 * j]),
+                            expand_two<kFormat, 0, 1>(a[2 * j + 1]), expand_two<kFormat, 2, 3>(a[2 * j]),
+                            expand_two<kFormat, 2, 3>(a[2 * j + 1]), q_[i][2 * j], q_[i][2 * j + 1]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 32; ++i) ptx::ldmatrix_x4_transposed(values[i], v + k_offset_[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        std::uint32_t a[4];
+        ptx::ldmatrix_x4(a, k + i / 4 * (kBlockTokens * 128) + k_offset_[i % 4]);
+        ptx::mma<Element>(s[i % 2], a[0], a[1], a[2], a[3], q_[i / 2][i % 2 * 2], q_[i / 2][i % 2 * 2 + 1]);
+      }
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        ptx::ldmatrix_x4_transposed(values[i], v + i / 4 * (kBlockTokens * 128) + v_offset_[i % 4]);
+      }
     }
     const int upper =
         lane_ / 4;  // this lane has tokens upper and upper + 8 of heads 2 (lane % 4) and the next
+    float key_scale[2] = {p_.scale_log2, p_.scale_log2}, value_scale[2] = {1, 1};
+    if constexpr (L::kCodes) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int token = upper + 8 * i, at = L::kScalesOffset + 4 * (16 * warp_ + token);
+        key_scale[i] *= *reinterpret_cast<const float*>(shared_.stage[stage].k + at);
+        const float scale = *reinterpret_cast<const float*>(shared_.stage[stage].v + at);
+        value_scale[i] = token < tokens ? scale : 0.0f;
+      }
+    }
     float score[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      score[i] = upper + i / 2 * 8 < tokens ? (s[0][i] + s[1][i]) * p_.scale_log2 : -INFINITY;
+      score[i] = upper + i / 2 * 8 < tokens ? (s[0][i] + s[1][i]) * key_scale[i / 2] : -INFINITY;
     }
     float new_maximum[2];
 #pragma unroll
@@ -151,21 +170,39 @@ class Consumer {
     for (int i = 0; i < 4; ++i) {
       score[i] = ptx::exp2_approx(score[i] - maximum_[i % 2]);
       sum_[i % 2] += score[i];
+      if constexpr (L::kCodes) score[i] *= value_scale[i / 2];
     }
     const std::uint32_t p0 = ptx::movmatrix_transposed(pack_two<Element>(score[0], score[1]));
     const std::uint32_t p1 = ptx::movmatrix_transposed(pack_two<Element>(score[2], score[3]));
-    // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked too.
-    const int even = lane_ % 4 * 2;
-    const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
-    const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
+    if constexpr (L::kCodes) {
+      // A register has dimensions 2 (lane / 4) and the next of tokens 2 (lane % 4) and the next. Rows lane /
+      // 4 of a product are even dimensions, rows 8 + lane / 4 odd ones: dimension_of().
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 16; ++i) {
-      values[i][0] &= keep0;
-      values[i][1] &= keep0;
-      values[i][2] &= keep1;
-      values[i][3] &= keep1;
-      ptx::mma<Element>(o_[i], values[i][0], values[i][1], values[i][2], values[i][3], p0, p1);
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        const std::uint32_t first = values[i / 2][i % 2 * 2], second = values[i / 2][i % 2 * 2 + 1];
+        ptx::mma<Element>(o_[i], expand_two<kFormat, 0, 2>(first), expand_two<kFormat, 1, 3>(first),
+                          expand_two<kFormat, 0, 2>(second), expand_two<kFormat, 1, 3>(second), p0, p1);
+      }
+    } else {
+      // Rows past the sequence's end are uninitialised. Zero times NaN is NaN, so their values are masked
+      // too. (Codes are always finite.)
+      const int even = lane_ % 4 * 2;
+      const std::uint32_t keep0 = (even < tokens ? 0xffffu : 0) | (even + 1 < tokens ? 0xffff0000u : 0);
+      const std::uint32_t keep1 = (even + 8 < tokens ? 0xffffu : 0) | (even + 9 < tokens ? 0xffff0000u : 0);
+#pragma unroll
+      for (int i = 0; i < kHeadDim / 16; ++i) {
+        values[i][0] &= keep0;
+        values[i][1] &= keep0;
+        values[i][2] &= keep1;
+        values[i][3] &= keep1;
+        ptx::mma<Element>(o_[i], values[i][0], values[i][1], values[i][2], values[i][3], p0, p1);
+      }
     }
+  }
+
+  /// Dimension of o_[i][j] in lanes 4 * row … 4 * row + 3.
+  __device__ static int dimension_of(int i, int j, int row) {
+    return 16 * i + (L::kCodes ? 2 * row + j / 2 : row + j / 2 * 8);
   }
 
   /// Merges the four warps' results of a part. The stage is the scratch memory, once all warps have read it.
@@ -175,17 +212,17 @@ class Consumer {
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) sum_[i] += __shfl_xor_sync(~0u, sum_[i], step);
     }
-    const int dimension = lane_ / 4, head = lane_ % 4 * 2;
+    const int row = lane_ / 4, head = lane_ % 4 * 2;
     auto* memory = reinterpret_cast<float*>(&shared_.stage[stage]);
     sync_consumers();
 #pragma unroll
     for (int i = 0; i < kHeadDim / 16; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        memory[(warp_ * kMaxGroup + head + j % 2) * L::kOStride + 16 * i + j / 2 * 8 + dimension] = o_[i][j];
+        memory[(warp_ * kMaxGroup + head + j % 2) * L::kOStride + dimension_of(i, j, row)] = o_[i][j];
       }
     }
-    if (dimension == 0) {
+    if (row == 0) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) shared_.stats[warp_][head + i] = make_float2(maximum_[i], sum_[i]);
     }

@@ -5,10 +5,10 @@
 
 namespace troupe::kernels::cuda::decode {
 
-template <int kHeadDim>
+template <int kHeadDim, KvFormat kFormat>
 class Producer {
  public:
-  using L = DecodeLayout<kHeadDim>;
+  using L = DecodeLayout<kHeadDim, kFormat>;
   __device__ Producer(typename L::Shared& shared, const DecodeArgs& p, int lane)
       : shared_(shared), p_(p), lane_(lane) {
     if (!p.settled) wait_for_previous();
@@ -68,6 +68,10 @@ class Producer {
     std::byte* to = lane_ % 2 == 0 ? shared_.stage[stage_].k : shared_.stage[stage_].v;
     if (tokens == kBlockTokens) {
       if (lane_ < 2) ptx::bulk_copy(to, from, L::kPieceBytes, full);
+    } else if constexpr (L::kCodes) {  // a partial page: the valid rows, and all scales
+      if (lane_ < 2) ptx::bulk_copy(to, from, unsigned(tokens) * L::kTokenBytes, full);
+      if (lane_ / 2 == 1)
+        ptx::bulk_copy(to + L::kScalesOffset, from + L::kScalesOffset, L::kScaleBytes, full);
     } else if (lane_ < 2 * (kHeadDim / 64)) {  // a partial page: the valid rows of each half of head_dim
       const int half = lane_ / 2 * (kBlockTokens * 128);
       ptx::bulk_copy(to + half, from + half, unsigned(tokens) * 128, full);
@@ -90,8 +94,8 @@ class Producer {
         info.parts = int(shares.share_of(part.item + part.item_pages - 1)) - info.first_block + 1;
       }
       shared_.info[stage_] = info;
-      const unsigned rows = 2 * unsigned(tokens) + (first ? unsigned(p_.group) : 0);
-      ptx::mbarrier_arrive_expect(full, rows * kRowBytes);
+      const unsigned kv_bytes = 2 * (unsigned(tokens) * L::kTokenBytes + L::kScaleBytes);
+      ptx::mbarrier_arrive_expect(full, kv_bytes + (first ? unsigned(p_.group) * kRowBytes : 0));
     }
     __syncwarp();
     if (++stage_ == L::kStages) {
@@ -100,7 +104,7 @@ class Producer {
     }
   }
 
-  static constexpr unsigned kRowBytes = kHeadDim * 2;
+  static constexpr unsigned kRowBytes = kHeadDim * 2;  // of a head's q
   typename L::Shared& shared_;
   const DecodeArgs& p_;
   int lane_;

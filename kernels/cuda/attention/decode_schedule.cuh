@@ -247,9 +247,10 @@ __device__ bool visit_cluster_part(const SequenceRows* sequences, int count, int
 }
 
 /// Calls visit(part, no shares) for every grid-th item of all rows of all sequences. Items are not cut.
+/// `gaps`: rows between those of two sequences may belong to none.
 template <class Visit>
 __device__ void visit_whole_items(const SequenceRows* sequences, int count, int rows, int kv_heads,
-                                  unsigned block, unsigned grid, int lane, Visit&& visit) {
+                                  unsigned block, unsigned grid, int lane, bool gaps, Visit&& visit) {
   SequenceWindow window(sequences, count, lane);
   int base = 0;
   for (auto item = std::int64_t(block); item < std::int64_t(rows) * kv_heads; item += grid) {
@@ -261,7 +262,11 @@ __device__ void visit_whole_items(const SequenceRows* sequences, int count, int 
       found = __ballot_sync(~0u, s.row <= row && row < s.row + s.tokens);
       if (found != 0) break;
     }
-    if (found == 0) return;  // only padding rows follow
+    if (found == 0 && !gaps) return;  // only padding rows follow
+    if (found == 0) {
+      base = 0;
+      continue;
+    }
     const SequenceRows sequence = window.get(__ffs(int(found)) - 1);
     const int length = sequence.position + row - sequence.row + 1;
     visit(DecodePart{.blocks = sequence.blocks,

@@ -36,6 +36,7 @@ struct DecodeArgs {
   int row_elements;  // of q and out
   float scale_log2;
   DecodeRows mode;
+  const int* sequences_left;  // see run_decode_attention()
   bool clusters;  // the kernel runs in clusters of kClusterBlocks blocks
   bool settled;   // Attention::settled and DecodeRows::single: pages may be copied before the wait
 };
@@ -56,13 +57,17 @@ struct __align__(16) PageInfo {
 /// sum)[kMaxGroup].
 constexpr int partial_floats(int head_dim) { return kMaxGroup * head_dim + 2 * kMaxGroup; }
 
-template <int kHeadDim>
+template <int kHeadDim, KvFormat kFormat>
 struct DecodeLayout {
-  static constexpr int kPieceBytes = kBlockTokens * kHeadDim * 2;
+  static constexpr bool kCodes = kFormat != KvFormat::plain;
+  static constexpr int kTokenBytes = kHeadDim * (kCodes ? 1 : 2);   // of K or V in KV memory
+  static constexpr int kScalesOffset = kBlockTokens * kTokenBytes;  // of 8-bit K or V in its piece
+  static constexpr int kScaleBytes = kCodes ? kBlockTokens * int(sizeof(float)) : 0;
+  static constexpr int kPieceBytes = kScalesOffset + kScaleBytes;
   static constexpr int kQStride =
       kHeadDim * 2 + 16;                         // bytes; ldmatrix reads eight rows without bank conflicts
   static constexpr int kOStride = kHeadDim + 4;  // floats; likewise for the merge's stores
-  static constexpr int kStages = kHeadDim == 64 ? 6 : 3;
+  static constexpr int kStages = kCodes ? (kHeadDim == 64 ? 10 : 5) : kHeadDim == 64 ? 6 : 3;
   static constexpr unsigned kGatheredBytes = kHeadDim * sizeof(float) + sizeof(float2);  // from one block
   struct __align__(128) Stage {
     std::byte k[kPieceBytes];
@@ -82,6 +87,31 @@ struct DecodeLayout {
     float2 gathered_stats[kClusterBlocks];
   };
   static_assert(sizeof(Stage) >= kConsumers * kMaxGroup * kOStride * sizeof(float));
+};
+
+template <int kFloats>
+struct __align__(4 * kFloats) Floats {
+  static constexpr int kSize = kFloats;
+  float v[kFloats];
+  __device__ void scale(float factor) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] *= factor;
+  }
+  __device__ void add_scaled(float factor, const Floats& addend) {
+#pragma unroll
+    for (int i = 0; i < kFloats; ++i) v[i] += factor * addend.v[i];
+  }
+  /// Loads the lane's elements of a row that other blocks have written; bypasses the L1 cache.
+  __device__ void load(const float* row, int lane) {
+    if constexpr (kFloats == 4) {
+      const float4 f = __ldcg(reinterpret_cast<const float4*>(row) + lane);
+      v[0] = f.x, v[1] = f.y, v[2] = f.z, v[3] = f.w;
+    } else {
+      static_assert(kFloats == 2);
+      const float2 f = __ldcg(reinterpret_cast<const float2*>(row) + lane);
+      v[0] = f.x, v[1] = f.y;
+    }
+  }
 };
 
 __device__ __forceinline__ void sync_consumers() { ptx::barrier_sync<1, kConsumerThreads>(); }

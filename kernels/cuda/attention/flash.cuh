@@ -64,7 +64,14 @@ __global__ void __launch_bounds__(S::kThreads, 1) flash_attention(const __grid_c
   }
 }
 
-/// Runs the kernel on the sequences of `a` with more than one token. Sets the scratch pointers of `a`.
+/// Of FlashArguments::partials.
+template <class S>
+std::size_t flash_partial_bytes(Cuda& device) {
+  return std::size_t(flash_max_pieces(device.multiprocessors())) * S::kWarpgroups * S::kPartialFloats *
+         sizeof(float);
+}
+
+/// Runs the kernel on the sequences of `a` with more than one token. Sets the counters of `a`.
 template <class S>
 void launch_flash(Cuda& device, FlashArguments a) {
   constexpr std::size_t kBytes = sizeof(FlashShared<S>);
@@ -72,8 +79,6 @@ void launch_flash(Cuda& device, FlashArguments a) {
   static_assert(1 + kFlashCutTiles * S::kWarpgroups <= Cuda::kCounters);
   const int blocks = device.multiprocessors();
   a.group_inverse = flash_inverse(a.group);
-  a.partials = static_cast<float*>(device.scratch(std::size_t(flash_max_pieces(blocks)) * S::kWarpgroups *
-                                                  S::kPartialFloats * sizeof(float)));
   a.counters = device.counters();
   troupe::cuda::allow_shared(flash_attention<S>, kBytes);
   troupe::cuda::launch(device, flash_attention<S>,

@@ -32,7 +32,7 @@ struct FlashArguments {
   float scale_log2 = 0;  ///< scale * log2(e)
   const SequenceRows* sequences = nullptr;
   int count = 0;                      ///< at most kFlashSequences
-  float* partials = nullptr;          ///< room for flash_max_pieces() partial results
+  float* partials = nullptr;          ///< flash_partial_bytes(): flash_max_pieces() partial results
   std::uint32_t* counters = nullptr;  ///< zero before and after the kernel
 };
 

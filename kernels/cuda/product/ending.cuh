@@ -86,7 +86,7 @@ class Four {
     if (e_.ending == Ending::store_scaled) read_.x = *from_;
     if (e_.ending == Ending::qkv) {
       if (o_ < e_.values_at) read_ = *reinterpret_cast<const float4*>(from_);
-      if (o_ >= e_.keys_at) slot_ = *slot_at_;
+      if (o_ >= e_.keys_at && e_.slots != nullptr) slot_ = *slot_at_;
     }
   }
 
@@ -121,6 +121,7 @@ class Four {
     column_ = KvColumn(e_.kv_swizzled, head_dim, dimension);
     from_ = e_.rope + row * static_cast<std::size_t>(head_dim) + dimension;
     slot_at_ = e_.slots + row;
+    if (e_.slots == nullptr) slot_ = row_slot(static_cast<int>(row));
     to_ = value ? static_cast<char*>(e_.kv.data) + e_.kv.value_offset(0, e_.layer, head)
           : key ? static_cast<char*>(e_.kv.data) + e_.kv.key_offset(0, e_.layer, head)
                 : static_cast<char*>(e_.q) +
@@ -179,7 +180,7 @@ __device__ __forceinline__ void end_pair(const EndingArgs& e, int p, int o, floa
     }
     return;
   }
-  const KvSlot slot = e.slots[p];
+  const KvSlot slot = e.slots != nullptr ? e.slots[p] : row_slot(p);
   if (slot.block == kPaddingBlock) return;
   const std::size_t offset =
       value ? e.kv.value_offset(slot.block, e.layer, head) : e.kv.key_offset(slot.block, e.layer, head);

@@ -1,6 +1,6 @@
 #pragma once
-// Layouts of matrices and of KV memory on the GPU. Host and device code (constexpr). What they contain: matrix.h
-// and batch.h.
+// Layouts of matrices and of KV memory on the GPU. Host and device code (constexpr). What they contain:
+// matrix.h and batch.h.
 //
 // Matrix: row-major, one row per output, rows of padded(inputs) elements (a multiple of 64 bytes, so every
 // row starts aligned for 16-byte loads and for tensor maps). Padding elements are zero, as they are in
@@ -14,9 +14,10 @@
 // for head_dim a multiple of 64 in halves of 64 columns, [head_dim / 64][64 tokens][64], where the 16-byte
 // chunk c of token t's row lies at chunk c ^ (t % 8); other head_dims and fp32 are row-major [64][head_dim].
 //
-// 8-bit KV: codes are row-major [64][head_dim] with 16-byte chunks swizzled within a row, so that ldmatrix reads
-// eight tokens without bank conflicts: chunk c of token t at c ^ (t % 8) if head_dim is a multiple of 128, at
-// c ^ (t / 2 % 4) if it is an odd multiple of 64, else at c. Scales of tokens 0 … 63 follow (KvCache).
+// 8-bit KV: codes are row-major [64][head_dim] with 16-byte chunks swizzled within a row, so that ldmatrix
+// reads eight tokens without bank conflicts: chunk c of token t at c ^ (t % 8) if head_dim is a multiple of
+// 128, at c ^ (t / 2 % 4) if it is an odd multiple of 64, else at c. Scales of tokens 0 … 63 follow
+// (KvCache).
 #include <cstddef>
 
 #include "gpu/dtype.h"
@@ -65,6 +66,9 @@ class KvColumn {
 constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
   return KvColumn(swizzled, head_dim, d).at(t);
 }
+
+/// Slot of row r in KvCache::unquantised().
+constexpr KvSlot row_slot(int r) { return {r / kBlockTokens, r % kBlockTokens}; }
 
 /// Byte offset of (token t of the block, dimension d) within an 8-bit K or V piece.
 constexpr int kv_code_index(int head_dim, int t, int d) {

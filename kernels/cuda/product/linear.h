@@ -61,11 +61,14 @@ struct Linear {
   KvCache kv{};
   int layer = 0;
   int heads = 0;
-  const KvSlot* slots = nullptr;  ///< rows whose block is kPaddingBlock write no key and value
+  const KvSlot* slots =
+      nullptr;  ///< rows whose block is kPaddingBlock write no key and value; null: row_slot()
 };
 
 Linear linear_of(const LinearAdd& op);
+/// With a quantised cache, K and V go to op.unquantised; call quantise_kv() after the product.
 Linear linear_of(const QkvRopeKvWrite& op);
+void quantise_kv(Cuda& device, const QkvRopeKvWrite& op);
 Linear gate_up_of(const Mlp& op);
 Linear down_of(const Mlp& op);
 

@@ -152,7 +152,9 @@ __device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = sums.has(half) ? sums.row + 8 * half : 0;
-    const KvSlot slot{__ldcg(&f.slots[row].block), __ldcg(&f.slots[row].offset)};
+    const KvSlot slot = f.slots == nullptr
+                            ? row_slot(row)
+                            : KvSlot{__ldcg(&f.slots[row].block), __ldcg(&f.slots[row].offset)};
     rope[half] = f.rope + static_cast<std::size_t>(row) * static_cast<std::size_t>(head_dim) + 2 * quad;
     q_rows[half] = static_cast<T*>(f.q) + static_cast<std::size_t>(row) * f.stride + 8 * quad;
     kv_rows[half] = nullptr;
