@@ -11,7 +11,8 @@
 namespace troupe::config {
 namespace {
 
-constexpr std::string_view kWorking[] = {"wint8", "wint4", "block_wise_fp8"};  // as WeightQuant, from wint8 on
+constexpr std::string_view kWorking[] = {"wint8", "wint4",
+                                         "block_wise_fp8"};  // as WeightQuant, from wint8 on
 constexpr std::string_view kMixed = "mix_quant";
 /// FastDeploy's other methods, which are refused by name.
 constexpr std::string_view kMissing[] = {"wint2", "w4w2",  "w4a8",  "w4a8c8",   "w4afp8",
@@ -32,7 +33,8 @@ Status wrong_method(std::string_view got) {
   all.push_back(kMixed);
   const std::string guess = did_you_mean(got, all);
   return invalid("got " + in_quotes(got) +
-                 ", expected wint8, wint4, block_wise_fp8, or a JSON object with the key \"quantization\"" + guess);
+                 ", expected wint8, wint4, block_wise_fp8, or a JSON object with the key \"quantization\"" +
+                 guess);
 }
 
 /// A method for one kind of weights.
@@ -97,7 +99,8 @@ class ObjectReader {
                                                  "kv_cache_quant_type"};
     for (const auto& [name, value] : object_.items()) {
       if (lists(kKeys, name)) continue;
-      fail(invalid("unknown key " + in_quotes(name) + did_you_mean(name, {std::begin(kKeys), std::end(kKeys)})));
+      fail(invalid("unknown key " + in_quotes(name) +
+                   did_you_mean(name, {std::begin(kKeys), std::end(kKeys)})));
     }
   }
 
@@ -105,7 +108,8 @@ class ObjectReader {
     const auto found = object_.find(key);
     if (found == object_.end() || found->is_null()) return std::nullopt;
     if (found->is_string()) return found->get<std::string>();
-    fail(invalid("key \"" + std::string(key) + "\": got " + found->dump().substr(0, 80) + ", expected a name"));
+    fail(invalid("key \"" + std::string(key) + "\": got " + found->dump().substr(0, 80) +
+                 ", expected a name"));
     return std::nullopt;
   }
 
@@ -125,7 +129,8 @@ class ObjectReader {
     if (*name == "int8") return KvCacheDType::int8;
     if (*name == "fp8" || *name == "float8_e4m3fn" || *name == "block_wise_fp8") return KvCacheDType::fp8;
     if (lists(kMissingCaches, *name)) {
-      fail(unavailable(std::string(kKey) + " " + *name + " is not among the formats of the KV cache; int8 and fp8 are"));
+      fail(unavailable(std::string(kKey) + " " + *name +
+                       " is not among the formats of the KV cache; int8 and fp8 are"));
     } else {
       fail(invalid("key \"" + std::string(kKey) + "\": got " + in_quotes(*name) + ", expected int8 or fp8"));
     }

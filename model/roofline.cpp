@@ -67,7 +67,8 @@ StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double to
   StepWork work;
   work.weight_bytes = p.every_token.bytes + p.head.bytes + p.router.bytes +
                       p.moe_layers * distinct_experts(spec, tokens) * p.expert.bytes;
-  const double of_token = p.every_token.weights + p.router.weights + p.moe_layers * spec.top_k * p.expert.weights;
+  const double of_token =
+      p.every_token.weights + p.router.weights + p.moe_layers * spec.top_k * p.expert.weights;
   work.flops = 2 * (tokens * of_token + logits * p.head.weights);
   return work;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Finds numbers that are not finite among weights that were quantised. Packing such a number makes its scale a NaN
-// (kernels/quantize.h). Which outputs of a matrix a source became is the device's own matter, so that a bad matrix is
-// traced to its tensor by reading its sources again.
+// Finds numbers that are not finite among weights that were quantised. Packing such a number makes its scale
+// a NaN (kernels/quantize.h). Which outputs of a matrix a source became is the device's own matter, so that a
+// bad matrix is traced to its tensor by reading its sources again.
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -33,12 +33,13 @@ Status check_scales(D& device, const WeightLayout& layout, const ModelSpec& spec
     const bool copied = source.weight == Weight::embedding && layout.head_copies_embedding(map.tied);
     const WeightTarget target = copied ? WeightTarget{layout.lm_head}
                                        : target_of(layout, spec, source.weight, source.layer, source.expert);
-    if (target.vector != nullptr || !target.matrix.format.quantised() || fine.contains(target.matrix.data)) continue;
+    if (target.vector != nullptr || !target.matrix.format.quantised() || fine.contains(target.matrix.data))
+      continue;
     if (!has_bad_scale(device, target.matrix)) {
       fine.insert(target.matrix.data);
     } else if (!all_finite(source)) {
-      return invalid("The tensor '" + source.name +
-                     "' has a NaN or an infinity among its numbers, which cannot be quantised.");
+      return invalid("The tensor '" + source.name + "' has a NaN or an infinity among its " +
+                     (source.stored ? "scales." : "numbers, which cannot be quantised."));
     }
   }
   return {};

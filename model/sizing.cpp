@@ -91,8 +91,8 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
   for (const FormatSize& size : sizes) {
     if (size.weight_bytes >= used->weight_bytes || !fits(size.formats)) continue;
     refused.message.pop_back();  // the full stop
-    refused.message += "; with --quantization " + size.name + " the weights take " + bytes_text(size.weight_bytes) +
-                       ", and everything fits.";
+    refused.message += "; with --quantization " + size.name + " the weights take " +
+                       bytes_text(size.weight_bytes) + ", and everything fits.";
     break;
   }
   return refused;
@@ -103,7 +103,8 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
-  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0, formats.kv};
+  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0,
+                             formats.kv};
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
@@ -161,8 +162,9 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
                                 const config::Options& options, std::uint64_t available) {
   Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, available);
   if (made) return made;
-  return with_format(made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
-                     [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });
+  return with_format(
+      made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
+      [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });
 }
 
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
@@ -172,11 +174,13 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   if (!made) return made;
   const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0, formats.kv};
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
-  made->arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
+  made->arena_bytes =
+      Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
   return made;
 }
 
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats) {
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                               const WeightFormats& formats) {
   // Each row goes to several experts; each of them needs room for one activation and one output.
   const auto columns =
       static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
@@ -258,7 +262,8 @@ Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& for
   }
   Result<wire::Capacity> made = try_cuda(spec, formats, tied, options, memory, kDefaultSequences);
   if (made) return made;
-  return with_format(made.status(), format_sizes(spec, formats, tied, config::Device::cuda, options.quantization),
+  return with_format(made.status(),
+                     format_sizes(spec, formats, tied, config::Device::cuda, options.quantization),
                      [&](const WeightFormats& other) {
                        return try_cuda(spec, other, tied, options, memory, kDefaultSequences).ok();
                      });

@@ -29,13 +29,13 @@ struct GpuMemory {
 };
 
 /// Sizes a CUDA worker before it loads anything, with an estimate of what it will take besides the KV blocks.
-/// Defaults: 8192 tokens a step, and the most of 512, 256, 128, 64 and 32 sequences that find KV blocks for 1,024
-/// tokens each. Errors as fit_cuda_kv().
+/// Defaults: 8192 tokens a step, and the most of 512, 256, 128, 64 and 32 sequences that find KV blocks for
+/// 1,024 tokens each. Errors as fit_cuda_kv().
 Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                  const config::Options& options, const GpuMemory& memory);
 
-/// The limits of a CUDA worker with `sequences` by default, and the bytes of its weights and activations. kv_blocks
-/// stays 0; fit_cuda_kv() sets it.
+/// The limits of a CUDA worker with `sequences` by default, and the bytes of its weights and activations.
+/// kv_blocks stays 0; fit_cuda_kv() sets it.
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                    const config::Options& options, int sequences = kCudaSequences);
 
@@ -48,7 +48,8 @@ Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const Weight
 
 /// Estimate of the bytes a worker allocates besides its KV blocks: weights, activations, working memory of
 /// the experts, and an allowance for graphs and the kernels' code.
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats);
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                               const WeightFormats& formats);
 
 /// Sizes the echo executor, which has a vocabulary and limits but needs no memory; `spec` may be null.
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options);

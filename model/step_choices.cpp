@@ -50,7 +50,9 @@ class Choices {
   LinearShape qkv() const {
     return product(Ending::qkv, formats_.attention, spec_.q_width() + 2 * spec_.kv_width(), spec_.hidden);
   }
-  LinearShape attention_out() const { return product(Ending::add, formats_.attention, spec_.hidden, spec_.q_width()); }
+  LinearShape attention_out() const {
+    return product(Ending::add, formats_.attention, spec_.hidden, spec_.q_width());
+  }
 
   void add(std::string op, const LinearShape& shape) {
     const gpu::LinearChoice choice = choose(shape, traits_);
@@ -60,6 +62,7 @@ class Choices {
 
   void attention() {
     const gpu::AttentionShape shape{.dtype = dtype_,
+                                    .kv = formats_.kv,
                                     .heads = spec_.heads,
                                     .kv_heads = spec_.kv_heads,
                                     .head_dim = spec_.head_dim,
@@ -107,7 +110,8 @@ class Choices {
     add("experts gate_up",
         grouped(product(Ending::swiglu, formats_.experts, kernels::gate_up_outputs(spec_.expert_intermediate),
                         spec_.hidden)));
-    add("experts down", grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
+    add("experts down",
+        grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
   }
 
   void sampling() {
@@ -140,7 +144,8 @@ std::vector<StepChoice> prefill_choices(const ModelSpec& spec, const WeightForma
   return Choices(spec, formats, {.rows = tokens, .sequences = 1}, traits).make();
 }
 
-std::vector<std::string> slow_choices(const ModelSpec& spec, const WeightFormats& formats, const gpu::GpuTraits& traits) {
+std::vector<std::string> slow_choices(const ModelSpec& spec, const WeightFormats& formats,
+                                      const gpu::GpuTraits& traits) {
   std::vector<std::string> lines, named;
   const auto collect = [&](const char* step, const std::vector<StepChoice>& choices) {
     for (const StepChoice& c : choices) {

@@ -1,6 +1,6 @@
 #pragma once
-// How each weight of the network is stored, and keys and values: decided once, from the model and the options,
-// and read by everything that lays out, loads, sizes or counts weights.
+// How each weight of the network is stored, and keys and values: decided once, from the model and the
+// options, and read by everything that lays out, loads, sizes or counts weights.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,15 +14,16 @@
 
 namespace troupe::model {
 
-/// Without quantisation every weight has the type of the activations. The router is fp32 always: the choice of
-/// experts depends on it; norms and biases are vectors of fp32.
+/// Without quantisation every weight has the type of the activations. The router is fp32 always: the choice
+/// of experts depends on it; norms and biases are vectors of fp32.
 struct WeightFormats {
   DType activations = DType::bf16;
   kernels::WeightFormat attention{};  ///< qkv and attention out
   kernels::WeightFormat mlp{};        ///< of dense layers
   kernels::WeightFormat experts{};    ///< with the shared slices
   kernels::WeightFormat embedding{};
-  kernels::WeightFormat lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
+  kernels::WeightFormat
+      lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
   kernels::KvFormat kv = kernels::KvFormat::plain;
 
   constexpr WeightFormats() = default;
@@ -30,20 +31,22 @@ struct WeightFormats {
       : activations(dtype), attention(dtype), mlp(dtype), experts(dtype), embedding(dtype), lm_head(dtype) {}
 
   bool operator==(const WeightFormats&) const = default;
-  bool quantised() const { return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised(); }
+  bool quantised() const {
+    return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();
+  }
 };
 
 /// Outside of the experts, inputs that share a scale of 4-bit weights when nothing else is asked for.
 inline constexpr int kDefaultGroup = 64;
 
 /// The formats that --quantization and its companions ask for, of a model whose activations are `dtype`.
-/// A checkpoint that is quantised already keeps its own; asking for another one is an error. Errors name the flag:
-/// unsupported, where the device lacks the format, says what works there instead.
+/// A checkpoint that is quantised already keeps its own; asking for another one is an error. Errors name the
+/// flag: unsupported, where the device lacks the format, says what works there instead.
 Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
                                      const config::QuantizationOptions& options);
 
-/// A hash of the spec and of what the options say about storage: two processes with the same one have weights and KV
-/// blocks of the same layout.
+/// A hash of the spec and of what the options say about storage: two processes with the same one have weights
+/// and KV blocks of the same layout.
 std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options);
 
 /// The KV memory of a model, without data.
@@ -63,8 +66,8 @@ struct FormatSize {
   bool in_use = false;
 };
 
-/// What the weights take in `formats`, in use, and as --quantization would store them on the same device with the
-/// other options unchanged; the largest first. `formats` alone if the checkpoint is quantised already.
+/// What the weights take in `formats`, in use, and as --quantization would store them on the same device with
+/// the other options unchanged; the largest first. `formats` alone if the checkpoint is quantised already.
 std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                      config::Device device, const config::QuantizationOptions& options);
 

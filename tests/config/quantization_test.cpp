@@ -28,7 +28,8 @@ std::string refused(std::string_view text, Code code = Code::invalid_argument) {
 TEST(Quantization, Names) {
   EXPECT_EQ(read(""), Quantization{});
   EXPECT_EQ(read("wint8"), (Quantization{wint8, wint8, wint8}));
-  EXPECT_EQ(read("wint4"), (Quantization{wint4, wint8, wint4})) << "4 bits outside of experts only without experts";
+  EXPECT_EQ(read("wint4"), (Quantization{wint4, wint8, wint4}))
+      << "4 bits outside of experts only without experts";
   EXPECT_EQ(read("block_wise_fp8"), (Quantization{block_wise_fp8, block_wise_fp8, block_wise_fp8}));
   EXPECT_NE(refused("wint44").find("did you mean wint4?"), std::string::npos);
   EXPECT_NE(refused("mix_quant").find("dense_quant_type"), std::string::npos);
@@ -41,7 +42,8 @@ TEST(Quantization, Objects) {
   EXPECT_EQ(read(R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint8",
                      "kv_cache_quant_type":"int8"})"),
             (Quantization{wint4, wint4, wint8, KvCacheDType::int8}));
-  EXPECT_EQ(read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"), (Quantization{none, none, wint4}));
+  EXPECT_EQ(read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"),
+            (Quantization{none, none, wint4}));
   for (const char* name : {"fp8", "float8_e4m3fn", "block_wise_fp8"}) {
     const std::string text = std::string(R"({"quantization":"wint8","kv_cache_quant_type":")") + name + "\"}";
     EXPECT_EQ(read(text).kv_cache, KvCacheDType::fp8);
@@ -52,14 +54,16 @@ TEST(Quantization, WrongObjectsAreNamedByKeyAndValue) {
   EXPECT_NE(refused("{").find("JSON object"), std::string::npos);
   EXPECT_NE(refused("{}").find("\"quantization\" is missing"), std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"mix_quant"})").find("dense_quant_type"), std::string::npos);
-  EXPECT_NE(refused(R"({"quantization":"wint8","dense_quant_type":"wint4"})").find("mix_quant"), std::string::npos);
+  EXPECT_NE(refused(R"({"quantization":"wint8","dense_quant_type":"wint4"})").find("mix_quant"),
+            std::string::npos);
   EXPECT_NE(refused(R"({"quantization":8})").find("key \"quantization\": got 8"), std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"wint8","kv_quant":"int8"})").find("unknown key \"kv_quant\""),
             std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"wint8","kv_cache_quant_type":"int3"})").find("expected int8 or fp8"),
             std::string::npos);
-  EXPECT_NE(refused(R"({"quantization":"mix_quant","dense_quant_type":"wint5"})").find("\"dense_quant_type\""),
-            std::string::npos);
+  EXPECT_NE(
+      refused(R"({"quantization":"mix_quant","dense_quant_type":"wint5"})").find("\"dense_quant_type\""),
+      std::string::npos);
 }
 
 TEST(Quantization, MethodsThatAreMissingAreRefusedWithWhatWorks) {
@@ -71,9 +75,9 @@ TEST(Quantization, MethodsThatAreMissingAreRefusedWithWhatWorks) {
                     Code::unsupported)
                 .find("key \"moe_quant_type\": w4a8"),
             std::string::npos);
-  EXPECT_NE(
-      refused(R"({"quantization":"wint8","kv_cache_quant_type":"int4_zp"})", Code::unsupported).find("int8 and fp8 are"),
-      std::string::npos);
+  EXPECT_NE(refused(R"({"quantization":"wint8","kv_cache_quant_type":"int4_zp"})", Code::unsupported)
+                .find("int8 and fp8 are"),
+            std::string::npos);
 }
 
 std::string parse_error(const std::vector<std::string>& words) {
@@ -84,19 +88,20 @@ std::string parse_error(const std::vector<std::string>& words) {
 }
 
 TEST(Quantization, CompanionsFitEachOther) {
-  EXPECT_EQ(parse_error({"--quantization", R"({"quantization":"wint8","kv_cache_quant_type":"fp8"})", "--kv-cache-dtype",
-                         "int8"}),
+  EXPECT_EQ(parse_error({"--quantization", R"({"quantization":"wint8","kv_cache_quant_type":"fp8"})",
+                         "--kv-cache-dtype", "int8"}),
             "--kv-cache-dtype: got int8, but kv_cache_quant_type in --quantization says fp8");
-  EXPECT_NE(parse_error({"--quantization", "wint8", "--quantization-group", "64"}).find("needs 4-bit weights"),
-            std::string::npos);
+  EXPECT_NE(
+      parse_error({"--quantization", "wint8", "--quantization-group", "64"}).find("needs 4-bit weights"),
+      std::string::npos);
   EXPECT_EQ(parse_error({"--quantization", "wint4", "--quantization-group", "16"}),
             "--quantization-group: got \"16\", expected 32, 64 or 128");
   EXPECT_NE(parse_error({"--lm-head-dtype", "fp8"}).find("int8 or int4"), std::string::npos);
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"--quantization", "wint4", "--quantization-group", "32"},
-                                             {"--lm-head-dtype", "int4", "--quantization-group", "32"},
-                                             {"--quantization={\"quantization\":\"wint8\",\"kv_cache_quant_type\":\"int8\"}",
-                                              "--kv-cache-dtype", "int8"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--quantization", "wint4", "--quantization-group", "32"},
+           {"--lm-head-dtype", "int4", "--quantization-group", "32"},
+           {"--quantization={\"quantization\":\"wint8\",\"kv_cache_quant_type\":\"int8\"}",
+            "--kv-cache-dtype", "int8"}}) {
     EXPECT_TRUE(parse(words, {}).ok()) << words.back();
   }
 }

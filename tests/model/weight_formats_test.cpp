@@ -53,7 +53,8 @@ TEST(WeightFormats, Mixtures) {
   EXPECT_EQ(four.lm_head, DType::bf16);
   EXPECT_EQ(chosen(large_mixture(), {.method = "wint4", .group = 32}).experts, int4(32));
   const WeightFormats mixed = chosen(
-      large_mixture(), {.method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint8"})"});
+      large_mixture(),
+      {.method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint8"})"});
   EXPECT_EQ(mixed.attention, int4(64));
   EXPECT_EQ(mixed.experts, kInt8);
   EXPECT_EQ(to_string(four, large_mixture()), "int8, experts int4; activations bfloat16");
@@ -96,7 +97,9 @@ TEST(WeightFormats, BytesOfTheSmallModel) {
   const std::uint64_t linears = 18 * (std::uint64_t{2560} * 1024 + 1024 * 2048 + 6144 * 1024 + 1024 * 3072);
   const std::uint64_t outputs = 18 * (2560 + 1024 + 6144 + 1024);
   const std::uint64_t rest = std::uint64_t{103424} * 1024 * 2 + 37 * 1024 * 4;
-  const auto bytes = [](const WeightFormats& f) { return WeightLayout::make(small_ernie(), f, true, {}).bytes; };
+  const auto bytes = [](const WeightFormats& f) {
+    return WeightLayout::make(small_ernie(), f, true, {}).bytes;
+  };
   EXPECT_EQ(bytes(DType::bf16), 2 * linears + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint8"})), linears + 4 * outputs + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint4"})), linears / 2 + 2 * linears / 64 + rest);
@@ -142,14 +145,16 @@ TEST(WeightFormats, StorageThatDiffersHashesDifferently) {
   head.quantization.lm_head = config::LmHeadDType::int8;
   cache.quantization.kv_cache = config::KvCacheDType::fp8;
   std::set<std::uint64_t> hashes;
-  for (const config::Options* o : {&plain, &eight, &group, &head, &cache}) hashes.insert(storage_hash(small_ernie(), *o));
+  for (const config::Options* o : {&plain, &eight, &group, &head, &cache})
+    hashes.insert(storage_hash(small_ernie(), *o));
   EXPECT_EQ(hashes.size(), 5u);
   EXPECT_EQ(storage_hash(small_ernie(), plain), storage_hash(small_ernie(), config::Options{}));
 }
 
 TEST(WeightFormats, ExplainNamesThem) {
   const ModelSpec spec = large_mixture();
-  for (const StepChoice& c : decode_choices(spec, chosen(spec, {.method = "wint4"}), 8, kernels::cuda::kH200)) {
+  for (const StepChoice& c :
+       decode_choices(spec, chosen(spec, {.method = "wint4"}), 8, kernels::cuda::kH200)) {
     if (c.op == "qkv") {
       EXPECT_NE(c.shape.find("int8"), std::string::npos) << c.shape;
     }
