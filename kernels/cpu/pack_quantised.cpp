@@ -28,7 +28,9 @@ struct Lane {
 class Pieces {
  public:
   Pieces(Cpu& device, const Matrix& into, Place place, int first, int outputs)
-      : device_(device), quantiser_(device, into), place_(place), first_(first), outputs_(outputs) {}
+      : device_(device), quantiser_(device, into), place_(place), first_(first), outputs_(outputs) {
+    TROUPE_CHECK(into.format.kind == WeightKind::int8 || into.format.kind == WeightKind::int4);
+  }
 
   int pieces() const { return (outputs_ + kPanel - 1) / kPanel; }
   int rows(int piece) const { return std::min(kPanel, outputs_ - piece * kPanel); }
@@ -152,7 +154,6 @@ void pack_columns(Cpu& device, const Pack& op, Pieces& pieces) {
 }  // namespace
 
 void pack_quantised(Cpu& device, const Pack& op) {
-  TROUPE_CHECK(op.into.format.kind == WeightKind::int8 || op.into.format.kind == WeightKind::int4);
   Pieces pieces(device, op.into, op.place, op.first, op.outputs);
   if (op.file != nullptr && op.transposed) return pack_columns(device, op, pieces);
   const Loader loader(device, op, pieces.width());

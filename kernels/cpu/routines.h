@@ -34,7 +34,8 @@ struct TileArgs {
   /// multiplied at the end; null: not yet.
   const void* scales = nullptr;
   int group = 0;
-  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0. Quantised: whole groups
+  /// bf16: an odd count reads one more input, whose weights or x are 0. Quantised: a multiple of kDotInputs.
+  int inputs = 0;
   int rows = 0;    ///< 1 … Routines::tile_rows or dot_rows
   float* c = nullptr;
   std::size_t ldc = 0;

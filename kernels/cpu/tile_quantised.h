@@ -30,7 +30,8 @@ void quantised_tile_of(const TileArgs& a) {
   const auto* w = static_cast<const std::uint8_t*>(a.panel);
   const auto* x = static_cast<const std::int8_t*>(a.x);
   const auto* groups = reinterpret_cast<const std::byte*>(a.x_groups);
-  std::size_t row[R];  // from the first row's bytes
+  // Offsets, because with a pointer for each row there are not registers enough.
+  std::size_t row[R];  // bytes from the first row to row r
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) row[r] = static_cast<std::size_t>(r) * a.ldx;
   const auto group_of = [&](int r) -> const OperandGroup& {
