@@ -13,7 +13,7 @@ Rules, all in fp32, divisions and products rounded to the nearest, ties to even:
     int4         largest code 7, a scale for each output, or for each group of 32, 64 or 128 inputs of an output
     fp8          e4m3, largest code 448, a scale for 128 outputs x 128 inputs; blocks at the edges are smaller
     activations  CPU: int8 codes, a scale for 32 channels of a row. CUDA with fp8 weights: e4m3, for 128 channels of a row
-    KV           int8 or e4m3, a scale for each token and head
+    KV           K after rotation and V, rounded to the activations' dtype: int8 or e4m3, a scale for each token and head
 
 `python3 tools/quantise_reference.py` checks this file against values worked out by hand.
 """

@@ -167,10 +167,9 @@ class Model:
     def attention(self, layer, x):
         c, name = self.config, f"model.layers.{layer}.self_attn"
         q, k, v = (self.linear(f"{name}.{p}_proj", x).reshape(len(x), -1, c.head_dim) for p in "qkv")
-        q, k = self.round(self.rotate(q)), self.rotate(k)
+        q, k, v = self.round(self.rotate(q)), self.round(self.rotate(k)), self.round(v)
         if self.format.kv:
             k, v = rules.quantise_kv(k, self.format.kv), rules.quantise_kv(v, self.format.kv)
-        k, v = self.round(k), self.round(v)
         out, scale = np.empty_like(q), F32(1 / np.sqrt(c.head_dim))
         for first in range(0, len(x), QUERIES_AT_ONCE):
             last = min(first + QUERIES_AT_ONCE, len(x))
