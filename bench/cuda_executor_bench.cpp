@@ -87,7 +87,7 @@ Status decode(Bench& bench, int batch, int context, int steps, Report& report) {
   const double all = std::accumulate(times->begin(), times->end(), 0.0);
   const double rate = batch * static_cast<double>(times->size()) / all;
   const model::StepWork work =
-      model::decode_work(bench.files.spec, bench.files.dtype, batch, context + steps / 2);
+      model::decode_work(bench.files.spec, bench.files.formats, batch, context + steps / 2);
   report.row({at, rate, "tok/s", batch / model::bound_s(work, bench.ceilings),
               decode_floor(bench.name, batch, context)});
   report.row({at + ".step_p50", 1e3 * percentile(*times, 50), "ms",
@@ -113,7 +113,7 @@ Status prefill(Bench& bench, int tokens, Report& report) {
     if (!time.ok()) return time.status();
     if (i > 0) times.push_back(*time);
   }
-  const model::StepWork work = model::prefill_work(bench.files.spec, bench.files.dtype, tokens);
+  const model::StepWork work = model::prefill_work(bench.files.spec, bench.files.formats, tokens);
   report.row({bench.name + ".prefill.t" + std::to_string(tokens), 1e3 * percentile(times, 50), "ms",
               1e3 * model::bound_s(work, bench.ceilings), prefill_ceiling_ms(bench.name, tokens),
               Better::lower});

@@ -70,6 +70,7 @@ struct Field {
   std::string_view env = {};                     ///< a variable of FastDeploy's, besides TROUPE_NAME
   std::vector<std::string_view> aliases = {};    ///< other spellings, without the leading dashes
   Status (*check)(std::string_view value) = nullptr;  ///< rules beyond range and list
+  std::string (*refusal)(std::string_view value) = nullptr;  ///< why this value alone is refused; "": it is not
   std::string_view when_unset = {};  ///< shown as the default when the default means "chosen at start"
   bool secret = false;               ///< never shown in logs or /config-info
   bool hidden = false;               ///< carried to child processes, but not a flag

@@ -152,8 +152,8 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .slot = &o.max_num_seqs,
        .help = "sequences in one step",
        .min = 0,
-       .max = 256,
-       .when_unset = "256 on cuda, 32 on cpu"},
+       .max = 1024,
+       .when_unset = "512 on cuda if that many find KV blocks, 32 on cpu"},
       {.name = "max-num-batched-tokens",
        .slot = &o.max_num_batched_tokens,
        .help = "tokens in one step: long prompts are cut into such chunks",
@@ -372,6 +372,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Model", model_fields(options.model));
   add(all, "HTTP", http_fields(options.http));
   add(all, "Device and memory", device_fields(options.device));
+  add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "KV cache", cache_fields(options.cache));
   add(all, "Processes and ports", process_fields(options));

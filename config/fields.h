@@ -11,6 +11,8 @@ namespace troupe::config {
 /// Every setting, in the order of --help, pointing into `options`.
 std::vector<Field> fields(Options& options);
 
+std::vector<Field> quantization_fields(QuantizationOptions& options);
+
 /// The parts of the list that no module reads yet: for one server, and for several devices or servers.
 std::vector<Field> later_fields(LaterOptions& later);
 std::vector<Field> cluster_fields(LaterOptions& later);

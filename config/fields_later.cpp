@@ -152,12 +152,6 @@ FieldList answer_fields(LaterOptions& o) {
 
 FieldList numeric_fields(LaterOptions& o) {
   return {
-      {.name = "quantization",
-       .slot = &o.quantization,
-       .help = "quantise weights while loading",
-       .standing = Standing::refused,
-       .reason = "weights are used in --dtype",
-       .check = check_quantization},
       {.name = "lm-head-fp32",
        .slot = &o.lm_head_fp32,
        .help = "LM head in fp32",

@@ -249,18 +249,6 @@ Status check_json_object(std::string_view text) {
   return parse_object(text) ? Status{} : not_an_object(text);
 }
 
-Status check_quantization(std::string_view text) {
-  if (text.starts_with('{')) return check_json_object(text);
-  static constexpr std::string_view kMethods[] = {
-      "wint8",  "wint4", "wint2",  "block_wise_fp8",  "w4a8",
-      "w4afp8", "w8a8",  "w4a8c8", "tensor_wise_fp8", "mix_quant"};
-  if (std::ranges::count(kMethods, text) > 0) return {};
-  return invalid(
-      "got \"" + std::string(text.substr(0, 80)) +
-      "\", expected wint8, wint4, block_wise_fp8, another of FastDeploy's methods, or a JSON object" +
-      did_you_mean(text, {std::begin(kMethods), std::end(kMethods)}));
-}
-
 bool json_flag(std::string_view text, std::string_view key) {
   const auto object = parse_object(text);
   if (!object) return false;

@@ -18,8 +18,6 @@ Status check_mm_processor_kwargs(std::string_view text);
 Status check_rsync_config(std::string_view text);
 /// Any object.
 Status check_json_object(std::string_view text);
-/// A method's name, or an object that may have kv_cache_quant_type and other keys.
-Status check_quantization(std::string_view text);
 
 /// The boolean `key` of a checked object; false when the text or the key is absent.
 bool json_flag(std::string_view text, std::string_view key);

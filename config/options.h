@@ -28,6 +28,10 @@ enum class DTypeOption { automatic, bfloat16, float16, float32 };
 /// Where the weights come from: the checkpoint, or random numbers of the shapes in its config.json.
 enum class LoadChoice { checkpoint, dummy };
 
+/// Storage of the LM head, and of keys and values. `automatic`: as without quantisation.
+enum class LmHeadDType { automatic, int8, int4 };
+enum class KvCacheDType { automatic, int8, fp8 };
+
 /// The HTTP server: addresses, ports, keys, admission.
 struct HttpOptions {
   std::string host = "127.0.0.1";   ///< address to listen on; 0.0.0.0 opens it to the network
@@ -121,11 +125,21 @@ struct DeviceOptions {
   bool overlap_kernels = true;
 };
 
+/// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep --dtype.
+struct QuantizationOptions {
+  /// A method's name or a JSON object (quantization.h); empty: as the checkpoint has the weights.
+  std::string method;
+  /// Inputs that share a scale of 4-bit weights: 32, 64 or 128; 0: all inputs in experts, 64 elsewhere.
+  int group = 0;
+  LmHeadDType lm_head = LmHeadDType::automatic;
+  KvCacheDType kv_cache = KvCacheDType::automatic;
+};
+
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
   int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
   int found_model_len = 0;         ///< when max_model_len is 0: the value chosen at start
-  int max_num_seqs = 0;            ///< sequences in one step, 1…256; 0: 256 on cuda, 32 on cpu
+  int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
   int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
@@ -214,7 +228,6 @@ struct LaterOptions {
   int long_prefill_token_threshold = 0;
   bool enable_overlap_schedule = true;
   // numerics and sampling
-  std::string quantization;
   std::string graph_optimization_config;
   bool use_cudagraph = true;
   std::string plas_attention_config;
@@ -271,6 +284,7 @@ struct Options {
   LimitOptions limits;
   ModelOptions model;
   DeviceOptions device;
+  QuantizationOptions quantization;
   SchedulerOptions scheduler;
   CacheOptions cache;
   TokenizerOptions tokenizer;

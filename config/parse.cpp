@@ -92,6 +92,9 @@ void judge_fields(const std::vector<Field>& given, std::vector<std::string>& war
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Field& field = given[i];
     const std::string value = show_value(field);
+    if (const std::string why = field.refusal != nullptr ? field.refusal(value) : std::string(); !why.empty()) {
+      refusals.push_back(as_written(field) + ": " + why);
+    }
     const bool asks = value != show_value(untouched[i]) && !contains(field.also_fine, value);
     const std::string line = as_written(field) + ": " + std::string(field.reason);
     if (asks && field.standing == Standing::refused) {

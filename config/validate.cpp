@@ -5,6 +5,7 @@
 #include <map>
 
 #include "config/json_flags.h"
+#include "config/quantization.h"
 
 namespace troupe::config {
 namespace {
@@ -155,7 +156,8 @@ Status check_later(const Options& o) {
 Status validate(const Options& options) {
   for (Status status :
        {check_step(options.scheduler), check_blocks(options), check_ports(options), check_logs(options.log),
-        check_runtime_dir(options.process.runtime_dir), check_later(options)}) {
+        check_runtime_dir(options.process.runtime_dir), check_later(options),
+        check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -7,6 +7,7 @@ const char* to_string(Isa isa) {
     case Isa::baseline: return "baseline";
     case Isa::avx2: return "avx2";
     case Isa::avx512: return "avx512";
+    case Isa::avx512_vnni: return "avx512_vnni";
     case Isa::avx512_bf16: return "avx512_bf16";
   }
   return "unknown";

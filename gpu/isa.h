@@ -12,16 +12,17 @@ enum class Isa : int {
   baseline = 0,  ///< the plain architecture: on x86-64 SSE2
   avx2,          ///< AVX2, FMA, F16C
   avx512,        ///< AVX-512 F, BW, VL, DQ
+  avx512_vnni,   ///< the same and dot products of bytes
   avx512_bf16,   ///< the same and bf16 dot products
 };
 
-inline constexpr int kIsas = 4;
+inline constexpr int kIsas = 5;
 
 const char* to_string(Isa isa);
 
 struct CpuFeatures {
   Isa best = Isa::baseline;  ///< usable: the CPU has it and the operating system saves its registers
-  bool avx512_vnni = false;  ///< 8-bit dot products
+  bool avx512_vnni = false;  ///< dot products of bytes
   bool avx_vnni = false;
   std::string model{};  ///< brand string, "AMD EPYC 9355"
 };

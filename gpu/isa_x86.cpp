@@ -32,8 +32,9 @@ CpuFeatures detect_cpu() {
     found.avx_vnni = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1u) != 0;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")) {
-      found.best = __builtin_cpu_supports("avx512bf16") ? Isa::avx512_bf16 : Isa::avx512;
       found.avx512_vnni = __builtin_cpu_supports("avx512vnni");
+      const bool bf16 = __builtin_cpu_supports("avx512bf16");
+      found.best = !found.avx512_vnni ? Isa::avx512 : bf16 ? Isa::avx512_bf16 : Isa::avx512_vnni;
     }
   }
   return found;

@@ -123,6 +123,8 @@ void run(Cpu& device, const Attention& op) {
               .block_bytes = op.kv.block_bytes(),
               .key_offset = op.kv.key_offset(0, op.layer, piece.kv_head),
               .value_offset = op.kv.value_offset(0, op.layer, piece.kv_head),
+              .format = op.kv.format,
+              .scales_offset = op.kv.code_bytes(),
               .position = s.position + piece.token,
               .tokens = piece.tokens,
               .group = plan.group(),

@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "gpu/dtype.h"
+#include "kernels/kv_format.h"
 #include "kernels/matrix.h"
 
 namespace troupe::kernels {
@@ -43,30 +44,48 @@ struct Batch {
   std::int32_t rows = 0;
 };
 
-/// KV memory: kv[block][layer][k|v][kv_head][64 tokens × head_dim], so that a block is one contiguous
-/// piece. The order inside the last two is the device's:
+/// KV memory: kv[block][layer][k|v][kv_head], so that a block is one contiguous piece. A piece of K or V is 64
+/// tokens × head_dim (padded to 32), of an 8-bit format followed by 64 floats: the scales of its tokens. How codes
+/// and scales are made: quantize_kv.h. The order of the 64 × head_dim is the device's:
 ///   Cpu: K is a packed Matrix of 64 outputs (tokens) and head_dim inputs, V one of head_dim outputs
-///   and 64 inputs (tokens); attention is the linear ops' inner product on them.
+///   and 64 inputs (tokens); attention is the linear ops' inner product on them. Codes: of both, panels of 32
+///   outputs that lie side by side for each input, as in a packed f32 matrix.
 ///   Cuda: kernels/cuda/product/layout.h.
 struct KvCache {
   void* data = nullptr;  ///< blocks × block_bytes(), zeroed before first use
-  DType dtype = DType::bf16;
+  DType dtype = DType::bf16;  ///< of the queries and outputs of attention, and of K and V if the format is plain
   int layers = 0;
   int kv_heads = 0;
   int head_dim = 0;  ///< even
+  KvFormat format = KvFormat::plain;
 
-  constexpr std::size_t key_bytes() const { return matrix_bytes(dtype, kBlockTokens, head_dim); }
-  constexpr std::size_t value_bytes() const { return matrix_bytes(dtype, head_dim, kBlockTokens); }
-  constexpr std::size_t layer_bytes() const { return std::size_t(kv_heads) * (key_bytes() + value_bytes()); }
+  constexpr bool quantised() const { return format != KvFormat::plain; }
+  /// Elements of a K or V piece.
+  constexpr std::size_t piece_elements() const { return std::size_t(kBlockTokens) * std::size_t(padded(head_dim)); }
+  /// Bytes of a K or V piece without its scales, which follow.
+  constexpr std::size_t code_bytes() const { return piece_elements() * (quantised() ? 1 : size_of(dtype)); }
+  constexpr std::size_t scale_bytes() const { return quantised() ? kBlockTokens * sizeof(float) : 0; }
+  constexpr std::size_t piece_bytes() const { return code_bytes() + scale_bytes(); }
+  constexpr std::size_t layer_bytes() const { return std::size_t(kv_heads) * 2 * piece_bytes(); }
   constexpr std::size_t block_bytes() const { return std::size_t(layers) * layer_bytes(); }
 
   constexpr std::size_t key_offset(BlockId block, int layer, int kv_head) const {
     return std::size_t(block) * block_bytes() + std::size_t(layer) * layer_bytes() +
-           std::size_t(kv_head) * key_bytes();
+           std::size_t(kv_head) * piece_bytes();
   }
   constexpr std::size_t value_offset(BlockId block, int layer, int kv_head) const {
-    return std::size_t(block) * block_bytes() + std::size_t(layer) * layer_bytes() +
-           std::size_t(kv_heads) * key_bytes() + std::size_t(kv_head) * value_bytes();
+    return key_offset(block, layer, kv_heads + kv_head);
+  }
+
+  /// A plain cache of one layer with the same heads, in which row r of a step has token r % 64 of block r / 64: K
+  /// and V wait there to be quantised.
+  constexpr KvCache unquantised(void* memory) const {
+    return {.data = memory, .dtype = dtype, .layers = 1, .kv_heads = kv_heads, .head_dim = head_dim};
+  }
+  /// Bytes of unquantised() for so many rows; 0 for a plain cache.
+  constexpr std::size_t unquantised_bytes(int rows) const {
+    return quantised() ? std::size_t((rows + kBlockTokens - 1) / kBlockTokens) * unquantised(nullptr).block_bytes()
+                       : 0;
   }
 };
 

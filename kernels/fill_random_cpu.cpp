@@ -7,6 +7,7 @@
 
 #include "gpu/cpu.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/pack_quantised.h"
 
 namespace troupe::kernels {
 namespace {
@@ -38,15 +39,21 @@ void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, in
   }
 }
 
+/// The draws, in the element type of `dtype`.
 template <class Element>
-void fill_all(Cpu& device, const FillRandom& op) {
+std::array<Element, kQuantiles> draws(const FillRandom& op, DType dtype) {
   std::array<Element, kQuantiles> table;
   for (int i = 0; i < kQuantiles; ++i) {
     std::uint16_t rounded = 0;
     store_element(&rounded, DType::bf16, 0, normal_quantiles()[i] * op.deviation);
-    store_element(table.data(), op.into.activations(), static_cast<std::size_t>(i),
-                  load_element(&rounded, DType::bf16, 0));
+    store_element(table.data(), dtype, static_cast<std::size_t>(i), load_element(&rounded, DType::bf16, 0));
   }
+  return table;
+}
+
+template <class Element>
+void fill_all(Cpu& device, const FillRandom& op) {
+  const auto table = draws<Element>(op, op.into.activations());
   const int pieces = (op.outputs + kPanel - 1) / kPanel;
   device.pool().for_each(pieces, 4, [&](int begin, int end, int) {
     for (int piece = begin; piece < end; ++piece) {
@@ -75,7 +82,9 @@ const std::array<float, kQuantiles>& normal_quantiles() {
 
 void run(Cpu& device, const FillRandom& op) {
   TROUPE_CHECK(op.outputs > 0 && placed_output(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  if (op.into.activations() == DType::f32) {
+  if (op.into.format.quantised()) {
+    fill_quantised(device, op, draws<float>(op, DType::f32).data());
+  } else if (op.into.activations() == DType::f32) {
     fill_all<float>(device, op);
   } else {
     fill_all<std::uint16_t>(device, op);

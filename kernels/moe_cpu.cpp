@@ -19,7 +19,6 @@ constexpr int kRowsPerClaim = 16;
 constexpr int kMostPanelsPerClaim = 8;  // of down; neighbours, so that an expert's part is a long run
 constexpr int kMostPairsPerClaim = 4;
 constexpr int kClaimsPerThread = 8;
-constexpr std::size_t kSkewBytes = 64;  // see operands()
 
 /// Some rows of one group: they stay in the cache while the group's panels pass.
 struct GroupRows {
@@ -47,18 +46,22 @@ class ScratchLayout {
 /// One run over at most kRowsAtOnce rows.
 class MoeRun {
  public:
-  MoeRun(Cpu& device, const Moe& op) : device_(device), op_(op), r_(routines(device.isa())) {
+  MoeRun(Cpu& device, const Moe& op)
+      : device_(device),
+        op_(op),
+        r_(routines(device.isa())),
+        x_format_(r_, op.gate_up.first),
+        a_format_(r_, op.down.first) {
     const auto rows = static_cast<std::size_t>(op.rows);
     const auto k = static_cast<std::size_t>(op.top_k);
-    const auto width = static_cast<std::size_t>(padded(op.gate_up.first.inputs));
-    const auto activation = static_cast<std::size_t>(padded(op.down.first.inputs));
     const std::size_t groups = static_cast<std::size_t>(op.experts + op.shared);
     const std::size_t places = rows * (k + static_cast<std::size_t>(op.shared));
-    element_ = native() ? size_of(dtype()) : sizeof(float);
-    x_.element = a_.element = element_;
-    x_.ld = width + kSkewBytes / element_;
-    a_.ld = activation + kSkewBytes / element_;
-    unit_rows_ = rows_of_a_block(std::max(width, activation) * element_, r_.tile_rows);
+    x_.element = x_format_.element();
+    a_.element = a_format_.element();
+    x_.ld = x_format_.pitch() / x_.element;
+    a_.ld = a_format_.pitch() / a_.element;
+    unit_rows_ = rows_of_a_block(std::max(x_format_.row_bytes(), a_format_.row_bytes()),
+                                 tile_of(r_, op.gate_up.first.format).rows);
     const std::size_t operands = rows == 1 ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
 
     ScratchLayout layout;
@@ -69,8 +72,8 @@ class MoeRun {
     const std::size_t weight_of = layout.add<float>(places);
     const std::size_t offsets = layout.add<std::int32_t>(groups + 1);
     const std::size_t units = layout.add<GroupRows>(groups + places / static_cast<std::size_t>(unit_rows_));
-    const std::size_t x = layout.add<std::byte>(operands * x_.ld * element_);
-    const std::size_t a = layout.add<std::byte>(places * a_.ld * element_);
+    const std::size_t x = layout.add<std::byte>(operands * x_format_.pitch());
+    const std::size_t a = layout.add<std::byte>(places * a_format_.pitch());
     auto* base = static_cast<std::byte*>(device.scratch(layout.bytes()));
     logits_ = reinterpret_cast<float*>(base + logits);
     chosen_ = reinterpret_cast<std::int32_t*>(base + chosen);
@@ -81,7 +84,7 @@ class MoeRun {
     units_ = reinterpret_cast<GroupRows*>(base + units);
     x_.data = base + x;
     a_.data = base + a;
-    device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * width * sizeof(float));
+    device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * x_format_.width() * sizeof(float));
   }
 
   void run() {
@@ -95,7 +98,6 @@ class MoeRun {
 
  private:
   DType dtype() const { return op_.down.first.activations(); }
-  bool native() const { return r_.native[static_cast<int>(dtype())]; }
   std::size_t experts_stride() const { return static_cast<std::size_t>(padded(op_.experts)); }
   const std::byte* x_row(int row) const {
     return static_cast<const std::byte*>(op_.x) + static_cast<std::size_t>(row) *
@@ -110,7 +112,6 @@ class MoeRun {
     const int tiles = (op_.rows + r_.tile_rows - 1) / r_.tile_rows;
     const int cuts = tiles < device_.pool().threads() ? panels : 1;
     const auto width = static_cast<std::size_t>(padded(op_.router.inputs));
-    const std::size_t bytes_of_panel = panel_bytes(DType::f32, op_.router.inputs);
     device_.pool().for_each(tiles * cuts, 1, [&](int begin, int end, int lane) {
       auto* floats = static_cast<float*>(device_.lane(lane));
       for (int item = begin; item < end; ++item) {
@@ -121,17 +122,15 @@ class MoeRun {
                                                x_row(row), width);
         }
         for (int panel = item % cuts; panel < panels; panel += cuts) {
-          multiply<1>(
-              r_, op_.router, {floats, width, sizeof(float)}, 0, last - first,
-              static_cast<const std::byte*>(op_.router.data) +
-                  static_cast<std::size_t>(panel) * bytes_of_panel,
-              [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
-                for (int i = 0; i < count; ++i) {
-                  std::memcpy(logits_ + static_cast<std::size_t>(first + from + i) * experts_stride() +
-                                  static_cast<std::size_t>(panel) * kPanel,
-                              sums[0][i], sizeof sums[0][i]);
-                }
-              });
+          multiply<1>(r_, op_.router, {floats, width, sizeof(float)}, 0, last - first, panel,
+                      [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
+                        for (int i = 0; i < count; ++i) {
+                          std::memcpy(logits_ +
+                                          static_cast<std::size_t>(first + from + i) * experts_stride() +
+                                          static_cast<std::size_t>(panel) * kPanel,
+                                      sums[0][i], sizeof sums[0][i]);
+                        }
+                      });
         }
       }
     });
@@ -221,16 +220,11 @@ class MoeRun {
   }
 
   void gather() {
-    const std::size_t width = static_cast<std::size_t>(padded(op_.gate_up.first.inputs));
     auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(x_.data));
     device_.pool().for_each(operands_, kRowsPerClaim, [&](int begin, int end, int) {
       for (int i = begin; i < end; ++i) {
-        std::byte* at = to + static_cast<std::size_t>(i) * x_.ld * element_;
-        if (native()) {
-          std::memcpy(at, x_row(row_of_[i]), width * element_);
-        } else {
-          r_.expand[static_cast<int>(dtype())](reinterpret_cast<float*>(at), x_row(row_of_[i]), width);
-        }
+        x_format_.convert(to + static_cast<std::size_t>(i) * x_format_.pitch(), x_row(row_of_[i]), 0,
+                          x_format_.width());
       }
     });
   }
@@ -242,9 +236,7 @@ class MoeRun {
   void gate_up() {
     const Matrix& shape = op_.gate_up.first;
     const auto swiglu = r_.swiglu[static_cast<int>(dtype())];
-    const auto expand = r_.expand[static_cast<int>(dtype())];
     const int pairs = padded(shape.outputs) / kPanel / 2;
-    const std::size_t bytes_of_pair = 2 * panel_bytes(shape.activations(), shape.inputs);
     auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(a_.data));
     device_.pool().for_each(
         count_ * pairs, claim(count_ * pairs, kMostPairsPerClaim), [&](int begin, int end, int) {
@@ -255,20 +247,13 @@ class MoeRun {
             const auto store = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
               for (int i = 0; i < rows; ++i) {
                 const auto place = static_cast<std::size_t>(unit.first - unit.operand + from + i);
-                std::byte* at = to + (place * a_.ld + static_cast<std::size_t>(pair) * kPanel) * element_;
-                if (native()) {
-                  swiglu(at, sums[0][i], sums[1][i], kPanel);
-                } else {
-                  alignas(64) float rounded[kPanel];
-                  swiglu(rounded, sums[0][i], sums[1][i], kPanel);
-                  expand(reinterpret_cast<float*>(at), rounded, kPanel);
-                }
+                alignas(64) float rounded[kPanel];
+                swiglu(rounded, sums[0][i], sums[1][i], kPanel);
+                a_format_.convert(to + place * a_format_.pitch(), rounded,
+                                  static_cast<std::size_t>(pair) * kPanel, kPanel);
               }
             };
-            multiply<2>(
-                r_, weight, x_, unit.operand, unit.operand + unit.rows,
-                static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(pair) * bytes_of_pair,
-                store);
+            multiply<2>(r_, weight, x_, unit.operand, unit.operand + unit.rows, 2 * pair, store);
           }
         });
   }
@@ -276,7 +261,6 @@ class MoeRun {
   void down() {
     const Matrix& shape = op_.down.first;
     const int panels = padded(shape.outputs) / kPanel;
-    const std::size_t bytes_of_panel = panel_bytes(shape.activations(), shape.inputs);
     const auto ld = static_cast<std::size_t>(padded(shape.outputs));
     const auto narrow = r_.narrow[static_cast<int>(dtype())];
     const auto expand = r_.expand[static_cast<int>(dtype())];
@@ -300,10 +284,7 @@ class MoeRun {
               for (int o = 0; o < kPanel; ++o) at[o] += part[o];
             }
           };
-          multiply<1>(
-              r_, weight, a_, unit.first, unit.first + unit.rows,
-              static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(panel) * bytes_of_panel,
-              add);
+          multiply<1>(r_, weight, a_, unit.first, unit.first + unit.rows, panel, add);
         }
       }
     });
@@ -312,7 +293,7 @@ class MoeRun {
   Cpu& device_;
   const Moe& op_;
   const Routines& r_;
-  std::size_t element_ = 0;  ///< bytes of an operand's
+  const OperandFormat x_format_, a_format_;
   int unit_rows_ = 0;
   int count_ = 0;     ///< units
   int operands_ = 0;  ///< rows of x_
@@ -332,7 +313,7 @@ class MoeRun {
 void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
-  TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.activations() == op.down.first.activations());
+  TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.format == op.down.first.format);
   TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {

@@ -6,6 +6,8 @@
 
 #include "gpu/cpu.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/pack_quantised.h"
+#include "kernels/cpu/tensor_part.h"
 
 namespace troupe::kernels {
 namespace {
@@ -13,38 +15,6 @@ namespace {
 constexpr int kPiecesPerClaim = 4;
 constexpr std::size_t kLinesBytes = std::size_t{8} << 20;    // of a transposed tensor, read at a time
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;  // of them, read by a thread at a time
-
-/// Elements from one row of the stored source to the next.
-std::size_t stride_of(const Pack& op) {
-  const int dense = op.transposed ? op.outputs : op.into.inputs;
-  return static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
-}
-
-/// Bytes from the tensor's beginning to an element.
-std::size_t distance(const Pack& op, int output, int input) {
-  const auto o = static_cast<std::size_t>(output), i = static_cast<std::size_t>(input);
-  const std::size_t stride = stride_of(op);
-  return (op.transposed ? i * stride + o : o * stride + i) * size_of(op.source_dtype);
-}
-
-/// Bytes of `lines` lines of the source, from the first element of the first to the last of the last.
-std::size_t span_of(const Pack& op, int lines) {
-  const auto line = static_cast<std::size_t>(op.transposed ? op.outputs : op.into.inputs);
-  return ((static_cast<std::size_t>(lines) - 1) * stride_of(op) + line) * size_of(op.source_dtype);
-}
-
-/// A part of the tensor in memory: `data` is where `output` and `input` lie, and inputs [input, input +
-/// inputs) are there.
-struct Part {
-  const std::byte* data = nullptr;
-  int output = 0;
-  int input = 0;
-  int inputs = 0;
-};
-
-const std::byte* element(const Pack& op, const Part& part, int output, int input) {
-  return part.data + distance(op, output, input) - distance(op, part.output, part.input);
-}
 
 /// Packs a whole panel of bf16 rows of even length: transposes 32-bit pairs, reading one cache line of each
 /// row at a time.
@@ -193,6 +163,7 @@ void pack_transposed(Cpu& device, const Pack& op, const Packer& packer) {
 void run(Cpu& device, const Pack& op) {
   const int last = placed_output(op.place, op.first, op.outputs - 1);
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 && last < padded(op.into.outputs));
+  if (op.into.format.quantised()) return pack_quantised(device, op);
   const Packer packer(op);
   if (op.file == nullptr) return pack_memory(device, op, packer);
   op.transposed ? pack_transposed(device, op, packer) : pack_lines(device, op, packer);

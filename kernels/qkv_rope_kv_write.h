@@ -10,7 +10,8 @@ namespace troupe::kernels {
 /// y[r] = weight · x[r]: heads * head_dim queries, then kv_heads * head_dim keys, then as many values.
 /// Queries and keys are rotated in fp32, interleaved pairs (2i, 2i+1):
 ///   out[2i] = y[2i] cos a_i - y[2i+1] sin a_i,  out[2i+1] = y[2i+1] cos a_i + y[2i] sin a_i.
-/// Queries go to `q`, keys and values to batch.slots[r] of `kv`, all rounded to its dtype.
+/// Queries go to `q`, keys and values to batch.slots[r] of `kv`, all rounded to its dtype; a quantised `kv` gets
+/// their codes and scales (quantize_kv.h).
 struct QkvRopeKvWrite {
   void* q = nullptr;            ///< (rows, padded(heads * head_dim)) of kv.dtype
   const void* x = nullptr;      ///< (rows, padded(hidden)) of weight.activations()
@@ -21,6 +22,7 @@ struct QkvRopeKvWrite {
   int heads = 0;
   Batch batch{};
   AddRmsNorm norm{};  ///< if it has a weight, it runs first; its `out` is x
+  void* unquantised = nullptr;  ///< kv.unquantised_bytes(batch.rows) of working memory: K and V before quantisation
 };
 
 void run(Cpu& device, const QkvRopeKvWrite& op);

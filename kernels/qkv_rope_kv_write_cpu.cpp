@@ -3,11 +3,13 @@
 #include "base/check.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/quantize_kv.h"
 
 namespace troupe::kernels {
 namespace {
 
-/// Stores the projection's outputs: rotates q and k, writes q to its array, k and v to the KV cache.
+/// Stores the projection's outputs: rotates q and k, writes q to its array, k and v to the KV cache or, if it is
+/// quantised, to rows of (k, v) in op.unquantised.
 class KvWriter {
  public:
   explicit KvWriter(const QkvRopeKvWrite& op)
@@ -25,6 +27,10 @@ class KvWriter {
     for (int i = 0; i < kPanel && output + i < end_; i += 2) {
       const int o = output + i;
       if (o >= values_at_) {
+        if (op_.kv.quantised()) {
+          write_unquantised(r, o, sums[i], sums[i + 1]);
+          continue;
+        }
         write_value(r, slot, o - values_at_, sums[i]);
         write_value(r, slot, o - values_at_ + 1, sums[i + 1]);
         continue;
@@ -37,6 +43,8 @@ class KvWriter {
         const std::size_t at = static_cast<std::size_t>(r) * ldq_ + static_cast<std::size_t>(o);
         store_element(op_.q, op_.kv.dtype, at, even);
         store_element(op_.q, op_.kv.dtype, at + 1, odd);
+      } else if (op_.kv.quantised()) {
+        write_unquantised(r, o, even, odd);
       } else {
         auto* keys = static_cast<std::byte*>(op_.kv.data) +
                      op_.kv.key_offset(slot.block, op_.layer, (o - keys_at_) / head_dim);
@@ -60,6 +68,13 @@ class KvWriter {
     }
   }
 
+  void write_unquantised(int r, int output, float first, float second) const {
+    const auto at = static_cast<std::size_t>(r) * static_cast<std::size_t>(end_ - keys_at_) +
+                    static_cast<std::size_t>(output - keys_at_);
+    store_element(op_.unquantised, op_.kv.dtype, at, first);
+    store_element(op_.unquantised, op_.kv.dtype, at + 1, second);
+  }
+
   /// True if row r is in the batch and its token follows `slot` in the same block.
   bool is_next_token(int r, KvSlot slot) const {
     return r < op_.batch.rows && op_.batch.slots[r].block == slot.block &&
@@ -73,6 +88,28 @@ class KvWriter {
   const std::size_t ldq_;
 };
 
+/// Codes and scale of K (head < kv_heads) or V (head - kv_heads) of row r.
+void quantise_head(const QkvRopeKvWrite& op, int r, int head) {
+  const KvCache& kv = op.kv;
+  const KvSlot slot = op.batch.slots[r];
+  const std::size_t first = (static_cast<std::size_t>(r) * static_cast<std::size_t>(2 * kv.kv_heads) +
+                             static_cast<std::size_t>(head)) *
+                            static_cast<std::size_t>(kv.head_dim);
+  const auto number = [&](int d) {
+    return load_element(op.unquantised, kv.dtype, first + static_cast<std::size_t>(d));
+  };
+  float largest = 0;
+  for (int d = 0; d < kv.head_dim; ++d) largest = larger_magnitude(largest, number(d));
+  const float scale = kv_scale(kv.format, largest);
+  auto* piece = static_cast<std::byte*>(kv.data) + kv.key_offset(slot.block, op.layer, head);
+  reinterpret_cast<float*>(piece + kv.code_bytes())[slot.offset] = scale;
+  for (int d = 0; d < kv.head_dim; ++d) {
+    const std::size_t at = head < kv.kv_heads ? packed_index(DType::f32, kv.head_dim, slot.offset, d)
+                                              : packed_index(DType::f32, kBlockTokens, d, slot.offset);
+    piece[at] = std::byte{kv_code(kv.format, number(d), scale)};
+  }
+}
+
 }  // namespace
 
 void run(Cpu& device, const QkvRopeKvWrite& op) {
@@ -84,6 +121,12 @@ void run(Cpu& device, const QkvRopeKvWrite& op) {
             [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {
               for (int i = 0; i < rows; ++i) writer.write_row(first + i, panel * kPanel, sums[0][i]);
             });
+  if (!op.kv.quantised()) return;
+  constexpr int kHeadsPerClaim = 16;
+  const int heads = 2 * op.kv.kv_heads;
+  device.pool().for_each(op.batch.rows * heads, kHeadsPerClaim, [&](int begin, int end, int) {
+    for (int i = begin; i < end; ++i) quantise_head(op, i / heads, i % heads);
+  });
 }
 
 }  // namespace troupe::kernels

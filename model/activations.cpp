@@ -19,6 +19,8 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.q = stored(rows, spec.q_width());
   made.attended = stored(rows, spec.q_width());
   made.mlp = stored(rows, spec.moe_layers() < spec.layers ? spec.intermediate : 0);
+  const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim, limits.kv_format};
+  made.kv = arena.take_bytes(kv.unquantised_bytes(limits.rows));
   made.rope = arena.take<float>(rows * half_head * 2);
   made.picked = stored(picked, spec.hidden);
   made.logits = fp32(picked, spec.vocab);

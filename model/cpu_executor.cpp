@@ -36,16 +36,17 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                                                     const LoadProgress& progress) {
   auto device = std::make_unique<Cpu>(CpuOptions{.threads = options.device.cpu_threads});
   Result<Weights<Cpu>> weights =
-      files.checkpoint ? Weights<Cpu>::load(*device, files.spec, files.dtype, files.map, progress)
-                       : Weights<Cpu>::dummy(*device, files.spec, files.dtype,
+      files.checkpoint ? Weights<Cpu>::load(*device, files.spec, files.formats, files.map, progress)
+                       : Weights<Cpu>::dummy(*device, files.spec, files.formats,
                                              static_cast<std::uint64_t>(options.model.seed));
   if (!weights) return weights.status();
   Result<std::unique_ptr<Decoder<Cpu>>> decoder =
-      Decoder<Cpu>::make(*device, files.spec, files.dtype, std::move(*weights),
+      Decoder<Cpu>::make(*device, files.spec, files.formats, std::move(*weights),
                          {.rows = capacity.max_tokens_per_step,
                           .sequences = capacity.max_slots,
                           .positions = capacity.max_model_len,
-                          .kv_blocks = capacity.kv_blocks});
+                          .kv_blocks = capacity.kv_blocks,
+                          .kv_format = files.formats.kv});
   if (!decoder) return decoder.status();
   return std::unique_ptr<Executor>(
       std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder)));

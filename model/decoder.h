@@ -26,6 +26,7 @@ struct DecoderLimits {
   int sequences = 0;  ///< sequences of a step; memory holds this many rows of logits at once
   int positions = 0;  ///< tokens of one sequence, prompt and output together
   int kv_blocks = 0;
+  kernels::KvFormat kv_format = kernels::KvFormat::plain;
   bool staged = true;  ///< true: step() and logits() may be called; false: only forward(), sample(), score()
 };
 
@@ -57,6 +58,7 @@ struct Activations {
   void* q = nullptr;          ///< (rows, heads · head_dim) of dtype
   void* attended = nullptr;   ///< (rows, heads · head_dim) of dtype
   void* mlp = nullptr;        ///< (rows, intermediate) of dtype
+  void* kv = nullptr;         ///< QkvRopeKvWrite::unquantised
   float* rope = nullptr;      ///< (rows, head_dim / 2, 2)
   void* picked = nullptr;     ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
   float* logits = nullptr;    ///< (sequences, vocab)
@@ -84,7 +86,7 @@ class Decoder {
  public:
   /// `kv`: zeroed memory for limits.kv_blocks blocks that outlives the decoder; null: the decoder allocates
   /// its own.
-  static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, DType dtype,
+  static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, const WeightFormats& formats,
                                                Weights<D> weights, const DecoderLimits& limits,
                                                void* kv = nullptr);
 

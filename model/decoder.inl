@@ -55,7 +55,8 @@ void Decoder<D>::run(const ForwardStep& s) {
                                    .layer = layer,
                                    .heads = spec_.heads,
                                    .batch = s.batch,
-                                   .norm = norm(w.input_norm)};
+                                   .norm = norm(w.input_norm),
+                                   .unquantised = s.memory.kv};
   };
   kernels::run(device_, qkv(0));
   for (int layer = 0; layer < spec_.layers; ++layer) {
@@ -262,9 +263,11 @@ inline std::size_t stage_bytes(const DecoderLimits& limits) {
 }
 
 template <Device D>
-Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec& spec, DType dtype,
+Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec& spec,
+                                                     const WeightFormats& formats,
                                                      Weights<D> weights, const DecoderLimits& limits,
                                                      void* kv) {
+  const DType dtype = formats.activations;
   Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
@@ -275,8 +278,8 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   decoder->arena_ = std::move(*arena);
   decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
 
-  decoder->kv_ = {
-      .dtype = dtype, .layers = spec.layers, .kv_heads = spec.kv_heads, .head_dim = spec.head_dim};
+  decoder->kv_ = kv_shape(spec, formats);
+  decoder->kv_.format = limits.kv_format;
   decoder->kv_.data = kv;
   if (kv == nullptr) {
     Result<Buffer<D>> own = Buffer<D>::make(

@@ -26,9 +26,10 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
   }
   Result<ModelFiles> files = open_model(options.model);
   if (!files) return files.status();
+  if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress);
   Result<wire::Capacity> capacity =
-      size_cpu(files->spec, files->dtype, files->tied, options, available_memory());
+      size_cpu(files->spec, files->formats, files->tied, options, available_memory());
   if (!capacity) return capacity.status();
   return make_cpu_executor(*files, options, *capacity, progress);
 }

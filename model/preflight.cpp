@@ -39,7 +39,7 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
     Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
     if (!spec) return spec.status();
     if (Status s = check_generation(options.model.directory, *spec); !s.ok()) return s;
-    made.spec_hash = spec_hash(*spec);
+    made.spec_hash = storage_hash(*spec, options);
     made.spec = std::move(*spec);
   }
   Result<wire::Capacity> capacity = size_echo(made.spec ? &*made.spec : nullptr, options);
@@ -48,14 +48,14 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
   return made;
 }
 
-// Estimates the KV blocks that will fit; the worker measures it when everything else is loaded.
-Result<wire::Capacity> size_cuda(const ModelFiles& files, const config::Options& options,
-                                 const GpuMemory& memory) {
-  Result<wire::Capacity> capacity = cuda_limits(files.spec, files.dtype, files.tied, options);
-  if (!capacity) return capacity;
-  const Status fits = fit_cuda_kv(*capacity, files.spec, files.dtype, options, memory,
-                                  cuda_fixed_bytes(*capacity, files.spec, files.dtype));
-  return fits.ok() ? capacity : Result<wire::Capacity>(fits);
+// "bfloat16 41.2 GiB, wint8 20.9 GiB (in use), wint4 10.9 GiB".
+std::string sizes_text(const std::vector<FormatSize>& sizes) {
+  std::string text;
+  for (const FormatSize& size : sizes) {
+    text += (text.empty() ? "" : ", ") + size.name + " " + bytes_text(size.weight_bytes);
+    if (size.in_use) text += " (in use)";
+  }
+  return text;
 }
 
 std::string skipped_note(const std::vector<std::string>& skipped) {
@@ -88,14 +88,17 @@ Result<Preflight> preflight(const config::Options& options) {
   if (!files) return files.status();
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
+  if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
+  // The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
   Result<wire::Capacity> capacity =
-      on_gpu ? size_cuda(*files, options, {gpu->free, gpu->total})
-             : size_cpu(files->spec, files->dtype, files->tied, options, made.available_bytes);
+      on_gpu ? size_cuda(files->spec, files->formats, files->tied, options, {gpu->free, gpu->total})
+             : size_cpu(files->spec, files->formats, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
+  made.sizes = format_sizes(files->spec, files->formats, files->tied, made.device, options.quantization);
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
-  made.dtype = files->dtype;
-  made.spec_hash = spec_hash(files->spec);
+  made.formats = files->formats;
+  made.spec_hash = storage_hash(files->spec, options);
   if (on_gpu) made.notes.push_back(gpu->name);
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
@@ -107,7 +110,7 @@ Result<std::uint64_t> model_spec_hash(const config::Options& options) {
   if (echo && options.model.directory.empty()) return std::uint64_t{0};
   Result<ModelSpec> spec = read_spec(options.model.directory, options.model.model_config_name);
   if (!spec) return spec.status();
-  return spec_hash(*spec);
+  return storage_hash(*spec, options);
 }
 
 std::string summary(const Preflight& p) {
@@ -123,9 +126,10 @@ std::string summary(const Preflight& p) {
             "\n";
   }
   text += std::string("device    ") + name(p.device);
-  if (p.device != config::Device::echo) text += std::string(", ") + to_string(p.dtype);
+  if (p.device != config::Device::echo) text += ", " + to_string(p.formats, *p.spec);
   text += "\nmemory    weights " + bytes_text(c.weight_bytes) + ", KV " + bytes_text(c.kv_bytes) +
           ", activations " + bytes_text(c.arena_bytes) + "; free " + bytes_text(p.available_bytes) + "\n";
+  if (!p.sizes.empty()) text += "weights   " + sizes_text(p.sizes) + "\n";
   text += "KV cache  " + std::to_string(c.kv_blocks) + " blocks of " + std::to_string(c.block_tokens) +
           " tokens, " + std::to_string(std::int64_t{c.kv_blocks} * c.block_tokens) + " tokens; " +
           std::to_string(p.sequences_at_full_length) + " sequences at full length\n";

@@ -6,42 +6,69 @@
 namespace troupe::model {
 namespace {
 
-// Parameter counts, grouped by how many tokens read them.
-struct ParameterCounts {
-  double every_token = 0;  // attention, dense and shared MLPs; without lm_head
-  double router = 0;       // fp32
-  double expert = 0;       // one expert of one layer
-  double head = 0;         // lm_head
+struct Amount {
+  double weights = 0;
+  double bytes = 0;
+
+  Amount& operator+=(const Amount& more) {
+    weights += more.weights;
+    bytes += more.bytes;
+    return *this;
+  }
+};
+
+Amount operator*(double times, const Amount& one) { return {times * one.weights, times * one.bytes}; }
+
+// A matrix without padding: codes or floats, and scales.
+Amount matrix(const kernels::WeightFormat& format, double outputs, double inputs) {
+  const double weights = outputs * inputs;
+  double scales = 0;
+  if (format.kind == kernels::WeightKind::fp8) {
+    scales = 4 * weights / (kernels::kFp8ScaleOutputs * kernels::kFp8Block);
+  } else if (format.quantised()) {
+    scales = format.group == 0 ? 4 * outputs : 2 * weights / format.group;
+  }
+  return {weights, weights * format.bits() / 8 + scales};
+}
+
+// The model's weights, grouped by how many tokens read them.
+struct Parameters {
+  Amount every_token;  // attention, dense and shared MLPs; without lm_head
+  Amount router;       // fp32
+  Amount expert;       // one expert of one layer
+  Amount head;         // lm_head
   int moe_layers = 0;
 };
 
-ParameterCounts parameters(const ModelSpec& spec) {
-  ParameterCounts p;
-  const double hidden = spec.hidden;
+Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
+  Parameters p;
+  const auto mlp = [&](const kernels::WeightFormat& format, double width) {
+    Amount made = matrix(format, 2 * width, spec.hidden);
+    return made += matrix(format, spec.hidden, width);
+  };
+  p.expert = mlp(formats.experts, spec.expert_intermediate);
   for (int layer = 0; layer < spec.layers; ++layer) {
-    p.every_token += 2.0 * hidden * (spec.q_width() + spec.kv_width());
+    p.every_token += matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
+    p.every_token += matrix(formats.attention, spec.hidden, spec.q_width());
     if (spec.moe_layer(layer)) {
       ++p.moe_layers;
-      p.every_token += 3.0 * hidden * spec.expert_intermediate * spec.shared_experts;
-      p.router += hidden * spec.experts;
+      p.every_token += spec.shared_experts * p.expert;
+      p.router += matrix(DType::f32, spec.experts, spec.hidden);
     } else {
-      p.every_token += 3.0 * hidden * spec.intermediate;
+      p.every_token += mlp(formats.mlp, spec.intermediate);
     }
   }
-  p.expert = 3.0 * hidden * spec.expert_intermediate;
-  p.head = hidden * spec.vocab;
+  p.head = matrix(formats.lm_head, spec.vocab, spec.hidden);
   return p;
 }
 
-StepWork matrices(const ModelSpec& spec, DType dtype, double tokens, double logits) {
-  const ParameterCounts p = parameters(spec);
-  const double size = static_cast<double>(size_of(dtype));
+StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double tokens, double logits) {
+  const Parameters p = parameters(spec, formats);
   StepWork work;
-  work.weight_bytes =
-      size * (p.every_token + p.head + p.moe_layers * distinct_experts(spec, tokens) * p.expert) +
-      4 * p.router;
-  work.flops =
-      2 * (tokens * (p.every_token + p.router + p.moe_layers * spec.top_k * p.expert) + logits * p.head);
+  work.weight_bytes = p.every_token.bytes + p.head.bytes + p.router.bytes +
+                      p.moe_layers * distinct_experts(spec, tokens) * p.expert.bytes;
+  const double of_token = p.every_token.weights + p.router.weights + p.moe_layers * spec.top_k * p.expert.weights;
+  work.flops = 2 * (tokens * of_token + logits * p.head.weights);
   return work;
 }
 
@@ -52,18 +79,18 @@ double distinct_experts(const ModelSpec& spec, double tokens) {
   return spec.experts * (1 - std::pow(1 - static_cast<double>(spec.top_k) / spec.experts, tokens));
 }
 
-StepWork decode_work(const ModelSpec& spec, DType dtype, int batch, int context) {
-  StepWork work = matrices(spec, dtype, batch, batch);
+StepWork decode_work(const ModelSpec& spec, const WeightFormats& formats, int batch, int context) {
+  StepWork work = matrices(spec, formats, batch, batch);
   const double visited = static_cast<double>(batch) * context;
-  work.kv_bytes = visited * static_cast<double>(spec.kv_bytes_per_token(dtype));
+  work.kv_bytes = visited * static_cast<double>(kv_bytes_per_token(spec, formats));
   work.attention_flops = 4.0 * spec.layers * spec.q_width() * visited;
   return work;
 }
 
-StepWork prefill_work(const ModelSpec& spec, DType dtype, int tokens, int position) {
-  StepWork work = matrices(spec, dtype, tokens, 1);
+StepWork prefill_work(const ModelSpec& spec, const WeightFormats& formats, int tokens, int position) {
+  StepWork work = matrices(spec, formats, tokens, 1);
   work.kv_bytes =
-      (static_cast<double>(position) + tokens) * static_cast<double>(spec.kv_bytes_per_token(dtype));
+      (static_cast<double>(position) + tokens) * static_cast<double>(kv_bytes_per_token(spec, formats));
   const double pairs = static_cast<double>(tokens) * (position + (tokens + 1) / 2.0);
   work.attention_flops = 4.0 * spec.layers * spec.q_width() * pairs;
   return work;

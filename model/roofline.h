@@ -11,8 +11,8 @@
 // In a mixture of experts, the weights read are those of the experts that the step's tokens use when each
 // token picks k of E experts uniformly: E (1 - (1 - k / E)^tokens). Activations, launches and norms are left
 // out, so this is a bound, not a forecast.
-#include "gpu/dtype.h"
 #include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
 
 namespace troupe::model {
 
@@ -34,10 +34,10 @@ struct Ceilings {
 double distinct_experts(const ModelSpec& spec, double tokens);
 
 /// One decode step: `batch` sequences, each with `context` tokens before its current one.
-StepWork decode_work(const ModelSpec& spec, DType dtype, int batch, int context);
+StepWork decode_work(const ModelSpec& spec, const WeightFormats& formats, int batch, int context);
 
 /// One prefill step: one sequence's tokens [position, position + tokens); logits for the last token only.
-StepWork prefill_work(const ModelSpec& spec, DType dtype, int tokens, int position = 0);
+StepWork prefill_work(const ModelSpec& spec, const WeightFormats& formats, int tokens, int position = 0);
 
 /// Lower bound of the step's time, in seconds.
 double bound_s(const StepWork& work, const Ceilings& ceilings);

@@ -13,8 +13,9 @@ namespace {
 
 constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
-constexpr int kDefaultCudaSequences = 256;
 constexpr int kDefaultCudaTokens = 8192;
+/// KV tokens that each of the default number of sequences should find.
+constexpr int kTokensOfASequence = 1024;
 /// Estimate for graphs, the kernels' code and the driver's own memory.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 /// Left free: the driver allocates a little while it runs.
@@ -80,28 +81,44 @@ int sequences_at_full_length(const wire::Capacity& capacity) {
       std::min<std::int64_t>(capacity.max_slots, capacity.kv_blocks / blocks_for(capacity.max_model_len)));
 }
 
-Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, const config::Options& options,
-                                std::uint64_t available) {
+namespace {
+
+// A refusal for want of memory also names the first format that would fit, if there is one.
+template <class Fits>
+Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& fits) {
+  const auto used = std::ranges::find(sizes, true, &FormatSize::in_use);
+  if (refused.code != Code::unavailable || used == sizes.end()) return refused;
+  for (const FormatSize& size : sizes) {
+    if (size.weight_bytes >= used->weight_bytes || !fits(size.formats)) continue;
+    refused.message.pop_back();  // the full stop
+    refused.message += "; with --quantization " + size.name + " the weights take " + bytes_text(size.weight_bytes) +
+                       ", and everything fits.";
+    break;
+  }
+  return refused;
+}
+
+Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                               const config::Options& options, std::uint64_t available) {
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
-  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0};
-  capacity.weight_bytes = WeightLayout::make(spec, dtype, tied, {}).bytes;
-  capacity.arena_bytes = Activations::make(spec, dtype, limits, {}).bytes;
+  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0, formats.kv};
+  capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
+  capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   if (fixed > available) {
     std::string advice = capacity.weight_bytes <= available
                              ? "a lower --max-num-batched-tokens or --max-num-seqs needs less"
                              : "the weights alone need a machine with more";
-    if (dtype == DType::f32) advice += ", or --dtype bfloat16";
+    if (formats.activations == DType::f32) advice += ", or --dtype bfloat16";
     return too_little(fixed, available,
                       "the weights (" + bytes_text(capacity.weight_bytes) + ") and activations (" +
                           bytes_text(capacity.arena_bytes) + ")",
                       advice);
   }
   const std::uint64_t free = available - fixed;
-  const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim};
-  const std::uint64_t block_bytes = kv.block_bytes();
+  const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
   std::uint64_t blocks = 0;
   const char* flag = "--cpu-kv-bytes";
   if (options.device.num_gpu_blocks_override > 0) {
@@ -138,18 +155,28 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, c
   return made;
 }
 
-Result<wire::Capacity> cuda_limits(const ModelSpec& spec, DType dtype, bool tied,
-                                   const config::Options& options) {
+}  // namespace
+
+Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                const config::Options& options, std::uint64_t available) {
+  Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, available);
+  if (made) return made;
+  return with_format(made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
+                     [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });
+}
+
+Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                   const config::Options& options, int sequences) {
   Result<wire::Capacity> made =
-      common(options, spec.max_positions, spec.vocab, kDefaultCudaSequences, kDefaultCudaTokens);
+      common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
-  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0};
-  made->weight_bytes = WeightLayout::make(spec, dtype, tied, {}).bytes;
-  made->arena_bytes = Activations::make(spec, dtype, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
+  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0, formats.kv};
+  made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
+  made->arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
   return made;
 }
 
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, DType dtype) {
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats) {
   // Each row goes to several experts; each of them needs room for one activation and one output.
   const auto columns =
       static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
@@ -157,14 +184,13 @@ std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& 
                                     ? 0
                                     : static_cast<std::uint64_t>(capacity.max_tokens_per_step) *
                                           static_cast<std::uint64_t>(spec.top_k + spec.shared_experts) *
-                                          columns * size_of(dtype);
+                                          columns * size_of(formats.activations);
   return capacity.weight_bytes + capacity.arena_bytes + experts + kCudaExtraBytes;
 }
 
-Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
+Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come) {
-  const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim};
-  const std::uint64_t block_bytes = kv.block_bytes();
+  const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
   const std::uint64_t taken = memory.total - memory.free + to_come;
   const auto share =
       static_cast<std::uint64_t>(options.device.gpu_memory_utilization * static_cast<double>(memory.total));
@@ -206,6 +232,36 @@ Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
   capacity.kv_bytes = static_cast<std::uint64_t>(capacity.kv_blocks) * block_bytes;
   capacity.max_model_len = static_cast<std::int32_t>(std::min<std::int64_t>(capacity.max_model_len, tokens));
   return {};
+}
+
+namespace {
+
+Result<wire::Capacity> try_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                const config::Options& options, const GpuMemory& memory, int sequences) {
+  Result<wire::Capacity> capacity = cuda_limits(spec, formats, tied, options, sequences);
+  if (!capacity) return capacity;
+  const Status fits =
+      fit_cuda_kv(*capacity, spec, formats, options, memory, cuda_fixed_bytes(*capacity, spec, formats));
+  return fits.ok() ? capacity : Result<wire::Capacity>(fits);
+}
+
+}  // namespace
+
+Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                 const config::Options& options, const GpuMemory& memory) {
+  for (int sequences = kCudaSequences; sequences > kDefaultSequences && options.scheduler.max_num_seqs == 0;
+       sequences /= 2) {
+    Result<wire::Capacity> made = try_cuda(spec, formats, tied, options, memory, sequences);
+    if (!made) continue;
+    const std::int64_t tokens = std::min(kTokensOfASequence, made->max_model_len);
+    if (made->kv_blocks >= blocks_for(tokens) * made->max_slots) return made;
+  }
+  Result<wire::Capacity> made = try_cuda(spec, formats, tied, options, memory, kDefaultSequences);
+  if (made) return made;
+  return with_format(made.status(), format_sizes(spec, formats, tied, config::Device::cuda, options.quantization),
+                     [&](const WeightFormats& other) {
+                       return try_cuda(spec, other, tied, options, memory, kDefaultSequences).ok();
+                     });
 }
 
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options) {

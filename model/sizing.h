@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "ipc/wire.h"
 #include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
 
 namespace troupe::model {
 
@@ -15,8 +16,11 @@ namespace troupe::model {
 /// is left, but at most 4 GiB and at most what all sequences at full length use. Limits that are set and do
 /// not fit are an error that says what is needed, what is free and which flag to change. found_model_len is
 /// only an upper bound: a smaller max_model_len that fits is no error.
-Result<wire::Capacity> size_cpu(const ModelSpec& spec, DType dtype, bool tied, const config::Options& options,
-                                std::uint64_t available);
+Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                const config::Options& options, std::uint64_t available);
+
+/// Sequences of a CUDA worker by default, where memory allows it.
+inline constexpr int kCudaSequences = 512;
 
 /// Bytes of a GPU's memory now.
 struct GpuMemory {
@@ -24,21 +28,27 @@ struct GpuMemory {
   std::uint64_t total = 0;
 };
 
-/// The limits of a CUDA worker (defaults: 256 sequences, 8192 tokens a step) and the bytes of its weights and
-/// activations. kv_blocks stays 0; fit_cuda_kv() sets it.
-Result<wire::Capacity> cuda_limits(const ModelSpec& spec, DType dtype, bool tied,
-                                   const config::Options& options);
+/// Sizes a CUDA worker before it loads anything, with an estimate of what it will take besides the KV blocks.
+/// Defaults: 8192 tokens a step, and the most of 512, 256, 128, 64 and 32 sequences that find KV blocks for 1,024
+/// tokens each. Errors as fit_cuda_kv().
+Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                 const config::Options& options, const GpuMemory& memory);
+
+/// The limits of a CUDA worker with `sequences` by default, and the bytes of its weights and activations. kv_blocks
+/// stays 0; fit_cuda_kv() sets it.
+Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                   const config::Options& options, int sequences = kCudaSequences);
 
 /// Sets the KV blocks of `capacity` to what fits: used memory (total - free), plus `to_come` bytes that will
 /// still be allocated for other things, plus the KV blocks stay within --gpu-memory-utilization × total.
 /// --num-gpu-blocks-override sets the number directly. Code::unavailable when not even one sequence of the
 /// wanted length fits; the message says what is needed, what is free and which flag to change.
-Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, DType dtype,
+Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come);
 
 /// Estimate of the bytes a worker allocates besides its KV blocks: weights, activations, working memory of
 /// the experts, and an allowance for graphs and the kernels' code.
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, DType dtype);
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats);
 
 /// Sizes the echo executor, which has a vocabulary and limits but needs no memory; `spec` may be null.
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options);

@@ -21,8 +21,8 @@ struct Step {
 /// The ops of a step, in the order in which they first run.
 class Choices {
  public:
-  Choices(const ModelSpec& spec, DType dtype, Step step, const gpu::GpuTraits& traits)
-      : spec_(spec), dtype_(dtype), step_(step), traits_(traits) {}
+  Choices(const ModelSpec& spec, const WeightFormats& formats, Step step, const gpu::GpuTraits& traits)
+      : spec_(spec), formats_(formats), dtype_(formats.activations), step_(step), traits_(traits) {}
 
   std::vector<StepChoice> make() {
     add("qkv", qkv());
@@ -30,7 +30,7 @@ class Choices {
     add("attention out", attention_out());
     if (spec_.moe_layers() < spec_.layers) dense_layer();
     if (spec_.moe_layers() > 0) experts();
-    LinearShape head = product(Ending::store_f32, spec_.vocab, spec_.hidden);
+    LinearShape head = product(Ending::store_f32, formats_.lm_head, spec_.vocab, spec_.hidden);
     head.rows = step_.sequences;
     add("lm_head", head);
     sampling();
@@ -38,9 +38,9 @@ class Choices {
   }
 
  private:
-  LinearShape product(Ending ending, int outputs, int inputs) const {
+  LinearShape product(Ending ending, const kernels::WeightFormat& format, int outputs, int inputs) const {
     return {.ending = ending,
-            .format = dtype_,
+            .format = format,
             .outputs = outputs,
             .inputs = inputs,
             .rows = step_.rows,
@@ -48,9 +48,9 @@ class Choices {
             .kv = dtype_};
   }
   LinearShape qkv() const {
-    return product(Ending::qkv, spec_.q_width() + 2 * spec_.kv_width(), spec_.hidden);
+    return product(Ending::qkv, formats_.attention, spec_.q_width() + 2 * spec_.kv_width(), spec_.hidden);
   }
-  LinearShape attention_out() const { return product(Ending::add, spec_.hidden, spec_.q_width()); }
+  LinearShape attention_out() const { return product(Ending::add, formats_.attention, spec_.hidden, spec_.q_width()); }
 
   void add(std::string op, const LinearShape& shape) {
     const gpu::LinearChoice choice = choose(shape, traits_);
@@ -73,8 +73,8 @@ class Choices {
 
   void dense_layer() {
     const LinearShape gate_up =
-        product(Ending::swiglu, kernels::gate_up_outputs(spec_.intermediate), spec_.hidden);
-    const LinearShape down = product(Ending::add, spec_.hidden, spec_.intermediate);
+        product(Ending::swiglu, formats_.mlp, kernels::gate_up_outputs(spec_.intermediate), spec_.hidden);
+    const LinearShape down = product(Ending::add, formats_.mlp, spec_.hidden, spec_.intermediate);
     const gpu::DenseTailShape shape{
         .attention_out = attention_out(), .gate_up = gate_up, .down = down, .next = qkv(), .has_next = true};
     const gpu::DenseTailChoice tail = choose(shape, traits_);
@@ -105,8 +105,9 @@ class Choices {
       return shape;
     };
     add("experts gate_up",
-        grouped(product(Ending::swiglu, kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden)));
-    add("experts down", grouped(product(Ending::store_scaled, spec_.hidden, spec_.expert_intermediate)));
+        grouped(product(Ending::swiglu, formats_.experts, kernels::gate_up_outputs(spec_.expert_intermediate),
+                        spec_.hidden)));
+    add("experts down", grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
   }
 
   void sampling() {
@@ -120,7 +121,8 @@ class Choices {
   }
 
   const ModelSpec& spec_;
-  const DType dtype_;
+  const WeightFormats& formats_;
+  const DType dtype_;  // of the activations
   const Step step_;
   const gpu::GpuTraits& traits_;
   std::vector<StepChoice> choices_;
@@ -128,17 +130,17 @@ class Choices {
 
 }  // namespace
 
-std::vector<StepChoice> decode_choices(const ModelSpec& spec, DType dtype, int sequences,
+std::vector<StepChoice> decode_choices(const ModelSpec& spec, const WeightFormats& formats, int sequences,
                                        const gpu::GpuTraits& traits) {
-  return Choices(spec, dtype, {.rows = sequences, .sequences = sequences}, traits).make();
+  return Choices(spec, formats, {.rows = sequences, .sequences = sequences}, traits).make();
 }
 
-std::vector<StepChoice> prefill_choices(const ModelSpec& spec, DType dtype, int tokens,
+std::vector<StepChoice> prefill_choices(const ModelSpec& spec, const WeightFormats& formats, int tokens,
                                         const gpu::GpuTraits& traits) {
-  return Choices(spec, dtype, {.rows = tokens, .sequences = 1}, traits).make();
+  return Choices(spec, formats, {.rows = tokens, .sequences = 1}, traits).make();
 }
 
-std::vector<std::string> slow_choices(const ModelSpec& spec, DType dtype, const gpu::GpuTraits& traits) {
+std::vector<std::string> slow_choices(const ModelSpec& spec, const WeightFormats& formats, const gpu::GpuTraits& traits) {
   std::vector<std::string> lines, named;
   const auto collect = [&](const char* step, const std::vector<StepChoice>& choices) {
     for (const StepChoice& c : choices) {
@@ -147,8 +149,8 @@ std::vector<std::string> slow_choices(const ModelSpec& spec, DType dtype, const 
       lines.push_back(c.op + " of " + step + " (" + c.shape + "): " + c.way);
     }
   };
-  collect("decode steps", decode_choices(spec, dtype, 8, traits));
-  collect("prefill steps", prefill_choices(spec, dtype, 512, traits));
+  collect("decode steps", decode_choices(spec, formats, 8, traits));
+  collect("prefill steps", prefill_choices(spec, formats, 512, traits));
   return lines;
 }
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "gpu/dtype.h"
 #include "kernels/cuda/gpu_traits.h"
 #include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
 
 namespace troupe::model {
 
@@ -18,15 +18,15 @@ struct StepChoice {
 };
 
 /// Of a step in which so many sequences decode; all of them sample.
-std::vector<StepChoice> decode_choices(const ModelSpec& spec, DType dtype, int sequences,
+std::vector<StepChoice> decode_choices(const ModelSpec& spec, const WeightFormats& formats, int sequences,
                                        const kernels::cuda::GpuTraits& gpu);
 
 /// Of a step with one piece of a prompt, of so many tokens, whose last one samples.
-std::vector<StepChoice> prefill_choices(const ModelSpec& spec, DType dtype, int tokens,
+std::vector<StepChoice> prefill_choices(const ModelSpec& spec, const WeightFormats& formats, int tokens,
                                         const kernels::cuda::GpuTraits& gpu);
 
 /// What runs slowly in decode or prefill steps: a line for each op, which names its shape, way and reason.
-std::vector<std::string> slow_choices(const ModelSpec& spec, DType dtype,
+std::vector<std::string> slow_choices(const ModelSpec& spec, const WeightFormats& formats,
                                       const kernels::cuda::GpuTraits& gpu);
 
 }  // namespace troupe::model

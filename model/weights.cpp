@@ -2,35 +2,35 @@
 
 namespace troupe::model {
 
-WeightLayout WeightLayout::make(const ModelSpec& spec, DType dtype, bool tied, View memory) {
+WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& formats, bool tied, View memory) {
   Arena arena(memory);
   WeightLayout layout;
-  const auto matrix_of = [&](DType type, int outputs, int inputs) {
-    return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(type, outputs, inputs)), type, outputs,
+  const auto matrix = [&](const kernels::WeightFormat& format, int outputs, int inputs) {
+    return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(format, outputs, inputs)), format, outputs,
                            inputs};
   };
-  const auto matrix = [&](int outputs, int inputs) { return matrix_of(dtype, outputs, inputs); };
   const auto stack = [&](int outputs, int inputs) {
-    kernels::MatrixStack made{{nullptr, dtype, outputs, inputs}, spec.experts + spec.shared_experts};
+    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs}, spec.experts + spec.shared_experts};
     made.first.data = arena.take_bytes(made.stride() * static_cast<std::size_t>(made.count));
     return made;
   };
   const auto norm = [&] { return arena.take<float>(static_cast<std::size_t>(kernels::padded(spec.hidden))); };
-  layout.embedding = matrix(spec.vocab, spec.hidden);
-  layout.lm_head = tied ? layout.embedding : matrix(spec.vocab, spec.hidden);
+  layout.embedding = matrix(formats.embedding, spec.vocab, spec.hidden);
+  layout.lm_head = tied && formats.lm_head == formats.embedding ? layout.embedding
+                                                                : matrix(formats.lm_head, spec.vocab, spec.hidden);
   layout.final_norm = norm();
   layout.layers.reserve(static_cast<std::size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {
     LayerWeights layer;
     layer.input_norm = norm();
-    layer.qkv = matrix(spec.q_width() + 2 * spec.kv_width(), spec.hidden);
-    layer.attention_out = matrix(spec.hidden, spec.q_width());
+    layer.qkv = matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
+    layer.attention_out = matrix(formats.attention, spec.hidden, spec.q_width());
     layer.post_norm = norm();
     if (!spec.moe_layer(i)) {
-      layer.gate_up = matrix(kernels::gate_up_outputs(spec.intermediate), spec.hidden);
-      layer.down = matrix(spec.hidden, spec.intermediate);
+      layer.gate_up = matrix(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden);
+      layer.down = matrix(formats.mlp, spec.hidden, spec.intermediate);
     } else {
-      layer.router = matrix_of(DType::f32, spec.experts, spec.hidden);
+      layer.router = matrix(DType::f32, spec.experts, spec.hidden);
       layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
       layer.expert_gate_up = stack(kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden);
       layer.expert_down = stack(spec.hidden, spec.expert_intermediate);

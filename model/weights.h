@@ -1,5 +1,5 @@
 #pragma once
-// The network's weights in device memory, in the device's own order and one dtype.
+// The network's weights in device memory, in the device's own order, each in its own format.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,6 +12,7 @@
 #include "model/checkpoint/spec.h"
 #include "model/checkpoint/tensor_map.h"
 #include "model/load_progress.h"
+#include "model/weight_formats.h"
 
 namespace troupe::model {
 
@@ -34,15 +35,17 @@ struct LayerWeights {
 };
 
 /// The place of every weight in one piece of memory. With a null View only `bytes` is meaningful.
-/// Router and correction bias are fp32 whatever the dtype: the choice of experts depends on them.
 struct WeightLayout {
   kernels::Matrix embedding{};
-  kernels::Matrix lm_head{};  ///< the embedding itself when tied
+  kernels::Matrix lm_head{};  ///< the embedding itself when tied and of the same format
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
   std::size_t bytes = 0;
 
-  static WeightLayout make(const ModelSpec& spec, DType dtype, bool tied, View memory);
+  static WeightLayout make(const ModelSpec& spec, const WeightFormats& formats, bool tied, View memory);
+
+  /// A tied head that is a matrix of its own, because its format differs from the embedding's.
+  bool head_copies_embedding(bool tied) const { return tied && lm_head.format != embedding.format; }
 };
 
 /// Name of a weight in a -PT checkpoint: what a dummy weight's seed is made from. `expert` as in
@@ -53,15 +56,16 @@ std::string weight_name(Weight weight, int layer, int expert);
 template <Device D>
 class Weights {
  public:
-  /// Reads, converts and packs every source. The checkpoint is not needed afterwards. A file that cannot be
-  /// read any more is a Status that names it.
-  static Result<Weights> load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
+  /// Reads, converts or quantises, and packs every source. The checkpoint is not needed afterwards. A file that
+  /// cannot be read any more is a Status that names it; so is a tensor to be quantised with a NaN or infinity.
+  static Result<Weights> load(D& device, const ModelSpec& spec, const WeightFormats& formats, const TensorMap& map,
                               const LoadProgress& progress = {});
 
   /// Every weight is drawn as kernels::FillRandom says, from `seed` and the weight's name. With r the spec's
   /// initializer_range: matrices N(0, r), norms 1 + N(0, r), correction biases N(0, r²). Such biases are
   /// small beside the probabilities they are added to, so routing stays as even as without them.
-  static Result<Weights> dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed);
+  /// Quantised formats quantise the same numbers.
+  static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats, std::uint64_t seed);
 
   const WeightLayout& layout() const { return layout_; }
   std::size_t bytes() const { return memory_.bytes(); }

@@ -4,56 +4,11 @@
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
 #include "model/checkpoint/read_ahead.h"
+#include "model/scale_check.inl"
+#include "model/weight_target.h"
 #include "model/weights.h"
 
 namespace troupe::model {
-
-/// The part of a matrix that one weight fills, or a vector of fp32.
-struct WeightTarget {
-  kernels::Matrix matrix{};
-  kernels::Place place = kernels::Place::rows;
-  int first = 0;
-  float* vector = nullptr;  ///< instead of the matrix
-};
-
-inline WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
-                              int expert = WeightSource::kNoExpert) {
-  using kernels::Place;
-  const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
-  const bool dense = expert == WeightSource::kNoExpert;
-  const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
-  switch (weight) {
-    case Weight::embedding: return {layout.embedding};
-    case Weight::lm_head: return {layout.lm_head};
-    case Weight::final_norm: return vector(layout.final_norm);
-    case Weight::input_norm: return vector(l.input_norm);
-    case Weight::query: return {l.qkv};
-    case Weight::key: return {l.qkv, Place::rows, spec.q_width()};
-    case Weight::value: return {l.qkv, Place::rows, spec.q_width() + spec.kv_width()};
-    case Weight::attention_out: return {l.attention_out};
-    case Weight::post_norm: return vector(l.post_norm);
-    case Weight::gate: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::gate};
-    case Weight::up: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::up};
-    case Weight::down: return {dense ? l.down : l.expert_down.at(expert)};
-    case Weight::router: return {l.router};
-    case Weight::router_bias: return vector(l.router_bias);
-  }
-  TROUPE_CHECK(false);
-  return {};
-}
-
-inline DType dtype_of(FileType type) {
-  switch (type) {
-    case FileType::f16: return DType::f16;
-    case FileType::f32: return DType::f32;
-    default: TROUPE_CHECK(type == FileType::bf16); return DType::bf16;
-  }
-}
-
-/// In the source's file, where its first element lies.
-inline std::uint64_t offset_of(const WeightSource& source) {
-  return source.tensor->offset + static_cast<std::uint64_t>(source.first) * size_of(source.tensor->type);
-}
 
 /// Norm weights are fp32 in memory, with values that the model's dtype can hold. A router's bias keeps the
 /// values of the file.
@@ -74,14 +29,29 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
 }
 
 template <Device D>
-Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtype, const TensorMap& map,
-                                    const LoadProgress& progress) {
+void pack_source(D& device, const WeightSource& source, const WeightTarget& target) {
+  kernels::run(device, kernels::Pack{
+                           .into = target.matrix,
+                           .file = source.tensor->file,
+                           .offset = offset_of(source),
+                           .source_dtype = dtype_of(source.tensor->type),
+                           .transposed = source.transposed,
+                           .source_stride = source.stride,
+                           .place = target.place,
+                           .first = target.first,
+                           .outputs = source.outputs,
+                       });
+}
+
+template <Device D>
+Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const WeightFormats& formats,
+                                    const TensorMap& map, const LoadProgress& progress) {
   Weights weights;
-  const std::size_t bytes = WeightLayout::make(spec, dtype, map.tied, {}).bytes;
+  const std::size_t bytes = WeightLayout::make(spec, formats, map.tied, {}).bytes;
   Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "weights");
   if (!memory) return memory.status();
   weights.memory_ = std::move(*memory);
-  weights.layout_ = WeightLayout::make(spec, dtype, map.tied, weights.memory_.view());
+  weights.layout_ = WeightLayout::make(spec, formats, map.tied, weights.memory_.view());
 
   const auto bytes_of = [](const WeightSource& source) {
     return static_cast<std::uint64_t>(source.outputs) * static_cast<std::uint64_t>(source.inputs) *
@@ -97,23 +67,17 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, DType dtyp
     done += bytes_of(source);
     const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer, source.expert);
     if (target.vector != nullptr) {
-      upload_vector(device, source, dtype, target.vector);
+      upload_vector(device, source, formats.activations, target.vector);
     } else {
-      kernels::run(device, kernels::Pack{
-                               .into = target.matrix,
-                               .file = source.tensor->file,
-                               .offset = offset_of(source),
-                               .source_dtype = dtype_of(source.tensor->type),
-                               .transposed = source.transposed,
-                               .source_stride = source.stride,
-                               .place = target.place,
-                               .first = target.first,
-                               .outputs = source.outputs,
-                           });
+      pack_source(device, source, target);
+      if (source.weight == Weight::embedding && weights.layout_.head_copies_embedding(map.tied)) {
+        pack_source(device, source, {weights.layout_.lm_head});
+      }
     }
     if (Status s = source.tensor->file->status(); !s.ok()) return s;
   }
   device.sync();
+  if (Status s = check_scales(device, weights.layout_, spec, map); !s.ok()) return s;
   if (progress) progress(total, total);
   return weights;
 }
@@ -143,18 +107,18 @@ inline std::vector<float> dummy_vector(std::uint64_t seed, int size, float mean,
 }
 
 template <Device D>
-Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dtype, std::uint64_t seed) {
+Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const WeightFormats& formats,
+                                     std::uint64_t seed) {
   Weights weights;
   const bool tied = spec.tied.value_or(true);
-  const std::size_t bytes = WeightLayout::make(spec, dtype, tied, {}).bytes;
+  const std::size_t bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "weights");
   if (!memory) return memory.status();
   weights.memory_ = std::move(*memory);
-  weights.layout_ = WeightLayout::make(spec, dtype, tied, weights.memory_.view());
+  weights.layout_ = WeightLayout::make(spec, formats, tied, weights.memory_.view());
 
   const float range = spec.initializer_range;
-  const auto fill = [&](Weight weight, int layer, int outputs, int expert = WeightSource::kNoExpert) {
-    const WeightTarget target = target_of(weights.layout_, spec, weight, layer, expert);
+  const auto draw = [&](const WeightTarget& target, Weight weight, int layer, int outputs, int expert) {
     kernels::run(device, kernels::FillRandom{
                              .into = target.matrix,
                              .place = target.place,
@@ -163,6 +127,9 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
                              .seed = dummy_seed(seed, weight, layer, expert),
                              .deviation = range,
                          });
+  };
+  const auto fill = [&](Weight weight, int layer, int outputs, int expert = WeightSource::kNoExpert) {
+    draw(target_of(weights.layout_, spec, weight, layer, expert), weight, layer, outputs, expert);
   };
   const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
     fill(Weight::gate, layer, width, expert);
@@ -177,6 +144,9 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, DType dty
   const auto norm = [&](Weight weight, int layer) { vector(weight, layer, spec.hidden, 1, range); };
   fill(Weight::embedding, 0, spec.vocab);
   if (!tied) fill(Weight::lm_head, 0, spec.vocab);
+  if (weights.layout_.head_copies_embedding(tied)) {
+    draw({weights.layout_.lm_head}, Weight::embedding, 0, spec.vocab, WeightSource::kNoExpert);
+  }
   norm(Weight::final_norm, 0);
   for (int layer = 0; layer < spec.layers; ++layer) {
     norm(Weight::input_norm, layer);

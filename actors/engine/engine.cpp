@@ -7,9 +7,11 @@
 
 #include "actors/topology.h"
 #include "config/dump.h"
+#include "config/quantization.h"
 #include "http/server.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -77,8 +79,13 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
   return names;
 }
 
-/// Type of the stored KV blocks: --dtype, else the checkpoint's.
+/// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
 std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
+  switch (config::kv_cache_dtype(options.quantization)) {
+    case config::KvCacheDType::int8: return "int8";
+    case config::KvCacheDType::fp8: return "fp8";
+    case config::KvCacheDType::automatic: break;
+  }
   switch (options.model.dtype) {
     case config::DTypeOption::bfloat16: return "bfloat16";
     case config::DTypeOption::float16: return "float16";
@@ -136,7 +143,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
   CastSetup cast_setup;
   cast_setup.options = options;
   cast_setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
-  cast_setup.spec_hash = model::spec_hash(files->spec);
+  cast_setup.spec_hash = model::storage_hash(files->spec, options);
   cast_setup.encoder = files->encoder;
   cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
   cast_setup.sessions = files->sessions;

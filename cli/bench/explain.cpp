@@ -56,25 +56,27 @@ GpuTraits find_gpu(bool batch_invariant, std::string& name) {
 
 }  // namespace
 
-std::string explain(const model::ModelSpec& spec, DType dtype, const std::vector<int>& sequences,
+std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats, const std::vector<int>& sequences,
                     const GpuTraits& gpu) {
   std::string text;
   for (const int n : sequences) {
     text += table("decode, " + std::to_string(n) + (n == 1 ? " row" : " rows"),
-                  model::decode_choices(spec, dtype, n, gpu));
+                  model::decode_choices(spec, formats, n, gpu));
   }
   return text + table("prefill, a prompt of " + std::to_string(kPromptTokens) + " tokens",
-                      model::prefill_choices(spec, dtype, kPromptTokens, gpu));
+                      model::prefill_choices(spec, formats, kPromptTokens, gpu));
 }
 
 Result<std::string> explain_model(const config::Options& options, const std::vector<int>& sequences) {
   auto spec = model::read_spec(options.model.directory, options.model.model_config_name);
   if (!spec.ok()) return spec.status();
-  const DType dtype = dtype_of(options.model.dtype, *spec);
+  const auto formats =
+      choose_formats(*spec, dtype_of(options.model.dtype, *spec), config::Device::cuda, options.quantization);
+  if (!formats.ok()) return formats.status();
   std::string name;
   const GpuTraits gpu = find_gpu(options.device.batch_invariant, name);
-  return options.model.directory + ", " + to_string(dtype) + "; " + name + "\n" +
-         explain(*spec, dtype, sequences, gpu);
+  return options.model.directory + ", " + to_string(*formats, *spec) + "; " + name + "\n" +
+         explain(*spec, *formats, sequences, gpu);
 }
 
 }  // namespace troupe::bench

@@ -8,11 +8,12 @@
 #include "config/options.h"
 #include "kernels/cuda/gpu_traits.h"
 #include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
 
 namespace troupe::bench {
 
 /// A table for each number of decoding sequences, and one for a piece of a prompt of 512 tokens.
-std::string explain(const model::ModelSpec& spec, DType dtype, const std::vector<int>& sequences,
+std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats, const std::vector<int>& sequences,
                     const kernels::cuda::GpuTraits& gpu);
 
 /// The same for a model's directory, with a first line that names model, dtype and GPU. Where there is no GPU

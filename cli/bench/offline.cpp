@@ -19,7 +19,7 @@ namespace {
 /// A loaded model and what its device can do at most.
 struct OfflineBench {
   model::ModelSpec spec;
-  DType dtype{};
+  model::WeightFormats formats;
   model::Ceilings ceilings;
   std::unique_ptr<Executor> executor;
 };
@@ -31,7 +31,7 @@ Result<OfflineBench> open_bench(config::Options options) {
   options.device.device = found->device;
   OfflineBench bench;
   bench.spec = *found->spec;
-  bench.dtype = found->dtype;
+  bench.formats = found->formats;
   auto ceilings = measure_ceilings(found->device);
   if (!ceilings.ok()) return ceilings.status();
   bench.ceilings = *ceilings;
@@ -43,7 +43,7 @@ Result<OfflineBench> open_bench(config::Options options) {
 
 void print_head(const OfflineBench& bench, const std::string& model) {
   std::printf("%s, %s; %s\nceilings of this run: %.1f GB/s, %.2f TFLOP/s\n", model.c_str(),
-              to_string(bench.dtype), bench.executor->device().c_str(), bench.ceilings.bytes_per_s * 1e-9,
+              to_string(bench.formats, bench.spec).c_str(), bench.executor->device().c_str(), bench.ceilings.bytes_per_s * 1e-9,
               bench.ceilings.flops_per_s * 1e-12);
 }
 
@@ -85,7 +85,7 @@ Status decode_row(OfflineBench& bench, int batch, int context, int output, bool 
   const double all = std::accumulate(times->begin(), times->end(), 0.0);
   const double tokens_per_s = batch * static_cast<double>(times->size()) / all;
   print({"decode", "context", batch, context, std::move(*times), tokens_per_s,
-         model::decode_work(bench.spec, bench.dtype, batch, context + output / 2)},
+         model::decode_work(bench.spec, bench.formats, batch, context + output / 2)},
         bench.ceilings, json);
   if (!json) {
     std::printf("         host time of a submit: p50 %.1f us, p99 %.1f us\n",
@@ -105,7 +105,7 @@ Status prefill_row(OfflineBench& bench, int tokens, int repeat, bool json) {
   }
   const double tokens_per_s = tokens / http::percentile(times, 50);
   print({"prefill", "prompt", 1, tokens, std::move(times), tokens_per_s,
-         model::prefill_work(bench.spec, bench.dtype, tokens)},
+         model::prefill_work(bench.spec, bench.formats, tokens)},
         bench.ceilings, json);
   return {};
 }

@@ -9,7 +9,10 @@
 // spans, and the order of a row's operations is the same with and without a split, alone and in a chunk.
 //
 // A masked position has probability exactly 0, so V must only be finite there. That concerns one element:
-// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it.
+// the second of a bf16 pair, beyond the last token. The KV write stores a 0 in it. 8-bit codes are always finite.
+//
+// 8-bit K and V are expanded, panel by panel, to a copy in working memory that the tile product takes; every code
+// is exact in bf16. A token's K scale multiplies its scores, its V scale multiplies its probabilities.
 #include <limits>
 
 #include "kernels/batch.h"
@@ -52,14 +55,45 @@ void finish_row(void* out, float L, const float* O, int head_dim) {
   }
 }
 
+/// Expands 8-bit codes of `inputs` inputs × 32 outputs to a panel as tile<V, T> takes it: bf16 in pairs of inputs,
+/// or floats. `inputs` is even for bf16.
+template <class V, DType T, KvFormat Format>
+void expand_codes(void* to, const std::byte* codes, int inputs) {
+  const auto number = [](std::byte code) -> float {
+    const auto c = static_cast<std::uint32_t>(code);
+    if constexpr (Format == KvFormat::int8) {
+      return static_cast<float>(static_cast<std::int8_t>(c));
+    } else {  // e4m3 in place of a float's exponent and mantissa: its exponent is 127 - 7 too low
+      return __builtin_bit_cast(float, (c & 0x80u) << 24 | (c & 0x7fu) << 20) * 0x1p120f;
+    }
+  };
+  if constexpr (T == DType::bf16) {
+    auto* pairs = static_cast<std::uint32_t*>(to);
+    for (int k = 0; k < inputs; k += 2, codes += 2 * kPanel, pairs += kPanel) {
+      for (int lane = 0; lane < kPanel; ++lane) {
+        pairs[lane] = __builtin_bit_cast(std::uint32_t, number(codes[lane])) >> 16 |
+                      (__builtin_bit_cast(std::uint32_t, number(codes[kPanel + lane])) & 0xffff0000u);
+      }
+    }
+  } else {
+    auto* floats = static_cast<float*>(to);
+    for (int i = 0; i < inputs * kPanel; ++i) floats[i] = number(codes[i]);
+  }
+}
+
 /// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
-/// updates m, l and o. Overwrites the scores.
+/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability times its
+/// V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
-void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, float& m, float& l, float* o,
-            int width) {
+void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, const float* key_scales,
+                  const float* value_scales, float& m, float& l, float* o, int width) {
   using F = typename V::F;
   const F nothing = V::set1(-std::numeric_limits<float>::infinity());
   F largest = nothing;
+  if (key_scales != nullptr) {
+    for (int i = 0; i < kBlockTokens; i += V::kLanes)
+      V::store(scores + i, V::mul(V::load(scores + i), V::load(key_scales + i)));
+  }
   for (int i = visible; i < kBlockTokens; ++i) scores[i] = -std::numeric_limits<float>::infinity();
   for (int i = 0; i < kBlockTokens; i += V::kLanes) {
     const F s = V::mul(V::load(scores + i), V::set1(scale));
@@ -72,11 +106,18 @@ void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, flo
   for (int i = 0; i < kBlockTokens; i += V::kLanes) {
     const F p = exp_of<V>(V::sub(V::load(scores + i), V::set1(top)));
     sum = V::add(sum, p);
+    const F weight = value_scales != nullptr ? V::mul(p, V::load(value_scales + i)) : p;
     if constexpr (V::kBf16Dot && T == DType::bf16) {
-      V::store_bf16(P + i, p);
+      V::store_bf16(P + i, weight);
+    } else if constexpr (T == DType::f16) {
+      V::store(P + i, value_scales != nullptr ? rounded<V, DType::bf16>(weight) : rounded<V, T>(weight));
     } else {
-      V::store(P + i, rounded<V, T>(p));
+      V::store(P + i, rounded<V, T>(weight));
     }
+  }
+  // The scale of a token that the row does not see may be a NaN.
+  if (value_scales != nullptr) {
+    for (int i = visible; i < kBlockTokens; ++i) P[i] = 0;
   }
   if (top != m) {
     const float old_scale = exp_of_scalar<V>(m - top);
@@ -96,6 +137,7 @@ class Attend {
     o_ = scores_ + kAttendRows * kBlockTokens;
     O_ = o_ + kAttendRows * width_;
     P_ = reinterpret_cast<Op*>(O_ + kAttendRows * width_);
+    panel_ = reinterpret_cast<float*>(P_) + kAttendRows * kBlockTokens;
   }
 
   void run() {
@@ -115,6 +157,8 @@ class Attend {
  private:
   using Op = Operand<V, T>;
   using St = Stored<V, T>;
+  /// What codes are expanded to: what a tile multiplies operands of T by.
+  static constexpr DType kExpanded = sizeof(Op) == 2 ? DType::bf16 : DType::f32;
 
   /// Elements from the start of q (or out) to this row's head.
   std::size_t head_offset(int row) const {
@@ -154,13 +198,45 @@ class Attend {
     for (int start = s * kSpanTokens; start < span_end && start < end; start += kBlockTokens) tile_at(start);
   }
 
+  /// Multiplies rows by the panel of `inputs` inputs at `panel`, which lies in KV memory. `ahead`: see TileArgs;
+  /// the panel of the same size that is read next.
+  template <class ForEachTile>
+  void with_panel(const std::byte* panel, int inputs, const std::byte* ahead, ForEachTile&& for_each_tile) {
+    if (a_.format == KvFormat::plain) {
+      for_each_tile([&](TileArgs tile_args) {
+        tile_args.panel = panel;
+        tile_args.ahead = ahead;
+        tile<V, T>(tile_args);
+        ahead = nullptr;
+      });
+      return;
+    }
+    if (a_.format == KvFormat::int8) {
+      expand_codes<V, kExpanded, KvFormat::int8>(panel_, panel, inputs + inputs % 2);
+    } else {
+      expand_codes<V, kExpanded, KvFormat::fp8>(panel_, panel, inputs + inputs % 2);
+    }
+    for_each_tile([&](TileArgs tile_args) {
+      tile_args.panel = panel_;
+      tile_args.ahead = ahead;
+      tile_args.ahead_calls = sizeof(Stored<V, kExpanded>);
+      tile<V, kExpanded>(tile_args);
+      ahead = nullptr;
+    });
+  }
+
   void tile_at(int start) {
     const std::byte* block =
         a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens]) * a_.block_bytes;
     const std::byte* keys = block + a_.key_offset;
     const std::byte* values = block + a_.value_offset;
-    const std::size_t key_panel = static_cast<std::size_t>(a_.head_dim) * kPanel * sizeof(St);
-    const std::size_t value_panel = static_cast<std::size_t>(kBlockTokens) * kPanel * sizeof(St);
+    const bool plain = a_.format == KvFormat::plain;
+    const std::size_t panel_input = kPanel * (plain ? sizeof(St) : 1);
+    const std::size_t key_panel = static_cast<std::size_t>(a_.head_dim) * panel_input;
+    const std::size_t value_panel = static_cast<std::size_t>(kBlockTokens) * panel_input;
+    const auto scales = [&](const std::byte* piece) {
+      return plain ? nullptr : reinterpret_cast<const float*>(piece + a_.scales_offset);
+    };
     const int most_visible = visible(rows_ - 1, start);
     // Prefetch one stage ahead: values while scores are computed, the next tile's keys while values are used.
     const bool more = start + kBlockTokens < a_.position + a_.tokens;
@@ -168,19 +244,19 @@ class Attend {
         more ? a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens + 1]) * a_.block_bytes +
                    a_.key_offset
              : keys;
-    for (int row = 0; row < rows_; row += V::kTileRows) {
-      const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
-      for (int half = 0; half * kPanel < most_visible; ++half) {
-        tile<V, T>({.x = q_ + row * width_,
-                    .ldx = static_cast<std::size_t>(width_),
-                    .panel = keys + static_cast<std::size_t>(half) * key_panel,
-                    .inputs = a_.head_dim,
-                    .rows = rows,
-                    .c = scores_ + row * kBlockTokens + half * kPanel,
-                    .ldc = kBlockTokens,
-                    .accumulate = false,
-                    .ahead = row == 0 ? values + static_cast<std::size_t>(half) * key_panel : nullptr});
-      }
+    for (int half = 0; half * kPanel < most_visible; ++half) {
+      const std::size_t at = static_cast<std::size_t>(half) * key_panel;
+      with_panel(keys + at, a_.head_dim, values + at, [&](auto&& multiply) {
+        for (int row = 0; row < rows_; row += V::kTileRows) {
+          multiply(TileArgs{.x = q_ + row * width_,
+                            .ldx = static_cast<std::size_t>(width_),
+                            .inputs = a_.head_dim,
+                            .rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows,
+                            .c = scores_ + row * kBlockTokens + half * kPanel,
+                            .ldc = kBlockTokens,
+                            .accumulate = false});
+        }
+      });
     }
     for (int row = 0; row < rows_; ++row) {
       const int count = visible(row, start);
@@ -188,24 +264,25 @@ class Attend {
         __builtin_memset(P_ + row * kBlockTokens, 0, kBlockTokens * sizeof(Op));
         continue;
       }
-      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, m_[row],
-                         l_[row], o_ + row * width_, width_);
+      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, scales(keys),
+                         scales(values), m_[row], l_[row], o_ + row * width_, width_);
     }
-    for (int row = 0; row < rows_; row += V::kTileRows) {
-      const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
-      const int count = visible(row + rows - 1, start);
-      if (count == 0) continue;
-      for (int p = 0; p * kPanel < width_; ++p) {
-        tile<V, T>({.x = P_ + row * kBlockTokens,
-                    .ldx = kBlockTokens,
-                    .panel = values + static_cast<std::size_t>(p) * value_panel,
-                    .inputs = count,
-                    .rows = rows,
-                    .c = o_ + row * width_ + p * kPanel,
-                    .ldc = static_cast<std::size_t>(width_),
-                    .accumulate = true,
-                    .ahead = row == 0 ? next + static_cast<std::size_t>(p) * value_panel : nullptr});
-      }
+    for (int p = 0; p * kPanel < width_; ++p) {
+      const std::size_t at = static_cast<std::size_t>(p) * value_panel;
+      with_panel(values + at, most_visible, next + at, [&](auto&& multiply) {
+        for (int row = 0; row < rows_; row += V::kTileRows) {
+          const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
+          const int count = visible(row + rows - 1, start);
+          if (count == 0) continue;
+          multiply(TileArgs{.x = P_ + row * kBlockTokens,
+                            .ldx = kBlockTokens,
+                            .inputs = count,
+                            .rows = rows,
+                            .c = o_ + row * width_ + p * kPanel,
+                            .ldc = static_cast<std::size_t>(width_),
+                            .accumulate = true});
+        }
+      });
     }
   }
 
@@ -234,6 +311,7 @@ class Attend {
   float* o_;
   float* O_;
   Op* P_;
+  float* panel_;  // expanded codes
   // Lower case: the current span; upper case: the spans merged so far.
   float m_[kAttendRows], l_[kAttendRows], M_[kAttendRows], L_[kAttendRows];
 };

@@ -8,12 +8,18 @@
 
 namespace troupe::kernels {
 
-/// Bytes of one panel of 32 outputs.
-constexpr std::size_t panel_bytes(DType dtype, int inputs) {
-  return kPanel * static_cast<std::size_t>(inputs + inputs % 2) * size_of(dtype);
+/// Bytes of 32 outputs' weights of one input.
+constexpr std::size_t input_bytes(const WeightFormat& format) {
+  return kPanel * static_cast<std::size_t>(format.bits()) / 8;
 }
 
-/// Index of weight (output, input) in the elements of a packed matrix.
+/// Bytes of one panel of 32 outputs, without its scales.
+constexpr std::size_t panel_bytes(const WeightFormat& format, int inputs) {
+  const int width = format.quantised() ? padded_inputs(format, inputs) : inputs + inputs % 2;
+  return static_cast<std::size_t>(width) * input_bytes(format);
+}
+
+/// Index of weight (output, input) in the elements of a packed matrix of floats. Codes: quantiser.h.
 constexpr std::size_t packed_index(DType dtype, int inputs, int output, int input) {
   const auto panel = static_cast<std::size_t>(output / kPanel);
   const auto lane = static_cast<std::size_t>(output % kPanel);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "base/check.h"
+
 namespace troupe::kernels {
 namespace {
 
@@ -10,43 +12,79 @@ constexpr std::size_t kClaimBytes = std::size_t{64} << 10;      // a few microse
 constexpr int kClaimPieces = 4;
 constexpr int kClaimsPerThread = 8;
 // Rows a power of two apart fall on the same few sets of the L1 cache and evict each other: many rows are
-// copied to a stride that is an odd number of cache lines.
+// copied to a pitch that is an odd number of cache lines.
 constexpr int kRowsInPlace = 4;
-constexpr std::size_t kSkewBytes = 64;
+constexpr std::size_t kCacheLine = 64;
 constexpr int kRowsPerClaim = 16;
 
 }  // namespace
 
-Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs) {
-  const Routines& r = routines(device.isa());
-  const bool native = r.native[static_cast<int>(dtype)];
-  const auto width = static_cast<std::size_t>(padded(inputs));
-  if (native && rows <= kRowsInPlace) return {x, width, size_of(dtype)};
-  const std::size_t element = native ? size_of(dtype) : sizeof(float);
-  const std::size_t ld = width + kSkewBytes / element;
-  auto* to = static_cast<std::byte*>(device.scratch(static_cast<std::size_t>(rows) * ld * element));
+OperandFormat::OperandFormat(const Routines& r, const Matrix& weight)
+    : r_(r),
+      format_(weight.format),
+      native_(!format_.quantised() && r.native[static_cast<int>(format_.activations)]),
+      element_(format_.quantised() ? 1
+               : native_           ? size_of(format_.activations)
+                                   : sizeof(float)),
+      width_(static_cast<std::size_t>(padded(weight.inputs))) {}
+
+std::size_t OperandFormat::pitch() const {
+  std::size_t bytes = row_bytes();
+  if (format_.quantised()) bytes += width_ / kDotInputs * sizeof(OperandGroup);
+  return ((bytes + kCacheLine - 1) / kCacheLine | 1) * kCacheLine;
+}
+
+void OperandFormat::convert(void* row, const void* from, std::size_t column, std::size_t count) const {
+  auto* to = static_cast<std::byte*>(row) + column * element_;
+  const auto dtype = static_cast<int>(format_.activations);
+  if (format_.quantised()) {
+    auto* groups = reinterpret_cast<OperandGroup*>(static_cast<std::byte*>(row) + width_);
+    r_.quantise[dtype]({.codes = reinterpret_cast<std::int8_t*>(to),
+                        .groups = groups + column / kDotInputs,
+                        .x = from,
+                        .count = static_cast<int>(count),
+                        .offset = code_offset(format_.kind)});
+  } else if (native_) {
+    std::memcpy(to, from, count * element_);
+  } else {
+    r_.expand[dtype](reinterpret_cast<float*>(to), from, count);
+  }
+}
+
+Operands operands(Cpu& device, const Matrix& weight, const void* x, int rows) {
+  const OperandFormat format(routines(device.isa()), weight);
+  if (format.in_place() && rows <= kRowsInPlace) return {x, format.width(), format.element()};
+  const std::size_t pitch = format.pitch();
+  const std::size_t x_bytes = format.width() * size_of(weight.activations());
+  auto* to = static_cast<std::byte*>(device.scratch(static_cast<std::size_t>(rows) * pitch));
   device.pool().for_each(rows, kRowsPerClaim, [&](int begin, int end, int) {
     for (auto row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end); ++row) {
-      const std::byte* from = static_cast<const std::byte*>(x) + row * width * size_of(dtype);
-      std::byte* at = to + row * ld * element;
-      if (native) {
-        std::memcpy(at, from, width * element);
-      } else {
-        r.expand[static_cast<int>(dtype)](reinterpret_cast<float*>(at), from, width);
-      }
+      format.convert(to + row * pitch, static_cast<const std::byte*>(x) + row * x_bytes, 0, format.width());
     }
   });
-  return {to, ld, element};
+  return {to, pitch / format.element(), format.element()};
+}
+
+Tile tile_of(const Routines& r, const WeightFormat& format) {
+  switch (format.kind) {
+    case WeightKind::int8: return {r.tile_int8, r.dot_rows};
+    case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, r.dot_rows};
+    default: break;
+  }
+  TROUPE_CHECK(!format.quantised());
+  return {r.tile[static_cast<int>(format.activations)], r.tile_rows};
 }
 
 int rows_of_a_block(std::size_t row_bytes, int tile_rows) {
   return std::max(4, static_cast<int>(kRowBlockBytes / row_bytes) / tile_rows) * tile_rows;
 }
 
-Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads) {
+Cut cut(const Routines& r, const Matrix& weight, int rows, int panels_per_piece, int threads) {
   Cut c;
   c.pieces = padded(weight.outputs) / kPanel / panels_per_piece;
-  const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) * size_of(weight.activations());
+  const int tile_rows = tile_of(r, weight.format).rows;
+  const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) *
+                                (weight.format.quantised() ? 1 : size_of(weight.activations()));
   const int fitting = rows_of_a_block(row_bytes, tile_rows);
   const int wanted = (rows + fitting - 1) / fitting;
   c.row_block = ((rows + wanted - 1) / wanted + tile_rows - 1) / tile_rows * tile_rows;
@@ -54,7 +92,7 @@ Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int
   // Neighbouring pieces stay on one thread, which then fetches ahead; but not so many that one thread ends
   // late.
   const std::size_t piece_bytes =
-      static_cast<std::size_t>(panels_per_piece) * panel_bytes(weight.activations(), weight.inputs);
+      static_cast<std::size_t>(panels_per_piece) * panel_bytes(weight.format, weight.inputs);
   const int by_bytes =
       std::max(static_cast<int>(kClaimBytes / piece_bytes), rows > tile_rows ? kClaimPieces : 1);
   const int by_balance = c.blocks * c.pieces / (threads * kClaimsPerThread);

@@ -9,10 +9,37 @@
 
 #include "gpu/cpu.h"
 #include "kernels/cpu/layout.h"
+#include "kernels/cpu/quantiser.h"
 #include "kernels/cpu/routines.h"
 #include "kernels/matrix.h"
 
 namespace troupe::kernels {
+
+/// How the tile of a matrix takes a row of x: as it is stored, expanded to floats, or quantised. A quantised
+/// row has its codes first and then an OperandGroup for each kDotInputs of them.
+class OperandFormat {
+ public:
+  OperandFormat(const Routines& r, const Matrix& weight);
+
+  std::size_t element() const { return element_; }
+  std::size_t width() const { return width_; }
+  /// Bytes of a row's elements.
+  std::size_t row_bytes() const { return width_ * element_; }
+  /// Bytes from a row to the next at which rows do not evict each other from the L1 cache.
+  std::size_t pitch() const;
+  /// True if rows may be used where they are.
+  bool in_place() const { return native_; }
+  /// Converts elements [column, column + count) of a row from the activations' dtype. Both are multiples of
+  /// kPanel.
+  void convert(void* row, const void* from, std::size_t column, std::size_t count) const;
+
+ private:
+  const Routines& r_;
+  const WeightFormat format_;
+  const bool native_;
+  const std::size_t element_;
+  const std::size_t width_;  // padded(inputs)
+};
 
 /// Rows of x as the tile takes them.
 struct Operands {
@@ -25,8 +52,15 @@ struct Operands {
   }
 };
 
-/// x itself, or a copy in the device's scratch memory: expanded to floats, or at a better stride.
-Operands operands(Cpu& device, const void* x, DType dtype, int rows, int inputs);
+/// x itself, or a copy in the device's scratch memory: converted, or at a better pitch.
+Operands operands(Cpu& device, const Matrix& weight, const void* x, int rows);
+
+/// The inner loop for a matrix, and how many rows of x it takes at once.
+struct Tile {
+  void (*run)(const TileArgs&) = nullptr;
+  int rows = 0;
+};
+Tile tile_of(const Routines& r, const WeightFormat& format);
 
 /// Rows of `row_bytes` that stay in a cache while panels pass; whole tiles.
 int rows_of_a_block(std::size_t row_bytes, int tile_rows);
@@ -38,51 +72,65 @@ struct Cut {
   int chunk = 0;  ///< pieces a thread claims at once
 };
 
-Cut cut(const Matrix& weight, int rows, int panels_per_piece, int tile_rows, int threads);
+Cut cut(const Routines& r, const Matrix& weight, int rows, int panels_per_piece, int threads);
 
 inline constexpr int kMostTileRows = 12;
 /// Tiles of rows that share a chunk of a panel while it is in the L1 cache.
 inline constexpr int kMostTilesPerGroup = 4;
-inline constexpr int kChunkInputs = 192;
+inline constexpr std::size_t kChunkBytes = std::size_t{12} << 10;
 
-/// Rows [first, last) of the operands times the Panels panels at `panel`. Calls epilogue(first_row, rows,
-/// sums) for every few rows, with sums[p][r] being the 32 outputs of panel p for row first_row + r.
+/// Rows [first, last) of the operands times the Panels panels from `panel` on. Calls epilogue(first_row,
+/// rows, sums) for every few rows, with sums[p][r] being the 32 outputs of panel p for row first_row + r.
 ///
 /// A single tile of rows reads each panel from front to back. Several tiles take a panel in chunks: all tiles
-/// of a group multiply a chunk before the next one, and each prefetches its share of the next chunk. Chunks and
-/// panels follow each other in memory, so the prefetch runs across panels and claims.
+/// of a group multiply a chunk before the next one, and each prefetches its share of the next chunk. Chunks
+/// and panels follow each other in memory, so the prefetch runs across panels and claims.
 template <int Panels, class Epilogue>
-void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last,
-              const std::byte* panel, Epilogue&& epilogue) {
+void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last, int panel,
+              Epilogue&& epilogue) {
   alignas(64) float sums[kMostTilesPerGroup][Panels][kMostTileRows][kPanel];
-  const auto tile = r.tile[static_cast<int>(weight.activations())];
-  const std::size_t bytes_of_panel = panel_bytes(weight.activations(), weight.inputs);
-  const std::size_t bytes_of_input = kPanel * size_of(weight.activations());
-  const int tiles = (last - first + r.tile_rows - 1) / r.tile_rows;
+  const bool quantised = weight.format.quantised();
+  const Tile tile = tile_of(r, weight.format);
+  const std::size_t bytes_of_panel = panel_bytes(weight.format, weight.inputs);
+  const std::size_t bytes_of_input = input_bytes(weight.format);
+  const int width = padded(weight.inputs);
+  const int inputs = quantised ? width : weight.inputs;
+  // Chunks begin at a scale's first input; bf16 inputs come in pairs.
+  const int unit = quantised ? std::max(kDotInputs, weight.format.group) : 2;
+  const int per_chunk = static_cast<int>(kChunkBytes / bytes_of_input);
+  const int tiles = (last - first + tile.rows - 1) / tile.rows;
   const auto first_row = [&](int t) { return first + (last - first) * t / tiles; };  // as even as they go
   const int groups = (tiles + kMostTilesPerGroup - 1) / kMostTilesPerGroup;
   for (int g = 0; g < groups; ++g) {
     const int first_tile = tiles * g / groups, group = tiles * (g + 1) / groups - first_tile;
-    const int chunks = group == 1 ? 1 : (weight.inputs + kChunkInputs - 1) / kChunkInputs;
+    const int chunks = group == 1 ? 1 : (inputs + per_chunk - 1) / per_chunk;
     for (int p = 0; p < Panels; ++p) {
-      const std::byte* from = panel + std::size_t(p) * bytes_of_panel;
+      const std::byte* from =
+          static_cast<const std::byte*>(weight.data) + static_cast<std::size_t>(panel + p) * bytes_of_panel;
       for (int c = 0; c < chunks; ++c) {
-        const int k = weight.inputs * c / chunks & ~1;  // bf16 inputs come in pairs
-        const int inputs = (c + 1 == chunks ? weight.inputs : weight.inputs * (c + 1) / chunks & ~1) - k;
+        const int k = inputs * c / chunks / unit * unit;
+        const int count = (c + 1 == chunks ? inputs : inputs * (c + 1) / chunks / unit * unit) - k;
         const std::byte* at = from + std::size_t(k) * bytes_of_input;
-        const std::size_t bytes = std::size_t(inputs) * bytes_of_input;
+        const std::size_t bytes = std::size_t(count) * bytes_of_input;
+        const bool scaled = quantised && (weight.format.group != 0 || c + 1 == chunks);
         for (int i = 0; i < group; ++i) {
           const int row = first_row(first_tile + i);
-          tile({.x = static_cast<const std::byte*>(in.row(row)) + std::size_t(k) * in.element,
-                .ldx = in.ld,
-                .panel = at,
-                .inputs = inputs,
-                .rows = first_row(first_tile + i + 1) - row,
-                .c = sums[i][p][0],
-                .ldc = kPanel,
-                .accumulate = c > 0,
-                .ahead = at + (group == 1 ? kPrefetchBytes : bytes + bytes / std::size_t(group) * std::size_t(i)),
-                .ahead_calls = group});
+          const auto* x = static_cast<const std::byte*>(in.row(row));
+          tile.run({.x = x + std::size_t(k) * in.element,
+                    .ldx = in.ld,
+                    .x_groups = quantised ? reinterpret_cast<const OperandGroup*>(x + width) + k / kDotInputs
+                                          : nullptr,
+                    .panel = at,
+                    .scales = scaled ? panel_scales(weight, panel + p, k) : nullptr,
+                    .group = weight.format.group,
+                    .inputs = count,
+                    .rows = first_row(first_tile + i + 1) - row,
+                    .c = sums[i][p][0],
+                    .ldc = kPanel,
+                    .accumulate = c > 0,
+                    .ahead = at + (group == 1 ? kPrefetchBytes
+                                              : bytes + bytes / std::size_t(group) * std::size_t(i)),
+                    .ahead_calls = group});
         }
       }
     }
@@ -99,15 +147,13 @@ template <int Panels, class Epilogue>
 void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue&& epilogue) {
   if (rows == 0) return;
   const Routines& r = routines(device.isa());
-  const Operands in = operands(device, x, weight.activations(), rows, weight.inputs);
-  const std::size_t bytes_of_piece = Panels * panel_bytes(weight.activations(), weight.inputs);
-  const Cut c = cut(weight, rows, Panels, r.tile_rows, device.pool().threads());
+  const Operands in = operands(device, weight, x, rows);
+  const Cut c = cut(r, weight, rows, Panels, device.pool().threads());
   device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int) {
     for (int item = begin; item < end; ++item) {
       const int piece = item % c.pieces;
       const int first = item / c.pieces * c.row_block;
-      const auto* panel = static_cast<const std::byte*>(weight.data) + std::size_t(piece) * bytes_of_piece;
-      multiply<Panels>(r, weight, in, first, std::min(rows, first + c.row_block), panel,
+      multiply<Panels>(r, weight, in, first, std::min(rows, first + c.row_block), piece * Panels,
                        [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
                          epilogue(from, count, piece, sums);
                        });

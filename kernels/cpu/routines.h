@@ -7,19 +7,35 @@
 
 #include "gpu/dtype.h"
 #include "gpu/isa.h"
+#include "kernels/kv_format.h"
 
 namespace troupe::kernels {
 
 /// How far ahead of its place in a panel a tile that is the first to read it asks for memory.
 inline constexpr std::size_t kPrefetchBytes = 2048;
 
+/// Inputs of one integer dot product. So many numbers of x share a scale.
+inline constexpr int kDotInputs = 32;
+
+/// What kDotInputs codes of x share.
+struct OperandGroup {
+  float scale = 0;
+  /// Weights' codes are stored with an offset that makes them unsigned; this is -offset * the sum of x's codes.
+  std::int32_t correction = 0;
+};
+
 /// c[r][0 … 32) (+)= x[r] · panel over `inputs` inputs.
 struct TileArgs {
-  const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats
+  const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats; of quantised weights int8
   std::size_t ldx = 0;      ///< elements between rows of x
+  const OperandGroup* x_groups = nullptr;  ///< of quantised weights: the first row's; rows are ldx bytes apart
   const void* panel = nullptr;
-  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0
-  int rows = 0;    ///< 1 … Routines::tile_rows
+  /// Groups of inputs: bf16 scales, 32 for a group of `group` inputs. Otherwise 32 floats by which the sums are
+  /// multiplied at the end; null: not yet.
+  const void* scales = nullptr;
+  int group = 0;
+  int inputs = 0;  ///< bf16: an odd count reads one more input, whose weights or x are 0. Quantised: whole groups
+  int rows = 0;    ///< 1 … Routines::tile_rows or dot_rows
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
@@ -27,6 +43,17 @@ struct TileArgs {
   /// 1 / ahead_calls of the panel's size, from `ahead` on.
   const void* ahead = nullptr;
   int ahead_calls = 1;
+};
+
+/// A row of x, or some of it, as the tiles of quantised weights take it. Each kDotInputs numbers:
+///   scale = largest magnitude / 127, code = number / scale rounded to the nearest, ties to even; in fp32.
+/// With a number that is not finite the scale is a NaN and the codes are 0.
+struct QuantiseArgs {
+  std::int8_t* codes = nullptr;
+  OperandGroup* groups = nullptr;
+  const void* x = nullptr;
+  int count = 0;   ///< a multiple of kDotInputs
+  int offset = 0;  ///< of the weights' codes
 };
 
 /// One norm row; see AddRmsNorm.
@@ -49,6 +76,8 @@ struct AttendArgs {
   std::size_t block_bytes = 0;
   std::size_t key_offset = 0;  ///< of this layer and head in a block
   std::size_t value_offset = 0;
+  KvFormat format = KvFormat::plain;
+  std::size_t scales_offset = 0;  ///< of an 8-bit format: from a piece's codes to its scales
   int position = 0;  ///< of the first token
   int tokens = 0;
   int group = 0;  ///< heads; tokens * group <= kAttendRows
@@ -66,7 +95,8 @@ inline constexpr int kSpanTokens = 512;
 
 constexpr int partial_floats(int head_dim) { return (head_dim + 31) / 32 * 32 + 16; }
 constexpr std::size_t attend_bytes(int head_dim) {
-  return sizeof(float) * kAttendRows * (3 * std::size_t(partial_floats(head_dim)) + 2 * 64);
+  return sizeof(float) * (kAttendRows * (3 * std::size_t(partial_floats(head_dim)) + 2 * 64) +
+                          32 * std::size_t(head_dim < 64 ? 64 : head_dim));  // a panel of expanded codes
 }
 
 /// Largest logit and whether all are finite.
@@ -79,6 +109,15 @@ struct Routines {
   int tile_rows;         ///< most rows of one tile call
   bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
   void (*tile[kDTypes])(const TileArgs&);
+  int dot_rows;          ///< most rows of one tile call with quantised weights
+  void (*tile_int8)(const TileArgs&);
+  void (*tile_int4)(const TileArgs&);
+  void (*tile_int4_groups)(const TileArgs&);
+  void (*quantise[kDTypes])(const QuantiseArgs&);
+  /// Of the weights that share a scale: the largest magnitude, a NaN if one is not finite. count % 32 == 0.
+  float (*largest_magnitude)(const float* weights, std::size_t count);
+  /// codes[i] = code_of(weights[i], scale, largest), see quantize.h; scale > 0, count % 32 == 0.
+  void (*codes)(std::int8_t* codes, const float* weights, std::size_t count, float scale, float largest);
   void (*expand[kDTypes])(float* to, const void* from, std::size_t count);  ///< count % 16 == 0
   void (*narrow[kDTypes])(void* to, const float* from, std::size_t count);  ///< count % 16 == 0
   void (*add)(float* to, const float* from, std::size_t count);             ///< count % 16 == 0
@@ -111,6 +150,7 @@ const Routines& routines(Isa isa);
 extern const Routines kRoutinesBaseline;
 extern const Routines kRoutinesAvx2;
 extern const Routines kRoutinesAvx512;
+extern const Routines kRoutinesAvx512Vnni;
 extern const Routines kRoutinesAvx512Bf16;
 
 }  // namespace troupe::kernels

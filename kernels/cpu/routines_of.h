@@ -1,7 +1,9 @@
 #pragma once
 // The table of one instruction set; included by routines_X.cpp alone.
 #include "kernels/cpu/attend.h"
+#include "kernels/cpu/quantise.h"
 #include "kernels/cpu/scan.h"
+#include "kernels/cpu/tile_quantised.h"
 
 namespace troupe::kernels {
 
@@ -11,6 +13,13 @@ constexpr Routines routines_of() {
   return {.tile_rows = V::kTileRows,
           .native = {V::kBf16Dot, false, true},
           .tile = {tile<V, b>, tile<V, h>, tile<V, f>},
+          .dot_rows = V::kDotRows,
+          .tile_int8 = quantised_tile<V, WeightKind::int8, false>,
+          .tile_int4 = quantised_tile<V, WeightKind::int4, false>,
+          .tile_int4_groups = quantised_tile<V, WeightKind::int4, true>,
+          .quantise = {quantise<V, b>, quantise<V, h>, quantise<V, f>},
+          .largest_magnitude = largest_magnitude<V>,
+          .codes = codes<V>,
           .expand = {expand<V, b>, expand<V, h>, expand<V, f>},
           .narrow = {narrow<V, b>, narrow<V, h>, narrow<V, f>},
           .add = add_to<V>,

@@ -3,6 +3,9 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/dots.h"
 
 namespace troupe::kernels {
 
@@ -78,6 +81,38 @@ struct Avx2 {
   static void store_f16(std::uint16_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+
+  // Bytes: what dots.h is made of.
+  using Bytes = __m256i;
+  static constexpr int kDotRows = 4;
+  static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
+  template <WeightKind K>
+  using Dots = HalfByteDots<Avx2, K>;
+
+  static Bytes load_bytes(const std::uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
+  /// The four bytes at p in every lane.
+  static Bytes broadcast_bytes(const std::int8_t* p) {
+    int four;
+    std::memcpy(&four, p, sizeof four);
+    return _mm256_set1_epi32(four);
+  }
+  static Bytes set1_int(std::int32_t x) { return _mm256_set1_epi32(x); }
+  static Bytes low_halves(Bytes a) { return _mm256_and_si256(a, _mm256_set1_epi8(15)); }
+  static Bytes high_halves(Bytes a) { return low_halves(_mm256_srli_epi16(a, 4)); }
+  static Bytes multiply_pairs(Bytes codes, Bytes operand) { return _mm256_maddubs_epi16(codes, operand); }
+  static Bytes add_16(Bytes a, Bytes b) { return _mm256_add_epi16(a, b); }
+  static Bytes add_32(Bytes a, Bytes b) { return _mm256_add_epi32(a, b); }
+  static Bytes sum_pairs(Bytes a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
+  static Bytes times_16(Bytes a) { return _mm256_slli_epi32(a, 4); }
+  static F to_float(Bytes a) { return _mm256_cvtepi32_ps(a); }
+  /// Integers of -128 … 127, as many as lanes.
+  static void store_codes(std::int8_t* p, F v) {
+    const __m256i words = _mm256_cvtps_epi32(v);
+    const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(halves, halves));
   }
 };
 

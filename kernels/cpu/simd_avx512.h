@@ -3,6 +3,9 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/dots.h"
 
 namespace troupe::kernels {
 
@@ -65,6 +68,34 @@ struct Avx512 {
   static void store_f16(std::uint16_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+
+  // Bytes: what dots.h is made of.
+  using Bytes = __m512i;
+  static constexpr int kDotRows = 6;
+  static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
+  template <WeightKind K>
+  using Dots = HalfByteDots<Avx512, K>;
+
+  static Bytes load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
+  /// The four bytes at p in every lane.
+  static Bytes broadcast_bytes(const std::int8_t* p) {
+    int four;
+    std::memcpy(&four, p, sizeof four);
+    return _mm512_set1_epi32(four);
+  }
+  static Bytes set1_int(std::int32_t x) { return _mm512_set1_epi32(x); }
+  static Bytes low_halves(Bytes a) { return _mm512_and_si512(a, _mm512_set1_epi8(15)); }
+  static Bytes high_halves(Bytes a) { return low_halves(_mm512_srli_epi16(a, 4)); }
+  static Bytes multiply_pairs(Bytes codes, Bytes operand) { return _mm512_maddubs_epi16(codes, operand); }
+  static Bytes add_16(Bytes a, Bytes b) { return _mm512_add_epi16(a, b); }
+  static Bytes add_32(Bytes a, Bytes b) { return _mm512_add_epi32(a, b); }
+  static Bytes sum_pairs(Bytes a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
+  static Bytes times_16(Bytes a) { return _mm512_slli_epi32(a, 4); }
+  static F to_float(Bytes a) { return _mm512_cvtepi32_ps(a); }
+  /// Integers of -128 … 127, as many as lanes.
+  static void store_codes(std::int8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 };
 

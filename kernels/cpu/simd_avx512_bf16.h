@@ -3,11 +3,11 @@
 // flushes subnormal inputs and results to zero.
 #include <cstring>
 
-#include "kernels/cpu/simd_avx512.h"
+#include "kernels/cpu/simd_avx512_vnni.h"
 
 namespace troupe::kernels {
 
-struct Avx512Bf16 : Avx512 {
+struct Avx512Bf16 : Avx512Vnni {
   static constexpr int kTileRows = 12;
   static constexpr bool kBf16Dot = true;
   using W = __m512bh;

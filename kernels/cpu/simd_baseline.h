@@ -6,8 +6,62 @@
 #include <cstring>
 
 #include "gpu/dtype.h"
+#include "kernels/weight_format.h"
 
 namespace troupe::kernels {
+
+/// Dot products as in dots.h: bytes are widened to 16 bits, and pairs of products added in 32.
+template <WeightKind K>
+struct WidenedDots {
+  typedef std::uint8_t U8 __attribute__((vector_size(8)));
+  typedef std::int16_t I16 __attribute__((vector_size(16)));
+  typedef std::int32_t I32 __attribute__((vector_size(16)));
+  typedef float F __attribute__((vector_size(16)));
+  static constexpr int kParts = K == WeightKind::int4 ? 2 : 1;  // of 4 inputs
+  struct Sum {
+    I32 half[2];  // two numbers for each of two lanes
+  };
+  struct Codes {
+    I16 part[kParts][2];
+  };
+  struct Operand {
+    I16 part[kParts];
+  };
+
+  static Sum start(std::int32_t) { return {}; }
+  static Codes load(const std::uint8_t* p) {
+    Codes codes;
+    for (int half = 0; half < 2; ++half) {
+      U8 bytes;
+      std::memcpy(&bytes, p + 8 * half, sizeof bytes);
+      const I16 wide = __builtin_convertvector(bytes, I16);
+      codes.part[0][half] = K == WeightKind::int4 ? wide & 15 : wide;
+      if constexpr (K == WeightKind::int4) codes.part[1][half] = wide >> 4;
+    }
+    return codes;
+  }
+  static Operand broadcast(const std::int8_t* x) {
+    Operand operand;
+    for (int i = 0; i < kParts; ++i, x += 4)
+      operand.part[i] = I16{x[0], x[1], x[2], x[3], x[0], x[1], x[2], x[3]};
+    return operand;
+  }
+  static void add(Sum& sum, const Codes& codes, const Operand& operand) {
+    for (int i = 0; i < kParts; ++i) {
+      for (int half = 0; half < 2; ++half) {
+        const I16 product = codes.part[i][half] * operand.part[i];  // |255 * 127| < 32768
+        I32 pairs;
+        std::memcpy(&pairs, &product, sizeof pairs);
+        sum.half[half] += (pairs >> 16) + (pairs << 16 >> 16);
+      }
+    }
+  }
+  static F finish(const Sum& sum, std::int32_t correction) {
+    const I32 a = sum.half[0], b = sum.half[1];
+    const I32 total = I32{a[0], a[2], b[0], b[2]} + I32{a[1], a[3], b[1], b[3]} + correction;
+    return __builtin_convertvector(total, F);
+  }
+};
 
 struct Baseline {
   typedef float F __attribute__((vector_size(16)));
@@ -75,6 +129,15 @@ struct Baseline {
   }
   static void store_f16(std::uint16_t* p, F v) {
     for (int i = 0; i < 4; ++i) p[i] = float_to_f16(v[i]);
+  }
+
+  static constexpr int kDotRows = 1;
+  static constexpr int kDotVectors = 1;
+  template <WeightKind K>
+  using Dots = WidenedDots<K>;
+  /// Integers of -128 … 127.
+  static void store_codes(std::int8_t* p, F v) {
+    for (int i = 0; i < 4; ++i) p[i] = static_cast<std::int8_t>(v[i]);
   }
 
  private:

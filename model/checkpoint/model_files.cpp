@@ -58,7 +58,15 @@ Result<ModelFiles> open_model(const config::ModelOptions& options) {
     files.tied = files.map.tied;
   }
   files.dtype = compute_type(options, files);
+  files.formats = files.dtype;
   return files;
+}
+
+Status ModelFiles::choose(config::Device device, const config::QuantizationOptions& options) {
+  Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
+  if (!chosen) return chosen.status();
+  formats = *chosen;
+  return {};
 }
 
 Status check_tokenizer_files(const config::ModelOptions& options) {

@@ -8,15 +8,20 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/spec.h"
 #include "model/checkpoint/tensor_map.h"
+#include "model/weight_formats.h"
 
 namespace troupe::model {
 
 struct ModelFiles {
   ModelSpec spec;
   DType dtype = DType::bf16;             ///< to compute in
+  WeightFormats formats;                 ///< of `dtype` alone until choose()
   bool tied = true;                      ///< as it will be loaded
   std::optional<Checkpoint> checkpoint;  ///< none with dummy weights
   TensorMap map;                         ///< into the checkpoint
+
+  /// Sets the formats as choose_formats() does.
+  Status choose(config::Device device, const config::QuantizationOptions& options);
 };
 
 /// Opens options.directory and reads the headers; weights are not read. Errors say which file is missing,

@@ -20,38 +20,34 @@ GpuMemory memory_of(const Cuda& device) {
 
 Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::Options& options,
                                         const LoadProgress& progress) {
-  Result<wire::Capacity> limits = cuda_limits(files.spec, files.dtype, files.tied, options);
-  if (!limits) return limits.status();
-  wire::Capacity& capacity = *limits;
-  capacity.max_steps_in_flight = kStepsInFlight;
-
   CudaModel model;
   model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant,
                                                     .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
-  model.slow_ways = slow_choices(files.spec, files.dtype, kernels::cuda::traits_of(device));
-  wire::Capacity expected = capacity;
-  if (Status s = fit_cuda_kv(expected, files.spec, files.dtype, options, memory_of(device),
-                             cuda_fixed_bytes(capacity, files.spec, files.dtype));
-      !s.ok()) {
-    return s;
-  }
+  model.slow_ways = slow_choices(files.spec, files.formats, kernels::cuda::traits_of(device));
+  Result<wire::Capacity> sized = size_cuda(files.spec, files.formats, files.tied, options, memory_of(device));
+  if (!sized) return sized.status();
+  // The KV blocks and the length that they allow are found again when everything else is there.
+  Result<wire::Capacity> limits = cuda_limits(files.spec, files.formats, files.tied, options, sized->max_slots);
+  if (!limits) return limits.status();
+  wire::Capacity& capacity = *limits;
+  capacity.max_steps_in_flight = kStepsInFlight;
 
   Result<Weights<Cuda>> weights =
-      files.checkpoint ? Weights<Cuda>::load(device, files.spec, files.dtype, files.map, progress)
-                       : Weights<Cuda>::dummy(device, files.spec, files.dtype,
+      files.checkpoint ? Weights<Cuda>::load(device, files.spec, files.formats, files.map, progress)
+                       : Weights<Cuda>::dummy(device, files.spec, files.formats,
                                               static_cast<std::uint64_t>(options.model.seed));
   if (!weights) return weights.status();
-  const kernels::KvCache shape{nullptr, files.dtype, files.spec.layers, files.spec.kv_heads,
-                               files.spec.head_dim};
+  const kernels::KvCache shape = kv_shape(files.spec, files.formats);
   model.kv = std::make_unique<ReservedMemory>(device, device.memory().total);
   if (!model.kv->map(2 * shape.block_bytes()))
     return failure(Code::unavailable, "no GPU memory is left for KV blocks");
   Result<std::unique_ptr<Decoder<Cuda>>> decoder =
-      Decoder<Cuda>::make(device, files.spec, files.dtype, std::move(*weights),
+      Decoder<Cuda>::make(device, files.spec, files.formats, std::move(*weights),
                           {.rows = capacity.max_tokens_per_step,
                            .sequences = capacity.max_slots,
                            .positions = capacity.max_model_len,
+                           .kv_format = files.formats.kv,
                            .staged = false},
                           model.kv->data());
   if (!decoder) return decoder.status();
@@ -67,7 +63,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
 
   GpuMemory left = memory_of(device);
   left.free += model.kv->mapped();
-  if (Status s = fit_cuda_kv(capacity, files.spec, files.dtype, options, left, 0); !s.ok()) return s;
+  if (Status s = fit_cuda_kv(capacity, files.spec, files.formats, options, left, 0); !s.ok()) return s;
   if (!model.kv->map(capacity.kv_bytes)) {
     return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +
                                           " for KV blocks; lower --gpu-memory-utilization.");

@@ -1,5 +1,5 @@
 // The command lines and variables of FastDeploy's deployment pages, with `troupe serve` as the program: every
-// flag in them must be parsed. Most ask for several GPUs or quantised weights and are refused by name. The
+// flag in them must be parsed. Those that ask for several GPUs, or for what is not there yet, are refused by name. The
 // tests state which flags are refused and which values the others were given.
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ const Documented kDocumented[] = {
        --quantization wint4 \
        --max-model-len 32768 \
        --max-num-seqs 128)",
-     {"--quantization wint4"},
+     {},
      {{"model", "baidu/ERNIE-4.5-21B-A3B-Paddle"},
       {"tensor-parallel-size", "1"},
       {"quantization", "wint4"},
@@ -102,7 +102,7 @@ const Documented kDocumented[] = {
     --cache-queue-port 7015 \
     --splitwise-role "prefill" \
 )",
-     {"--quantization block_wise_fp8", "--tensor-parallel-size 4", "--splitwise-role prefill"},
+     {"--tensor-parallel-size 4", "--splitwise-role prefill"},
      {{"max-model-len", "131072"},
       {"max-num-seqs", "20"},
       {"num-gpu-blocks-override", "40000"},
@@ -125,7 +125,7 @@ const Documented kDocumented[] = {
     --cache-queue-port 8015 \
     --innode-prefill-ports 7013 \
     --splitwise-role "decode")",
-     {"--quantization block_wise_fp8", "--tensor-parallel-size 4", "--splitwise-role decode"},
+     {"--tensor-parallel-size 4", "--splitwise-role decode"},
      {{"gpu-memory-utilization", "0.85"},
       {"kv-cache-ratio", "0.1"},
       {"port", "9012"},
@@ -142,7 +142,7 @@ const Documented kDocumented[] = {
        --quantization wint4 \
        --max-model-len 32768 \
        --max-num-seqs 128)",
-     {"--quantization wint4"},
+     {},
      {{"model", "baidu/ERNIE-4.5-0.3B-Paddle"}, {"max-model-len", "32768"}, {"max-num-seqs", "128"}}},
     {"Basic_300B",
      {{"ENABLE_V1_KVCACHE_SCHEDULER", "1"}},
@@ -153,7 +153,7 @@ const Documented kDocumented[] = {
        --max-model-len 32768 \
        --kv-cache-ratio 0.75 \
        --max-num-seqs 128)",
-     {"--quantization wint4", "--tensor-parallel-size 8"},
+     {"--tensor-parallel-size 8"},
      {{"kv-cache-ratio", "0.75"}, {"tensor-parallel-size", "8"}}},
     {"W4A8C8_300B",
      {},
@@ -170,7 +170,7 @@ const Documented kDocumented[] = {
        --tensor-parallel-size 4 \
        --quantization wint4 \
        --splitwise-role "prefill")",
-     {"--quantization wint4", "--tensor-parallel-size 4", "--splitwise-role prefill"},
+     {"--tensor-parallel-size 4", "--splitwise-role prefill"},
      {{"port", "8180"}, {"metrics-port", "8181"}, {"cache-queue-port", "8183"}, {"log-dir", "log_prefill"}}},
     {"Decode_300B",
      {{"FD_LOG_DIR", "log_decode"}, {"CUDA_VISIBLE_DEVICES", "4,5,6,7"}},
@@ -183,7 +183,7 @@ const Documented kDocumented[] = {
        --quantization wint4 \
        --innode-prefill-ports 8182 \
        --splitwise-role "decode")",
-     {"--quantization wint4", "--tensor-parallel-size 4", "--splitwise-role decode"},
+     {"--tensor-parallel-size 4", "--splitwise-role decode"},
      {{"model", "baidu/ERNIE-4.5-300B-A47B-Paddle"}, {"port", "8184"}, {"innode-prefill-ports", "8182"}}},
     {"Thinking_21B",
      {},
@@ -196,7 +196,7 @@ const Documented kDocumented[] = {
        --reasoning-parser ernie_x1 \
        --tool-call-parser ernie_x1 \
        --max-num-seqs 32)",
-     {"--quantization wint8", "--reasoning-parser ernie-x1", "--tool-call-parser ernie-x1"},
+     {"--reasoning-parser ernie-x1", "--tool-call-parser ernie-x1"},
      {{"load-choices", "default_v1"}, {"reasoning-parser", "ernie-x1"}, {"tool-call-parser", "ernie-x1"}}},
     {"Thinking_VL_one_GPU",
      {},
@@ -215,7 +215,7 @@ const Documented kDocumented[] = {
     --gpu-memory-utilization 0.9 \
     --max-num-batched-tokens 16384 \
     --quantization wint4)",
-     {"--quantization wint4", "--reasoning-parser ernie-45-vl-thinking",
+     {"--reasoning-parser ernie-45-vl-thinking",
       "--tool-call-parser ernie-45-vl-thinking"},
      {{"limit-mm-per-prompt", R"({"image": 100, "video": 100})"},
       {"mm-processor-kwargs", R"({"image_max_pixels": 12845056 })"},
@@ -238,7 +238,7 @@ const Documented kDocumented[] = {
     --gpu-memory-utilization 0.9 \
     --max-num-batched-tokens 16384 \
     --quantization wint4)",
-     {"--quantization wint4", "--tensor-parallel-size 2", "--reasoning-parser ernie-45-vl-thinking",
+     {"--tensor-parallel-size 2", "--reasoning-parser ernie-45-vl-thinking",
       "--tool-call-parser ernie-45-vl-thinking"},
      {{"tensor-parallel-size", "2"}, {"max-num-seqs", "128"}}},
 };
@@ -273,6 +273,10 @@ TEST_P(DocumentedTest, EveryValueIsReadAsMeant) {
 
 TEST_P(DocumentedTest, OnlyUnavailableFlagsAreRefused) {
   const Result<ParsedOptions> result = parse(arguments_of(GetParam()), GetParam().environment);
+  if (GetParam().refused.empty()) {
+    EXPECT_TRUE(result.ok()) << result.status().message;
+    return;
+  }
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(exit_code(result.status()), 3) << result.status().message;
   std::istringstream lines(result.status().message);

@@ -61,9 +61,6 @@ TEST(JsonFlags, MediaAndTheRest) {
   EXPECT_FALSE(check_mm_processor_kwargs(R"({"video_fps": -2})").ok());
   EXPECT_TRUE(check_rsync_config(R"({"etcd_server": "host:1"})").ok());
   EXPECT_FALSE(check_rsync_config("{}").ok());
-  EXPECT_TRUE(check_quantization("wint4").ok());
-  EXPECT_TRUE(check_quantization(R"({"quantization": "wint4", "kv_cache_quant_type": "int8"})").ok());
-  EXPECT_NE(message(check_quantization("wint44")).find("did you mean wint4?"), std::string::npos);
   EXPECT_TRUE(check_eplb_config(R"({"redundant_experts_num": 0, "moe_quant_type": "w4a8"})").ok());
   EXPECT_TRUE(check_plas_attention_config(R"({"plas_block_size": 128})").ok());
   EXPECT_FALSE(check_pooler_config(R"({"normalize": "yes"})").ok());

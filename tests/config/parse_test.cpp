@@ -132,12 +132,14 @@ TEST(Parse, ParserNamesMayUseUnderscores) {
 }
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
-  const std::string message = error({"--quantization", "wint4", "-tp", "2", "--swap-space", "50"}, {}, 3);
-  EXPECT_NE(message.find("not available yet: --quantization wint4: "), std::string::npos);
+  const std::string message = error({"--quantization", "w4a8", "-tp", "2", "--swap-space", "50"}, {}, 3);
+  EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
   std::istringstream lines(message);
-  for (std::string line; std::getline(lines, line);) EXPECT_TRUE(line.ends_with("; leave it out")) << line;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.ends_with("; leave it out") || line.ends_with("; wint8 and wint4 are")) << line;
+  }
   error({"--splitwise-role", "decode"}, {}, 3);
   error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
   error({"--dynamic-load-weight"}, {}, 3);
@@ -152,7 +154,7 @@ TEST(Parse, ParsingDoesNotCheckThatTheDeviceExists) {
 }
 
 TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
-  error({"--quantization", "wint4", "--port", "-1"}, {}, 2);
+  error({"--quantization", "w4a8", "--port", "-1"}, {}, 2);
 }
 
 TEST(Parse, FlagsWithoutEffectGiveOneWarningEach) {

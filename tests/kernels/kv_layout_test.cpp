@@ -29,6 +29,31 @@ TEST(KvLayout, ChunksOfSixteenBytesAreSwizzledByToken) {
   }
 }
 
+TEST(KvLayout, EveryCodeHasAPlaceInItsTokensRow) {
+  for (const int head_dim : {48, 64, 96, 128, 192, 256}) {
+    for (int t = 0; t < kBlockTokens; ++t) {
+      std::vector<int> times(static_cast<std::size_t>(head_dim));
+      for (int d = 0; d < head_dim; ++d) {
+        const int at = kv_code_index(head_dim, t, d) - t * head_dim;
+        ASSERT_TRUE(at >= 0 && at < head_dim) << head_dim << ": " << t << ", " << d;
+        ++times[std::size_t(at)];
+        EXPECT_EQ(at % 16, d % 16);
+      }
+      EXPECT_EQ(times, std::vector<int>(times.size(), 1)) << head_dim;
+    }
+  }
+  // Eight tokens' chunks of the same dimensions fill all 128 bytes that shared memory reads at once.
+  for (const int head_dim : {64, 128, 256}) {
+    for (int first = 0; first < kBlockTokens; first += 8) {
+      for (int d = 0; d < head_dim; d += 16) {
+        int banks = 0;
+        for (int t = first; t < first + 8; ++t) banks |= 1 << kv_code_index(head_dim, t, d) / 16 % 8;
+        EXPECT_EQ(banks, 0xff) << head_dim << ": " << first << ", " << d;
+      }
+    }
+  }
+}
+
 TEST(KvLayout, WithoutSwizzleRowsAreInOrder) {
   for (const int head_dim : {16, 80, 128}) {
     for (const int t : {0, 1, 63}) {

@@ -6,7 +6,7 @@ namespace troupe::model {
 namespace {
 
 TEST(DecodeBuckets, EveryBatchHasOneThatIsHardlyLarger) {
-  for (const int most : {1, 3, 8, 9, 32, 100, 256, 300}) {
+  for (const int most : {1, 3, 8, 9, 32, 100, 256, 300, 512, 1024}) {
     const std::vector<int> sizes = decode_buckets(most);
     EXPECT_TRUE(std::is_sorted(sizes.begin(), sizes.end()));
     EXPECT_EQ(std::adjacent_find(sizes.begin(), sizes.end()), sizes.end());
@@ -26,6 +26,10 @@ TEST(DecodeBuckets, TwoHundredFiftySixRowsTakeFewGraphs) {
   EXPECT_EQ(decode_buckets(256),
             (std::vector<int>{1,  2,  3,  4,  5,  6,  7,  8,  10,  12,  14,  16,  20,  24,
                               28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256}));
+}
+
+TEST(DecodeBuckets, TwelveMoreForUpToAThousandRows) {
+  EXPECT_EQ(decode_buckets(1024).size(), decode_buckets(256).size() + 12);
 }
 
 }  // namespace

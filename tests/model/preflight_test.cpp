@@ -56,7 +56,7 @@ TEST_F(PreflightTest, ASoundModelFits) {
   const auto checked = preflight(options);
   ASSERT_TRUE(checked.ok()) << checked.status().message;
   EXPECT_EQ(checked->device, config::Device::cpu);
-  EXPECT_EQ(checked->dtype, DType::f32);
+  EXPECT_EQ(checked->formats.activations, DType::f32);
   EXPECT_EQ(checked->capacity.max_model_len, 512);
   EXPECT_EQ(checked->capacity.max_slots, 32);
   EXPECT_EQ(checked->capacity.max_tokens_per_step, 512);
@@ -187,12 +187,12 @@ TEST_F(PreflightTest, DummyWeightsNeedNoCheckpoint) {
 
 TEST_F(PreflightTest, TypesCanBeChosen) {
   options.model.dtype = config::DTypeOption::bfloat16;
-  EXPECT_EQ(preflight(options)->dtype, DType::bf16);
+  EXPECT_EQ(preflight(options)->formats.activations, DType::bf16);
   nlohmann::json json = nlohmann::json::parse(read_text(path("config.json")));
   json.erase("torch_dtype");
   write_text(path("config.json"), json.dump());
   options.model.dtype = config::DTypeOption::automatic;
-  EXPECT_EQ(preflight(options)->dtype, DType::f32) << "as the tensors are, when the config does not say";
+  EXPECT_EQ(preflight(options)->formats.activations, DType::f32) << "as the tensors are, when the config does not say";
 }
 
 TEST_F(PreflightTest, WithoutAGpuCudaIsRefusedAndAutoIsTheCpu) {

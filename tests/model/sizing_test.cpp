@@ -143,23 +143,53 @@ TEST(HostMemory, TheTightestControlGroupCounts) {
 // ------------------------------------------------------------------------------------------- CUDA
 
 Result<wire::Capacity> size_gpu(const config::Options& options, const GpuMemory& memory) {
-  auto capacity = cuda_limits(small_ernie(), DType::bf16, true, options);
-  if (!capacity.ok()) return capacity;
-  const Status fits = fit_cuda_kv(*capacity, small_ernie(), DType::bf16, options, memory,
-                                  cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16));
-  return fits.ok() ? capacity : Result<wire::Capacity>(fits);
+  return size_cuda(small_ernie(), DType::bf16, true, options, memory);
 }
 
 TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
   const auto capacity = size_gpu({}, {139 * kGiB, 140 * kGiB});
   ASSERT_TRUE(capacity.ok()) << capacity.status().message;
-  EXPECT_EQ(capacity->max_slots, 256);
+  EXPECT_EQ(capacity->max_slots, 512);
   EXPECT_EQ(capacity->max_tokens_per_step, 8192);
   EXPECT_EQ(capacity->max_model_len, 131072);
   // 126 GiB in all: less 1 that others have, weights, activations and a share for what cannot be told.
   const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16);
   EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 1'179'648);
   EXPECT_EQ(sequences_at_full_length(*capacity), capacity->kv_blocks / 2048);
+}
+
+TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {
+  config::Options options;
+  for (const auto& [blocks, sequences] : {std::pair{8192, 512}, {8191, 256}, {4095, 128}, {600, 32}, {1, 32}}) {
+    options.device.num_gpu_blocks_override = blocks;
+    EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->max_slots, sequences) << blocks;
+  }
+  options.scheduler.max_model_len = 64;
+  options.device.num_gpu_blocks_override = 512;
+  EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->max_slots, 512) << "a block for each";
+  options.device.num_gpu_blocks_override = 1;
+  options.scheduler.max_num_seqs = 1000;
+  EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->max_slots, 1000) << "as asked";
+}
+
+// 41 GiB in bfloat16, 21 in 8 bits, 12 in wint4.
+TEST(Sizing, AFormatThatWouldFitIsNamed) {
+  ModelSpec spec = large_mixture();
+  const auto gpu = [&](std::uint64_t gib) {
+    return size_cuda(spec, DType::bf16, true, {}, {gib * kGiB, gib * kGiB}).status().message;
+  };
+  EXPECT_EQ(gpu(80), "");
+  EXPECT_NE(gpu(40).find("; with --quantization wint8 the weights take 20."), std::string::npos) << gpu(40);
+  EXPECT_NE(gpu(20).find("; with --quantization wint4 the weights take 1"), std::string::npos) << gpu(20);
+  EXPECT_EQ(gpu(4).find("--quantization"), std::string::npos) << gpu(4);
+  const auto cpu = size_cpu(spec, DType::bf16, true, {}, 30 * kGiB).status().message;
+  EXPECT_NE(cpu.find("; with --quantization wint8 the weights take 20."), std::string::npos) << cpu;
+  config::Options options;
+  options.quantization.method = "wint8";
+  const auto wint8 = *choose_formats(spec, DType::bf16, config::Device::cpu, options.quantization);
+  EXPECT_TRUE(size_cpu(spec, wint8, true, options, 30 * kGiB).ok());
+  const auto four = size_cpu(spec, wint8, true, options, 16 * kGiB).status().message;
+  EXPECT_NE(four.find("; with --quantization wint4 the weights take 1"), std::string::npos) << four;
 }
 
 TEST(CudaSizing, WhatOthersUseCountsAgainstUs) {

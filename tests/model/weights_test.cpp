@@ -12,6 +12,7 @@
 #include "gpu/cpu.h"
 #include "model/checkpoint/model_files.h"
 #include "model/support/files.h"
+#include "model/support/shapes.h"
 #include "model/weights.inl"
 
 namespace troupe::model {
@@ -73,8 +74,8 @@ double deviation(const kernels::Matrix& matrix) {
   double squares = 0;
   std::size_t count = 0;
   for (std::size_t i = 0;
-       i < kernels::matrix_bytes(matrix.dtype, matrix.outputs, matrix.inputs) / size_of(matrix.dtype); ++i) {
-    const double value = load_element(matrix.data, matrix.dtype, i);
+       i < kernels::matrix_bytes(matrix.format, matrix.outputs, matrix.inputs) / size_of(matrix.activations()); ++i) {
+    const double value = load_element(matrix.data, matrix.activations(), i);
     squares += value * value;
     count += value != 0;
   }
@@ -93,7 +94,7 @@ TEST_F(WeightsTest, DummiesAreDrawnForEveryExpert) {
     const LayerWeights& layer = layout.layers[static_cast<std::size_t>(l)];
     ASSERT_TRUE(layer.moe());
     EXPECT_EQ(layer.gate_up.data, nullptr);
-    EXPECT_EQ(layer.router.dtype, DType::f32);
+    EXPECT_EQ(layer.router.format, DType::f32);
     EXPECT_EQ(layer.router.outputs, 8);
     EXPECT_NEAR(deviation(layer.router), 0.02, 0.004);
     for (int e = 0; e < 8; ++e) {
@@ -121,20 +122,7 @@ TEST_F(WeightsTest, DummiesAreDrawnForEveryExpert) {
 
 // The 21B model: what a mixture weighs is known before any memory is taken.
 TEST_F(WeightsTest, SizeOfALargeMixture) {
-  ModelSpec spec;
-  spec.vocab = 103424;
-  spec.hidden = 2560;
-  spec.intermediate = 12288;
-  spec.layers = 28;
-  spec.heads = 20;
-  spec.kv_heads = 4;
-  spec.head_dim = 128;
-  spec.experts = 64;
-  spec.top_k = 6;
-  spec.expert_intermediate = 1536;
-  spec.shared_experts = 2;
-  spec.moe_start = 1;
-  spec.moe_end = 27;
+  const ModelSpec spec = test::large_mixture();
   const std::int64_t fp32 = std::int64_t{27} * 64 * 2561 + 57 * 2560;  // routers and norms
   const auto bytes = static_cast<std::int64_t>(WeightLayout::make(spec, DType::bf16, true, {}).bytes);
   EXPECT_EQ(bytes, 2 * spec.parameters() + 2 * fp32);

@@ -13,6 +13,10 @@
 // memory (128-byte swizzle), so that a plain bulk copy of the contiguous piece is enough:
 // for head_dim a multiple of 64 in halves of 64 columns, [head_dim / 64][64 tokens][64], where the 16-byte
 // chunk c of token t's row lies at chunk c ^ (t % 8); other head_dims and fp32 are row-major [64][head_dim].
+//
+// 8-bit KV: codes are row-major [64][head_dim] with 16-byte chunks swizzled within a row, so that ldmatrix reads
+// eight tokens without bank conflicts: chunk c of token t at c ^ (t % 8) if head_dim is a multiple of 128, at
+// c ^ (t / 2 % 4) if it is an odd multiple of 64, else at c. Scales of tokens 0 … 63 follow (KvCache).
 #include <cstddef>
 
 #include "gpu/dtype.h"
@@ -60,6 +64,12 @@ class KvColumn {
 /// Element index of (token t of the block, dimension d) within a K or V piece.
 constexpr int kv_index(bool swizzled, int head_dim, int t, int d) {
   return KvColumn(swizzled, head_dim, d).at(t);
+}
+
+/// Byte offset of (token t of the block, dimension d) within an 8-bit K or V piece.
+constexpr int kv_code_index(int head_dim, int t, int d) {
+  const int turn = head_dim % 128 == 0 ? t % 8 : head_dim % 64 == 0 ? t / 2 % 4 : 0;
+  return t * head_dim + ((d / 16) ^ turn) * 16 + d % 16;
 }
 
 }  // namespace troupe::kernels::cuda

@@ -19,4 +19,25 @@ inline ModelSpec small_ernie() {
   return spec;
 }
 
+/// ERNIE-4.5-21B-A3B: 28 layers, all but the first with 64 experts and 2 shared ones.
+inline ModelSpec large_mixture() {
+  ModelSpec spec;
+  spec.vocab = 103424;
+  spec.hidden = 2560;
+  spec.intermediate = 12288;
+  spec.layers = 28;
+  spec.heads = 20;
+  spec.kv_heads = 4;
+  spec.head_dim = 128;
+  spec.experts = 64;
+  spec.top_k = 6;
+  spec.expert_intermediate = 1536;
+  spec.shared_experts = 2;
+  spec.moe_start = 1;
+  spec.moe_end = 27;
+  spec.max_positions = 131072;
+  spec.tied = true;
+  return spec;
+}
+
 }  // namespace troupe::model::test

@@ -1,0 +1,131 @@
+#include "model/weight_formats.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "model/weights.h"
+
+namespace troupe::model {
+namespace {
+
+using config::KvCacheDType, config::LmHeadDType, config::WeightQuant;
+using kernels::KvFormat, kernels::WeightFormat, kernels::WeightKind;
+
+constexpr const char* kMethods[] = {"wint8", "wint4"};  // that work on every device
+
+/// Of weights that are not quantised by absent scales: `group` as WeightFormat has it.
+WeightFormat format_of(WeightQuant quant, DType activations, int group) {
+  switch (quant) {
+    case WeightQuant::none: return activations;
+    case WeightQuant::wint8: return {WeightKind::int8, activations};
+    case WeightQuant::wint4: return {WeightKind::int4, activations, group};
+    case WeightQuant::block_wise_fp8: return {WeightKind::fp8, activations};
+  }
+  return activations;
+}
+
+bool asks_fp8(const config::Quantization& q, bool mixture) {
+  constexpr WeightQuant fp8 = WeightQuant::block_wise_fp8;
+  return mixture ? q.mixture == fp8 || q.experts == fp8 : q.dense == fp8;
+}
+
+Status check_device(const ModelSpec& spec, config::Device device, const config::Quantization& asked,
+                    KvCacheDType kv_cache) {
+  if (asks_fp8(asked, spec.experts > 0)) {
+    if (device != config::Device::cuda) {
+      return failure(Code::unsupported,
+                     "--quantization block_wise_fp8 needs a Hopper GPU; on the CPU --quantization wint8 and wint4 work.");
+    }
+    return failure(Code::unsupported, "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
+  }
+  if (kv_cache != KvCacheDType::automatic && device == config::Device::cuda) {
+    return failure(Code::unsupported, "not available yet: --kv-cache-dtype on a GPU; keys and values are stored in --dtype.");
+  }
+  return {};
+}
+
+void mix(std::uint64_t& hash, std::uint64_t value) {
+  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3u;
+}
+
+}  // namespace
+
+Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
+                                     const config::QuantizationOptions& options) {
+  const auto asked = config::parse_quantization(options.method);
+  if (!asked) return Status{asked.status().code, "--quantization: " + asked.status().message, "quantization"};
+  const KvCacheDType kv_cache = config::kv_cache_dtype(options);
+  if (Status s = check_device(spec, device, *asked, kv_cache); !s.ok()) return s;
+
+  const bool mixture = spec.experts > 0;
+  const int group = options.group > 0 ? options.group : kDefaultGroup;
+  WeightFormats formats(dtype);
+  formats.attention = formats.mlp = format_of(mixture ? asked->mixture : asked->dense, dtype, group);
+  if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
+  if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
+  if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
+  if (kv_cache == KvCacheDType::int8) formats.kv = KvFormat::int8;
+  if (kv_cache == KvCacheDType::fp8) formats.kv = KvFormat::fp8;
+  return formats;
+}
+
+std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options) {
+  std::uint64_t hash = spec_hash(spec);
+  const config::QuantizationOptions& q = options.quantization;
+  for (const char c : q.method) mix(hash, static_cast<unsigned char>(c));
+  for (const int value : {static_cast<int>(options.model.dtype), q.group, static_cast<int>(q.lm_head),
+                          static_cast<int>(q.kv_cache)}) {
+    mix(hash, static_cast<std::uint64_t>(value));
+  }
+  return hash;
+}
+
+kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
+  return {nullptr, formats.activations, spec.layers, spec.kv_heads, spec.head_dim, formats.kv};
+}
+
+std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats) {
+  if (formats.kv == KvFormat::plain) return spec.kv_bytes_per_token(formats.activations);
+  const std::int64_t head = spec.head_dim + std::int64_t{sizeof(float)};
+  return std::int64_t{2} * spec.layers * spec.kv_heads * head;
+}
+
+std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
+  std::string text = to_string(formats.attention);
+  if (spec.experts > 0 && formats.experts != formats.attention) text += ", experts " + to_string(formats.experts);
+  if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
+    text += ", LM head " + to_string(formats.lm_head);
+  }
+  if (formats.kv != KvFormat::plain) text += std::string(", KV ") + to_string(formats.kv);
+  if (text != to_string(formats.activations)) text += std::string("; activations ") + to_string(formats.activations);
+  return text;
+}
+
+std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                     config::Device device, const config::QuantizationOptions& options) {
+  std::vector<FormatSize> sizes;
+  const auto add = [&](std::string name, const WeightFormats& of, bool in_use) {
+    sizes.push_back({std::move(name), of, WeightLayout::make(spec, of, tied, {}).bytes, in_use});
+  };
+  bool found = false;
+  config::QuantizationOptions other = options;
+  other.method.clear();
+  const auto offer = [&](const std::string& name) {
+    const auto made = choose_formats(spec, formats.activations, device, other);
+    if (!made) return;
+    WeightFormats made_here = *made;
+    made_here.kv = formats.kv;
+    found |= made_here == formats;
+    add(name, made_here, made_here == formats);
+  };
+  offer(to_string(formats.activations));
+  for (const char* method : kMethods) {
+    other.method = method;
+    offer(method);
+  }
+  if (!found) add(options.method.empty() ? to_string(formats, spec) : "as asked", formats, true);
+  std::ranges::stable_sort(sizes, std::greater{}, &FormatSize::weight_bytes);
+  return sizes;
+}
+
+}  // namespace troupe::model

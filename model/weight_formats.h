@@ -1,0 +1,71 @@
+#pragma once
+// How each weight of the network is stored, and keys and values: decided once, from the model and the options,
+// and read by everything that lays out, loads, sizes or counts weights.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "config/quantization.h"
+#include "kernels/batch.h"
+#include "kernels/weight_format.h"
+#include "model/checkpoint/spec.h"
+
+namespace troupe::model {
+
+/// Without quantisation every weight has the type of the activations. The router is fp32 always: the choice of
+/// experts depends on it; norms and biases are vectors of fp32.
+struct WeightFormats {
+  DType activations = DType::bf16;
+  kernels::WeightFormat attention{};  ///< qkv and attention out
+  kernels::WeightFormat mlp{};        ///< of dense layers
+  kernels::WeightFormat experts{};    ///< with the shared slices
+  kernels::WeightFormat embedding{};
+  kernels::WeightFormat lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
+  kernels::KvFormat kv = kernels::KvFormat::plain;
+
+  constexpr WeightFormats() = default;
+  constexpr WeightFormats(DType dtype)  // NOLINT: without quantisation a dtype says it all
+      : activations(dtype), attention(dtype), mlp(dtype), experts(dtype), embedding(dtype), lm_head(dtype) {}
+
+  bool operator==(const WeightFormats&) const = default;
+  bool quantised() const { return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised(); }
+};
+
+/// Outside of the experts, inputs that share a scale of 4-bit weights when nothing else is asked for.
+inline constexpr int kDefaultGroup = 64;
+
+/// The formats that --quantization and its companions ask for, of a model whose activations are `dtype`.
+/// A checkpoint that is quantised already keeps its own; asking for another one is an error. Errors name the flag:
+/// unsupported, where the device lacks the format, says what works there instead.
+Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
+                                     const config::QuantizationOptions& options);
+
+/// A hash of the spec and of what the options say about storage: two processes with the same one have weights and KV
+/// blocks of the same layout.
+std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options);
+
+/// The KV memory of a model, without data.
+kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats);
+
+/// Bytes of one token's keys and values in all layers, with their scales.
+std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats);
+
+/// "bfloat16"; "int8, experts int4; activations bfloat16, KV int8".
+std::string to_string(const WeightFormats& formats, const ModelSpec& spec);
+
+/// One line of a table that says what a model takes in each format.
+struct FormatSize {
+  std::string name;  ///< "bfloat16", or a value of --quantization
+  WeightFormats formats;
+  std::uint64_t weight_bytes = 0;
+  bool in_use = false;
+};
+
+/// What the weights take in `formats`, in use, and as --quantization would store them on the same device with the
+/// other options unchanged; the largest first. `formats` alone if the checkpoint is quantised already.
+std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats& formats, bool tied,
+                                     config::Device device, const config::QuantizationOptions& options);
+
+}  // namespace troupe::model

@@ -1,0 +1,63 @@
+#include "model/weight_target.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/check.h"
+
+namespace troupe::model {
+
+WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer, int expert) {
+  using kernels::Place;
+  const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
+  const bool dense = expert == WeightSource::kNoExpert;
+  const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
+  switch (weight) {
+    case Weight::embedding: return {layout.embedding};
+    case Weight::lm_head: return {layout.lm_head};
+    case Weight::final_norm: return vector(layout.final_norm);
+    case Weight::input_norm: return vector(l.input_norm);
+    case Weight::query: return {l.qkv};
+    case Weight::key: return {l.qkv, Place::rows, spec.q_width()};
+    case Weight::value: return {l.qkv, Place::rows, spec.q_width() + spec.kv_width()};
+    case Weight::attention_out: return {l.attention_out};
+    case Weight::post_norm: return vector(l.post_norm);
+    case Weight::gate: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::gate};
+    case Weight::up: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::up};
+    case Weight::down: return {dense ? l.down : l.expert_down.at(expert)};
+    case Weight::router: return {l.router};
+    case Weight::router_bias: return vector(l.router_bias);
+  }
+  TROUPE_CHECK(false);
+  return {};
+}
+
+DType dtype_of(FileType type) {
+  switch (type) {
+    case FileType::f16: return DType::f16;
+    case FileType::f32: return DType::f32;
+    default: TROUPE_CHECK(type == FileType::bf16); return DType::bf16;
+  }
+}
+
+std::uint64_t offset_of(const WeightSource& source) {
+  return source.tensor->offset + static_cast<std::uint64_t>(source.first) * size_of(source.tensor->type);
+}
+
+bool all_finite(const WeightSource& source) {
+  const DType type = dtype_of(source.tensor->type);
+  const auto lines = static_cast<std::uint64_t>(source.transposed ? source.inputs : source.outputs);
+  const auto count = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
+  std::vector<std::uint32_t> line(count);  // aligned, and at least as large
+  for (std::uint64_t i = 0; i < lines; ++i) {
+    const std::uint64_t at = offset_of(source) + i * static_cast<std::uint64_t>(source.stride) * size_of(type);
+    source.tensor->file->read(at, line.data(), count * size_of(type));
+    for (std::size_t e = 0; e < count; ++e) {
+      if (!std::isfinite(load_element(line.data(), type, e))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace troupe::model

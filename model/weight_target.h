@@ -1,0 +1,30 @@
+#pragma once
+// Where a weight of a checkpoint goes.
+#include <cstdint>
+
+#include "kernels/pack.h"
+#include "model/checkpoint/tensor_map.h"
+#include "model/weights.h"
+
+namespace troupe::model {
+
+/// The part of a matrix that one weight fills, or a vector of fp32.
+struct WeightTarget {
+  kernels::Matrix matrix{};
+  kernels::Place place = kernels::Place::rows;
+  int first = 0;
+  float* vector = nullptr;  ///< instead of the matrix
+};
+
+WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
+                       int expert = WeightSource::kNoExpert);
+
+DType dtype_of(FileType type);
+
+/// In the source's file, where its first element lies.
+std::uint64_t offset_of(const WeightSource& source);
+
+/// Reads all numbers of a source; false when one is a NaN or an infinity.
+bool all_finite(const WeightSource& source);
+
+}  // namespace troupe::model
