@@ -174,7 +174,7 @@ TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {
 
 // 41 GiB in bfloat16, 21 in 8 bits, 12 in wint4.
 TEST(Sizing, AFormatThatWouldFitIsNamed) {
-  ModelSpec spec = large_mixture();
+  const ModelSpec spec = test::large_mixture();
   const auto gpu = [&](std::uint64_t gib) {
     return size_cuda(spec, DType::bf16, true, {}, {gib * kGiB, gib * kGiB}).status().message;
   };

@@ -150,9 +150,15 @@ TEST(WeightFormats, StorageThatDiffersHashesDifferently) {
 TEST(WeightFormats, ExplainNamesThem) {
   const ModelSpec spec = large_mixture();
   for (const StepChoice& c : decode_choices(spec, chosen(spec, {.method = "wint4"}), 8, kernels::cuda::kH200)) {
-    if (c.op == "qkv") EXPECT_NE(c.shape.find("int8"), std::string::npos) << c.shape;
-    if (c.op == "experts down") EXPECT_NE(c.shape.find("int4"), std::string::npos) << c.shape;
-    if (c.op == "lm_head") EXPECT_NE(c.shape.find("bfloat16"), std::string::npos) << c.shape;
+    if (c.op == "qkv") {
+      EXPECT_NE(c.shape.find("int8"), std::string::npos) << c.shape;
+    }
+    if (c.op == "experts down") {
+      EXPECT_NE(c.shape.find("int4"), std::string::npos) << c.shape;
+    }
+    if (c.op == "lm_head") {
+      EXPECT_NE(c.shape.find("bfloat16"), std::string::npos) << c.shape;
+    }
   }
 }
 
