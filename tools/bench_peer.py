@@ -31,7 +31,8 @@ class BenchError(Exception):
 def output_of(command):
     done = subprocess.run([str(c) for c in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise BenchError(f"{' '.join(map(str, command))} ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-1500:]}")
+        said = (done.stderr or done.stdout).strip()[-1500:]
+        raise BenchError(f"{' '.join(map(str, command))} ended with {done.returncode}: {said}")
     return done.stdout
 
 
@@ -94,8 +95,8 @@ class Bench:
     def theirs(self, row, form):
         what = ["-p", "0", "-n", STEPS, "-d", CONTEXT] if row == "decode" else ["-p", PROMPT, "-n", "0"]
         path = self.gguf("shape", form)
-        found = json.loads(output_of([self.peer / "build/bin/llama-bench", "-m", path, "-t", self.threads, "-ngl", "0", "-r", "3",
-                                      *what, "-o", "json"]))[-1]
+        found = json.loads(output_of([self.peer / "build/bin/llama-bench", "-m", path, "-t", self.threads, "-ngl", "0",
+                                      "-r", "3", *what, "-o", "json"]))[-1]
         self.show(row, "llama.cpp", form, found["avg_ts"], found["model_size"] if row == "decode" else 0)
 
     # ------------------------------------------------------------ over HTTP
@@ -125,7 +126,8 @@ class Bench:
                 except OSError:
                     pass
                 if server.poll() is not None or time.monotonic() > end:
-                    raise BenchError(f"llama-server is not ready after {READY_SECONDS} s, or has ended: {' '.join(map(str, command))}")
+                    raise BenchError(f"llama-server has ended or is not ready after {READY_SECONDS} s: "
+                                     f"{' '.join(map(str, command))}")
                 time.sleep(0.05)
             figure = json.loads(output_of([self.troupe, "bench", "load", "--port", port, *self.load_flags(streams)]))
         finally:

@@ -120,7 +120,8 @@ def make_case(case, model_format, config, tensor, lessons):
                 scores = model.logprobs(hidden[: len(prompt) - 1])
                 prompts.append(np.take_along_axis(scores, prompt[1:, None], 1)[:, 0])
         name = "reference" if arithmetic == "exact" else arithmetic
-        made[f"top.{name}"], made[f"prompts.{name}"] = np.stack(top).astype(np.float32), np.concatenate(prompts).astype(np.float32)
+        made[f"top.{name}"] = np.stack(top).astype(np.float32)
+        made[f"prompts.{name}"] = np.concatenate(prompts).astype(np.float32)
         if near:
             made["near_tie"] = np.stack(near)
     made["top_ids"] = np.stack(made["top_ids"])

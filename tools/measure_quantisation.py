@@ -23,7 +23,7 @@ import time
 
 import numpy as np
 
-from quantise_reference import Format
+from quantise_reference import Format, quantise
 from reference_model import PRODUCTS, Config, Model, ModelFormat, named_format, read_safetensors
 
 FOLDER = pathlib.Path("/usr/share/common-licenses")
@@ -40,6 +40,7 @@ RUNS = {
     "KV fp8": (ModelFormat(kv="fp8"), "cuda"),
     "wint8, KV int8, on the CPU": (ModelFormat(INT8, INT8, kv="int8"), "cpu"),
     "block_wise_fp8": (named_format("block_wise_fp8", False), "cuda"),
+    "fp8 weights, exact activations": (named_format("block_wise_fp8", False), "exact"),
     "wint4": (named_format("wint4", False), "cuda"),
     "wint4 on the CPU": (named_format("wint4", False), "cpu"),
     "int4 in groups of 32": (ModelFormat(Format("int4", 32)), "cuda"),
@@ -105,19 +106,15 @@ class ErrorModel(Model):
         if name == "lm_head":
             return exact
         for form in ERROR_FORMATS:
-            quantised = self.quantise(name, form)
+            quantised = quantise(self.tensor(f"{name}.weight"), form)
             for arithmetic in ("cuda", "cpu"):
                 if arithmetic == "cpu" and form.kind == "fp8":
                     continue
                 error = PRODUCTS[arithmetic](x, *quantised, form) - exact
-                relative = float(np.sqrt((error.astype(np.float64) ** 2).mean() / (exact.astype(np.float64) ** 2).mean()))
+                squares = (error.astype(np.float64) ** 2).mean() / (exact.astype(np.float64) ** 2).mean()
+                relative = float(np.sqrt(squares))
                 self.errors.setdefault((str(form), arithmetic), {}).setdefault(name.split(".")[-1], []).append(relative)
         return exact
-
-    def quantise(self, name, form):
-        import quantise_reference as rules
-
-        return rules.quantise(self.tensor(f"{name}.weight"), form)
 
 
 def print_errors(config, tensor, ids):
@@ -138,7 +135,8 @@ def main():
     parser.add_argument("--errors", action="store_true")
     given = parser.parse_args()
 
-    config, read, tokenizer = Config.read(given.model), read_safetensors(given.model / "model.safetensors"), Tokenizer(given.model)
+    config, tokenizer = Config.read(given.model), Tokenizer(given.model)
+    read = read_safetensors(given.model / "model.safetensors")
     loaded = {}
 
     def tensor(name):
@@ -160,7 +158,8 @@ def main():
         found["formats"][name] = sums
         given.out.write_text(json.dumps(found, indent=1) + "\n")
         ours, base = perplexity(sums, tokens), perplexity(found["formats"].get("bf16", sums), tokens)
-        print(f"{name}: perplexity {ours:.4f} ({100 * (ours / base - 1):+.3f} % of bf16), {time.time() - started:.0f} s", flush=True)
+        print(f"{name}: perplexity {ours:.4f} ({100 * (ours / base - 1):+.3f} % of bf16), {time.time() - started:.0f} s",
+              flush=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Quantised formats on the CPU beside the numpy reference (tools/quantise_reference.py): codes and scales of drawn
-// weights bit for bit, log-probabilities of whole models to the rounding of activations.
+// Quantised formats on the CPU beside the numpy reference (tools/quantise_reference.py): codes and scales of
+// drawn weights bit for bit, log-probabilities of whole models to the rounding of activations.
 // cuda_quantised_golden_test.cpp does the latter on a GPU.
 #include "model/support/quantised_golden.h"
 
@@ -17,11 +17,16 @@ namespace {
 using kernels::WeightFormat, kernels::WeightKind;
 using test::QuantisedCase;
 
-std::int64_t weighted(std::int64_t value, std::int64_t o, std::int64_t i) { return value * (1 + (31 * o + i) % 1021); }
+std::int64_t weighted(std::int64_t value, std::int64_t o, std::int64_t i) {
+  return value * (1 + (31 * o + i) % 1021);
+}
 
 WeightFormat format_named(const std::string& name) {
   const int group = name.starts_with("int4_") ? std::stoi(name.substr(5)) : 0;
-  return {name == "int8" ? WeightKind::int8 : name == "fp8" ? WeightKind::fp8 : WeightKind::int4, DType::bf16, group};
+  return {name == "int8"  ? WeightKind::int8
+          : name == "fp8" ? WeightKind::fp8
+                          : WeightKind::int4,
+          DType::bf16, group};
 }
 
 /// As dummy_seed() makes it for --seed 0: FNV-1a of the name.
@@ -33,7 +38,8 @@ std::uint64_t seed_of(const std::string& name) {
 
 /// Outputs and inputs of a weight by its name.
 std::pair<int, int> shape_of(const ModelSpec& spec, const std::string& name) {
-  const int inner = name.find(".experts.") != std::string::npos ? spec.expert_intermediate : spec.intermediate;
+  const int inner =
+      name.find(".experts.") != std::string::npos ? spec.expert_intermediate : spec.intermediate;
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   if (has("q_proj")) return {spec.q_width(), spec.hidden};
   if (has("k_proj") || has("v_proj")) return {spec.kv_width(), spec.hidden};
@@ -52,7 +58,8 @@ TEST_P(QuantisedGoldens, CodesAndScalesAreTheReferences) {
   const auto spec = read_spec(test::tuned_directory(GetParam()));
   ASSERT_TRUE(spec.ok()) << spec.status().message;
   const auto names = file.read<char>("sum_names");
-  const auto code_sums = file.read<std::int64_t>("code_sums"), scale_sums = file.read<std::int64_t>("scale_sums");
+  const auto code_sums = file.read<std::int64_t>("code_sums"),
+             scale_sums = file.read<std::int64_t>("scale_sums");
   Cpu device({.threads = 2, .pin = false});
   std::istringstream lines(std::string(names.begin(), names.end()));
   std::size_t at = 0;
@@ -65,10 +72,10 @@ TEST_P(QuantisedGoldens, CodesAndScalesAreTheReferences) {
     void* start = memory.data();
     std::size_t space = memory.size();
     const kernels::Matrix into{std::align(64, memory.size() - 64, start, space), format, outputs, inputs};
-    kernels::run(device, kernels::FillRandom{.into = into,
-                                             .outputs = outputs,
-                                             .seed = seed_of(weight),
-                                             .deviation = spec->initializer_range});
+    kernels::run(
+        device,
+        kernels::FillRandom{
+            .into = into, .outputs = outputs, .seed = seed_of(weight), .deviation = spec->initializer_range});
     const kernels::Packed packed(into);
     std::int64_t codes = 0, scales = 0;
     const int groups = format.group == 0 ? 1 : (inputs + format.group - 1) / format.group;

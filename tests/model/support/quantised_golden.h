@@ -1,11 +1,12 @@
 #pragma once
-// Goldens of quantised formats (tools/make_quantised_goldens.py), and the comparison of an executor's log-probabilities
-// with them. The same body runs on all devices. Prompts and continuations are those of the tuned goldens.
+// Goldens of quantised formats (tools/make_quantised_goldens.py), and the comparison of an executor's
+// log-probabilities with them. The same body runs on all devices. Prompts and continuations are those of the
+// tuned goldens.
 //
-// The bound: numpy computes each quantised model exactly, and once more with the device's rounding of activations.
-// An executor rounds at the same places in another order of sums, so its errors are another sample of the same
-// noise. Samples made in numpy by changing activations by one part in a million before they are rounded differ by
-// 3 % in their rms; kMostOfRounding leaves room for three times that.
+// The bound: numpy computes each quantised model exactly, and once more with the device's rounding of
+// activations. An executor rounds at the same places in another order of sums, so its errors are another
+// sample of the same noise. Samples made in numpy by changing activations by one part in a million before
+// they are rounded differ by 3 % in their rms; kMostOfRounding leaves room for three times that.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,7 +63,8 @@ inline config::Options quantised_options(const QuantisedCase& c) {
 class QuantisedFile {
  public:
   explicit QuantisedFile(const std::string& shape) {
-    auto file = Checkpoint::open_file(std::filesystem::path(TROUPE_TEST_DATA) / "quantised" / (shape + ".safetensors"));
+    auto file = Checkpoint::open_file(std::filesystem::path(TROUPE_TEST_DATA) / "quantised" /
+                                      (shape + ".safetensors"));
     TROUPE_CHECK(file.ok());
     file_ = std::make_unique<Checkpoint>(std::move(*file));
   }
@@ -82,33 +84,37 @@ class QuantisedFile {
   std::unique_ptr<Checkpoint> file_;
 };
 
-/// Errors of an executor, and of numpy with the device's rounding, against the exact reference on the same tokens.
+/// Errors of an executor, and of numpy with the device's rounding, against the exact reference on the same
+/// tokens.
 struct QuantisedReport {
   SquaredErrors outputs, prompts;
   double beside_rounding = 0;  ///< sum of squares of (ours - numpy's with the device's rounding), outputs
   int missing = 0;             ///< tokens of the golden that are not among our most likely ones
 
   void print(const std::string& what) const {
-    std::printf("%s: %d outputs, rms error %.4f (rounding alone %.4f, ratio %.3f), from numpy's rounding %.4f; "
-                "%d of prompts %.4f (%.4f, ratio %.3f); %d missing\n",
-                what.c_str(), outputs.count, outputs.our_rms(), outputs.their_rms(),
-                outputs.our_rms() / outputs.their_rms(), std::sqrt(beside_rounding / std::max(outputs.count, 1)),
-                prompts.count, prompts.our_rms(), prompts.their_rms(), prompts.our_rms() / prompts.their_rms(),
-                missing);
+    std::printf(
+        "%s: %d outputs, rms error %.4f (rounding alone %.4f, ratio %.3f), from numpy's rounding %.4f; "
+        "%d of prompts %.4f (%.4f, ratio %.3f); %d missing\n",
+        what.c_str(), outputs.count, outputs.our_rms(), outputs.their_rms(),
+        outputs.our_rms() / outputs.their_rms(), std::sqrt(beside_rounding / std::max(outputs.count, 1)),
+        prompts.count, prompts.our_rms(), prompts.their_rms(), prompts.our_rms() / prompts.their_rms(),
+        missing);
     std::fflush(stdout);
   }
 };
 
-/// Runs the case's sequences on the executor, all together. `arithmetic`: the device's in the tool, "cpu" or "cuda".
-inline void run_quantised(Executor& executor, const QuantisedCase& c, const std::string& arithmetic, int chunk,
-                          QuantisedReport& report) {
+/// Runs the case's sequences on the executor, all together. `arithmetic`: the device's in the tool, "cpu" or
+/// "cuda".
+inline void run_quantised(Executor& executor, const QuantisedCase& c, const std::string& arithmetic,
+                          int chunk, QuantisedReport& report) {
   const TunedGolden tuned(c.shape);
   const QuantisedFile file(c.shape);
   const std::string prefix = c.name + std::string(".");
   ASSERT_TRUE(file.has(prefix + "top." + arithmetic));
   const auto sequences = file.read<std::int32_t>("sequences");
   const auto ids = file.read<std::int32_t>(prefix + "top_ids");
-  const auto exact = file.read<float>(prefix + "top.reference"), rounded = file.read<float>(prefix + "top." + arithmetic);
+  const auto exact = file.read<float>(prefix + "top.reference"),
+             rounded = file.read<float>(prefix + "top." + arithmetic);
   const auto prompts = file.read<float>(prefix + "prompts.reference"),
              rounded_prompts = file.read<float>(prefix + "prompts." + arithmetic);
   constexpr std::size_t kTop = 4;
@@ -116,7 +122,8 @@ inline void run_quantised(Executor& executor, const QuantisedCase& c, const std:
   const TunedPart part{.sequences = {sequences.begin(), sequences.end()},
                        .steps = static_cast<int>(ids.size() / kTop / sequences.size())};
   std::vector<Lesson> lessons = lessons_of(tuned, part, executor.capacity().vocab_size);
-  for (Lesson& lesson : lessons) lesson.scores_prompt = lesson.prompt.size() > 1 && lesson.prompt.size() <= kMostScored;
+  for (Lesson& lesson : lessons)
+    lesson.scores_prompt = lesson.prompt.size() > 1 && lesson.prompt.size() <= kMostScored;
 
   executor.reset();
   const auto recitals = Teacher(executor, chunk).run(lessons, 1);
