@@ -16,6 +16,16 @@ enum class Place {
   up,    ///< source row o is up row o of a gate|up matrix
 };
 
+/// A source that is quantised already, in the matrix's own format: the tensor holds codes, each plus 2^(bits - 1), and
+/// source_stride codes lie from an output's first to the next one's. Codes of 4 bits begin with the lower half of a
+/// byte; an output begins with a whole byte.
+struct StoredScales {
+  const ByteSource* file = nullptr;  ///< null: the tensor holds numbers
+  std::uint64_t offset = 0;          ///< bytes; the first output's first scale
+  DType dtype = DType::bf16;
+  std::ptrdiff_t stride = 0;  ///< scales from one output's first to the next one's
+};
+
 /// Copies a tensor of outputs × inputs into a (part of a) packed matrix, converting its dtype. q, k and v
 /// land in one matrix by three packs with rising `first`; gate and up by Place. Touches no other output's
 /// weights, so the parts of one matrix come in any order, but one at a time. The matrix was zeroed
@@ -33,6 +43,7 @@ struct Pack {
   Place place = Place::rows;
   int first = 0;    ///< for Place::rows
   int outputs = 0;  ///< rows of the source; its inputs are into.inputs
+  StoredScales scales{};  ///< Cpu alone, from a file that is not transposed
 };
 
 void run(Cpu& device, const Pack& op);

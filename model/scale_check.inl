@@ -37,8 +37,8 @@ Status check_scales(D& device, const WeightLayout& layout, const ModelSpec& spec
     if (!has_bad_scale(device, target.matrix)) {
       fine.insert(target.matrix.data);
     } else if (!all_finite(source)) {
-      return invalid("The tensor '" + source.name +
-                     "' has a NaN or an infinity among its numbers, which cannot be quantised.");
+      return invalid("The tensor '" + source.name + "' has a NaN or an infinity among its " +
+                     (source.stored ? "scales." : "numbers, which cannot be quantised."));
     }
   }
   return {};

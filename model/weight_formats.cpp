@@ -44,6 +44,28 @@ Status check_device(const ModelSpec& spec, config::Device device, const config::
   return {};
 }
 
+/// The formats that a checkpoint has already, of one module of each kind; ModelFiles::choose() looks at the others.
+Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
+  WeightFormats formats(dtype);
+  kernels::WeightFormat* const places[] = {&formats.attention, &formats.mlp, &formats.experts, &formats.lm_head};
+  const std::vector<std::string> modules = linear_modules(spec);
+  for (std::size_t i = 0; i < std::size(places); ++i) {
+    const auto stored = modules[i].empty() ? std::nullopt : spec.stored_quantisation->of(modules[i]);
+    if (!stored) continue;
+    const bool groups = stored->group == 32 || stored->group == 64 || stored->group == 128;
+    if (stored->group != 0 && (stored->bits == 8 || !groups)) {
+      return failure(Code::unsupported, "quantization_config: " + modules[i] + " has " + std::to_string(stored->bits) +
+                                            " bits in groups of " + std::to_string(stored->group) +
+                                            "; 8 bits without groups and 4 bits in groups of 32, 64 or 128 are read.");
+    }
+    *places[i] = {stored->bits == 8 ? WeightKind::int8 : WeightKind::int4, dtype, stored->group};
+  }
+  if (spec.experts == 0) formats.experts = dtype;
+  if (spec.moe_layers() == spec.layers) formats.mlp = formats.attention;
+  if (spec.tied.value_or(false)) formats.lm_head = dtype;
+  return formats;
+}
+
 void mix(std::uint64_t& hash, std::uint64_t value) {
   for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> (8 * byte) & 0xff)) * 0x100000001b3u;
 }
@@ -62,6 +84,27 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   WeightFormats formats(dtype);
   formats.attention = formats.mlp = format_of(mixture ? asked->mixture : asked->dense, dtype, group);
   if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
+  if (spec.stored_quantisation) {
+    const Result<WeightFormats> stored = stored_formats(spec, dtype);
+    if (!stored) return stored;
+    if (device == config::Device::cuda) {
+      return failure(Code::unsupported, "not available yet: a checkpoint that is quantised already (quantization_config) on "
+                                        "a GPU; use the one in bfloat16 with --quantization.");
+    }
+    const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
+                      formats.experts == stored->experts;
+    if (!options.method.empty() && !same) {
+      return invalid("--quantization: got " + options.method.substr(0, 80) + ", but the checkpoint is quantised already, as " +
+                         to_string(*stored, spec) + "; leave the flag out",
+                     "quantization", "conflict");
+    }
+    if (options.lm_head != LmHeadDType::automatic && stored->lm_head.quantised()) {
+      return invalid("--lm-head-dtype: the checkpoint's head is quantised already, as " + to_string(stored->lm_head) +
+                         "; leave the flag out",
+                     "lm-head-dtype", "conflict");
+    }
+    formats = *stored;
+  }
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
   if (kv_cache == KvCacheDType::int8) formats.kv = KvFormat::int8;
@@ -107,6 +150,10 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
   const auto add = [&](std::string name, const WeightFormats& of, bool in_use) {
     sizes.push_back({std::move(name), of, WeightLayout::make(spec, of, tied, {}).bytes, in_use});
   };
+  if (spec.stored_quantisation) {
+    add(to_string(formats, spec), formats, true);
+    return sizes;
+  }
   bool found = false;
   config::QuantizationOptions other = options;
   other.method.clear();

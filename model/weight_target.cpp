@@ -41,23 +41,42 @@ DType dtype_of(FileType type) {
   }
 }
 
-std::uint64_t offset_of(const WeightSource& source) {
-  return source.tensor->offset + static_cast<std::uint64_t>(source.first) * size_of(source.tensor->type);
+std::uint64_t scale_offset_of(const WeightSource& source) {
+  return source.scales->offset + static_cast<std::uint64_t>(source.first_scale) * size_of(source.scales->type);
 }
 
-bool all_finite(const WeightSource& source) {
-  const DType type = dtype_of(source.tensor->type);
-  const auto lines = static_cast<std::uint64_t>(source.transposed ? source.inputs : source.outputs);
-  const auto count = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
-  std::vector<std::uint32_t> line(count);  // aligned, and at least as large
-  for (std::uint64_t i = 0; i < lines; ++i) {
-    const std::uint64_t at = offset_of(source) + i * static_cast<std::uint64_t>(source.stride) * size_of(type);
-    source.tensor->file->read(at, line.data(), count * size_of(type));
-    for (std::size_t e = 0; e < count; ++e) {
-      if (!std::isfinite(load_element(line.data(), type, e))) return false;
+namespace {
+
+/// Lines of numbers in a file, `stride` bytes apart.
+struct Lines {
+  const ByteSource* file = nullptr;
+  std::uint64_t offset = 0, count = 0, stride = 0;
+  std::size_t length = 0;
+  DType type{};
+};
+
+bool all_finite(const Lines& lines) {
+  std::vector<std::uint32_t> line(lines.length);  // aligned, and at least as large
+  for (std::uint64_t i = 0; i < lines.count; ++i) {
+    lines.file->read(lines.offset + i * lines.stride, line.data(), lines.length * size_of(lines.type));
+    for (std::size_t e = 0; e < lines.length; ++e) {
+      if (!std::isfinite(load_element(line.data(), lines.type, e))) return false;
     }
   }
   return true;
+}
+
+}  // namespace
+
+bool all_finite(const WeightSource& source) {
+  const FileTensor& numbers = source.stored ? *source.scales : *source.tensor;
+  const DType type = dtype_of(numbers.type);
+  const auto stride = static_cast<std::uint64_t>(source.stored ? source.scale_stride : source.stride);
+  Lines lines{numbers.file, source.stored ? scale_offset_of(source) : source.offset(),
+              static_cast<std::uint64_t>(source.transposed ? source.inputs : source.outputs), stride * size_of(type),
+              static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs), type};
+  if (source.stored) lines.length = static_cast<std::size_t>(source.scale_stride - source.first_scale % source.scale_stride);
+  return all_finite(lines);
 }
 
 }  // namespace troupe::model

@@ -17,7 +17,7 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
   const DType stored = dtype_of(source.tensor->type);
   std::vector<float> values(static_cast<std::size_t>(source.inputs));
   std::vector<std::uint32_t> data(values.size());  // aligned, and at least as large
-  source.tensor->file->read(offset_of(source), data.data(), values.size() * size_of(stored));
+  source.tensor->file->read(source.offset(), data.data(), values.size() * size_of(stored));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = load_element(data.data(), stored, i);
     if (source.weight == Weight::router_bias) continue;
@@ -30,10 +30,22 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
 
 template <Device D>
 void pack_source(D& device, const WeightSource& source, const WeightTarget& target) {
+  if (source.stored) {
+    kernels::run(device, kernels::Pack{.into = target.matrix,
+                                       .file = source.tensor->file,
+                                       .offset = source.offset(),
+                                       .source_stride = source.stride,
+                                       .place = target.place,
+                                       .first = target.first,
+                                       .outputs = source.outputs,
+                                       .scales = {source.scales->file, scale_offset_of(source),
+                                                  dtype_of(source.scales->type), source.scale_stride}});
+    return;
+  }
   kernels::run(device, kernels::Pack{
                            .into = target.matrix,
                            .file = source.tensor->file,
-                           .offset = offset_of(source),
+                           .offset = source.offset(),
                            .source_dtype = dtype_of(source.tensor->type),
                            .transposed = source.transposed,
                            .source_stride = source.stride,
@@ -53,18 +65,14 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const Weig
   weights.memory_ = std::move(*memory);
   weights.layout_ = WeightLayout::make(spec, formats, map.tied, weights.memory_.view());
 
-  const auto bytes_of = [](const WeightSource& source) {
-    return static_cast<std::uint64_t>(source.outputs) * static_cast<std::uint64_t>(source.inputs) *
-           size_of(dtype_of(source.tensor->type));
-  };
   std::uint64_t done = 0, total = 0;
-  for (const WeightSource& source : map.sources) total += bytes_of(source);
+  for (const WeightSource& source : map.sources) total += source.bytes();
   ReadAhead ahead(map);
   for (std::size_t i = 0; i < map.sources.size(); ++i) {
     const WeightSource& source = map.sources[i];
     ahead.reached(i);
     if (progress) progress(done, total);
-    done += bytes_of(source);
+    done += source.bytes();
     const WeightTarget target = target_of(weights.layout_, spec, source.weight, source.layer, source.expert);
     if (target.vector != nullptr) {
       upload_vector(device, source, formats.activations, target.vector);

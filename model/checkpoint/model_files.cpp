@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "model/weight_target.h"
+
 namespace troupe::model {
 namespace {
 
@@ -42,6 +44,33 @@ DType compute_type(const config::ModelOptions& options, const ModelFiles& files)
 
 }  // namespace
 
+namespace {
+
+/// A matrix has one format, and so have all matrices of a kind: what the files hold must be that.
+Status check_stored(const ModelFiles& files) {
+  const WeightLayout layout = WeightLayout::make(files.spec, files.formats, files.tied, {});
+  for (const WeightSource& source : files.map.sources) {
+    if (source.weight == Weight::lm_head && !source.stored) continue;  // --lm-head-dtype may quantise it
+    const kernels::WeightFormat format =
+        target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix.format;
+    if (!source.stored && !format.quantised()) continue;
+    if (!source.stored) {
+      return failure(Code::unsupported, "The tensor '" + source.name + "' is not quantised, and others of its kind are " +
+                                            to_string(format) + "; all of a kind have to be alike.");
+    }
+    // A slice of the shared experts may be a group of its own.
+    const bool alike = source.stored->group == format.group || (format.group == 0 && source.stored->group == source.inputs);
+    if (!format.quantised() || source.stored->bits != format.bits() || !alike) {
+      return failure(Code::unsupported, "The tensor '" + source.name + "' has " + std::to_string(source.stored->bits) +
+                                            " bits, and others of its kind are " + to_string(format) +
+                                            "; all of a kind have to be alike.");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<ModelFiles> open_model(const config::ModelOptions& options) {
   if (Status s = check_directory(options.directory); !s.ok()) return s;
   Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
@@ -66,7 +95,7 @@ Status ModelFiles::choose(config::Device device, const config::QuantizationOptio
   Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
   if (!chosen) return chosen.status();
   formats = *chosen;
-  return {};
+  return spec.stored_quantisation ? check_stored(*this) : Status{};
 }
 
 Status check_tokenizer_files(const config::ModelOptions& options) {

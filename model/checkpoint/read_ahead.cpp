@@ -4,10 +4,7 @@ namespace troupe::model {
 namespace {
 
 // Parts of one tensor are counted as often as it has parts: its experts, for one, follow each other.
-std::uint64_t bytes_of(const WeightSource& source) {
-  return static_cast<std::uint64_t>(source.outputs) * static_cast<std::uint64_t>(source.inputs) *
-         size_of(source.tensor->type);
-}
+std::uint64_t bytes_of(const WeightSource& source) { return source.bytes(); }
 
 struct Range {
   std::uint64_t offset = 0;
@@ -15,13 +12,7 @@ struct Range {
 };
 
 /// Of the file: from the source's first element to its last.
-Range range_of(const WeightSource& source) {
-  const std::uint64_t element = size_of(source.tensor->type);
-  const std::int64_t lines = source.transposed ? source.inputs : source.outputs;
-  const std::int64_t line = source.transposed ? source.outputs : source.inputs;
-  return {source.tensor->offset + static_cast<std::uint64_t>(source.first) * element,
-          static_cast<std::uint64_t>((lines - 1) * source.stride + line) * element};
-}
+Range range_of(const WeightSource& source) { return {source.offset(), source.span()}; }
 
 }  // namespace
 

@@ -152,9 +152,6 @@ void check_arithmetic(SpecReader& config) {
   if (!activation.empty() && activation != "silu") {
     config.fail("hidden_act", "is '" + activation + "'; only silu is offered");
   }
-  if (config.has("quantization_config")) {
-    config.fail("quantization_config", "is present; quantised checkpoints are not available yet");
-  }
 }
 
 // The same for the router. All published checkpoints select by corrected probabilities and have weights that
@@ -331,6 +328,11 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
   spec.stored = stored_type(config);
   spec.eos_ids = eos_ids(config, spec.vocab);
   if (!config.status().ok()) return config.status();
+  if (config.has("quantization_config")) {
+    Result<StoredQuantisation> stored = StoredQuantisation::parse(config.at("quantization_config").dump(), where);
+    if (!stored) return stored.status();
+    spec.stored_quantisation = std::move(*stored);
+  }
   return spec;
 }
 
@@ -358,7 +360,22 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
   mix(std::bit_cast<std::uint32_t>(spec.rms_norm_eps));
   mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);
   mix(spec.stored ? 1 + static_cast<std::uint64_t>(*spec.stored) : 0);
+  if (spec.stored_quantisation) {
+    for (const std::string& module : linear_modules(spec)) {
+      const std::optional<StoredFormat> stored = spec.stored_quantisation->of(module);
+      mix(stored ? static_cast<std::uint64_t>(stored->bits) << 32 | static_cast<std::uint32_t>(stored->group) : 1);
+    }
+  }
   return hash;
+}
+
+std::vector<std::string> linear_modules(const ModelSpec& spec) {
+  int dense = -1, mixture = -1;
+  for (int layer = spec.layers - 1; layer >= 0; --layer) (spec.moe_layer(layer) ? mixture : dense) = layer;
+  const auto mlp = [](int layer, const char* inner) {
+    return layer < 0 ? std::string() : "model.layers." + std::to_string(layer) + ".mlp." + inner;
+  };
+  return {"model.layers.0.self_attn.q_proj", mlp(dense, "up_proj"), mlp(mixture, "experts.0.up_proj"), "lm_head"};
 }
 
 }  // namespace troupe::model

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "gpu/dtype.h"
+#include "model/checkpoint/stored_quantisation.h"
 
 namespace troupe::model {
 
@@ -41,6 +42,7 @@ struct ModelSpec {
   std::optional<bool> tied;
   float initializer_range = 0.02f;  ///< standard deviation of dummy weights
   std::optional<DType> stored;   ///< dtype of the weights, if the file names it
+  std::optional<StoredQuantisation> stored_quantisation;  ///< of a checkpoint that is quantised already
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
 
   int q_width() const { return heads * head_dim; }
@@ -68,6 +70,10 @@ Result<ModelSpec> read_spec(const std::filesystem::path& directory,
 
 /// The same from the file's text; `where` begins the messages.
 Result<ModelSpec> parse_spec(std::string_view json, const std::string& where);
+
+/// One module of each kind that checkpoints quantise, as -PT checkpoints name them: attention, a dense MLP, an expert, the
+/// head. Empty where the model has none.
+std::vector<std::string> linear_modules(const ModelSpec& spec);
 
 /// FNV-1a of every field that shapes the network: equal for equal specs.
 std::uint64_t spec_hash(const ModelSpec& spec);

@@ -1,5 +1,6 @@
 #include "model/checkpoint/tensor_map.h"
 
+#include <cstring>
 #include <string_view>
 
 #include "model/checkpoint/expected_tensors.h"
@@ -13,6 +14,7 @@ class Mapper {
 
   Result<TensorMap> map() {
     index_names();
+    if (status_.ok()) name_stored();
     if (!status_.ok()) return status_;
     skip_known();
     Result<std::vector<Expected>> expected = expected_tensors(spec_, map_.tied, names_);
@@ -32,9 +34,38 @@ class Mapper {
       const bool paddle = name.starts_with(kPaddle);
       paddle_prefix_ |= paddle;
       std::string common = paddle ? "model." + name.substr(kPaddle.size()) : name;
+      if (name.ends_with(".quant_weight")) return refuse_paddle(name);
+      if (take_stored(common, tensor)) continue;
       const auto [at, added] = names_.emplace(std::move(common), name);
       if (!added) {
         fail("the tensors '" + at->second + "' and '" + name + "' are the same weight.");
+      }
+    }
+  }
+
+  void refuse_paddle(const std::string& name) {
+    status_ = failure(Code::unsupported,
+                      "The tensor '" + name + "' is quantised in an order that was made for other kernels and cannot be "
+                      "read; use the checkpoint in bfloat16 with --quantization wint4.");
+  }
+
+  // Codes stand for the weight that they replace. Scales and shapes are kept apart.
+  bool take_stored(const std::string& common, const FileTensor& tensor) {
+    for (const char* suffix : {"_packed", "_scale", "_shape"}) {
+      if (!common.ends_with(std::string(".weight") + suffix)) continue;
+      stored_[common.substr(0, common.size() - std::strlen(suffix))].emplace(suffix, &tensor);
+      return true;
+    }
+    return false;
+  }
+
+  // After index_names(): every weight that is stored as codes gets its name.
+  void name_stored() {
+    for (const auto& [name, parts] : stored_) {
+      if (!parts.contains("_packed")) return fail("'" + name + "_packed' is missing beside its scale or shape.");
+      if (!parts.contains("_scale")) return fail("the tensor '" + name + "_packed' has no scales, '" + name + "_scale'.");
+      if (!names_.emplace(name, name + "_packed").second) {
+        return fail("the tensors '" + name + "' and '" + name + "_packed' are the same weight.");
       }
     }
   }
@@ -56,13 +87,15 @@ class Mapper {
     }
   }
 
+  bool stored(const Expected& expected) const { return stored_.contains(expected.name); }
+
   const FileTensor& tensor(const Expected& expected) const {
     return *checkpoint_.find(names_.find(expected.name)->second);
   }
 
   void find_orientation(const std::vector<Expected>& all) {
     for (const Expected& expected : all) {
-      if (!expected.oriented() || expected.outputs == expected.inputs) continue;
+      if (!expected.oriented() || stored(expected) || expected.outputs == expected.inputs) continue;
       const std::vector<std::int64_t>& shape = tensor(expected).shape;
       for (const bool transposed : {false, true}) {
         if (shape != expected.shape(transposed)) continue;
@@ -73,7 +106,79 @@ class Mapper {
     map_.transposed = paddle_prefix_;  // all matrices are square: only the dialect tells
   }
 
+  // The format of a linear that is stored as codes, or nothing after fail().
+  std::optional<StoredFormat> stored_format(const Expected& expected) {
+    const auto& parts = stored_.at(expected.name);
+    const std::string module = expected.name.substr(0, expected.name.size() - std::strlen(".weight"));
+    const FileTensor& codes = *parts.at("_packed");
+    const FileTensor& scales = *parts.at("_scale");
+    const auto config = spec_.stored_quantisation ? spec_.stored_quantisation->of(module) : std::nullopt;
+    if (!config || expected.form != Form::linear) {
+      fail("the tensor '" + expected.name + "_packed' is quantised, and quantization_config does not say how.");
+      return std::nullopt;
+    }
+    const std::int64_t words = (expected.inputs * config->bits + 31) / 32;
+    const std::int64_t groups = config->group == 0 ? 1 : (expected.inputs + config->group - 1) / config->group;
+    const auto check = [&](const char* suffix, const FileTensor& tensor, const std::vector<std::int64_t>& shape,
+                           bool type_fits, const char* types) {
+      if (tensor.shape == shape && type_fits) return;
+      fail("the tensor '" + expected.name + suffix + "' is " + to_string(tensor.type) + " of the shape " +
+           shape_text(tensor.shape) + "; expected is " + types + " of " + shape_text(shape) + " for " +
+           std::to_string(config->bits) + " bits" +
+           (config->group == 0 ? "" : " in groups of " + std::to_string(config->group)) + ".");
+    };
+    check("_packed", codes, {expected.outputs, words}, codes.type == FileType::i32, "I32");
+    check("_scale", scales, {expected.outputs, groups},
+          scales.type == FileType::bf16 || scales.type == FileType::f16 || scales.type == FileType::f32,
+          "BF16, F16 or F32");
+    if (const auto shape = parts.find("_shape"); shape != parts.end()) check_shape(expected, *shape->second);
+    if (!status_.ok()) return std::nullopt;
+    return config;
+  }
+
+  void check_shape(const Expected& expected, const FileTensor& tensor) {
+    std::int64_t shape[2] = {};
+    if (tensor.type == FileType::i64 && tensor.shape == std::vector<std::int64_t>{2}) {
+      tensor.file->read(tensor.offset, shape, sizeof shape);
+    }
+    if (shape[0] == expected.outputs && shape[1] == expected.inputs) return;
+    fail("the tensor '" + expected.name + "_shape' says " + shape_text(shape) + "; expected is I64 with " +
+         shape_text(std::vector{expected.outputs, expected.inputs}) + ".");
+  }
+
+  void take_codes(const Expected& expected) {
+    const std::optional<StoredFormat> format = stored_format(expected);
+    if (!format) return;
+    const auto& parts = stored_.at(expected.name);
+    const std::int64_t codes = (expected.inputs * format->bits + 31) / 32 * 32 / format->bits;
+    const std::int64_t groups = parts.at("_scale")->shape[1];
+    for (const Part& part : expected.parts) {
+      const std::int64_t group = format->group == 0 ? expected.inputs : format->group;
+      const bool slice = part.inputs != expected.inputs;
+      if (slice && ((format->group != 0 && (part.first_input % group != 0 || part.inputs % group != 0)) ||
+                    part.first_input * format->bits % 8 != 0)) {
+        return fail("the tensor '" + expected.name + "_packed' has groups of " + std::to_string(format->group) +
+                    ", which cannot be cut into experts of " + std::to_string(part.inputs) + " inputs.");
+      }
+      map_.sources.push_back({.weight = part.weight,
+                              .layer = expected.layer,
+                              .expert = part.expert,
+                              .tensor = parts.at("_packed"),
+                              .name = names_.find(expected.name)->second,
+                              .first = part.first_output * codes + part.first_input,
+                              .stride = codes,
+                              .outputs = part.outputs,
+                              .inputs = part.inputs,
+                              .stored = format,
+                              .scales = parts.at("_scale"),
+                              .first_scale = part.first_output * groups + part.first_input / group,
+                              .scale_stride = groups});
+    }
+    names_.erase(expected.name);
+  }
+
   void take(const Expected& expected) {
+    if (stored(expected)) return take_codes(expected);
     const auto named = names_.find(expected.name);
     const FileTensor& tensor = *checkpoint_.find(named->second);
     bool transposed = map_.transposed && expected.oriented();
@@ -115,6 +220,7 @@ class Mapper {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
+  std::map<std::string, std::map<std::string, const FileTensor*>> stored_;  // by weight and suffix
   TensorNames names_;  // names that are left at the end are unknown
   bool paddle_prefix_ = false;
   TensorMap map_;
@@ -122,6 +228,22 @@ class Mapper {
 };
 
 }  // namespace
+
+std::uint64_t WeightSource::offset() const {
+  const auto before = static_cast<std::uint64_t>(first);
+  return tensor->offset + (stored ? before * static_cast<std::uint64_t>(stored->bits) / 8 : before * size_of(tensor->type));
+}
+
+std::uint64_t WeightSource::bytes() const {
+  const std::uint64_t elements = static_cast<std::uint64_t>(outputs) * static_cast<std::uint64_t>(inputs);
+  return stored ? elements * static_cast<std::uint64_t>(stored->bits) / 8 : elements * size_of(tensor->type);
+}
+
+std::uint64_t WeightSource::span() const {
+  const std::int64_t lines = transposed ? inputs : outputs, line = transposed ? outputs : inputs;
+  const auto elements = static_cast<std::uint64_t>((lines - 1) * stride + line);
+  return stored ? elements * static_cast<std::uint64_t>(stored->bits) / 8 : elements * size_of(tensor->type);
+}
 
 Result<TensorMap> map_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
   return Mapper(spec, checkpoint).map();

@@ -11,6 +11,9 @@
 // Experts come one by one (mlp.experts.7.gate_proj, .up_proj, or joined .up_gate_proj; .down_proj) or
 // stacked, as transformers holds them in memory (mlp.experts.gate_up_proj, [experts, 2 · width, hidden]).
 // Shared experts are one MLP in the file, which is cut into slices of an expert's width.
+//
+// A linear may be quantised already: three tensors, as stored_quantisation.h says.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +52,16 @@ struct WeightSource {
   bool transposed = false;             ///< a line holds an input's weights rather than an output's
   int outputs = 0;
   int inputs = 0;
+
+  /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count; never transposed.
+  std::optional<StoredFormat> stored{};
+  const FileTensor* scales = nullptr;
+  std::int64_t first_scale = 0;
+  std::int64_t scale_stride = 0;  ///< scales from one output's first to the next one's
+
+  std::uint64_t offset() const;  ///< in the tensor's file, where the first element lies
+  std::uint64_t bytes() const;   ///< of its elements alone
+  std::uint64_t span() const;    ///< from the first element to the last
 
   static constexpr int kNoExpert = -1;
 };

@@ -3,6 +3,7 @@ import json
 import math
 import os
 import pathlib
+import subprocess
 import tempfile
 import unittest
 
@@ -100,6 +101,22 @@ class Quantization(unittest.TestCase):
 
     def test_dummy_weights(self):
         self.answer("mixture", "--quantization", "wint4", "--load-choices", "dummy", "--kv-cache-dtype", "fp8")
+
+    def test_a_quantised_copy_answers_alike(self):
+        for model in list(self.models):
+            with self.subTest(model), tempfile.TemporaryDirectory(prefix="troupe-e2e-copy-") as home:
+                copy = pathlib.Path(home) / "copy"
+                done = subprocess.run([BINARY, "quantize", self.models[model], copy, "--quantization", "wint4"],
+                                      capture_output=True, text=True, check=False, timeout=60)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("int4", done.stdout)
+                expected, _ = self.answer(model, "--quantization", "wint4")
+                self.models["copy"] = copy
+                found, output = self.answer("copy")
+                self.assertIn("int4", output)
+                self.assertEqual(found, expected)
+                self.refused("copy", "is quantised already", "--quantization", "wint8")
+                del self.models["copy"]
 
     def test_contradictions_and_unknown_methods(self):
         self.refused("dense", "kv_cache_quant_type", "--quantization",

@@ -78,7 +78,7 @@ void refused(const config::Options& options, std::uint64_t available, const std:
 
 TEST(Sizing, TooLittleMemoryNamesTheFlag) {
   refused({}, kGiB / 2, "512 MiB are free; the weights alone");
-  refused({}, std::uint64_t{690} << 20, "--max-num-seqs needs less.");
+  refused({}, std::uint64_t{690} << 20, "--max-num-seqs needs less");
   config::Options options;
   options.device.num_gpu_blocks_override = 100'000;
   refused(options, 8 * kGiB, "--num-gpu-blocks-override");

@@ -218,7 +218,7 @@ TEST(Spec, RefusesWhatItsArithmeticDoesNotDo) {
        std::vector<std::pair<const char*, Json>>{{"use_bias", true},
                                                  {"compression_ratio", 2.0},
                                                  {"hidden_act", "gelu"},
-                                                 {"quantization_config", Json::object()}}) {
+                                                 {"quantization_config", Json::array()}}) {
     const auto spec = with(key, value);
     ASSERT_FALSE(spec.ok()) << key;
     EXPECT_NE(spec.status().message.find(key), std::string::npos) << spec.status().message;

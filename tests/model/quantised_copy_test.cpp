@@ -1,0 +1,203 @@
+// A quantised copy of a checkpoint: the weights in memory are those of the original that is quantised while it loads,
+// byte for byte; and copies that were spoiled are refused by the tensor's name.
+#include "model/quantised_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "gpu/cpu.h"
+#include "model/support/files.h"
+#include "model/weights.inl"
+
+namespace troupe::model {
+namespace {
+
+using config::QuantizationOptions;
+using test::golden_directory;
+using test::TempDirectory;
+
+struct Opened {
+  Result<ModelFiles> files;
+  Status chosen;
+};
+
+Opened open(const std::filesystem::path& directory, const QuantizationOptions& options) {
+  Opened opened{open_model({.directory = directory.string()}), {}};
+  opened.chosen = opened.files ? opened.files->choose(config::Device::cpu, options) : opened.files.status();
+  return opened;
+}
+
+class QuantisedCopyTest : public ::testing::Test {
+ protected:
+  // All bytes of the weights in memory.
+  std::string loaded(const ModelFiles& files) {
+    const auto weights = Weights<Cpu>::load(device, files.spec, files.formats, files.map);
+    EXPECT_TRUE(weights.ok()) << weights.status().message;
+    if (!weights.ok()) return {};
+    return {static_cast<const char*>(weights->layout().embedding.data), weights->bytes()};
+  }
+
+  void copy(const std::string& golden, const QuantizationOptions& options) {
+    const Opened original = open(golden_directory(golden), options);
+    ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
+    const Status written = write_quantised_copy(*original.files, {golden_directory(golden), "config.json", into()});
+    ASSERT_TRUE(written.ok()) << written.message;
+  }
+
+  // Writes the copy's tensors anew after a change.
+  template <class Change>
+  void spoil(Change&& change) {
+    std::vector<test::TestTensor> tensors = test::tensors_of(*Checkpoint::open(into()));
+    change(tensors);
+    test::write_safetensors(into() / "model.safetensors", tensors);
+  }
+  static test::TestTensor& named(std::vector<test::TestTensor>& tensors, const std::string& name) {
+    for (test::TestTensor& tensor : tensors) {
+      if (tensor.name == name) return tensor;
+    }
+    ADD_FAILURE() << "no " << name;
+    return tensors.front();
+  }
+  void refused(const std::string& part, const QuantizationOptions& options = {}) {
+    const Opened opened = open(into(), options);
+    ASSERT_FALSE(opened.chosen.ok()) << part;
+    EXPECT_NE(opened.chosen.message.find(part), std::string::npos) << opened.chosen.message;
+    EXPECT_EQ(opened.chosen.message.find('\n'), std::string::npos);
+  }
+
+  std::filesystem::path into() const { return directory.path() / "copy"; }
+
+  Cpu device{{.threads = 2, .pin = false}};
+  TempDirectory directory;
+};
+
+TEST_F(QuantisedCopyTest, LoadsTheSameBytes) {
+  const QuantizationOptions kinds[] = {
+      {.method = "wint8"},
+      {.method = "wint4"},
+      {.method = "wint4", .group = 32},
+      {.method = R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"}};
+  for (const char* golden : {"gqa3_tied", "gqa5_untied_paddle", "moe_shared2", "moe_shared2_paddle", "moe_interval"}) {
+    for (const QuantizationOptions& options : kinds) {
+      SCOPED_TRACE(std::string(golden) + " " + options.method + " " + std::to_string(options.group));
+      const Opened original = open(golden_directory(golden), options);
+      ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
+      if (!original.files->formats.quantised()) continue;
+      if (options.group == 32 && original.files->spec.shared_experts > 1) continue;  // NoPlaceForAPieceOfAGroup
+      std::filesystem::remove_all(into());
+      copy(golden, options);
+      const Opened copied = open(into(), {});
+      ASSERT_TRUE(copied.chosen.ok()) << copied.chosen.message;
+      EXPECT_EQ(copied.files->formats, original.files->formats);
+      EXPECT_EQ(copied.files->dtype, original.files->dtype);
+      const std::string expected = loaded(*original.files);
+      EXPECT_FALSE(expected.empty());
+      EXPECT_TRUE(loaded(*copied.files) == expected);
+    }
+  }
+}
+
+// Two shared experts of 24 inputs, which are one matrix in the file.
+TEST_F(QuantisedCopyTest, NoPlaceForAPieceOfAGroup) {
+  const Opened original = open(golden_directory("moe_shared2"), {.method = "wint4", .group = 32});
+  ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
+  const Status written = write_quantised_copy(*original.files, {golden_directory("moe_shared2"), "config.json", into()});
+  EXPECT_EQ(written.code, Code::unsupported);
+  EXPECT_NE(written.message.find("shared_experts.down_proj, have 24 inputs"), std::string::npos) << written.message;
+}
+
+TEST_F(QuantisedCopyTest, AHeadOfItsOwn) {
+  const QuantizationOptions options{.method = "wint8", .lm_head = config::LmHeadDType::int4};
+  copy("gqa5_untied_paddle", options);
+  const Opened copied = open(into(), {});
+  ASSERT_TRUE(copied.chosen.ok()) << copied.chosen.message;
+  EXPECT_EQ(copied.files->formats.lm_head.group, 64);
+  EXPECT_TRUE(loaded(*copied.files) == loaded(*open(golden_directory("gqa5_untied_paddle"), options).files));
+  refused("--lm-head-dtype", {.lm_head = config::LmHeadDType::int8});
+}
+
+// The format as its authors describe it: code + 2^(bits - 1) from the lowest bits on, weight = code * scale.
+TEST_F(QuantisedCopyTest, IsCompressedTensors) {
+  copy("gqa3_tied", {.method = "wint4"});
+  const std::string name = "model.layers.0.self_attn.q_proj";
+  const Checkpoint original = *Checkpoint::open(golden_directory("gqa3_tied")), copied = *Checkpoint::open(into());
+  const FileTensor& from = *original.find(name + ".weight");
+  const auto numbers = *read_tensor(from), codes = *read_tensor(*copied.find(name + ".weight_packed")),
+             scales = *read_tensor(*copied.find(name + ".weight_scale"));
+  const auto outputs = static_cast<std::size_t>(from.shape[0]), inputs = static_cast<std::size_t>(from.shape[1]);
+  const std::size_t words = (inputs + 7) / 8, groups = (inputs + 63) / 64;
+  ASSERT_EQ(codes.size(), outputs * words * 4);
+  ASSERT_EQ(scales.size(), outputs * groups * 2);
+  for (std::size_t o = 0; o < outputs; ++o) {
+    for (std::size_t i = 0; i < inputs; ++i) {
+      std::uint32_t word;
+      std::memcpy(&word, codes.data() + (o * words + i / 8) * 4, 4);
+      const int code = static_cast<int>(word >> (4 * (i % 8)) & 15) - 8;
+      const float scale = load_element(scales.data(), DType::bf16, o * groups + i / 64);
+      ASSERT_NEAR(static_cast<float>(code) * scale, load_element(numbers.data(), dtype_of(from.type), o * inputs + i),
+                  0.51f * scale)
+          << o << ", " << i;
+    }
+  }
+  const nlohmann::json config = nlohmann::json::parse(test::read_text(into() / "config.json"));
+  EXPECT_EQ(config["quantization_config"]["quant_method"], "compressed-tensors");
+}
+
+TEST_F(QuantisedCopyTest, WhatDoesNotFitIsNamed) {
+  copy("gqa3_tied", {.method = "wint4"});
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  refused("--quantization: got wint8", {.method = "wint8"});
+  EXPECT_TRUE(open(into(), {.method = "wint4"}).chosen.ok()) << "what it is already";
+  const auto without = [&](const std::string& name) {
+    return [name](auto& tensors) { std::erase_if(tensors, [&](const auto& t) { return t.name == name; }); };
+  };
+  const std::string sound = test::read_text(into() / "model.safetensors");
+  const auto restore = [&] { test::write_text(into() / "model.safetensors", sound); };
+  spoil(without(q + "_scale"));
+  refused("'" + q + "_packed' has no scales");
+  restore();
+  spoil(without(q + "_packed"));
+  refused(q + "_packed' is missing");
+  restore();
+  spoil([&](auto& tensors) { named(tensors, q + "_scale").shape.push_back(1); });
+  refused(q + "_scale' is BF16 of the shape");
+  restore();
+  spoil([&](auto& tensors) { named(tensors, q + "_shape").data[0] ^= 1; });
+  refused(q + "_shape' says");
+  restore();
+  nlohmann::json config = nlohmann::json::parse(test::read_text(into() / "config.json"));
+  config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"] = 8;
+  config["quantization_config"]["config_groups"]["group_0"]["weights"]["strategy"] = "channel";
+  test::write_text(into() / "config.json", config.dump());
+  refused("_packed' is I32 of the shape");
+  config.erase("quantization_config");
+  test::write_text(into() / "config.json", config.dump());
+  refused("quantization_config does not say how");
+}
+
+TEST_F(QuantisedCopyTest, AScaleThatIsNoNumber) {
+  copy("gqa3_tied", {.method = "wint4"});
+  const std::string name = "model.layers.1.mlp.down_proj.weight";
+  spoil([&](auto& tensors) { named(tensors, name + "_scale").data.replace(0, 2, "\x80\x7f"); });  // infinity in bf16
+  const Opened opened = open(into(), {});
+  ASSERT_TRUE(opened.chosen.ok()) << opened.chosen.message;
+  const auto weights = Weights<Cpu>::load(device, opened.files->spec, opened.files->formats, opened.files->map);
+  ASSERT_FALSE(weights.ok());
+  EXPECT_EQ(weights.status().message,
+            "The tensor '" + name + "_packed' has a NaN or an infinity among its scales.");
+}
+
+TEST_F(QuantisedCopyTest, PaddlesOwnOrderIsRefused) {
+  const std::filesystem::path golden = golden_directory("gqa3_tied");
+  std::vector<test::TestTensor> tensors = test::tensors_of(*Checkpoint::open(golden));
+  tensors.push_back({"ernie.layers.0.mlp.experts.0.down_proj.quant_weight", "I8", {2}, std::string(2, '\0')});
+  std::filesystem::create_directories(into());
+  std::filesystem::copy_file(golden / "config.json", into() / "config.json");
+  test::write_safetensors(into() / "model.safetensors", tensors);
+  refused("down_proj.quant_weight' is quantised in an order that was made for other kernels");
+}
+
+}  // namespace
+}  // namespace troupe::model
