@@ -2,8 +2,8 @@
 """Makes tests/data/tuned: log-probabilities of transformers for shapes that take a GPU's tuned kernels.
 
 Each folder holds a config.json and golden.safetensors. The weights are not stored. This tool draws the numbers
-that `--load-choices dummy` draws (kernels/fill_random.h, model/weights.h), and the tests load them that way.
-Prompts come from the same generator: token i of prompt s is 3 + draw_bits(PROMPT_SEED + s, 0, i) % (vocab - 3).
+that `--load-choices dummy` draws (tools/drawn_weights.py), and the tests load them that way. Prompts come from the same
+generator.
 
 golden.safetensors, S sequences of prompt and STEPS greedy tokens, computed in fp32 (`reference`) and by transformers' own
 bf16 (`bf16`, fp32 where transformers keeps it: routers and rotation angles):
@@ -38,18 +38,19 @@ import math
 import pathlib
 import time
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import (
     DynamicCache, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM, Ernie4_5Config, Ernie4_5ForCausalLM)
 
+import drawn_weights
+from drawn_weights import draw_prompt
+
 STEPS = 200
 TOP = 4
 TOP_EVERY = 4
 NEAR_TIE = 0.01
-PROMPT_SEED = 1_000
 # How many prompts of which length.
 LENGTHS = {1: 8, 2: 2, 7: 8, 33: 8, 64: 8, 65: 4, 130: 8, 257: 6, 500: 6, 1000: 4, 3000: 2}
 SCORED_LENGTHS = (130, 500, 3000)  # the first prompt of each is scored
@@ -70,67 +71,11 @@ SHAPES = {
 }
 
 
-def normal_quantiles():
-    def quantile(probability):
-        low, high = -8.0, 8.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            if math.erfc(-middle / math.sqrt(2.0)) / 2 < probability:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
+class Weights(drawn_weights.Weights):
+    """Draws weights as tensors."""
 
-    raw = np.array([quantile((i + 0.5) / 4096) for i in range(4096)])
-    return (raw / math.sqrt((raw * raw).sum() / 4096)).astype(np.float32)
-
-
-def draw_bits(seed, outputs, groups):
-    """uint64 [len(outputs), groups]: kernels/fill_random.h."""
-    counter = (outputs.astype(np.uint64)[:, None] << np.uint64(32)) | np.arange(groups, dtype=np.uint64)[None, :]
-    z = np.uint64(seed) + counter * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-def name_hash(name, seed=0):
-    value = 0xCBF29CE484222325 ^ seed
-    for byte in name.encode():
-        value = ((value ^ byte) * 0x100000001B3) % 2**64
-    return value
-
-
-def bf16_bits(values):
-    """The nearest bf16 of finite fp32 values, ties to even, as uint16."""
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-
-
-class Weights:
-    """Draws weights by name and keeps a sum of each."""
-
-    def __init__(self, deviation):
-        self.quantiles, self.deviation, self.sums = normal_quantiles(), np.float32(deviation), {}
-
-    def draw(self, name, outputs, inputs, mean=0.0, deviation=None):
-        """fp32 [outputs, inputs] of bf16 values."""
-        table = bf16_bits(np.float32(mean) + self.quantiles * (self.deviation if deviation is None else deviation))
-        groups, out, total = (inputs + 3) // 4, np.empty((outputs, inputs), np.uint16), 0
-        for first in range(0, outputs, 4096):
-            rows = np.arange(first, min(first + 4096, outputs))
-            indices = draw_bits(name_hash(name), rows, groups).view("<u2").reshape(len(rows), -1)[:, :inputs] & 4095
-            part = out[first : first + len(rows)] = table[indices]
-            factor = 1 + (31 * rows[:, None] + np.arange(inputs)[None, :]) % 1021
-            total += int((part.astype(np.int64) * factor).sum())
-        self.sums[name] = total
-        return torch.from_numpy((out.astype(np.uint32) << np.uint32(16)).view(np.float32))
-
-    def norm(self, name, size):
-        return self.draw(name, 1, size, mean=1.0)[0]
-
-    def bias(self, name, experts):
-        return self.draw(name, 1, experts, deviation=self.deviation * self.deviation)
+    def draw(self, *arguments, **more):
+        return torch.from_numpy(super().draw(*arguments, **more))
 
 
 def is_moe(shape):
@@ -188,8 +133,7 @@ def make_prompts(vocab):
                 lengths.append(length)
     prompts = []
     for s, length in enumerate(lengths):
-        bits = draw_bits(PROMPT_SEED + s, np.array([0]), length)[0]
-        prompts.append(torch.tensor((3 + bits % np.uint64(vocab - 3)).astype(np.int64)))
+        prompts.append(torch.tensor(draw_prompt(s, length, vocab)))
     return prompts
 
 
