@@ -94,6 +94,51 @@ TEST(ChooseLinear, WeightsOfAFormatThatNoKernelMultiplies) {
   }
 }
 
+TEST(ChooseLinear, CodesRunTheSameWays) {
+  const WeightFormat int8(WeightKind::int8, DType::bf16), int4(WeightKind::int4, DType::bf16),
+      grouped(WeightKind::int4, DType::bf16, 64);
+  LinearShape s = product(Ending::add, 1024, 3072, 8);  // down of the 0.3B
+  s.produces_halved_norm = true;
+  for (const WeightFormat& format : {int8, grouped}) {
+    s.format = format;
+    EXPECT_EQ(way(s), LinearWay::strips) << to_string(format);
+  }
+  s.format = int4;
+  EXPECT_EQ(way(s), LinearWay::unsupported) << "dense weights of 4 bits have groups";
+  s.produces_halved_norm = false;
+  EXPECT_EQ(way(s), LinearWay::stream);
+
+  LinearShape experts = product(Ending::swiglu, 3072, 2560, 0);  // gate_up of the 21B
+  experts.groups = 66;
+  for (const WeightFormat& format : {int8, int4}) {
+    experts.format = format;
+    experts.rows = 8;
+    const LinearChoice few = choose(experts, kH200);
+    EXPECT_EQ(few.way, LinearWay::stream) << to_string(format);
+    EXPECT_LE(3 * few.stream.shared_bytes, kH200.block_shared_bytes) << "three blocks on a multiprocessor";
+    experts.rows = 256 * 8;
+    EXPECT_EQ(way(experts), LinearWay::stream) << "codes are not expanded for a few rows";
+    experts.rows = 8192 * 8;
+    const LinearChoice many = choose(experts, kH200);
+    ASSERT_EQ(many.way, LinearWay::wgmma) << to_string(format);
+    EXPECT_TRUE(kWgmmaTiles[many.wgmma_tile].codes) << "a tile that is compiled for codes";
+  }
+}
+
+TEST(ChooseLinear, CodesThatNoTensorCoreTakes) {
+  LinearShape s = product(Ending::add, 2560, 576, 8);
+  s.format = {WeightKind::int8, DType::bf16};
+  EXPECT_EQ(way(s), LinearWay::stream);
+  s.format = {WeightKind::int4, DType::bf16};  // 576 inputs are four pieces of 128 and a half
+  EXPECT_EQ(way(s), LinearWay::generic);
+  s.inputs = 1024;
+  EXPECT_EQ(way(s), LinearWay::stream);
+  s.format = {WeightKind::int4, DType::f16};
+  EXPECT_EQ(way(s), LinearWay::generic) << "codes are expanded to bfloat16";
+  s.format = {WeightKind::int8, DType::f32};
+  EXPECT_EQ(way(s), LinearWay::generic);
+}
+
 TEST(ChooseLinear, HalvedNormsTakeStrips) {
   LinearShape s = product(Ending::add, 2560, 12288, 1);
   EXPECT_EQ(way(s), LinearWay::stream) << "too large for strips";

@@ -1,4 +1,6 @@
 // Quantised formats on the GPU beside the numpy reference, through the executor that the server uses.
+#include <algorithm>
+
 #include "gpu/cuda.h"
 #include "model/cuda/executor.h"
 #include "model/support/quantised_golden.h"
@@ -16,7 +18,8 @@ INSTANTIATE_TEST_SUITE_P(All, CudaQuantisedGoldens, ::testing::ValuesIn(test::qu
 TEST_P(CudaQuantisedGoldens, LogProbabilities) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   config::Options options = test::quantised_options(GetParam());
-  options.device.num_gpu_blocks_override = test::quantised_blocks(GetParam());
+  options.device.num_gpu_blocks_override =
+      std::max(test::quantised_blocks(GetParam()), options.scheduler.max_model_len / kernels::kBlockTokens + 1);
   options.scheduler.max_num_seqs = 8;
   options.scheduler.max_num_batched_tokens = 1024;
   auto files = open_model(options.model);
