@@ -32,9 +32,7 @@ concept SharedOperand = std::is_same_v<T, SharedAddress> || std::is_pointer_v<T>
 __device__ __forceinline__ uint4 load_shared_16(SharedOperand auto from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "r"(shared_address(from))
-               : "memory");
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(shared_address(from)) : "memory");
   return v;
 }
 __device__ __forceinline__ float4 load_shared_float4(SharedOperand auto from) {
@@ -45,9 +43,8 @@ __device__ __forceinline__ void store_shared(SharedOperand auto to, float value)
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared_address(to)), "f"(value) : "memory");
 }
 __device__ __forceinline__ void store_shared_16(SharedOperand auto to, uint4 v) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "r"(v.x), "r"(v.y), "r"(v.z),
-               "r"(v.w)
-               : "memory");
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w) : "memory");
 }
 
 /// Loads 4, 8 or 16 bytes of global memory without leaving a line in the L1 cache.
@@ -84,8 +81,7 @@ __device__ __forceinline__ std::uint32_t atomic_increment_acq_rel(std::uint32_t*
 __device__ __forceinline__ void reduce_add(float* to, float4 v) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
-               "f"(v.w)
-               : "memory");
+               "f"(v.w) : "memory");
 #endif
 }
 
