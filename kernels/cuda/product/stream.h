@@ -97,12 +97,12 @@ constexpr int shared_bytes(const StreamPlan& plan) {
 
 }  // namespace streaming
 
-/// Of any dense or grouped product of 16-bit types. Found by measurement on an H200: rings of 32 or 40 KiB
+/// Of any dense or grouped product of 16-bit activations. Found by measurement on an H200: rings of 32 or 40 KiB
 /// keep the memory busy and leave room for several blocks on a multiprocessor. A matrix that fits the rings
 /// of all multiprocessors is fetched whole before the kernel's turn.
 constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
   using namespace streaming;
-  const int inputs = shape.weight_row_bytes() / 2, tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
+  const int tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
   StreamPlan plan{.tile_rows = tile_rows(shape, gpu),
                   .operands = operands_of(shape.format),
                   .scale_lines = scale_lines(shape.format)};
