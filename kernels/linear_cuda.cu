@@ -54,7 +54,8 @@ struct CodeRow {
     const int bits = static_cast<unsigned char>(row[place.byte]) >> place.shift;
     const auto code = static_cast<float>(static_cast<int>(static_cast<unsigned>(bits) << shift) >> shift);
     if (format.group == 0) return code;
-    return to_float(from_float<T>(code * to_float(scales[static_cast<std::size_t>(input / format.group) * pitch])));
+    return to_float(
+        from_float<T>(code * to_float(scales[static_cast<std::size_t>(input / format.group) * pitch])));
   }
   __device__ static float output_scale(const GenericArgs& a, const char* weight, int output) {
     if (a.format.group != 0) return 1;
@@ -141,19 +142,18 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
 void run_generic(Cuda& device, const Linear& linear) {
   const Matrix& weight = linear.weight;
   const GenericArgs a{.weight = weight.data,
-               .format = weight.format,
-               .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
-               .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
-               .x = linear.x,
-               .stride = row_stride(linear.weight.inputs),
-               .rows = linear.rows,
-               .row_tiles = most_row_tiles(linear, kTile),
-               .groups = linear.groups,
-               .ending = ending_of(linear)};
+                      .format = weight.format,
+                      .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
+                      .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
+                      .x = linear.x,
+                      .stride = row_stride(linear.weight.inputs),
+                      .rows = linear.rows,
+                      .row_tiles = most_row_tiles(linear, kTile),
+                      .groups = linear.groups,
+                      .ending = ending_of(linear)};
   const int tiles = (a.ending.outputs + kTile - 1) / kTile * a.row_tiles;
-  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(tiles)),
-                                  .block = dim3(kThreads),
-                                  .overlap = {.holds_next = true}};
+  const troupe::cuda::Shape shape{
+      .grid = dim3(static_cast<unsigned>(tiles)), .block = dim3(kThreads), .overlap = {.holds_next = true}};
   with_element(weight.activations(), [&](auto element) {
     using T = decltype(element);
     if (weight.format.quantised()) {

@@ -21,7 +21,8 @@ inline constexpr int kPanel = 32;
 constexpr int padded(int columns) { return (columns + kPanel - 1) / kPanel * kPanel; }
 
 struct Matrix {
-  void* data = nullptr;  ///< matrix_bytes() of device memory: codes or floats, then the scales of a quantised format
+  void* data =
+      nullptr;  ///< matrix_bytes() of device memory: codes or floats, then the scales of a quantised format
   WeightFormat format{};
   int outputs = 0;
   int inputs = 0;
@@ -30,7 +31,8 @@ struct Matrix {
   constexpr DType activations() const { return format.activations; }
 };
 
-/// Inputs of a row with its padding, whose weights are zero. Codes fill whole pieces of 64 bytes and whole groups.
+/// Inputs of a row with its padding, whose weights are zero. Codes fill whole pieces of 64 bytes and whole
+/// groups.
 constexpr int padded_inputs(const WeightFormat& format, int inputs) {
   const int piece = format.quantised() ? 64 * 8 / format.bits() : kPanel;
   const int group = format.kind == WeightKind::fp8 ? kFp8Block : format.group;
@@ -40,14 +42,15 @@ constexpr int padded_inputs(const WeightFormat& format, int inputs) {
 
 /// Device bytes of a packed matrix without its scales; the same on all devices.
 constexpr std::size_t weight_bytes(const WeightFormat& format, int outputs, int inputs) {
-  return std::size_t(padded(outputs)) * std::size_t(padded_inputs(format, inputs)) * std::size_t(format.bits()) / 8;
+  return std::size_t(padded(outputs)) * std::size_t(padded_inputs(format, inputs)) *
+         std::size_t(format.bits()) / 8;
 }
 
 /// Outputs that share a row of fp8 scales: fewer than kFp8Block, because gate and up outputs alternate.
 inline constexpr int kFp8ScaleOutputs = 8;
 
-/// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each output and group.
-/// fp8: a float for each kFp8ScaleOutputs outputs and each block of inputs.
+/// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each output
+/// and group. fp8: a float for each kFp8ScaleOutputs outputs and each block of inputs.
 constexpr std::size_t scale_bytes(const WeightFormat& format, int outputs, int inputs) {
   if (!format.quantised()) return 0;
   const auto rows = std::size_t(padded(outputs)), width = std::size_t(padded_inputs(format, inputs));

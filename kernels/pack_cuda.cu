@@ -66,10 +66,12 @@ struct Source {
   const std::size_t stride;  ///< bytes from one line to the next
 };
 
-/// Stores the `lines` lines of `length` elements at `piece`, the first of which is line first_line of the tensor.
+/// Stores the `lines` lines of `length` elements at `piece`, the first of which is line first_line of the
+/// tensor.
 void place_lines(Cuda& device, const Pack& op, const void* piece, int first_line, int lines, int length) {
-  const PackArgs arguments{op.into.data,  piece,    first_line, lines, length, op.transposed,
-                           op.place,      op.first, padded(op.into.inputs)};
+  const PackArgs arguments{op.into.data, piece,    first_line,
+                           lines,        length,   op.transposed,
+                           op.place,     op.first, padded(op.into.inputs)};
   const dim3 grid(unsigned((length + kTile - 1) / kTile), unsigned((lines + kTile - 1) / kTile));
   cuda::with_element(op.source_dtype, [&](auto from) {
     cuda::with_element(op.into.activations(), [&](auto to) {
@@ -83,7 +85,8 @@ void pack_floats(Cuda& device, const Pack& op) {
   const Source source(op);
   const std::size_t row = static_cast<std::size_t>(padded(op.into.inputs)) * source.element;
   const std::size_t line_bytes = static_cast<std::size_t>(source.length) * source.element;
-  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.activations() && row == line_bytes) {
+  if (!op.transposed && op.place == Place::rows && op.source_dtype == op.into.activations() &&
+      row == line_bytes) {
     device.upload_lines(static_cast<std::byte*>(op.into.data) + static_cast<std::size_t>(op.first) * row,
                         source.bytes, op.offset, std::size_t(source.lines), line_bytes, source.stride);
     return;
@@ -92,20 +95,21 @@ void pack_floats(Cuda& device, const Pack& op) {
   void* piece = device.scratch(std::size_t(std::min(source.lines, lines_at_once)) * line_bytes);
   for (int line = 0; line < source.lines; line += lines_at_once) {
     const int count = std::min(lines_at_once, source.lines - line);
-    device.upload_lines(piece, source.bytes, op.offset + std::size_t(line) * source.stride, std::size_t(count),
-                        line_bytes, source.stride);
+    device.upload_lines(piece, source.bytes, op.offset + std::size_t(line) * source.stride,
+                        std::size_t(count), line_bytes, source.stride);
     place_lines(device, op, piece, line, count, source.length);
   }
 }
 
-/// A scale needs all inputs of its outputs, so a piece is some outputs whatever the order of the tensor: they are
-/// placed as rows of the source's dtype in scratch memory, and quantised from there.
+/// A scale needs all inputs of its outputs, so a piece is some outputs whatever the order of the tensor: they
+/// are placed as rows of the source's dtype in scratch memory, and quantised from there.
 void pack_codes(Cuda& device, const Pack& op) {
   const Source source(op);
   const std::size_t inputs = std::size_t(op.into.inputs), stride = std::size_t(padded(op.into.inputs));
   const int unit = cuda::quantised_together(op.into.format);
-  const auto outputs_at_once = static_cast<int>(
-      std::max<std::size_t>(1, kPieceBytes / (stride * source.element) / std::size_t(unit)) * std::size_t(unit));
+  const auto outputs_at_once =
+      static_cast<int>(std::max<std::size_t>(1, kPieceBytes / (stride * source.element) / std::size_t(unit)) *
+                       std::size_t(unit));
   const std::size_t most = std::size_t(std::min(op.outputs, outputs_at_once)) * stride * source.element;
   auto* piece = static_cast<std::byte*>(device.scratch(2 * most));
   const Matrix rows{piece + most, op.source_dtype, outputs_at_once, op.into.inputs};
@@ -120,12 +124,17 @@ void pack_codes(Cuda& device, const Pack& op) {
                           std::size_t(count) * source.element, source.stride);
       place_lines(device, some, piece, 0, op.into.inputs, count);
     } else {
-      device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.stride, std::size_t(count),
-                          inputs * source.element, source.stride);
+      device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.stride,
+                          std::size_t(count), inputs * source.element, source.stride);
       place_lines(device, some, piece, 0, count, op.into.inputs);
     }
-    cuda::quantise(device, {.into = op.into, .place = op.place, .first = op.first, .output = output, .outputs = count,
-                            .rows = rows.data, .dtype = op.source_dtype});
+    cuda::quantise(device, {.into = op.into,
+                            .place = op.place,
+                            .first = op.first,
+                            .output = output,
+                            .outputs = count,
+                            .rows = rows.data,
+                            .dtype = op.source_dtype});
   }
 }
 

@@ -36,7 +36,8 @@ __device__ __forceinline__ float warp_magnitude(float mine) {
 
 /// The scale of inputs begin … end - 1 of a row, in all lanes.
 template <class T>
-__device__ __forceinline__ float scale_of(const T* row, int begin, int end, float largest_code, bool rounded) {
+__device__ __forceinline__ float scale_of(const T* row, int begin, int end, float largest_code,
+                                          bool rounded) {
   float largest = 0;
   for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32) {
     const float magnitude = fabsf(to_float(row[i]));
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseArg
   troupe::cuda::let_next_start();
   const int o = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
   if (o >= a.outputs) return;
-  const T* row = static_cast<const T*>(a.rows) + static_cast<std::size_t>(o) * static_cast<std::size_t>(a.stride);
+  const T* row =
+      static_cast<const T*>(a.rows) + static_cast<std::size_t>(o) * static_cast<std::size_t>(a.stride);
   const int placed = placed_row(a.place, a.first, a.output + o), lane = static_cast<int>(threadIdx.x) % 32;
   std::byte* codes = a.codes + static_cast<std::size_t>(placed) * static_cast<std::size_t>(a.row_bytes);
   const int group = a.format.group == 0 ? a.inputs : a.format.group;
@@ -75,7 +77,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseArg
     }
     if (a.format.bits() == 8) {
       for (int i = begin + lane; i < end; i += 32)
-        codes[code_place(a.format, i).byte] = static_cast<std::byte>(code_of(to_float(row[i]), scale, a.largest));
+        codes[code_place(a.format, i).byte] =
+            static_cast<std::byte>(code_of(to_float(row[i]), scale, a.largest));
       continue;
     }
     // Two codes of a byte are two inputs apart: bits 4 k and 4 k + 4 are pairs k and k + 1.
@@ -109,7 +112,8 @@ void quantise(Cuda& device, const Quantise& op) {
                                .rows = op.rows};
   with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_kernel<decltype(element)>,
-                         {.grid = unsigned((op.outputs + kWarps - 1) / kWarps), .block = kWarps * 32}, arguments);
+                         {.grid = unsigned((op.outputs + kWarps - 1) / kWarps), .block = kWarps * 32},
+                         arguments);
   });
 }
 

@@ -1,12 +1,13 @@
 #pragma once
-// How numbers become codes and scales. Both devices and tools/quantise_reference.py follow these rules to the bit.
+// How numbers become codes and scales. Both devices and tools/quantise_reference.py follow these rules to the
+// bit.
 //
 //   scale = largest magnitude / largest code, in fp32; of a group (WeightFormat::group) rounded to bf16
 //   code  = number / scale in fp32, rounded to the nearest, ties to even, and clamped to the largest code
 //
-// int8 and int4 share a scale over an output's inputs or over a group of them, fp8 over a block of 128 outputs ×
-// 128 inputs. A scale of 0 has codes of 0. A number that is not finite makes its scale a NaN, by which the loader
-// finds it; the codes are then unspecified.
+// int8 and int4 share a scale over an output's inputs or over a group of them, fp8 over a block of 128
+// outputs × 128 inputs. A scale of 0 has codes of 0. A number that is not finite makes its scale a NaN, by
+// which the loader finds it; the codes are then unspecified.
 #include <algorithm>
 #include <cmath>
 #include <limits>

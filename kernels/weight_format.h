@@ -1,8 +1,8 @@
 #pragma once
 // How a weight matrix is stored, apart from the type of the activations that it multiplies.
 //
-// A quantised weight is code * scale. Scales follow the codes in the matrix's memory (matrix.h). How codes and
-// scales are made from a checkpoint's numbers: quantize.h.
+// A quantised weight is code * scale. Scales follow the codes in the matrix's memory (matrix.h). How codes
+// and scales are made from a checkpoint's numbers: quantize.h.
 #include <cstddef>
 #include <cstdint>
 #include <string>

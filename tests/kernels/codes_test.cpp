@@ -1,5 +1,5 @@
-// Products of quantised weights on the GPU, every way that takes them, compared with sums in double precision over
-// codes and scales that this file makes on its own; and codes and scales themselves, bit for bit.
+// Products of quantised weights on the GPU, every way that takes them, compared with sums in double precision
+// over codes and scales that this file makes on its own; and codes and scales themselves, bit for bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,9 +10,9 @@
 
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/device_under_test.h"
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
-#include "kernels/device_under_test.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -65,8 +65,9 @@ std::vector<Case> cases() {
   all.push_back({"add_3072", Ending::add, {2}, 1024, 3072});
   all.push_back({"odd", Ending::add, {7}, 72, 576});
   all.push_back({"odd_many", Ending::add, {70}, 72, 640});
-  for (const std::vector<int>& rows : {std::vector<int>{1, 0, 1, 1, 0, 1}, std::vector<int>{3, 0, 17, 1, 0, 9},
-                                       std::vector<int>{40, 150, 0, 1, 64, 129}}) {
+  for (const std::vector<int>& rows :
+       {std::vector<int>{1, 0, 1, 1, 0, 1}, std::vector<int>{3, 0, 17, 1, 0, 9},
+        std::vector<int>{40, 150, 0, 1, 64, 129}}) {
     const std::string r = std::to_string(rows[0]);
     all.push_back({"experts_gate_up_" + r, Ending::swiglu, rows, 768, 1280, true});
     all.push_back({"experts_down_" + r, Ending::store_scaled, rows, 1280, 768});
@@ -75,8 +76,10 @@ std::vector<Case> cases() {
 }
 
 std::vector<WeightFormat> formats() {
-  return {{WeightKind::int8, DType::bf16},     {WeightKind::int4, DType::bf16},
-          {WeightKind::int4, DType::bf16, 32}, {WeightKind::int4, DType::bf16, 64},
+  return {{WeightKind::int8, DType::bf16},
+          {WeightKind::int4, DType::bf16},
+          {WeightKind::int4, DType::bf16, 32},
+          {WeightKind::int4, DType::bf16, 64},
           {WeightKind::int4, DType::bf16, 128}};
 }
 
@@ -97,7 +100,8 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     rows_ = offsets_.back();
     x_rows_ = c().gathered ? rows_ / 2 + 1 : rows_;
     std::mt19937 random(3);
-    for (int p = 0; p < rows_; ++p) gather_.push_back(static_cast<int>(random() % static_cast<unsigned>(x_rows_)));
+    for (int p = 0; p < rows_; ++p)
+      gather_.push_back(static_cast<int>(random() % static_cast<unsigned>(x_rows_)));
     for (int p = 0; p < rows_; ++p) scale_.push_back(0.25f + static_cast<float>(random() % 1000) / 1000);
     x_ = random_floats(static_cast<std::size_t>(x_rows_ * c().inputs), 5);
     for (float& v : x_) v = rounded_to(DType::bf16, v);
@@ -117,13 +121,16 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
         random_floats(static_cast<std::size_t>(c().outputs * c().inputs), static_cast<unsigned>(seed), 0.05f);
     for (float& v : numbers) v = rounded_to(DType::bf16, v);
     for (int i = 0; i < c().inputs; ++i) numbers[static_cast<std::size_t>(c().inputs + i)] = 0;  // output 1
-    run(*device_, Pack{.into = matrix(group), .source = numbers.data(), .source_dtype = DType::f32, .place = place,
+    run(*device_, Pack{.into = matrix(group),
+                       .source = numbers.data(),
+                       .source_dtype = DType::f32,
+                       .place = place,
                        .outputs = c().outputs});
     made_.emplace_back(format(), c().outputs, c().inputs, numbers);
   }
   Matrix matrix(int group) const {
-    return {weights_->as<std::byte>() + static_cast<std::size_t>(group) * stride(), format(), matrix_outputs(),
-            c().inputs};
+    return {weights_->as<std::byte>() + static_cast<std::size_t>(group) * stride(), format(),
+            matrix_outputs(), c().inputs};
   }
 
   /// Output o of made_[which] times row p.
@@ -138,7 +145,8 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
         const float scale = made.scales[static_cast<std::size_t>(o * made.groups + i / format().group)];
         weight = rounded_to(DType::bf16, weight * scale);
       }
-      sum += static_cast<double>(weight) * static_cast<double>(x_[static_cast<std::size_t>(row * c().inputs + i)]);
+      sum += static_cast<double>(weight) *
+             static_cast<double>(x_[static_cast<std::size_t>(row * c().inputs + i)]);
     }
     return format().group != 0 ? sum : sum * static_cast<double>(made.scales[static_cast<std::size_t>(o)]);
   }
@@ -146,7 +154,8 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     const auto g = static_cast<std::size_t>(group);
     if (!pairs()) {
       const double y = dot(g, p, o);
-      return c().ending == Ending::store_scaled ? y * static_cast<double>(scale_[static_cast<std::size_t>(p)]) : y;
+      return c().ending == Ending::store_scaled ? y * static_cast<double>(scale_[static_cast<std::size_t>(p)])
+                                                : y;
     }
     const double gate = dot(2 * g, p, o);
     return gate / (1 + std::exp(-gate)) * dot(2 * g + 1, p, o);
@@ -161,7 +170,11 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     Rows out(*device_, out_type, rows_, c().outputs, before);
     const bool grouped = c().group_rows.size() > 1;
     Rows x(*device_, DType::bf16, x_rows_, c().inputs, x_);
-    Linear linear{.weight = matrix(0), .x = x.data(), .rows = rows_, .ending = c().ending, .out = out.data(),
+    Linear linear{.weight = matrix(0),
+                  .x = x.data(),
+                  .rows = rows_,
+                  .ending = c().ending,
+                  .out = out.data(),
                   .scale = device_->put(scale_)};
     if (grouped) {
       linear.groups = {.offsets = device_->put(offsets_),
@@ -173,17 +186,20 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     int failures = 0;
     std::mt19937 random(9);
     for (int group = 0; group < static_cast<int>(c().group_rows.size()); ++group) {
-      for (int p = offsets_[static_cast<std::size_t>(group)]; p < offsets_[static_cast<std::size_t>(group) + 1]; ++p) {
+      for (int p = offsets_[static_cast<std::size_t>(group)];
+           p < offsets_[static_cast<std::size_t>(group) + 1]; ++p) {
         for (int n = 0; n < 40; ++n) {
-          const int o = n < 4 ? n : n < 8 ? c().outputs - 1 - (n - 4)
-                                          : static_cast<int>(random() % static_cast<unsigned>(c().outputs));
+          const int o = n < 4   ? n
+                        : n < 8 ? c().outputs - 1 - (n - 4)
+                                : static_cast<int>(random() % static_cast<unsigned>(c().outputs));
           const double old = c().ending == Ending::add
                                  ? static_cast<double>(before[static_cast<std::size_t>(p * c().outputs + o)])
                                  : 0.0;
           const double want = old + expected(group, p, o), got = static_cast<double>(out.at(p, o));
           const double allowed = (wide() ? 1e-6 : 0x1p-8) * std::abs(want) + 3e-4;
           if (!(std::abs(got - want) <= allowed) && ++failures <= 3) {
-            ADD_FAILURE() << way << ", row " << p << ", output " << o << ": " << got << " instead of " << want;
+            ADD_FAILURE() << way << ", row " << p << ", output " << o << ": " << got << " instead of "
+                          << want;
           }
         }
       }
@@ -222,7 +238,8 @@ std::string name_of(const testing::TestParamInfo<std::tuple<WeightFormat, Case>>
   return name + "_" + std::get<1>(info.param).name;
 }
 
-INSTANTIATE_TEST_SUITE_P(, CodesTest, testing::Combine(testing::ValuesIn(formats()), testing::ValuesIn(cases())), name_of);
+INSTANTIATE_TEST_SUITE_P(, CodesTest,
+                         testing::Combine(testing::ValuesIn(formats()), testing::ValuesIn(cases())), name_of);
 
 // ---- Codes and scales
 
@@ -232,7 +249,8 @@ class CodeMakingTest : public testing::TestWithParam<WeightFormat> {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
     device_ = std::make_unique<DeviceUnderTest>(shared_cuda(false));
   }
-  void expect_made(const Matrix& matrix, const Memory& memory, const Codes& made, Place place, int first, int outputs) {
+  void expect_made(const Matrix& matrix, const Memory& memory, const Codes& made, Place place, int first,
+                   int outputs) {
     const WeightFormat& format = matrix.format;
     const auto* bytes = memory.host<unsigned char>();
     const auto* scales = bytes + weight_bytes(format, matrix.outputs, matrix.inputs);
@@ -243,15 +261,16 @@ class CodeMakingTest : public testing::TestWithParam<WeightFormat> {
       for (int i = 0; i < matrix.inputs; ++i) {
         const CodePlace at = code_place(format, i);
         const int bits = bytes[row * width + static_cast<std::size_t>(at.byte)] >> at.shift;
-        const int code = format.kind == WeightKind::int4 ? ((bits & 15) ^ 8) - 8 : static_cast<std::int8_t>(bits);
+        const int code =
+            format.kind == WeightKind::int4 ? ((bits & 15) ^ 8) - 8 : static_cast<std::int8_t>(bits);
         if (code != made.codes[static_cast<std::size_t>(o * matrix.inputs + i)] && ++failures <= 3)
           ADD_FAILURE() << "output " << o << ", input " << i << ": code " << code;
       }
       for (int g = 0; g < made.groups; ++g) {
-        const float scale =
-            format.group == 0
-                ? load_element(scales, DType::f32, row)
-                : load_element(scales, DType::bf16, static_cast<std::size_t>(g * padded(matrix.outputs)) + row);
+        const float scale = format.group == 0
+                                ? load_element(scales, DType::f32, row)
+                                : load_element(scales, DType::bf16,
+                                               static_cast<std::size_t>(g * padded(matrix.outputs)) + row);
         if (scale != made.scales[static_cast<std::size_t>(o * made.groups + g)] && ++failures <= 3)
           ADD_FAILURE() << "output " << o << ", group " << g << ": scale " << scale;
       }
@@ -269,18 +288,24 @@ TEST_P(CodeMakingTest, PackMakesThemFromAnyOrderAndDtype) {
         for (float& v : numbers) v = rounded_to(dtype, v);
         for (int i = 0; i < inputs; ++i) numbers[static_cast<std::size_t>(3 * inputs + i)] = 0;
         numbers[0] = rounded_to(dtype, 63.5f);  // ties: 0.25 and 0.75 of a code of 0.5
-        for (int i = 1; i < 20; ++i) numbers[static_cast<std::size_t>(i)] = rounded_to(dtype, 0.25f * static_cast<float>(i));
+        for (int i = 1; i < 20; ++i)
+          numbers[static_cast<std::size_t>(i)] = rounded_to(dtype, 0.25f * static_cast<float>(i));
         std::vector<std::byte> source(numbers.size() * size_of(dtype));
         for (int o = 0; o < outputs; ++o) {
           for (int i = 0; i < inputs; ++i) {
             const int at = transposed ? i * outputs + o : o * inputs + i;
-            store_element(source.data(), dtype, static_cast<std::size_t>(at), numbers[static_cast<std::size_t>(o * inputs + i)]);
+            store_element(source.data(), dtype, static_cast<std::size_t>(at),
+                          numbers[static_cast<std::size_t>(o * inputs + i)]);
           }
         }
         const Memory memory(*device_, matrix_bytes(GetParam(), 96, inputs));
         const Matrix matrix{memory.as(), GetParam(), 96, inputs};
-        run(*device_, Pack{.into = matrix, .source = source.data(), .source_dtype = dtype, .transposed = transposed,
-                           .first = first, .outputs = outputs});
+        run(*device_, Pack{.into = matrix,
+                           .source = source.data(),
+                           .source_dtype = dtype,
+                           .transposed = transposed,
+                           .first = first,
+                           .outputs = outputs});
         expect_made(matrix, memory, Codes(GetParam(), outputs, inputs, numbers), Place::rows, first, outputs);
       }
     }
@@ -308,12 +333,15 @@ TEST_P(CodeMakingTest, NumbersThatAreNotFiniteMakeTheirScaleANan) {
     numbers[static_cast<std::size_t>(7 * inputs + 200)] = bad;
     const Memory memory(*device_, matrix_bytes(GetParam(), outputs, inputs));
     const Matrix matrix{memory.as(), GetParam(), outputs, inputs};
-    run(*device_, Pack{.into = matrix, .source = numbers.data(), .source_dtype = DType::f32, .outputs = outputs});
+    run(*device_,
+        Pack{.into = matrix, .source = numbers.data(), .source_dtype = DType::f32, .outputs = outputs});
     const auto* scales = memory.host() + weight_bytes(GetParam(), outputs, inputs);
     const int group = GetParam().group;
     for (int o = 0; o < outputs; ++o) {
-      const float scale = group == 0 ? load_element(scales, DType::f32, static_cast<std::size_t>(o))
-                                     : load_element(scales, DType::bf16, static_cast<std::size_t>(200 / group * padded(outputs) + o));
+      const float scale = group == 0
+                              ? load_element(scales, DType::f32, static_cast<std::size_t>(o))
+                              : load_element(scales, DType::bf16,
+                                             static_cast<std::size_t>(200 / group * padded(outputs) + o));
       EXPECT_EQ(std::isnan(scale), o == 7) << "output " << o;
     }
   }

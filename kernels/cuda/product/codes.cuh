@@ -1,9 +1,10 @@
 #pragma once
-// Codes of quantised weights as operands of mma.sync and wgmma: 16 bytes as they lie in memory (layout.h), expanded
-// to bf16. Everything that a product's kernel needs to know of a format is here; kernels/README.md, "Formats", says
-// how one more is added.
+// Codes of quantised weights as operands of mma.sync and wgmma: 16 bytes as they lie in memory (layout.h),
+// expanded to bf16. Everything that a product's kernel needs to know of a format is here; kernels/README.md,
+// "Formats of weights", says how one more is added.
 //
-// Expansion is exact: a bf16 holds every code. Codes are two's complement, so that zeroed padding is zero weights.
+// Expansion is exact: a bf16 holds every code. Codes are two's complement, so that zeroed padding is zero
+// weights.
 #include <cuda_bf16.h>
 
 #include <cstdint>
@@ -15,11 +16,13 @@ namespace troupe::kernels::cuda {
 
 /// Both halves of a - b, of two bf16 each.
 __device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d = __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  const __nv_bfloat162 d =
+      __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
   return reinterpret_cast<const std::uint32_t&>(d);
 }
 __device__ __forceinline__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d = __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
+  const __nv_bfloat162 d =
+      __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
   return reinterpret_cast<const std::uint32_t&>(d);
 }
 
@@ -35,7 +38,8 @@ struct Int8Codes {
   static constexpr int kOperands = 2;
   static constexpr bool kOutputScales = true, kGroupScales = false;
 
-  /// Codes at bits 0 … 7 and 16 … 23, as bf16. The low seven bits below 2^7 are 128 + them; bit 7 is 128 + 128.
+  /// Codes at bits 0 … 7 and 16 … 23, as bf16. The low seven bits below 2^7 are 128 + them; bit 7 is 128 +
+  /// 128.
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
     return subtract_pairs((codes & 0x007f007fu) | 0x43004300u, (codes & 0x00800080u) | 0x43004300u);
   }
@@ -78,7 +82,9 @@ bool with_codes(const WeightFormat& format, Function&& function) {
     case WeightKind::bf16:
     case WeightKind::f16: function(PlainCodes{}); return true;
     case WeightKind::int8: function(Int8Codes{}); return true;
-    case WeightKind::int4: format.group == 0 ? function(Int4Codes{}) : function(GroupedInt4Codes{}); return true;
+    case WeightKind::int4:
+      format.group == 0 ? function(Int4Codes{}) : function(GroupedInt4Codes{});
+      return true;
     default: return false;
   }
 }

@@ -6,11 +6,11 @@
 // row starts aligned for 16-byte loads and for tensor maps). Padding elements are zero, as they are in
 // activations: inner products run over padded(inputs) without a tail.
 //
-// Codes of quantised weights lie in the order in which the kernels' lanes take them, so that one load of 16 bytes is
-// expanded to operands of mma without moving anything between lanes. A row is pieces of 64 bytes; lane t of four
-// takes the 16 bytes from 16 t, which are inputs 8 t … 8 t + 7 of each 32 inputs that the piece covers: 64 for
-// codes of 8 bits, 128 for 4 bits. See code_place(). Scales follow the codes: for each output a float, in groups
-// [group][padded(outputs)] of bf16.
+// Codes of quantised weights lie in the order in which the kernels' lanes take them, so that one load of 16
+// bytes is expanded to operands of mma without moving anything between lanes. A row is pieces of 64 bytes;
+// lane t of four takes the 16 bytes from 16 t, which are inputs 8 t … 8 t + 7 of each 32 inputs that the
+// piece covers: 64 for codes of 8 bits, 128 for 4 bits. See code_place(). Scales follow the codes: for each
+// output a float, in groups [group][padded(outputs)] of bf16.
 //
 // gate|up: in groups of 8, gate rows 8j … 8j+7 and then up rows 8j … 8j+7. So a tensor core's accumulator
 // holds a gate and its up value in one thread, whichever of the two operands the weights are.
@@ -58,9 +58,9 @@ struct CodePlace {
   int shift;  ///< in the byte: 0, or 4 for the second code of a byte
 };
 
-/// Where the code of an input lies. Of the 16 bytes of a lane, codes of 8 bits have a word for each four inputs,
-/// with bytes in the order 0 2 1 3: bytes 0 and 2, or 1 and 3, are a pair of neighbours 16 bits apart. Codes of
-/// 4 bits have a word for each eight inputs: pair k is at bits 4 k and 16 + 4 k.
+/// Where the code of an input lies. Of the 16 bytes of a lane, codes of 8 bits have a word for each four
+/// inputs, with bytes in the order 0 2 1 3: bytes 0 and 2, or 1 and 3, are a pair of neighbours 16 bits
+/// apart. Codes of 4 bits have a word for each eight inputs: pair k is at bits 4 k and 16 + 4 k.
 constexpr CodePlace code_place(const WeightFormat& format, int input) {
   const int covered = 32 * operands_of(format), piece = input / covered, within = input % covered;
   const int operand = within / 32, lane = within % 32 / 8, j = within % 8;

@@ -11,7 +11,8 @@ namespace streaming {
 
 inline constexpr int kChunkBytes = 64;  ///< of a row, that four lanes load, 16 bytes each
 inline constexpr int kRowBytes = 128;   ///< of a box, two chunks; a box has the same part of several rows
-inline constexpr int kBox = 64;         ///< inputs of a box of x; a box of weights covers operands_of() times as many
+inline constexpr int kBox =
+    64;  ///< inputs of a box of x; a box of weights covers operands_of() times as many
 inline constexpr int kOutputs = 64;  ///< of a block
 inline constexpr int kScaleLineBytes = kOutputs * 2;
 inline constexpr int kMaxStages = 8;
@@ -20,11 +21,13 @@ inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes
 
 /// Boxes of a block's inputs, at most, when the blocks of a cluster share `chunks` of them.
 constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 2 + cluster - 1) / cluster; }
-/// Group scales that a box of weights needs, of each output: none, or a line of bf16 for each group of its inputs.
+/// Group scales that a box of weights needs, of each output: none, or a line of bf16 for each group of its
+/// inputs.
 constexpr int scale_lines(const WeightFormat& format) {
   return format.group == 0 ? 0 : kBox * operands_of(format) / format.group;
 }
-/// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply. Boxes begin at multiples of 1024.
+/// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply. Boxes begin at multiples
+/// of 1024.
 constexpr int stage_bytes(int m, int n, int boxes, int operands, int scale_lines) {
   const int scales = boxes * scale_lines * kScaleLineBytes;
   return boxes * (m + n * operands) * kRowBytes + (scales + 1023) / 1024 * 1024;
@@ -67,8 +70,8 @@ constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
-/// Inputs are counted as if they had 16 bits. A cluster pays where the outputs alone give too few blocks. With more rows its blocks have more sums to
-/// send and more of x to read.
+/// Inputs are counted as if they had 16 bits. A cluster pays where the outputs alone give too few blocks.
+/// With more rows its blocks have more sums to send and more of x to read.
 constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int rows) {
   if (!gpu.hopper || shape.grouped()) return 1;
   const int inputs = shape.weight_row_bytes() / 2, tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
@@ -97,9 +100,9 @@ constexpr int shared_bytes(const StreamPlan& plan) {
 
 }  // namespace streaming
 
-/// Of any dense or grouped product of 16-bit activations. Found by measurement on an H200: rings of 32 or 40 KiB
-/// keep the memory busy and leave room for several blocks on a multiprocessor. A matrix that fits the rings
-/// of all multiprocessors is fetched whole before the kernel's turn.
+/// Of any dense or grouped product of 16-bit activations. Found by measurement on an H200: rings of 32 or 40
+/// KiB keep the memory busy and leave room for several blocks on a multiprocessor. A matrix that fits the
+/// rings of all multiprocessors is fetched whole before the kernel's turn.
 constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
   using namespace streaming;
   const int tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;

@@ -4,14 +4,15 @@
 // A block computes kM outputs of kN rows of x. One warp fills a ring of stages in shared memory with boxes of
 // weights; the others multiply. Weights are constants, so the ring is filled before the kernel waits for the
 // previous one: the memory is at work while that one ends. Blocks are small, so that several fit on a
-// multiprocessor, also the next kernel's. Up to 8 rows of x are resident in shared memory, loaded by the warps
-// that multiply; more rows go through the ring, loaded by a warp of their own.
+// multiprocessor, also the next kernel's. Up to 8 rows of x are resident in shared memory, loaded by the
+// warps that multiply; more rows go through the ring, loaded by a warp of their own.
 //
-// Operands of mma.sync: weights are A (16 outputs × 16 inputs), rows of x are B (8 columns). The 16 inputs of an
-// instruction may be any, if A and B agree, and so may the outputs that are A's rows. Lane 4 g + t takes inputs
-// 8 t … 8 t + 7 of a chunk of 32, of A's row g and B's column g: one 16-byte load each, whose four words serve
-// two instructions. A's row g is output g / 2 + g % 2 * 4 of eight. So the eight lanes that load at a time use
-// different banks in the swizzle of the copy engine. Rows of x are laid out and read in the same way.
+// Operands of mma.sync: weights are A (16 outputs × 16 inputs), rows of x are B (8 columns). The 16 inputs of
+// an instruction may be any, if A and B agree, and so may the outputs that are A's rows. Lane 4 g + t takes
+// inputs 8 t … 8 t + 7 of a chunk of 32, of A's row g and B's column g: one 16-byte load each, whose four
+// words serve two instructions. A's row g is output g / 2 + g % 2 * 4 of eight. So the eight lanes that load
+// at a time use different banks in the swizzle of the copy engine. Rows of x are laid out and read in the
+// same way.
 //
 // With few outputs and many inputs the blocks of a cluster share a tile's inputs. They send their sums to the
 // block that finishes the outputs, which adds them in the order of the blocks. The order of additions depends
@@ -30,10 +31,10 @@ namespace troupe::kernels::cuda::streaming {
 struct StreamArgs {
   const char* weight = nullptr;
   const char* x = nullptr;
-  std::size_t row_bytes = 0;    ///< of weight
+  std::size_t row_bytes = 0;  ///< of weight
   std::size_t x_row_bytes = 0;
-  std::size_t scales_at = 0;    ///< bytes from a group's weight to its scales
-  int chunks = 0;       ///< of a row of weight
+  std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
+  int chunks = 0;             ///< of a row of weight
   int rows = 0;
   int boxes = 0;        ///< of weights, of a stage
   int scale_group = 0;  ///< inputs that share a scale; 0: none do
@@ -86,8 +87,8 @@ struct StreamBlock {
   const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMaxStages;
   const ptx::SharedAddress got = empty + 8 * kMaxStages;  ///< sums of the cluster's blocks
   const ptx::SharedAddress ring = full + kHeaderBytes;
-  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run at
-  // about the same time.
+  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run
+  // at about the same time.
   const int rank = static_cast<int>(blockIdx.x);
   const int first_output = static_cast<int>(blockIdx.z) * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
@@ -100,13 +101,14 @@ struct StreamBlock {
   const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes, kOperands, scale_lines);
   /// Boxes of x: those of the ring's first stage, or all resident ones.
   const ptx::SharedAddress x_at =
-      ring + static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
+      ring +
+      static_cast<ptx::SharedAddress>(Tile::kWholeX ? a.stages * stage_bytes : a.boxes * kM * kRowBytes);
   /// Scales of the ring's first stage, behind its boxes.
   const ptx::SharedAddress scales_at =
       ring + static_cast<ptx::SharedAddress>(a.boxes * (kM + Tile::kRingN * kOperands) * kRowBytes);
   const ptx::SharedAddress inbox =
-      ring +
-      static_cast<ptx::SharedAddress>(a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kOperands * kN * kRowBytes : 0));
+      ring + static_cast<ptx::SharedAddress>(
+                 a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kOperands * kN * kRowBytes : 0));
   // Outputs that the block finishes: fours of them from m_first; of gate|up only the fours that are gates.
   const int log_slice = log_slice_of(kM, a.cluster);
   const int slice = 1 << log_slice;
@@ -144,21 +146,23 @@ struct StreamBlock {
       if constexpr (Codes::kGroupScales) {
         for (int line = 0; line < scale_lines; ++line) {
           const int group = chunk * (kOperands * 32) / a.scale_group + line;
-          copy_line(scales_at + at_stage(stage) + static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
-                    weight + a.scales_at + (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
-                    scale_line_bytes(), barrier, lane);
+          copy_line(
+              scales_at + at_stage(stage) +
+                  static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
+              weight + a.scales_at + (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
+              scale_line_bytes(), barrier, lane);
         }
       }
       copy_box(ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
-                   {.map = map,
-                    .column = chunk * (kChunkBytes / 2),
-                    .row = first_output,
-                    .group = rows.group,
-                    .first = weight + static_cast<std::size_t>(first_output) * a.row_bytes + chunk * kChunkBytes,
-                    .row_bytes = a.row_bytes,
-                    .rows = outputs,
-                    .columns = (here - b * 2) * (kChunkBytes / 2)},
-                   lane);
+               {.map = map,
+                .column = chunk * (kChunkBytes / 2),
+                .row = first_output,
+                .group = rows.group,
+                .first = weight + static_cast<std::size_t>(first_output) * a.row_bytes + chunk * kChunkBytes,
+                .row_bytes = a.row_bytes,
+                .rows = outputs,
+                .columns = (here - b * 2) * (kChunkBytes / 2)},
+               lane);
     }
     end_boxes(barrier);
   }
@@ -194,14 +198,14 @@ struct StreamBlock {
         for (int b = 0; b < boxes; ++b) {
           const int chunk = (first_chunk + i * piece_chunks) * kOperands + b * 2;
           copy_box(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes), barrier,
-                       {.map = map,
-                        .column = chunk * (kChunkBytes / 2),
-                        .row = rows.first,
-                        .first = a.x + static_cast<std::size_t>(rows.first) * a.x_row_bytes + chunk * kChunkBytes,
-                        .row_bytes = a.x_row_bytes,
-                        .rows = rows.count,
-                        .columns = (here - b * 2) * (kChunkBytes / 2)},
-                       lane);
+                   {.map = map,
+                    .column = chunk * (kChunkBytes / 2),
+                    .row = rows.first,
+                    .first = a.x + static_cast<std::size_t>(rows.first) * a.x_row_bytes + chunk * kChunkBytes,
+                    .row_bytes = a.x_row_bytes,
+                    .rows = rows.count,
+                    .columns = (here - b * 2) * (kChunkBytes / 2)},
+                   lane);
         }
         end_boxes(barrier);
         continue;
@@ -212,9 +216,9 @@ struct StreamBlock {
         for (int q = 0; q < kOfLane; ++q) {
           const int r = first_row + 4 * q;
           if (from[q] != nullptr) {
-            ptx::copy_async_16(
-                to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
-                from[q] + (i * piece_chunks * kOperands + b * 2) * kChunkBytes);
+            ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes +
+                                                                    (chunk16 ^ r % 8) * 16),
+                               from[q] + (i * piece_chunks * kOperands + b * 2) * kChunkBytes);
           }
         }
       }
@@ -233,11 +237,12 @@ struct StreamBlock {
     const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
     const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
-    WholeX whole{.from = a.x + first_chunk * (kOperands * kChunkBytes) + (box * 8 + chunk16) * 16,
-                 .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
-                 .row = r,
-                 .sixteen = box * 8 + chunk16,
-                 .boxes_a_turn = kWarps * 4 >> log_rows};
+    WholeX whole{
+        .from = a.x + first_chunk * (kOperands * kChunkBytes) + (box * 8 + chunk16) * 16,
+        .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
+        .row = r,
+        .sixteen = box * 8 + chunk16,
+        .boxes_a_turn = kWarps * 4 >> log_rows};
     if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.x_row_bytes;
     ptx::materialize(whole.from);
     ptx::materialize(whole.to);
@@ -258,8 +263,8 @@ struct StreamBlock {
     ptx::barrier_sync(1, kWarps * 32);
   }
 
-  // A lane's part of the operands: row g of A and column g of B, inputs from 8 t of each chunk of 32. Its sums
-  // are rows g and g + 8 of columns 2 t and 2 t + 1.
+  // A lane's part of the operands: row g of A and column g of B, inputs from 8 t of each chunk of 32. Its
+  // sums are rows g and g + 8 of columns 2 t and 2 t + 1.
   __device__ __forceinline__ int t() const { return lane % 4; }
   __device__ __forceinline__ int row() const { return lane / 4 / 2 + lane / 4 % 2 * 4; }
   __device__ __forceinline__ int m0() const { return warp % Tile::kWarpsM * (kTilesM * 16); }
@@ -272,25 +277,22 @@ struct StreamBlock {
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first. `scales`
-  /// is the line of the chunk's first group.
+  /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first.
+  /// `scales` is the line of the chunk's first group.
   __device__ __forceinline__ uint4 operand(uint4 codes, int i, ptx::SharedAddress scales, int output) const {
     if constexpr (Codes::kGroupScales) {
       const auto line = static_cast<ptx::SharedAddress>(i * 32 / a.scale_group * kScaleLineBytes);
-      return Codes::operand(codes, i, *reinterpret_cast<const Bf16*>(shared + (scales + line - full) + (m0() + row() + output) * 2));
+      return Codes::operand(
+          codes, i,
+          *reinterpret_cast<const Bf16*>(shared + (scales + line - full) + (m0() + row() + output) * 2));
     } else {
       return Codes::operand(codes, i);
     }
   }
   /// `x` is where the first of the chunk's operands lies; each covers half a box of x.
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w, ptx::SharedAddress x,
-                                                 ptx::SharedAddress scales) const {
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w,
+                                                 ptx::SharedAddress x, ptx::SharedAddress scales) const {
     uint4 codes[kTilesM][2];
-#pragma unroll
-    for (int i = 0; i < kTilesM; ++i) {
-      codes[i][0] = load(w + i * 16 * kRowBytes);
-      codes[i][1] = load(w + (i * 16 + 8) * kRowBytes);
-    }
 #pragma unroll
     for (int o = 0; o < kOperands; ++o) {
       const ptx::SharedAddress at = kOperands == 1 ? x : (x + o / 2 * (kN * kRowBytes)) ^ (o % 2 * 64);
@@ -299,20 +301,26 @@ struct StreamBlock {
       for (int j = 0; j < kTilesN; ++j) b[j] = load(at + j * 8 * kRowBytes);
 #pragma unroll
       for (int i = 0; i < kTilesM; ++i) {
-        const uint4 low = operand(codes[i][0], o, scales, i * 16), high = operand(codes[i][1], o, scales, i * 16 + 8);
+        if (o == 0) {
+          codes[i][0] = load(w + i * 16 * kRowBytes);
+          codes[i][1] = load(w + (i * 16 + 8) * kRowBytes);
+        }
+        const uint4 low = operand(codes[i][0], o, scales, i * 16),
+                    high = operand(codes[i][1], o, scales, i * 16 + 8);
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
           ptx::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
         }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
-          ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w, high.w,
-                                    b[j].z, b[j].w);
+          ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w,
+                                     high.w, b[j].z, b[j].w);
         }
       }
     }
   }
-  /// Addresses of a lane's operands in the first boxes: chunk t of a row. Chunk t + 4 is at this address ^ 64.
+  /// Addresses of a lane's operands in the first boxes: chunk t of a row. Chunk t + 4 is at this address
+  /// ^ 64.
   struct Operands {
     ptx::SharedAddress w, x;
   };
@@ -329,14 +337,17 @@ struct StreamBlock {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
       const ptx::SharedAddress w = operands.w + at_stage(turn.stage);
       const ptx::SharedAddress x =
-          operands.x + (Tile::kWholeX ? static_cast<ptx::SharedAddress>(i * a.boxes * kOperands * kN * kRowBytes)
-                                      : at_stage(turn.stage));
+          operands.x + (Tile::kWholeX
+                            ? static_cast<ptx::SharedAddress>(i * a.boxes * kOperands * kN * kRowBytes)
+                            : at_stage(turn.stage));
       const ptx::SharedAddress scales = scales_at + at_stage(turn.stage);
       const int here = chunks_of(i);
 #pragma unroll 2
       for (int b = 0; b < here / 2; ++b) {
-        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes), x_box = x + b * (kOperands * kN * kRowBytes);
-        const ptx::SharedAddress lines = scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes);
+        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes),
+                                 x_box = x + b * (kOperands * kN * kRowBytes);
+        const ptx::SharedAddress lines =
+            scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes);
         multiply_chunk(sums, 0, w_box, x_box, lines);
         multiply_chunk(sums, kChains / 2, w_box ^ 64,
                        kOperands == 1 ? x_box ^ 64 : x_box + kOperands / 2 * (kN * kRowBytes),
@@ -352,8 +363,8 @@ struct StreamBlock {
     }
   }
 
-  /// Where a lane stores its sums, for each tile of outputs: in a cluster the inbox of the block that finishes
-  /// them, indexed by sender, row of x and output; otherwise over the ring.
+  /// Where a lane stores its sums, for each tile of outputs: in a cluster the inbox of the block that
+  /// finishes them, indexed by sender, row of x and output; otherwise over the ring.
   struct Destination {
     ptx::SharedAddress sums[kTilesM];
     ptx::SharedAddress barrier[kTilesM];
@@ -364,7 +375,8 @@ struct StreamBlock {
     for (int i = 0; i < kTilesM; ++i) {
       const int m = m0() + i * 16, owner = m >> log_slice;
       const int at = ((rank * kN + n0() + t()) * slice_pitch + (m & (slice - 1)) + row()) * 4;
-      to.sums[i] = (a.cluster > 1 ? ptx::peer_address(inbox, owner) : ring) + static_cast<ptx::SharedAddress>(at);
+      to.sums[i] =
+          (a.cluster > 1 ? ptx::peer_address(inbox, owner) : ring) + static_cast<ptx::SharedAddress>(at);
       to.barrier[i] = ptx::peer_address(got, owner);
       ptx::materialize(to.sums[i]);
       ptx::materialize(to.barrier[i]);
@@ -437,8 +449,10 @@ struct StreamBlock {
   __device__ __forceinline__ OutputScales output_scales(int o) const {
     OutputScales scales;
     if constexpr (Codes::kOutputScales) {
-      const float* from = reinterpret_cast<const float*>(
-          a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride + a.scales_at) + o;
+      const float* from =
+          reinterpret_cast<const float*>(
+              a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride + a.scales_at) +
+          o;
       scales.y = *reinterpret_cast<const float4*>(from);
       if (pairs) scales.up = *reinterpret_cast<const float4*>(from + 8);
     }

@@ -9,9 +9,9 @@
 
 namespace troupe::kernels::cuda {
 
-inline constexpr int kStripRows = 8;         ///< rows of x, at most
-inline constexpr int kStripRowsPerSet = 4;   ///< rows of x that one tensor core instruction takes
-inline constexpr int kStripWarps = 8;        ///< warps of a block
+inline constexpr int kStripRows = 8;        ///< rows of x, at most
+inline constexpr int kStripRowsPerSet = 4;  ///< rows of x that one tensor core instruction takes
+inline constexpr int kStripWarps = 8;       ///< warps of a block
 /// Neighbouring inputs that a warp takes of each slice: those of 16 bytes of codes of each lane, at least 64.
 constexpr int strip_warp_inputs(WeightKind kind) { return kind == WeightKind::int4 ? 128 : 64; }
 constexpr int strip_slice_inputs(WeightKind kind) { return strip_warp_inputs(kind) * kStripWarps; }
@@ -48,24 +48,50 @@ struct StripKernel {
 /// on 132 multiprocessors. Other products are cut more finely if that gives one of these kernels, else they
 /// stream. Each is compiled for one and for two sets of four rows.
 inline constexpr StripKernel kStripKernels[] = {
-    {Ending::add, 1, 1, 2, false},    {Ending::add, 1, 1, 4, false},    {Ending::add, 1, 2, 2, false},
-    {Ending::add, 1, 3, 2, false},    {Ending::add, 1, 3, 4, false},    {Ending::add, 1, 4, 2, false},
-    {Ending::add, 1, 6, 2, false},    {Ending::add, 2, 2, 2, false},    {Ending::add, 2, 2, 3, false},
-    {Ending::add, 2, 4, 2, false},    {Ending::add, 2, 4, 3, false},    {Ending::add, 2, 5, 3, false},
-    {Ending::add, 2, 6, 2, false},    {Ending::qkv, 1, 1, 2, false},    {Ending::qkv, 1, 1, 2, true},
-    {Ending::qkv, 1, 2, 2, false},    {Ending::qkv, 1, 3, 2, false},    {Ending::qkv, 1, 3, 2, true},
-    {Ending::qkv, 2, 2, 2, false},    {Ending::qkv, 2, 2, 3, false},    {Ending::qkv, 2, 3, 2, false},
-    {Ending::qkv, 2, 3, 3, false},    {Ending::qkv, 2, 4, 3, false},    {Ending::qkv, 2, 5, 3, false},
-    {Ending::qkv, 2, 6, 2, false},    {Ending::swiglu, 1, 2, 2, false}, {Ending::swiglu, 1, 2, 4, false},
-    {Ending::swiglu, 1, 4, 2, false}, {Ending::swiglu, 1, 4, 2, true},  {Ending::swiglu, 1, 6, 2, false},
+    {Ending::add, 1, 1, 2, false},
+    {Ending::add, 1, 1, 4, false},
+    {Ending::add, 1, 2, 2, false},
+    {Ending::add, 1, 3, 2, false},
+    {Ending::add, 1, 3, 4, false},
+    {Ending::add, 1, 4, 2, false},
+    {Ending::add, 1, 6, 2, false},
+    {Ending::add, 2, 2, 2, false},
+    {Ending::add, 2, 2, 3, false},
+    {Ending::add, 2, 4, 2, false},
+    {Ending::add, 2, 4, 3, false},
+    {Ending::add, 2, 5, 3, false},
+    {Ending::add, 2, 6, 2, false},
+    {Ending::qkv, 1, 1, 2, false},
+    {Ending::qkv, 1, 1, 2, true},
+    {Ending::qkv, 1, 2, 2, false},
+    {Ending::qkv, 1, 3, 2, false},
+    {Ending::qkv, 1, 3, 2, true},
+    {Ending::qkv, 2, 2, 2, false},
+    {Ending::qkv, 2, 2, 3, false},
+    {Ending::qkv, 2, 3, 2, false},
+    {Ending::qkv, 2, 3, 3, false},
+    {Ending::qkv, 2, 4, 3, false},
+    {Ending::qkv, 2, 5, 3, false},
+    {Ending::qkv, 2, 6, 2, false},
+    {Ending::swiglu, 1, 2, 2, false},
+    {Ending::swiglu, 1, 2, 4, false},
+    {Ending::swiglu, 1, 4, 2, false},
+    {Ending::swiglu, 1, 4, 2, true},
+    {Ending::swiglu, 1, 6, 2, false},
     {Ending::swiglu, 1, 6, 2, true},
     // Quantised weights, of the published models alone: int8, and int4 in groups.
-    {Ending::add, 2, 2, 2, false, WeightKind::int8},   {Ending::add, 2, 2, 3, false, WeightKind::int8},
-    {Ending::add, 2, 5, 3, false, WeightKind::int8},   {Ending::qkv, 1, 3, 2, false, WeightKind::int8},
-    {Ending::qkv, 1, 3, 2, true, WeightKind::int8},    {Ending::qkv, 2, 5, 3, false, WeightKind::int8},
-    {Ending::swiglu, 1, 6, 2, true, WeightKind::int8}, {Ending::add, 2, 2, 1, false, WeightKind::int4},
-    {Ending::add, 2, 2, 2, false, WeightKind::int4},   {Ending::qkv, 1, 3, 1, false, WeightKind::int4},
-    {Ending::qkv, 1, 3, 1, true, WeightKind::int4},    {Ending::swiglu, 1, 6, 1, true, WeightKind::int4},
+    {Ending::add, 2, 2, 2, false, WeightKind::int8},
+    {Ending::add, 2, 2, 3, false, WeightKind::int8},
+    {Ending::add, 2, 5, 3, false, WeightKind::int8},
+    {Ending::qkv, 1, 3, 2, false, WeightKind::int8},
+    {Ending::qkv, 1, 3, 2, true, WeightKind::int8},
+    {Ending::qkv, 2, 5, 3, false, WeightKind::int8},
+    {Ending::swiglu, 1, 6, 2, true, WeightKind::int8},
+    {Ending::add, 2, 2, 1, false, WeightKind::int4},
+    {Ending::add, 2, 2, 2, false, WeightKind::int4},
+    {Ending::qkv, 1, 3, 1, false, WeightKind::int4},
+    {Ending::qkv, 1, 3, 1, true, WeightKind::int4},
+    {Ending::swiglu, 1, 6, 1, true, WeightKind::int4},
 };
 
 constexpr bool has_strip_kernel(const StripKernel& wanted) {
@@ -104,16 +130,17 @@ inline int strip_copy_interval(const GpuTraits& gpu, bool consumes_halved_norm, 
   return std::max(1, static_cast<int>(std::lround(fair * factor)));
 }
 
-/// True if strips multiply weights of this format by bf16: int4 in groups, because dense weights of 4 bits have them.
+/// True if strips multiply weights of this format by bf16: int4 in groups, because dense weights of 4 bits
+/// have them.
 constexpr bool strips_take(const WeightFormat& format) {
   return format.activations == DType::bf16 &&
          (format.kind == WeightKind::bf16 || format.kind == WeightKind::int8 ||
           (format.kind == WeightKind::int4 && format.group >= kStripScaleInputs));
 }
 
-/// Takes dense products of bf16 activations with few enough rows, inputs and outputs, and three endings: `add` can
-/// produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not batch-invariant:
-/// sums depend on the number of rows.
+/// Takes dense products of bf16 activations with few enough rows, inputs and outputs, and three endings:
+/// `add` can produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not
+/// batch-invariant: sums depend on the number of rows.
 ///
 /// Cut for one block on each multiprocessor if such a block fits, else for half as many again, else for twice
 /// as many. From 2,048 inputs two blocks share the inputs: each reads half of x, which is worth the exchange
@@ -123,7 +150,9 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const bool pairs = shape.ending == Ending::swiglu, adds = shape.ending == Ending::add;
   const bool ending = shape.ending == Ending::qkv ? shape.head_dim % 4 == 0 : pairs || (adds && !consumes);
   const int inputs = shape.stride(), outputs = padded(shape.outputs);
-  const int cluster = !pairs && !consumes && inputs >= 2048 && inputs % (2 * strip_warp_inputs(shape.format.kind)) == 0 ? 2 : 1;
+  const int cluster =
+      !pairs && !consumes && inputs >= 2048 && inputs % (2 * strip_warp_inputs(shape.format.kind)) == 0 ? 2
+                                                                                                        : 1;
   const int block_inputs = inputs / cluster;
   const WeightKind kind = shape.format.kind;
   const int warp_inputs = strip_warp_inputs(kind), slice_inputs = strip_slice_inputs(kind);

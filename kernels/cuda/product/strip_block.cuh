@@ -2,10 +2,10 @@
 // One block of a strip product: up to eight rows of x, weights of some megabytes.
 //
 // Such a product takes little longer than its start, its end and the latency of its inputs. So everything
-// possible is done before the kernel's turn: a block owns a strip of outputs with all their inputs, and fetches
-// those weights, which are constants, while earlier kernels run. After the wait a lane loads its part of x into
-// registers and multiplies; the warps, each with a share of the inputs, add up their sums in shared memory.
-// The code after the wait is short and has few branches, because instructions come from memory too.
+// possible is done before the kernel's turn: a block owns a strip of outputs with all their inputs, and
+// fetches those weights, which are constants, while earlier kernels run. After the wait a lane loads its part
+// of x into registers and multiplies; the warps, each with a share of the inputs, add up their sums in shared
+// memory. The code after the wait is short and has few branches, because instructions come from memory too.
 //
 // Operands of mma.sync. Weights are A, 16 rows × 16 inputs, used as 8 outputs × 32 inputs: row g + 8 is the
 // same output as row g with other inputs. So the 16 bytes that a lane loads are its operand as they lie. B's
@@ -13,8 +13,8 @@
 // inputs of A's rows g + 8. Of the sums only (g, n) and (g + 8, n + 4) count. More than four rows of x are a
 // second B. Lane 4 g + t takes the 8 inputs from 8 t of each 32.
 //
-// Bank conflicts: the pitch of a row of weights is 64 modulo 128 bytes, so that the eight lanes that load at a
-// time, from two rows, use different banks.
+// Bank conflicts: the pitch of a row of weights is 64 modulo 128 bytes, so that the eight lanes that load at
+// a time, from two rows, use different banks.
 //
 // Reasons and measurements: kernels/README.md, "Strips".
 #include <cstddef>
@@ -29,7 +29,8 @@ namespace troupe::kernels::cuda::strips {
 
 inline constexpr int kWarps = kStripWarps;
 inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kPeerBarrierOffset = 56;  ///< in the header: barrier of the sums that the peer block sends
+inline constexpr int kPeerBarrierOffset =
+    56;                                    ///< in the header: barrier of the sums that the peer block sends
 inline constexpr int kSquaresOffset = 64;  ///< in the header: of each row, a sum of squares from each warp
 inline constexpr int kSquareSumsPerWarp = 16;  ///< sums of squares of a row that a warp adds up
 /// Tiles of outputs whose weights are in registers before the wait, in a product that consumes a halved norm.
@@ -42,11 +43,11 @@ struct StripArgs {
   const char* x = nullptr;
   const float* squares = nullptr;  ///< of the halved norm that x is the other half of
   float eps = 0;
-  float inverse_cols = 0;  ///< 1 / inputs without padding
-  int stride = 0;           ///< inputs with padding
-  int block_inputs = 0;     ///< of them, a block's share
-  int row_bytes = 0;        ///< of weight
-  int block_row_bytes = 0;  ///< of them, a block's share
+  float inverse_cols = 0;        ///< 1 / inputs without padding
+  int stride = 0;                ///< inputs with padding
+  int block_inputs = 0;          ///< of them, a block's share
+  int row_bytes = 0;             ///< of weight
+  int block_row_bytes = 0;       ///< of them, a block's share
   const char* scales = nullptr;  ///< of quantised weights
   int scale_group = 1;           ///< inputs that share a scale of a group
   int rows = 0;
@@ -58,8 +59,8 @@ struct StripArgs {
   HalvedNorm produced_norm{};
 };
 
-/// One block: kTiles tiles of eight outputs, kSlices slices of 512 inputs, kRowSets sets of four rows of x. The
-/// kCluster blocks of a cluster have the same outputs and share the inputs.
+/// One block: kTiles tiles of eight outputs, kSlices slices of kSliceInputs inputs, kRowSets sets of four rows of x.
+/// The kCluster blocks of a cluster have the same outputs and share the inputs.
 template <class Codes, int kCluster, int kTiles, int kSlices, int kRowSets, bool kConsumesNorm>
 struct Strip {
   /// 16-byte loads of weights and operands of 32 inputs, of a lane in a slice.
@@ -71,8 +72,8 @@ struct Strip {
   const StripArgs& a;
   char* const shared;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const ptx::SharedAddress full = ptx::shared_address(shared);         ///< a barrier for each two tiles
-  const int rank = static_cast<int>(blockIdx.x) % kCluster;  ///< in the cluster
+  const ptx::SharedAddress full = ptx::shared_address(shared);  ///< a barrier for each two tiles
+  const int rank = static_cast<int>(blockIdx.x) % kCluster;     ///< in the cluster
   const int first_output = static_cast<int>(blockIdx.x) / kCluster * a.outputs;
   const int outputs = min(a.outputs, a.ending.outputs - first_output);
   const int row_bytes = a.row_bytes, block_row_bytes = a.block_row_bytes;
@@ -126,8 +127,8 @@ struct Strip {
   struct X {
     std::uint32_t of[kRowSets][kSlices][kOperands][2];
   };
-  /// Fills x from the words of this lane's row. With eight rows lane ^ 16 has the same inputs of row ^ 4: each
-  /// has two words that the other needs.
+  /// Fills x from the words of this lane's row. With eight rows lane ^ 16 has the same inputs of row ^ 4:
+  /// each has two words that the other needs.
   __device__ __forceinline__ void distribute(X& x, int p, int half, uint4 words) const {
     const std::uint32_t kept[2] = {high_half ? words.y : words.x, high_half ? words.w : words.z};
     if constexpr (kRowSets == 1) {
@@ -145,10 +146,11 @@ struct Strip {
   }
   /// Where a lane reads and writes. Computed before the wait.
   struct Addresses {
-    const char* x;                  ///< the lane's first input
-    const float* squares;           ///< four sums of squares, in the warp's share of row lane / 4
-    ptx::SharedAddress warp_squares;       ///< where the sum of that share goes
-    ptx::SharedAddress weights[kTiles];    ///< of the lane's output in each tile, in the first slice of the inputs
+    const char* x;                    ///< the lane's first input
+    const float* squares;             ///< four sums of squares, in the warp's share of row lane / 4
+    ptx::SharedAddress warp_squares;  ///< where the sum of that share goes
+    ptx::SharedAddress
+        weights[kTiles];  ///< of the lane's output in each tile, in the first slice of the inputs
     ptx::SharedAddress slice[kSlices];     ///< offset of a slice from the first
     ptx::SharedAddress sums[kRowSets][2];  ///< of the lane's rows 2 t and 2 t + 1, in the first tile
     ptx::SharedAddress totals;             ///< the first warp's sums of the outputs that this thread finishes
@@ -173,11 +175,13 @@ struct Strip {
     };
 #pragma unroll
     for (int e = 0; e < kTiles; ++e) {  // outputs past the last re-read the last
-      at.weights[e] = early(ptx::shared_address(weights) +
-                            static_cast<ptx::SharedAddress>(min(e * 8 + g, outputs - 1) * pitch + offset_of(0)));
+      at.weights[e] =
+          early(ptx::shared_address(weights) +
+                static_cast<ptx::SharedAddress>(min(e * 8 + g, outputs - 1) * pitch + offset_of(0)));
     }
 #pragma unroll
-    for (int p = 1; p < kSlices; ++p) at.slice[p] = early(static_cast<ptx::SharedAddress>(offset_of(p) - offset_of(0)));
+    for (int p = 1; p < kSlices; ++p)
+      at.slice[p] = early(static_cast<ptx::SharedAddress>(offset_of(p) - offset_of(0)));
 #pragma unroll
     for (int set = 0; set < kRowSets; ++set) {
 #pragma unroll
@@ -236,13 +240,14 @@ struct Strip {
 
   /// Tiles whose weights are in registers before x arrives.
   static constexpr bool kExpands = Codes::kOperands > 1;
-  static constexpr int kMostPreloadedTiles = kExpands        ? kWordsExpandedBeforeWait / (4 * kSlices * kOperands)
+  static constexpr int kMostPreloadedTiles = kExpands ? kWordsExpandedBeforeWait / (4 * kSlices * kOperands)
                                              : kConsumesNorm ? kTilesPreloadedBehindNorm
                                                              : 0;
   static constexpr int kPreloadedTiles = kTiles < kMostPreloadedTiles ? kTiles : kMostPreloadedTiles;
   struct Preloaded {
     uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][kOperands];
-    Bf16 scales[kTiles][kSlices][Codes::kGroupScales ? kScalesPerLane : 1];  ///< of the lane's inputs of its outputs
+    Bf16 scales[kTiles][kSlices]
+               [Codes::kGroupScales ? kScalesPerLane : 1];  ///< of the lane's inputs of its outputs
   };
   __device__ __forceinline__ void preload(Preloaded& preloaded, const Addresses& at) const {
 #pragma unroll
@@ -269,10 +274,11 @@ struct Strip {
       for (int e = 0; e < kTiles; ++e) {
         const int output = first_output + min(e * 8 + g, outputs - 1);
         for_each_of_slices<kScalesPerLane>([&](int p, int i) {
-          const int input = rank * a.block_inputs + p * kSliceInputs + warp * kWarpInputs + i * kStripScaleInputs;
+          const int input =
+              rank * a.block_inputs + p * kSliceInputs + warp * kWarpInputs + i * kStripScaleInputs;
           const int group = (has_inputs(p) ? input : 0) / a.scale_group;
-          preloaded.scales[e][p][i] =
-              reinterpret_cast<const Bf16*>(a.scales)[static_cast<std::size_t>(group) * a.ending.outputs + output];
+          preloaded.scales[e][p][i] = reinterpret_cast<const Bf16*>(
+              a.scales)[static_cast<std::size_t>(group) * a.ending.outputs + output];
         });
       }
     }
@@ -281,11 +287,12 @@ struct Strip {
   __device__ __forceinline__ float4 output_scales(int o) const {
     return *reinterpret_cast<const float4*>(a.scales + static_cast<std::size_t>(o) * 4);
   }
-  __device__ __forceinline__ static uint4 operand(const uint4 (&codes)[kVectors], int o, const Preloaded& preloaded,
-                                                  int tile, int p) {
+  __device__ __forceinline__ static uint4 operand(const uint4 (&codes)[kVectors], int o,
+                                                  const Preloaded& preloaded, int tile, int p) {
     const uint4 vector = codes[o / Codes::kOperands];
     if constexpr (Codes::kGroupScales) {
-      return Codes::operand(vector, o % Codes::kOperands, preloaded.scales[tile][p][o * 32 / kStripScaleInputs]);
+      return Codes::operand(vector, o % Codes::kOperands,
+                            preloaded.scales[tile][p][o * 32 / kStripScaleInputs]);
     } else {
       return Codes::operand(vector, o % Codes::kOperands);
     }
@@ -385,8 +392,8 @@ struct Strip {
   }
 };
 
-/// Produces the halved norm of outputs o … o + 3 of row n of the stream. The neighbouring lane (lane ^ 1) has the
-/// other four of a sum of squares.
+/// Produces the halved norm of outputs o … o + 3 of row n of the stream. The neighbouring lane (lane ^ 1) has
+/// the other four of a sum of squares.
 struct NormProducer {
   const bool wanted;
   float4 weight{};

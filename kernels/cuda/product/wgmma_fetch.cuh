@@ -126,8 +126,8 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
   if (!walk.next(tile)) return wait_for_previous();
   const auto fetch_weight = [&](int slot, int step) {
     ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kSlotBytes);
-    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs, tile.column,
-                       tile.group);
+    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs,
+                       tile.column, tile.group);
   };
   int ahead = 0;  // slots whose weights are in flight and whose x is not requested yet
   if (early) {
@@ -178,8 +178,8 @@ struct GatheredRows {
     const std::uint32_t base = ptx::shared_address(slot) + to;
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
-      ptx::copy_async_16_or_zero(base + i * kRowsAtOnce * kRowBytes, x + (i < turns ? from[i] + step * 8 : from[i]),
-                                 i < turns);
+      ptx::copy_async_16_or_zero(base + i * kRowsAtOnce * kRowBytes,
+                                 x + (i < turns ? from[i] + step * 8 : from[i]), i < turns);
     }
     ptx::copy_async_commit();
   }
@@ -256,7 +256,8 @@ struct CodeBoxes {
   bool any;
   int box = 0, slot = 0;
 
-  __device__ __forceinline__ CodeBoxes(const Product& product, const WgmmaShared<Shape>& shared, const CUtensorMap* map)
+  __device__ __forceinline__ CodeBoxes(const Product& product, const WgmmaShared<Shape>& shared,
+                                       const CUtensorMap* map)
       : shared(shared), map(map), steps(steps_of<Shape>(product)), walk(walk_of<Shape>(product)) {
     any = walk.next(tile);
     box = steps.begin / Shape::kCodeSteps;
@@ -273,8 +274,8 @@ struct CodeBoxes {
   }
 };
 
-/// Expands a step's 64 inputs of the tile's weights. Warp t takes what lane t of mma's four would; a lane has a row at
-/// a time, so neither its loads nor its stores collide in shared memory's banks.
+/// Expands a step's 64 inputs of the tile's weights. Warp t takes what lane t of mma's four would; a lane has
+/// a row at a time, so neither its loads nor its stores collide in shared memory's banks.
 template <class Shape>
 __device__ __forceinline__ void expand_step(const Product& product, const ProductTile& tile,
                                             ptx::SharedAddress codes, ptx::SharedAddress weight, int step) {
@@ -289,14 +290,16 @@ __device__ __forceinline__ void expand_step(const Product& product, const Produc
     uint4 raw[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      raw[i] = ptx::load_shared_16(codes + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes + from * 16));
+      raw[i] = ptx::load_shared_16(
+          codes + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes + from * 16));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const ptx::SharedAddress place = weight + static_cast<ptx::SharedAddress>((to ^ half * 4) * 16);
       Bf16 scales[kAtOnce];
       if constexpr (Codes::kGroupScales) {
         const int group = (step * kWgmmaStepInputs + half * 32) / product.scale_group;
-        const auto* line = reinterpret_cast<const Bf16*>(product.scales(tile.group)) + group * product.finish.columns;
+        const auto* line =
+            reinterpret_cast<const Bf16*>(product.scales(tile.group)) + group * product.finish.columns;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i)
           scales[i] = line[min(tile.column + first_row + 32 * i, product.finish.columns - 1)];
