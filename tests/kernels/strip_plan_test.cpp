@@ -270,10 +270,14 @@ TEST(StripPlan, ConsideredShapesAreCutAsBefore) {
 TEST(StripPlan, EveryCompiledKernelIsTakenByAConsideredShape) {
   for (const StripKernel& kernel : kStripKernels) {
     bool taken = false;
-    for (const Considered& c : kConsidered)
-      taken |= strip_plan(shape(c.ending, c.outputs, c.inputs, 1, c.consumes, c.produces), kH200).kernel == kernel;
-    EXPECT_TRUE(taken) << "ending " << int(kernel.ending) << ", cluster " << kernel.cluster << ", tiles "
-                       << kernel.tiles << ", slices " << kernel.slices;
+    const WeightFormat format(kernel.kind, DType::bf16, kernel.kind == WeightKind::int4 ? 64 : 0);
+    for (const Considered& c : kConsidered) {
+      LinearShape s = shape(c.ending, c.outputs, c.inputs, 1, c.consumes, c.produces);
+      s.format = format;
+      taken |= strip_plan(s, kH200).kernel == kernel;
+    }
+    EXPECT_TRUE(taken) << to_string(format) << ", ending " << int(kernel.ending) << ", cluster " << kernel.cluster
+                       << ", tiles " << kernel.tiles << ", slices " << kernel.slices;
   }
 }
 
