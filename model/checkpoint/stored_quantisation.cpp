@@ -1,3 +1,6 @@
+// g++ 12 warns of std::regex's own code when it is compiled with sanitizers.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
 #include "model/checkpoint/stored_quantisation.h"
 
 #include <algorithm>
