@@ -61,7 +61,7 @@ void fill(Cuda& device, const FillRandom& op, int first_draw, const float* quant
 }
 
 /// Draws rows of bf16 and quantises them, some outputs at a time.
-void fill_codes(Cuda& device, const FillRandom& op) {
+void fill_quantised(Cuda& device, const FillRandom& op) {
   const std::size_t row = std::size_t(padded(op.into.inputs)) * size_of(DType::bf16);
   const int unit = cuda::quantised_together(op.into.format);
   const auto at_once =
@@ -84,7 +84,7 @@ void fill_codes(Cuda& device, const FillRandom& op) {
 void run(Cuda& device, const FillRandom& op) {
   TROUPE_CHECK(op.outputs > 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  if (op.into.format.quantised()) return fill_codes(device, op);
+  if (op.into.format.quantised()) return fill_quantised(device, op);
   auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
   device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
   fill(device, op, 0, quantiles);

@@ -103,7 +103,7 @@ void pack_floats(Cuda& device, const Pack& op) {
 
 /// A scale needs all inputs of its outputs, so a piece is some outputs whatever the order of the tensor: they
 /// are placed as rows of the source's dtype in scratch memory, and quantised from there.
-void pack_codes(Cuda& device, const Pack& op) {
+void pack_quantised(Cuda& device, const Pack& op) {
   const Source source(op);
   const std::size_t inputs = std::size_t(op.into.inputs), stride = std::size_t(padded(op.into.inputs));
   const int unit = cuda::quantised_together(op.into.format);
@@ -143,7 +143,7 @@ void pack_codes(Cuda& device, const Pack& op) {
 void run(Cuda& device, const Pack& op) {
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  op.into.format.quantised() ? pack_codes(device, op) : pack_floats(device, op);
+  op.into.format.quantised() ? pack_quantised(device, op) : pack_floats(device, op);
 }
 
 }  // namespace troupe::kernels

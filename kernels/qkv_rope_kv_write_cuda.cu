@@ -8,6 +8,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/quantise.cuh"
 #include "kernels/quantize_kv.h"
 
 namespace troupe::kernels {
@@ -17,7 +18,7 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kPairsPerLane = kMostHeadDim / 2 / 32;
 
-struct QuantiseArgs {
+struct QuantiseKvArgs {
   KvCache from{};  // KvCache::unquantised()
   KvCache to{};
   std::size_t block_bytes = 0, first = 0;  // of `to`; first: offset of the layer's first head in a block
@@ -26,15 +27,14 @@ struct QuantiseArgs {
 };
 
 __device__ __forceinline__ std::uint8_t code_of(KvFormat format, float number, float scale) {
+  if (format == KvFormat::int8) return std::uint8_t(integer_code(number, scale, kLargestInt8));
   if (!(scale > 0)) return 0;
-  const float quotient = __fdiv_rn(number, scale);
-  if (format == KvFormat::fp8) return __nv_cvt_float_to_fp8(quotient, __NV_SATFINITE, __NV_E4M3);
-  return std::uint8_t(__float2int_rn(fminf(fmaxf(quotient, -kLargestInt8), kLargestInt8)));
+  return __nv_cvt_float_to_fp8(__fdiv_rn(number, scale), __NV_SATFINITE, __NV_E4M3);
 }
 
 /// A warp makes the codes and the scale of one row's K or V of one KV head.
 template <class Element>
-__global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const QuantiseArgs a) {
+__global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const QuantiseKvArgs a) {
   troupe::cuda::let_next_start();
   const int lane = int(threadIdx.x % 32), item = int(blockIdx.x) * kWarps + int(threadIdx.x / 32);
   const int heads = 2 * a.to.kv_heads, row = item / heads, head = item % heads, head_dim = a.to.head_dim;
@@ -57,14 +57,10 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       numbers[i][j] = to_float(pair[j]);
-      largest_bits = max(largest_bits, __float_as_uint(numbers[i][j]) & 0x7fffffffu);
+      largest_bits = max(largest_bits, magnitude_bits(numbers[i][j]));
     }
   }
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2)
-    largest_bits = max(largest_bits, __shfl_xor_sync(~0u, largest_bits, step));
-  const float largest = __uint_as_float(largest_bits < 0x7f800000u ? largest_bits : 0x7fc00000u);
-  const float scale = __fdiv_rn(largest, largest_code(a.to.format));
+  const float scale = __fdiv_rn(warp_magnitude(largest_bits), largest_code(a.to.format));
   std::byte* to = static_cast<std::byte*>(a.to.data) + std::size_t(slot.block) * a.block_bytes + a.first +
                   std::size_t(head) * a.to.piece_bytes();
   if (lane == 0) reinterpret_cast<float*>(to + a.to.code_bytes())[slot.offset] = scale;
@@ -101,7 +97,7 @@ Linear linear_of(const QkvRopeKvWrite& op) {
 void quantise_kv(Cuda& device, const QkvRopeKvWrite& op) {
   if (!op.kv.quantised()) return;
   TROUPE_CHECK(op.kv.head_dim <= kMostHeadDim);
-  const QuantiseArgs arguments{.from = op.kv.unquantised(op.unquantised),
+  const QuantiseKvArgs arguments{.from = op.kv.unquantised(op.unquantised),
                                .to = op.kv,
                                .block_bytes = op.kv.block_bytes(),
                                .first = op.kv.key_offset(0, op.layer, 0),

@@ -4,6 +4,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/quantise.h"
+#include "kernels/cuda/quantise.cuh"
 #include "kernels/quantize.h"
 
 namespace troupe::kernels::cuda {
@@ -11,7 +12,7 @@ namespace {
 
 constexpr int kWarps = 8;  // of a block
 
-struct QuantiseArgs {
+struct QuantiseWeightsArgs {
   std::byte* codes;  ///< of output 0 of the matrix
   void* scales;
   WeightFormat format;
@@ -24,37 +25,20 @@ struct QuantiseArgs {
   const void* rows;
 };
 
-/// The largest magnitude in a warp, a NaN if any number is not finite.
-__device__ __forceinline__ float warp_magnitude(float mine) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
-    const float other = __shfl_xor_sync(~0u, mine, step);
-    mine = mine != mine || other <= mine ? mine : other;  // a NaN on either side stays
-  }
-  return mine;
-}
-
 /// The scale of inputs begin … end - 1 of a row, in all lanes.
 template <class T>
 __device__ __forceinline__ float scale_of(const T* row, int begin, int end, float largest_code,
                                           bool rounded) {
-  float largest = 0;
+  unsigned largest = 0;
   for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32) {
-    const float magnitude = fabsf(to_float(row[i]));
-    if (!(magnitude <= 3.402823466e38f)) largest = __int_as_float(0x7fc00000);
-    if (magnitude > largest) largest = magnitude;
+    largest = max(largest, magnitude_bits(to_float(row[i])));
   }
   const float scale = __fdiv_rn(warp_magnitude(largest), largest_code);
   return rounded ? to_float(from_float<Bf16>(scale)) : scale;
 }
 
-__device__ __forceinline__ int code_of(float number, float scale, float largest) {
-  if (!(scale > 0)) return 0;
-  return static_cast<int>(fminf(fmaxf(rintf(__fdiv_rn(number, scale)), -largest), largest));
-}
-
 template <class T>
-__global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseArgs a) {
+__global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseWeightsArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const int o = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
@@ -78,15 +62,15 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseArg
     if (a.format.bits() == 8) {
       for (int i = begin + lane; i < end; i += 32)
         codes[code_place(a.format, i).byte] =
-            static_cast<std::byte>(code_of(to_float(row[i]), scale, a.largest));
+            static_cast<std::byte>(integer_code(to_float(row[i]), scale, a.largest));
       continue;
     }
     // Two codes of a byte are two inputs apart: bits 4 k and 4 k + 4 are pairs k and k + 1.
     for (int i = begin + lane; i < end; i += 32) {
       const CodePlace at = code_place(a.format, i);
       if (at.shift != 0) continue;
-      const int low = code_of(to_float(row[i]), scale, a.largest);
-      const int high = i + 2 < end ? code_of(to_float(row[i + 2]), scale, a.largest) : 0;
+      const int low = integer_code(to_float(row[i]), scale, a.largest);
+      const int high = i + 2 < end ? integer_code(to_float(row[i + 2]), scale, a.largest) : 0;
       codes[at.byte] = static_cast<std::byte>((low & 15) | (high & 15) << 4);
     }
   }
@@ -97,19 +81,19 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseArg
 void quantise(Cuda& device, const Quantise& op) {
   const WeightFormat& format = op.into.format;
   TROUPE_CHECK(format.kind == WeightKind::int8 || format.kind == WeightKind::int4);
-  const QuantiseArgs arguments{.codes = static_cast<std::byte*>(op.into.data),
-                               .scales = scales_of(op.into),
-                               .format = format,
-                               .inputs = op.into.inputs,
-                               .stride = padded(op.into.inputs),
-                               .matrix_outputs = padded(op.into.outputs),
-                               .row_bytes = row_bytes(format, op.into.inputs),
-                               .largest = largest_code(format.kind),
-                               .place = op.place,
-                               .first = op.first,
-                               .output = op.output,
-                               .outputs = op.outputs,
-                               .rows = op.rows};
+  const QuantiseWeightsArgs arguments{.codes = static_cast<std::byte*>(op.into.data),
+                                      .scales = scales_of(op.into),
+                                      .format = format,
+                                      .inputs = op.into.inputs,
+                                      .stride = padded(op.into.inputs),
+                                      .matrix_outputs = padded(op.into.outputs),
+                                      .row_bytes = row_bytes(format, op.into.inputs),
+                                      .largest = largest_code(format.kind),
+                                      .place = op.place,
+                                      .first = op.first,
+                                      .output = op.output,
+                                      .outputs = op.outputs,
+                                      .rows = op.rows};
   with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_kernel<decltype(element)>,
                          {.grid = unsigned((op.outputs + kWarps - 1) / kWarps), .block = kWarps * 32},

@@ -335,10 +335,7 @@ class Writer {
 
   static std::uint64_t bytes_of(const Module& module) {
     std::uint64_t bytes = 0;
-    for (const WeightSource* slice : module.slices) {
-      bytes += static_cast<std::uint64_t>(slice->outputs) * static_cast<std::uint64_t>(slice->inputs) *
-               size_of(slice->tensor->type);
-    }
+    for (const WeightSource* slice : module.slices) bytes += slice->bytes();
     return bytes;
   }
 

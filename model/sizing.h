@@ -28,7 +28,8 @@ struct GpuMemory {
   std::uint64_t total = 0;
 };
 
-/// Sizes a CUDA worker before it loads anything, with an estimate of what it will take besides the KV blocks.
+/// The limits and the memory of a CUDA worker, before it has loaded anything: how many KV blocks will fit is
+/// estimated.
 /// Defaults: 8192 tokens a step, and the most of 512, 256, 128, 64 and 32 sequences that find KV blocks for
 /// 1,024 tokens each. Errors as fit_cuda_kv().
 Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,

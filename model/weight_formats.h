@@ -45,8 +45,8 @@ inline constexpr int kDefaultGroup = 64;
 Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
                                      const config::QuantizationOptions& options);
 
-/// A hash of the spec and of what the options say about storage: two processes with the same one have weights
-/// and KV blocks of the same layout.
+/// A hash of the spec and of the formats of weights and KV that the options choose. Two processes with equal
+/// hashes lay out weights and KV blocks in the same way.
 std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options);
 
 /// The KV memory of a model, without data.

@@ -1,10 +1,9 @@
 #pragma once
 // 8-bit keys and values on the GPU: codes to numbers. layout.h says where codes lie, quantize_kv.h how they
 // are made.
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
+#include "kernels/cuda/element.cuh"
 #include "kernels/kv_format.h"
 
 namespace troupe::kernels::cuda {
@@ -20,18 +19,12 @@ __device__ __forceinline__ float kv_number(KvFormat format, std::uint8_t code) {
 /// Bytes kLow and kHigh of four codes as a pair of bf16, exactly.
 template <KvFormat kFormat, int kLow, int kHigh>
 __device__ __forceinline__ std::uint32_t expand_two(std::uint32_t codes) {
-  const auto pair = [](std::uint32_t bits) { return *reinterpret_cast<const __nv_bfloat162*>(&bits); };
-  __nv_bfloat162 numbers;
   if constexpr (kFormat == KvFormat::int8) {
-    // 0x43xx is 128 + xx for xx below 128. Bits 0 … 6 of a code minus 128 if bit 7 is set, both on top of
-    // 128.
-    const std::uint32_t two = __byte_perm(codes, 0x43434343u, 0x4040u | kHigh << 8 | kLow);
-    numbers = __hsub2(pair(two & 0xff7fff7fu), pair(two & 0xff80ff80u));
+    return int8_pair(__byte_perm(codes, 0, 0x4040u | kHigh << 8 | kLow));
   } else {
     const std::uint32_t two = __byte_perm(codes, 0, 0x0404u | kHigh << 12 | kLow << 4);
-    numbers = __hmul2(pair((two & 0x80008000u) | (two >> 4 & 0x07f007f0u)), pair(0x7b807b80u));  // 2^120
+    return multiply_pairs((two & 0x80008000u) | (two >> 4 & 0x07f007f0u), 0x7b807b80u);  // 2^120
   }
-  return *reinterpret_cast<const std::uint32_t*>(&numbers);
 }
 
 }  // namespace troupe::kernels::cuda

@@ -1,20 +1,6 @@
 #include "model/checkpoint/read_ahead.h"
 
 namespace troupe::model {
-namespace {
-
-// Parts of one tensor are counted as often as it has parts: its experts, for one, follow each other.
-std::uint64_t bytes_of(const WeightSource& source) { return source.bytes(); }
-
-struct Range {
-  std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;
-};
-
-/// Of the file: from the source's first element to its last.
-Range range_of(const WeightSource& source) { return {source.offset(), source.span()}; }
-
-}  // namespace
 
 ReadAhead::ReadAhead(const TensorMap& map, std::uint64_t bytes_ahead)
     : map_(map), bytes_ahead_(bytes_ahead), limit_(bytes_ahead), thread_([this] { run(); }) {}
@@ -31,7 +17,7 @@ ReadAhead::~ReadAhead() {
 void ReadAhead::reached(std::size_t source) {
   {
     const std::scoped_lock lock(mutex_);
-    for (; reached_ < source; ++reached_) bytes_before_ += bytes_of(map_.sources[reached_]);
+    for (; reached_ < source; ++reached_) bytes_before_ += map_.sources[reached_].bytes();
     limit_ = bytes_before_ + bytes_ahead_;
   }
   changed_.notify_one();
@@ -50,9 +36,8 @@ void ReadAhead::run() {
       changed_.wait(lock, [&] { return stop_ || bytes < limit_; });
       if (stop_) return;
     }
-    const Range range = range_of(source);
-    source.tensor->file->will_need(range.offset, range.bytes);
-    bytes += bytes_of(source);
+    source.tensor->file->will_need(source.offset(), source.span());
+    bytes += source.bytes();  // parts of one tensor each count their own
     const std::scoped_lock lock(mutex_);
     ++asked_;
   }

@@ -1,6 +1,6 @@
 // The command lines and variables of FastDeploy's deployment pages, with `troupe serve` as the program: every
-// flag in them must be parsed. Those that ask for several GPUs, or for what is not there yet, are refused by name. The
-// tests state which flags are refused and which values the others were given.
+// flag in them must be parsed. A flag that asks for several GPUs, or for something that Troupe lacks, is refused by
+// name. The tests state which flags are refused and which values the others were given.
 #include <gtest/gtest.h>
 
 #include <sstream>

@@ -10,21 +10,7 @@ namespace {
 
 ModelSpec dense() { return test::small_ernie(); }
 
-ModelSpec mixture() {
-  ModelSpec spec = dense();
-  spec.hidden = 2560;
-  spec.intermediate = 12288;
-  spec.layers = 28;
-  spec.heads = 20;
-  spec.kv_heads = 4;
-  spec.experts = 64;
-  spec.top_k = 6;
-  spec.expert_intermediate = 1536;
-  spec.shared_experts = 2;
-  spec.moe_start = 1;
-  spec.moe_end = 27;
-  return spec;
-}
+ModelSpec mixture() { return test::large_mixture(); }
 
 // H200: 4.3 TB/s of copies and 800 TFLOP/s.
 constexpr Ceilings kGpu{4.3e12, 800e12};

@@ -5,26 +5,12 @@
 //
 // Expansion is exact: a bf16 holds every code. Codes are two's complement, so that zeroed padding is zero
 // weights.
-#include <cuda_bf16.h>
-
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels::cuda {
-
-/// Both halves of a - b, of two bf16 each.
-__device__ __forceinline__ std::uint32_t subtract_pairs(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d =
-      __hsub2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
-  return reinterpret_cast<const std::uint32_t&>(d);
-}
-__device__ __forceinline__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b) {
-  const __nv_bfloat162 d =
-      __hmul2(reinterpret_cast<const __nv_bfloat162&>(a), reinterpret_cast<const __nv_bfloat162&>(b));
-  return reinterpret_cast<const std::uint32_t&>(d);
-}
 
 /// 16-bit weights: the operand is what lies in memory.
 struct PlainCodes {
@@ -38,14 +24,9 @@ struct Int8Codes {
   static constexpr int kOperands = 2;
   static constexpr bool kOutputScales = true, kGroupScales = false;
 
-  /// Codes at bits 0 … 7 and 16 … 23, as bf16. The low seven bits below 2^7 are 128 + them; bit 7 is 128 +
-  /// 128.
-  __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
-    return subtract_pairs((codes & 0x007f007fu) | 0x43004300u, (codes & 0x00800080u) | 0x43004300u);
-  }
   __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
     const std::uint32_t low = i == 0 ? codes.x : codes.z, high = i == 0 ? codes.y : codes.w;
-    return make_uint4(pair(low), pair(low >> 8), pair(high), pair(high >> 8));
+    return make_uint4(int8_pair(low), int8_pair(low >> 8), int8_pair(high), int8_pair(high >> 8));
   }
 };
 
