@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/ending.cuh"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -16,7 +17,8 @@ struct GenericArgs {
   WeightFormat format{};
   std::size_t row_bytes = 0;  ///< of weight
   std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
-  const void* x = nullptr;
+  const void* x = nullptr;  ///< numbers, or codes where the weights are fp8
+  const float* x_scales = nullptr;
   int stride = 0;  ///< elements of a row of x
   int rows = 0;
   int row_tiles = 0;
@@ -27,6 +29,8 @@ struct GenericArgs {
 /// A row of weights of T.
 template <class T>
 struct FloatRow {
+  using X = T;
+  static constexpr bool kScaledBlocks = false;
   const T* row = nullptr;
 
   __device__ FloatRow(const GenericArgs& a, const char* weight, int output)
@@ -38,6 +42,8 @@ struct FloatRow {
 /// A row of codes; a code in a group comes with its scale, rounded to T.
 template <class T>
 struct CodeRow {
+  using X = T;
+  static constexpr bool kScaledBlocks = false;
   WeightFormat format;
   const char* row;
   const Bf16* scales;  ///< of the output's first group
@@ -63,6 +69,23 @@ struct CodeRow {
   }
 };
 
+/// A row of fp8 codes. The sum over each block of inputs is multiplied by the scales of x and of the weights.
+struct Fp8Row {
+  using X = E4m3;
+  static constexpr bool kScaledBlocks = true;
+  const E4m3* row;
+
+  __device__ Fp8Row(const GenericArgs& a, const char* weight, int output)
+      : row(reinterpret_cast<const E4m3*>(weight + static_cast<std::size_t>(output) * a.row_bytes)) {}
+  __device__ float at(int input) const { return to_float(row[input]); }
+  __device__ static float output_scale(const GenericArgs&, const char*, int) { return 1; }
+};
+
+/// Row of x that row p of the product reads.
+__device__ __forceinline__ std::size_t row_of_x(const GenericArgs& a, int p) {
+  return static_cast<std::size_t>(a.groups.gather != nullptr ? a.groups.gather[p] : p);
+}
+
 // Sums run over the inputs in rising order whatever the tile, so a row's bits do not depend on other rows.
 template <class T, class Row>
 __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
@@ -78,21 +101,18 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
   const auto stride = static_cast<std::size_t>(a.stride);
   const char* weight =
       static_cast<const char*>(a.weight) + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
-  const T* x = static_cast<const T*>(a.x);
+  using X = typename Row::X;
 
   // Each thread loads 8 inputs of one row of each operand; four threads share a row.
   const int thread = static_cast<int>(threadIdx.x);
   const int line = thread / 4, at = thread % 4 * 8;
   const bool has_output = line < outputs;
   const Row w_from(a, weight, first_output + (has_output ? line : 0));
-  const T* x_from = nullptr;
-  if (line < rows.count) {
-    const int p = rows.first + line;
-    const int from = a.groups.gather != nullptr ? a.groups.gather[p] : p;
-    x_from = x + static_cast<std::size_t>(from) * stride + at;
-  }
+  const X* x_from = nullptr;
+  if (line < rows.count) x_from = static_cast<const X*>(a.x) + row_of_x(a, rows.first + line) * stride + at;
   const int m = thread % 16 * 4, n = thread / 16 * 4;
   float sums[4][4] = {};
+  [[maybe_unused]] float scaled_sums[4][4] = {};
   for (int k = 0; k < a.stride; k += kDepth) {
     for (int i = 0; i < 8; ++i) {
       w_tile[at + i][line] = has_output ? w_from.at(k + at + i) : 0.0f;
@@ -111,6 +131,26 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
       }
     }
     __syncthreads();
+    if constexpr (Row::kScaledBlocks) {
+      if ((k + kDepth) % kFp8Block != 0) continue;
+      const auto blocks = stride / kFp8Block, block = static_cast<std::size_t>(k / kFp8Block);
+      const auto eight = static_cast<std::size_t>((first_output + m) / kFp8ScaleOutputs);
+      const float* scales = reinterpret_cast<const float*>(weight + a.scales_at);
+      const float w_scale = m < outputs ? scales[eight * blocks + block] : 0.0f;
+      for (int r = 0; r < 4; ++r) {
+        float scale = 0;
+        if (n + r < rows.count) scale = a.x_scales[row_of_x(a, rows.first + n + r) * blocks + block] * w_scale;
+        for (int o = 0; o < 4; ++o) {
+          scaled_sums[r][o] = fmaf(sums[r][o], scale, scaled_sums[r][o]);
+          sums[r][o] = 0;
+        }
+      }
+    }
+  }
+  if constexpr (Row::kScaledBlocks) {
+    for (int r = 0; r < 4; ++r) {
+      for (int o = 0; o < 4; ++o) sums[r][o] = scaled_sums[r][o];
+    }
   }
   for (int r = 0; r < 4; ++r) {
     for (int o = 0; o < 4; ++o) {
@@ -141,12 +181,15 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
 
 void run_generic(Cuda& device, const Linear& linear) {
   const Matrix& weight = linear.weight;
+  const bool fp8 = takes_coded_x(weight.format);
+  TROUPE_CHECK(!fp8 || (linear.x_codes != nullptr && linear.x_scales != nullptr));
   const GenericArgs a{.weight = weight.data,
                       .format = weight.format,
                       .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
                       .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
-                      .x = linear.x,
-                      .stride = row_stride(linear.weight.inputs),
+                      .x = fp8 ? linear.x_codes : linear.x,
+                      .x_scales = linear.x_scales,
+                      .stride = fp8 ? coded_stride(weight.inputs) : row_stride(weight.inputs),
                       .rows = linear.rows,
                       .row_tiles = most_row_tiles(linear, kTile),
                       .groups = linear.groups,
@@ -156,7 +199,9 @@ void run_generic(Cuda& device, const Linear& linear) {
       .grid = dim3(static_cast<unsigned>(tiles)), .block = dim3(kThreads), .overlap = {.holds_next = true}};
   with_element(weight.activations(), [&](auto element) {
     using T = decltype(element);
-    if (weight.format.quantised()) {
+    if (fp8) {
+      troupe::cuda::launch(device, generic<T, Fp8Row>, shape, a);
+    } else if (weight.format.quantised()) {
       troupe::cuda::launch(device, generic<T, CodeRow<T>>, shape, a);
     } else {
       troupe::cuda::launch(device, generic<T, FloatRow<T>>, shape, a);
@@ -175,10 +220,25 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {
   TROUPE_CHECK(false);
 }
 
+Linear with_coded_x(Cuda& device, const Linear& linear) {
+  if (!takes_coded_x(linear.weight.format) || linear.x_codes != nullptr) return linear;
+  TROUPE_CHECK(linear.groups.gather == nullptr);  // the rows of x are not known
+  QuantiseRows op{.x = linear.x,
+                  .dtype = linear.weight.activations(),
+                  .rows = linear.rows,
+                  .cols = linear.weight.inputs};
+  lay_out(op, device.scratch(coded_bytes(op.rows, op.cols)));
+  run(device, op);
+  Linear coded = linear;
+  coded.x_codes = op.codes;
+  coded.x_scales = op.scales;
+  return coded;
+}
+
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
   if (linear.norm.weight != nullptr) run(device, linear.norm);
-  run(device, linear, choose(shape_of(linear), traits_of(device)));
+  run(device, with_coded_x(device, linear), choose(shape_of(linear), traits_of(device)));
 }
 
 }  // namespace troupe::kernels::cuda

@@ -8,6 +8,7 @@
 #include "kernels/cuda/moe/routing.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/moe.h"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::kernels {
 namespace {
@@ -79,14 +80,28 @@ void run(Cuda& device, const Moe& op) {
     return (static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(dtype) + 255) /
            256 * 256;
   };
-  const std::size_t activation_bytes = rows_of(padded(op.down.first.inputs));
+  const int width = op.down.first.inputs;
+  const std::size_t activation_bytes = rows_of(padded(width));
+  const bool coded = cuda::takes_coded_x(op.down.first.format);
+  TROUPE_CHECK(coded == cuda::takes_coded_x(op.gate_up.first.format));
+  // Rows are quantised before they are gathered: once, though several experts read them.
+  QuantiseRows coded_x{
+      .x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
+  QuantiseRows coded_activations{.dtype = dtype, .rows = coded ? places : 0, .cols = width};
+  const std::size_t x_bytes = coded_bytes(coded_x.rows, coded_x.cols),
+                    coded_activation_bytes = coded_bytes(coded_activations.rows, width);
   cuda::Routing routing;
   const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
-  auto* memory = static_cast<std::byte*>(device.scratch(routing_bytes + activation_bytes + rows_of(hidden)));
+  auto* memory = static_cast<std::byte*>(device.scratch(routing_bytes + activation_bytes + rows_of(hidden) +
+                                                        x_bytes + coded_activation_bytes));
   cuda::lay_out(routing, op, memory);
   std::byte* activations = memory + routing_bytes;
   std::byte* outputs = activations + activation_bytes;
+  lay_out(coded_x, outputs + rows_of(hidden));
+  lay_out(coded_activations, outputs + rows_of(hidden) + x_bytes);
+  coded_activations.x = activations;
 
+  run(device, coded_x);
   cuda::route(device, op, routing);
   const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather, bool settled) {
     return cuda::Groups{.offsets = routing.offsets,
@@ -97,12 +112,17 @@ void run(Cuda& device, const Moe& op) {
   };
   cuda::run(device, cuda::Linear{.weight = op.gate_up.first,
                                  .x = op.x,
+                                 .x_codes = coded ? coded_x.codes : nullptr,
+                                 .x_scales = coded ? coded_x.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.gate_up, routing.gather, false),
                                  .ending = cuda::Ending::swiglu,
                                  .out = activations});
+  run(device, coded_activations);
   cuda::run(device, cuda::Linear{.weight = op.down.first,
                                  .x = activations,
+                                 .x_codes = coded ? coded_activations.codes : nullptr,
+                                 .x_scales = coded ? coded_activations.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.down, nullptr, true),
                                  .ending = cuda::Ending::store_scaled,

@@ -1,4 +1,4 @@
-// Codes and scales by the rules of quantize.h. One warp makes an output's.
+// Codes and scales of int8 and int4 by the rules of quantize.h. One warp makes an output's.
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -80,6 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseWei
 
 void quantise(Cuda& device, const Quantise& op) {
   const WeightFormat& format = op.into.format;
+  if (format.kind == WeightKind::fp8) return quantise_blocks(device, op);
   TROUPE_CHECK(format.kind == WeightKind::int8 || format.kind == WeightKind::int4);
   const QuantiseWeightsArgs arguments{.codes = static_cast<std::byte*>(op.into.data),
                                       .scales = scales_of(op.into),

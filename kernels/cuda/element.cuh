@@ -2,6 +2,7 @@
 // Device types of the dtypes, conversions, and the dispatch from a host DType to a template argument.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 #include <utility>
@@ -13,10 +14,16 @@ namespace troupe::kernels::cuda {
 
 using Bf16 = __nv_bfloat16;
 using F16 = __half;
+struct E4m3 {
+  std::uint8_t bits;
+};
 
 __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(Bf16 value) { return __bfloat162float(value); }
 __device__ __forceinline__ float to_float(F16 value) { return __half2float(value); }
+__device__ __forceinline__ float to_float(E4m3 value) {
+  return __half2float(__half(__nv_cvt_fp8_to_halfraw(value.bits, __NV_E4M3)));
+}
 
 /// Rounds to nearest, ties to even.
 template <class Element>

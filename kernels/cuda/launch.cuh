@@ -29,7 +29,8 @@
 //   - Attention::settled, decode attention (attention_decode_cuda.cu): the batch, its block tables, and the
 //     keys and values before each row's own token. W is StepInputs, M is RopeTable.
 //   - Groups::settled, the streamed down product of the experts (linear_stream_cuda.cu): the groups' offsets.
-//     W is the last kernel of cuda::route(), M is the grouped gate|up product before it.
+//     W is the last kernel of cuda::route(), M is the grouped gate|up product. Between M and the down product
+//     stands QuantiseRows, if the weights are fp8.
 // Settled memory is read past the L1 cache (__ldcg, the copy engine) or by ordinary loads, never by __ldg.
 // Ordinary loads rely on L1 holding no line from before the kernel started on the multiprocessor. NVIDIA does
 // not document that for overlapped kernels; tests/model/cuda_overlap_test.cpp would show the contrary. The

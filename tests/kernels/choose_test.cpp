@@ -85,12 +85,16 @@ TEST(ChooseLinear, ByGpu) {
   }
 }
 
-TEST(ChooseLinear, WeightsOfAFormatThatNoKernelMultiplies) {
-  LinearShape s = product(Ending::add, 2560, 2560, 8);
-  s.format = {WeightKind::fp8, DType::f16};
-  for (const int rows : {1, 8, 64}) {
-    s.rows = rows;
-    EXPECT_EQ(way(s), LinearWay::unsupported) << rows;
+TEST(ChooseLinear, Fp8RunsAtEveryRowCountButHalvesNoNorm) {
+  for (const DType activations : {DType::bf16, DType::f16, DType::f32}) {
+    LinearShape s = product(Ending::add, 2560, 2560, 8);
+    s.format = {WeightKind::fp8, activations};
+    for (const int rows : {1, 8, 64}) {
+      s.rows = rows;
+      EXPECT_NE(way(s), LinearWay::unsupported) << rows;
+    }
+    s.produces_halved_norm = true;
+    EXPECT_EQ(way(s), LinearWay::unsupported);
   }
 }
 

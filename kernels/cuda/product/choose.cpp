@@ -26,7 +26,10 @@ std::string number(int n) { return std::to_string(n); }
 }  // namespace
 
 LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
-  if (s.format.kind == WeightKind::fp8) return {.reason = "no kernel multiplies weights of this format"};
+  if (s.format.kind == WeightKind::fp8) {
+    if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "no strips multiply fp8"};
+    return {.way = LinearWay::generic, .reason = "no tensor core kernel multiplies fp8"};
+  }
   if (const StripPlan plan = strip_plan(s, gpu)) {
     return {.way = LinearWay::strips,
             .reason = "few rows, and its weights nearly fit shared memory",

@@ -26,8 +26,9 @@ struct Groups {
   const std::int32_t* gather = nullptr;   ///< (rows) x row of row p; null: row p itself
   int count = 1;
   std::size_t weight_stride = 0;  ///< bytes from one group's weight to the next
-  /// The offsets are settled (kernels/cuda/launch.cuh): the kernel before this one is a grouped product of
-  /// the same offsets, which holds the next kernel. So this one may fetch weights before its wait.
+  /// The offsets are settled (kernels/cuda/launch.cuh): an earlier kernel, after the one that wrote them, is a
+  /// grouped product of the same offsets, which holds the next kernel. So this one may fetch weights before its
+  /// wait.
   bool settled = false;
 };
 
@@ -45,6 +46,9 @@ struct HalvedNorm {
 struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
   const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of the weight's activations
+  /// x as QuantiseRows makes it: all that a product with fp8 weights reads of x. Null: see with_coded_x()
+  const std::uint8_t* x_codes = nullptr;
+  const float* x_scales = nullptr;
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
   AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first
   HalvedNorm consumed_norm{};  ///< instead of x
@@ -85,6 +89,14 @@ inline LinearShape shape_of(const Linear& linear) {
           .consumes_halved_norm = linear.consumed_norm.weighted != nullptr,
           .produces_halved_norm = linear.produced_norm.weighted != nullptr};
 }
+
+/// fp8 weights are multiplied by x in codes: blocks of kFp8Block inputs, rising,
+///   y[o] = sum over b of (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[o / 8][b])
+/// in fp32, whatever the number of rows.
+constexpr bool takes_coded_x(const WeightFormat& format) { return format.kind == WeightKind::fp8; }
+/// The product with x_codes and x_scales, if its weights take them. If they are null, x is quantised into the
+/// device's working memory; x is not gathered then.
+Linear with_coded_x(Cuda& device, const Linear& linear);
 
 /// Runs the norm if there is one, then the product as choose() says. Nothing without rows.
 void run(Cuda& device, const Linear& linear);

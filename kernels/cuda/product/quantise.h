@@ -23,5 +23,7 @@ constexpr int quantised_together(const WeightFormat& format) {
 
 /// As kernels/quantize.h says.
 void quantise(Cuda& device, const Quantise& op);
+/// The same for fp8 alone. `first` is a multiple of kFp8ScaleOutputs.
+void quantise_blocks(Cuda& device, const Quantise& op);
 
 }  // namespace troupe::kernels::cuda
