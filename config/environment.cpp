@@ -65,7 +65,7 @@ constexpr KnownVariable kVariables[] = {
     {"FD_LLGUIDANCE_LOG_LEVEL", ignored, "structured answers are not offered", "0"},
     {"FD_CUSTOM_AR_MAX_SIZE_MB", ignored, "one device runs the model", "8"},
     {"FD_DETERMINISTIC_*", ignored, "on the CPU a result never depends on the batch"},
-    {"FD_FP8_QUANT_WITH_POW2SCALE", ignored, "fp8 weights are not available yet", "0"},
+    {"FD_FP8_QUANT_WITH_POW2SCALE", ignored, "scales of fp8 weights are fp32 numbers", "0"},
     {"FD_USE_PHI_*", ignored, "kernels are chosen by the device"},
     {"FD_SiluAndMul_USE_PHI_SWIGLU", ignored, "kernels are chosen by the device", "0"},
     {"FD_MOE_PROB_IN_ADVANCE", ignored, "kernels are chosen by the device", "0"},

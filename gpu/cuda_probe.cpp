@@ -21,6 +21,7 @@ struct ProbeAnswer {
   Code code = Code::ok;
   std::uint64_t free = 0;
   std::uint64_t total = 0;
+  int capability = 0;
   char text[1024] = {};
 };
 
@@ -40,6 +41,7 @@ ProbeAnswer look(int ordinal) {
     const CudaMemory memory = device.memory();
     answer.free = memory.free;
     answer.total = memory.total;
+    answer.capability = device.capability();
     set_text(answer, device.describe());
   } catch (const CudaError& error) {
     answer.code = Code::unavailable;
@@ -69,7 +71,7 @@ bool await(int fd, ProbeAnswer& answer) {
 
 Result<CudaProbe> result_of(const ProbeAnswer& answer) {
   if (answer.code != Code::ok) return failure(answer.code, answer.text);
-  return CudaProbe{answer.text, answer.free, answer.total};
+  return CudaProbe{answer.text, answer.free, answer.total, answer.capability};
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ struct CudaProbe {
   std::string name;  ///< as Cuda::describe()
   std::uint64_t free = 0;
   std::uint64_t total = 0;
+  int capability = 0;  ///< as Cuda::capability()
 };
 
 /// What Cuda would find. Asks in a child process that lives for a fraction of a second; in this process if

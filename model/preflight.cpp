@@ -89,12 +89,16 @@ Result<Preflight> preflight(const config::Options& options) {
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
+  if (on_gpu) {
+    if (Status s = check_gpu(files->formats, gpu->capability); !s.ok()) return s;
+  }
   // The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
   Result<wire::Capacity> capacity =
       on_gpu ? size_cuda(files->spec, files->formats, files->tied, options, {gpu->free, gpu->total})
              : size_cpu(files->spec, files->formats, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
-  made.sizes = format_sizes(files->spec, files->formats, files->tied, made.device, options.quantization);
+  made.sizes = format_sizes(files->spec, files->formats, files->tied, made.device, options.quantization,
+                            gpu->capability);
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
   made.formats = files->formats;

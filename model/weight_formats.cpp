@@ -11,7 +11,7 @@ namespace {
 using config::KvCacheDType, config::LmHeadDType, config::WeightQuant;
 using kernels::KvFormat, kernels::WeightFormat, kernels::WeightKind;
 
-constexpr const char* kMethods[] = {"wint8", "wint4"};  // that work on every device
+constexpr int kFp8Capability = 90;
 
 /// Of weights that are not quantised by absent scales: `group` as WeightFormat has it.
 WeightFormat format_of(WeightQuant quant, DType activations, int group) {
@@ -24,20 +24,23 @@ WeightFormat format_of(WeightQuant quant, DType activations, int group) {
   return activations;
 }
 
-bool asks_fp8(const config::Quantization& q, bool mixture) {
-  constexpr WeightQuant fp8 = WeightQuant::block_wise_fp8;
-  return mixture ? q.mixture == fp8 || q.experts == fp8 : q.dense == fp8;
-}
+constexpr const char* kWorks = "--quantization wint8 and wint4 work";
 
-Status check_device(const ModelSpec& spec, config::Device device, const config::Quantization& asked) {
-  if (asks_fp8(asked, spec.experts > 0)) {
-    if (device != config::Device::cuda) {
-      return failure(Code::unsupported,
-                     "--quantization block_wise_fp8 needs a Hopper GPU; on the CPU --quantization wint8 and "
-                     "wint4 work.");
-    }
+/// What fp8 cannot hold or the device cannot multiply.
+Status check_fp8(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+  if (!formats.fp8()) return {};
+  if (device != config::Device::cuda) {
     return failure(Code::unsupported,
-                   "not available yet: --quantization block_wise_fp8; wint8 and wint4 work.");
+                   std::string("--quantization block_wise_fp8 needs a Hopper GPU; on the CPU ") + kWorks + ".");
+  }
+  // q, k and v lie in one matrix, of which so many outputs share a scale.
+  constexpr int kTogether = kernels::kFp8ScaleOutputs;
+  if (formats.attention.kind != WeightKind::fp8) return {};
+  for (const int width : {spec.q_width(), spec.kv_width()}) {
+    if (width % kTogether == 0) continue;
+    return failure(Code::unsupported, "--quantization block_wise_fp8: the model has " + std::to_string(width) +
+                                          " query or key outputs, allowed are multiples of " +
+                                          std::to_string(kTogether) + "; " + kWorks + ".");
   }
   return {};
 }
@@ -78,8 +81,6 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   const auto asked = config::parse_quantization(options.method);
   if (!asked) return Status{asked.status().code, "--quantization: " + asked.status().message, "quantization"};
   const KvCacheDType kv_cache = config::kv_cache_dtype(options);
-  if (Status s = check_device(spec, device, *asked); !s.ok()) return s;
-
   const bool mixture = spec.experts > 0;
   const int group = options.group > 0 ? options.group : kDefaultGroup;
   WeightFormats formats(dtype);
@@ -108,11 +109,20 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     }
     formats = *stored;
   }
+  if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
   if (kv_cache == KvCacheDType::int8) formats.kv = KvFormat::int8;
   if (kv_cache == KvCacheDType::fp8) formats.kv = KvFormat::fp8;
   return formats;
+}
+
+Status check_gpu(const WeightFormats& formats, int capability) {
+  if (!formats.fp8() || capability >= kFp8Capability) return {};
+  return failure(Code::unsupported, "fp8 weights (--quantization block_wise_fp8) need a Hopper GPU, of compute capability "
+                                    "9.0 or above; this one has " +
+                                        std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ", where " +
+                                        kWorks + ".");
 }
 
 std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options) {
@@ -150,7 +160,8 @@ std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
 }
 
 std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                                     config::Device device, const config::QuantizationOptions& options) {
+                                     config::Device device, const config::QuantizationOptions& options,
+                                     int capability) {
   std::vector<FormatSize> sizes;
   const auto add = [&](std::string name, const WeightFormats& of, bool in_use) {
     sizes.push_back({std::move(name), of, WeightLayout::make(spec, of, tied, {}).bytes, in_use});
@@ -171,7 +182,9 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
     add(name, made_here, made_here == formats);
   };
   offer(to_string(formats.activations));
-  for (const char* method : kMethods) {
+  std::vector<const char*> methods{"wint8", "wint4"};
+  if (capability >= kFp8Capability || formats.fp8()) methods.push_back("block_wise_fp8");
+  for (const char* method : methods) {
     other.method = method;
     offer(method);
   }

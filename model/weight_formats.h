@@ -31,6 +31,10 @@ struct WeightFormats {
       : activations(dtype), attention(dtype), mlp(dtype), experts(dtype), embedding(dtype), lm_head(dtype) {}
 
   bool operator==(const WeightFormats&) const = default;
+  bool fp8() const {
+    constexpr auto kind = kernels::WeightKind::fp8;
+    return attention.kind == kind || mlp.kind == kind || experts.kind == kind || lm_head.kind == kind;
+  }
   bool quantised() const {
     return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();
   }
@@ -44,6 +48,10 @@ inline constexpr int kDefaultGroup = 64;
 /// flag: unsupported, where the device lacks the format, says what works there instead.
 Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
                                      const config::QuantizationOptions& options);
+
+/// ok if a GPU of that compute capability (90: 9.0) multiplies the formats; else one sentence that names the flag
+/// and what works there instead.
+Status check_gpu(const WeightFormats& formats, int capability);
 
 /// A hash of the spec and of the formats of weights and KV that the options choose. Two processes with equal
 /// hashes lay out weights and KV blocks in the same way.
@@ -68,7 +76,9 @@ struct FormatSize {
 
 /// What the weights take in `formats`, in use, and as --quantization would store them on the same device with
 /// the other options unchanged; the largest first. `formats` alone if the checkpoint is quantised already.
+/// `capability`: of the GPU; 0 leaves out what not every GPU multiplies.
 std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                                     config::Device device, const config::QuantizationOptions& options);
+                                     config::Device device, const config::QuantizationOptions& options,
+                                     int capability = 0);
 
 }  // namespace troupe::model

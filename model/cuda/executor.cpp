@@ -24,6 +24,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant,
                                                     .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
+  if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
   model.slow_ways = slow_choices(files.spec, files.formats, kernels::cuda::traits_of(device));
   Result<wire::Capacity> sized = size_cuda(files.spec, files.formats, files.tied, options, memory_of(device));
   if (!sized) return sized.status();

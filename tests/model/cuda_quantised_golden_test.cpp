@@ -1,9 +1,14 @@
 // Quantised formats on the GPU beside the numpy reference, through the executor that the server uses.
 #include <algorithm>
+#include <bit>
+#include <sstream>
 
+#include "gpu/buffer.h"
 #include "gpu/cuda.h"
+#include "kernels/fill_random.h"
 #include "model/cuda/executor.h"
 #include "model/support/quantised_golden.h"
+#include "model/support/quantised_sums.h"
 
 namespace troupe::model {
 namespace {
@@ -33,6 +38,58 @@ TEST_P(CudaQuantisedGoldens, LogProbabilities) {
     test::QuantisedReport report;
     test::run_quantised(**executor, GetParam(), "cuda", chunk, report);
   }
+}
+
+class CudaQuantisedSums : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, CudaQuantisedSums, ::testing::ValuesIn(test::kTunedShapes),
+                         [](const auto& info) { return std::string(info.param); });
+
+// fp8 weights are drawn and quantised on the GPU. The order of the other formats' codes: codes_test.cpp.
+TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
+  if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  const test::QuantisedFile file(GetParam());
+  const auto spec = read_spec(test::tuned_directory(GetParam()));
+  ASSERT_TRUE(spec.ok()) << spec.status().message;
+  const auto names = file.read<char>("sum_names");
+  const auto code_sums = file.read<std::int64_t>("code_sums"), scale_sums = file.read<std::int64_t>("scale_sums");
+  Cuda device;
+  std::istringstream lines(std::string(names.begin(), names.end()));
+  std::size_t at = 0;
+  int checked = 0;
+  for (std::string format_name, weight; lines >> format_name >> weight; ++at) {
+    if (format_name != "fp8") continue;
+    SCOPED_TRACE(weight);
+    const kernels::WeightFormat format = test::format_named(format_name);
+    const auto [outputs, inputs] = test::shape_of(*spec, weight);
+    auto memory = Buffer<Cuda>::make(device, kernels::matrix_bytes(format, outputs, inputs), "a matrix");
+    ASSERT_TRUE(memory.ok()) << memory.status().message;
+    const kernels::Matrix into{memory->data(), format, outputs, inputs};
+    kernels::run(device, kernels::FillRandom{.into = into,
+                                             .outputs = outputs,
+                                             .seed = test::seed_of(weight),
+                                             .deviation = spec->initializer_range});
+    std::vector<std::byte> bytes(memory->bytes());
+    device.download(bytes.data(), into.data, bytes.size());
+    device.sync();
+    const auto width = std::size_t(kernels::padded_inputs(format, inputs)), blocks = width / kernels::kFp8Block;
+    const auto* scales =
+        reinterpret_cast<const float*>(bytes.data() + kernels::weight_bytes(format, outputs, inputs));
+    std::int64_t codes = 0, sum = 0;
+    for (std::size_t o = 0; o < std::size_t(outputs); ++o) {
+      for (std::size_t i = 0; i < std::size_t(inputs); ++i)
+        codes += test::weighted(std::to_integer<int>(bytes[o * width + i]), std::int64_t(o), std::int64_t(i));
+      for (std::size_t b = 0; b < blocks; ++b) {
+        const float scale = scales[o / kernels::kFp8ScaleOutputs * blocks + b];
+        ASSERT_EQ(scale, scales[o / kernels::kFp8Block * (kernels::kFp8Block / kernels::kFp8ScaleOutputs) * blocks + b]);
+        if (o % kernels::kFp8Block == 0)
+          sum += test::weighted(std::bit_cast<std::uint32_t>(scale), std::int64_t(o / kernels::kFp8Block), std::int64_t(b));
+      }
+    }
+    EXPECT_EQ(codes, code_sums.at(at));
+    EXPECT_EQ(sum, scale_sums.at(at));
+    ++checked;
+  }
+  EXPECT_GT(checked, 0);
 }
 
 }  // namespace

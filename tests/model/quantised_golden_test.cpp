@@ -10,43 +10,15 @@
 #include "gpu/cpu.h"
 #include "kernels/quantised_weights.h"
 #include "model/cpu_executor.h"
+#include "model/support/quantised_sums.h"
 
 namespace troupe::model {
 namespace {
 
-using kernels::WeightFormat, kernels::WeightKind;
+using kernels::WeightFormat;
 using test::QuantisedCase;
 
-std::int64_t weighted(std::int64_t value, std::int64_t o, std::int64_t i) {
-  return value * (1 + (31 * o + i) % 1021);
-}
-
-WeightFormat format_named(const std::string& name) {
-  const int group = name.starts_with("int4_") ? std::stoi(name.substr(5)) : 0;
-  return {name == "int8"  ? WeightKind::int8
-          : name == "fp8" ? WeightKind::fp8
-                          : WeightKind::int4,
-          DType::bf16, group};
-}
-
-/// As dummy_seed() makes it for --seed 0: FNV-1a of the name.
-std::uint64_t seed_of(const std::string& name) {
-  std::uint64_t value = 0xcbf29ce484222325u;
-  for (const char c : name) value = (value ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return value;
-}
-
-/// Outputs and inputs of a weight by its name.
-std::pair<int, int> shape_of(const ModelSpec& spec, const std::string& name) {
-  const int inner =
-      name.find(".experts.") != std::string::npos ? spec.expert_intermediate : spec.intermediate;
-  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  if (has("q_proj")) return {spec.q_width(), spec.hidden};
-  if (has("k_proj") || has("v_proj")) return {spec.kv_width(), spec.hidden};
-  if (has("o_proj")) return {spec.hidden, spec.q_width()};
-  if (has("down_proj")) return {spec.hidden, inner};
-  return {inner, spec.hidden};
-}
+using test::format_named, test::seed_of, test::shape_of, test::weighted;
 
 class QuantisedGoldens : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, QuantisedGoldens, ::testing::ValuesIn(test::kTunedShapes),
@@ -64,7 +36,7 @@ TEST_P(QuantisedGoldens, CodesAndScalesAreTheReferences) {
   std::istringstream lines(std::string(names.begin(), names.end()));
   std::size_t at = 0;
   for (std::string format_name, weight; lines >> format_name >> weight; ++at) {
-    if (format_name == "fp8") continue;  // not on the CPU
+    if (format_name == "fp8") continue;  // cuda_quantised_golden_test.cpp
     SCOPED_TRACE(format_name + " " + weight);
     const WeightFormat format = format_named(format_name);
     const auto [outputs, inputs] = shape_of(*spec, weight);

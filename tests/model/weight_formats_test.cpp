@@ -67,15 +67,35 @@ TEST(WeightFormats, TheHead) {
   EXPECT_EQ(chosen(small_ernie(), {.lm_head = config::LmHeadDType::int8}).attention, DType::bf16);
 }
 
+void expect_refused(const Status& status, std::initializer_list<const char*> parts) {
+  EXPECT_EQ(status.code, Code::unsupported);
+  for (const char* part : parts) EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
+  EXPECT_EQ(status.message.find('\n'), std::string::npos);
+}
+
 TEST(WeightFormats, WhatADeviceLacksIsRefusedWithWhatWorks) {
-  for (const Device device : {Device::cpu, Device::cuda}) {
-    const auto made = choose_formats(small_ernie(), DType::bf16, device, {.method = "block_wise_fp8"});
-    ASSERT_FALSE(made.ok());
-    EXPECT_EQ(made.status().code, Code::unsupported);
-    for (const char* part : {"--quantization block_wise_fp8", "wint8", "wint4"}) {
-      EXPECT_NE(made.status().message.find(part), std::string::npos) << made.status().message;
-    }
-  }
+  const QuantizationOptions fp8{.method = "block_wise_fp8"};
+  const auto on_cpu = choose_formats(small_ernie(), DType::bf16, Device::cpu, fp8);
+  ASSERT_FALSE(on_cpu.ok());
+  expect_refused(on_cpu.status(), {"--quantization block_wise_fp8", "wint8", "wint4"});
+  const auto made = choose_formats(large_mixture(), DType::bf16, Device::cuda, fp8);
+  ASSERT_TRUE(made.ok()) << made.status().message;
+  EXPECT_EQ(made->attention.kind, WeightKind::fp8);
+  EXPECT_EQ(made->experts.kind, WeightKind::fp8);
+  EXPECT_EQ(made->lm_head, DType::bf16);
+  EXPECT_TRUE(check_gpu(*made, 90).ok());
+  EXPECT_TRUE(check_gpu(*made, 100).ok());
+  expect_refused(check_gpu(*made, 86), {"--quantization block_wise_fp8", "this one has 8.6", "wint8", "wint4"});
+  EXPECT_TRUE(check_gpu(DType::bf16, 80).ok());
+}
+
+// Rows of q, k and v share scales in eights.
+TEST(WeightFormats, Fp8NeedsHeadsThatBeginWithTheirOwnScales) {
+  ModelSpec spec = small_ernie();
+  spec.head_dim = 66;
+  const auto made = choose_formats(spec, DType::bf16, Device::cuda, {.method = "block_wise_fp8"});
+  ASSERT_FALSE(made.ok());
+  expect_refused(made.status(), {"multiples of 8", "wint8"});
 }
 
 TEST(WeightFormats, ATiedHeadOfAnotherFormatIsAMatrixOfItsOwn) {
@@ -103,6 +123,9 @@ TEST(WeightFormats, BytesOfTheSmallModel) {
   EXPECT_EQ(bytes(DType::bf16), 2 * linears + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint8"})), linears + 4 * outputs + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint4"})), linears / 2 + 2 * linears / 64 + rest);
+  const auto fp8 = choose_formats(small_ernie(), DType::bf16, Device::cuda, {.method = "block_wise_fp8"});
+  ASSERT_TRUE(fp8.ok()) << fp8.status().message;
+  EXPECT_EQ(bytes(*fp8), linears + 4 * linears / 1024 + rest);  // a scale for 8 outputs × 128 inputs
 }
 
 TEST(WeightFormats, TheBoundReadsCodesAndScales) {
@@ -131,6 +154,10 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   EXPECT_FALSE(sizes[0].in_use || sizes[1].in_use);
   EXPECT_TRUE(sizes[2].in_use);
   EXPECT_GT(sizes[0].weight_bytes, sizes[1].weight_bytes);
+  const auto on_hopper = format_sizes(spec, chosen(spec, options), true, Device::cuda, options, 90);
+  ASSERT_EQ(on_hopper.size(), 4u);
+  EXPECT_EQ(on_hopper[1].name, "block_wise_fp8");
+  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, Device::cuda, options, 89).size(), 3u);
   const QuantizationOptions mixed{
       .method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint4"})"};
   const auto more = format_sizes(spec, chosen(spec, mixed), true, Device::cpu, mixed);
