@@ -38,7 +38,8 @@ Status quantise(config::Options& options, const std::string& into) {
   if (Status s = config::resolve_model(options.model, config::Device::cpu, {}); !s.ok()) return s;
   auto files = model::open_model(options.model);
   if (!files.ok()) return files.status();
-  if (Status s = files->choose(config::Device::cpu, options.quantization); !s.ok()) return s;
+  // The copy may be for another machine: what any device multiplies is allowed.
+  if (Status s = files->choose(config::Device::cuda, options.quantization); !s.ok()) return s;
   if (files->tied && files->formats.lm_head.quantised()) {
     return invalid(
         "--lm-head-dtype: the head of this model is its embedding; give the flag to troupe serve, which "

@@ -11,7 +11,7 @@ namespace troupe::kernels {
 /// h = residual[pick ? pick[r] : r] (+ add[r], written back)
 /// out[r] = cast(cast(h / sqrt(mean(h^2) + eps)) * weight), cast rounding to `dtype`.
 struct AddRmsNorm {
-  void* out = nullptr;                 ///< (rows, padded(cols)) of dtype
+  void* out = nullptr;                 ///< (rows, padded(cols)) of dtype; null if only codes are wanted
   float* residual = nullptr;           ///< (…, padded(cols))
   const float* add = nullptr;          ///< (rows, padded(cols)), or null; not together with pick
   const float* weight = nullptr;       ///< (padded(cols)), values representable in dtype
@@ -20,6 +20,8 @@ struct AddRmsNorm {
   int rows = 0;
   int cols = 0;
   float eps = 1e-5f;
+  std::uint8_t* codes = nullptr;  ///< Cuda alone: QuantiseRows::codes of `out`; null: not wanted
+  float* scales = nullptr;        ///< with codes: QuantiseRows::scales
 };
 
 void run(Cpu& device, const AddRmsNorm& op);

@@ -2,6 +2,9 @@
 #include "kernels/add_rms_norm.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/quantise.cuh"
+#include "kernels/quantise_rows.h"
+#include "kernels/quantize.h"
 
 namespace troupe::kernels {
 namespace {
@@ -18,6 +21,9 @@ struct AddNormArgs {
   const std::int32_t* pick;
   int cols, stride;
   float eps;
+  std::uint8_t* codes;
+  float* scales;
+  int code_stride;
 };
 
 __device__ __forceinline__ float4 load_four(const float* from) {
@@ -36,7 +42,8 @@ __device__ float block_sum(float value) {
 }
 
 // One block per row. Padding columns of `residual` and `weight` are zero, so those of `out` become zero.
-template <class Element>
+// With Coded a warp's 128 columns are a block of fp8 codes.
+template <class Element, bool Coded>
 __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const int first = threadIdx.x * 4;
   float4 weight[kHeld];
@@ -69,32 +76,61 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const float factor = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(a.cols) + a.eps);
 
   Element* out = static_cast<Element*>(a.out) + at;
-  const auto finish = [&](int i, float4 v, float4 w) {
+  const auto finish = [&](int i, float4 v, float4 w) {  // returns what is stored
     if (a.add) *reinterpret_cast<float4*>(h + i) = v;
-    const auto normed = [&](float x) { return cuda::to_float(cuda::from_float<Element>(x * factor)); };
-    cuda::store_four(out + i, normed(v.x) * w.x, normed(v.y) * w.y, normed(v.z) * w.z, normed(v.w) * w.w);
+    const auto rounded = [&](float x) { return cuda::to_float(cuda::from_float<Element>(x)); };
+    const float y[4] = {rounded(v.x * factor) * w.x, rounded(v.y * factor) * w.y, rounded(v.z * factor) * w.z,
+                        rounded(v.w * factor) * w.w};
+    if (!Coded || a.out != nullptr) cuda::store_four(out + i, y[0], y[1], y[2], y[3]);
+    return make_float4(rounded(y[0]), rounded(y[1]), rounded(y[2]), rounded(y[3]));
   };
+  if constexpr (Coded) {
+    static_assert(kFp8Block == 32 * 4);
+    const std::size_t code_row = static_cast<std::size_t>(blockIdx.x) * a.code_stride;
+    const auto encode = [&](int i, float4 y) {
+      const float magnitude =
+          cuda::warp_magnitude(max(max(cuda::magnitude_bits(y.x), cuda::magnitude_bits(y.y)),
+                                   max(cuda::magnitude_bits(y.z), cuda::magnitude_bits(y.w))));
+      const float scale = __fdiv_rn(magnitude, kLargestFp8);
+      *reinterpret_cast<std::uint32_t*>(a.codes + code_row + i) = cuda::fp8_codes(y.x, y.y, y.z, y.w, scale);
+      if (threadIdx.x % 32 == 0) a.scales[(code_row + i) / kFp8Block] = scale;
+    };
+    // Whole warps, also where a row of codes is longer than one of x.
 #pragma unroll
-  for (int k = 0; k < kHeld; ++k) {
-    const int i = first + k * kThreads * 4;
-    if (i < a.stride) finish(i, held[k], weight[k]);
+    for (int k = 0; k < kHeld; ++k) {
+      const int i = first + k * kThreads * 4;
+      if (i < a.code_stride) encode(i, i < a.stride ? finish(i, held[k], weight[k]) : float4{});
+    }
+    for (int i = first + kHeld * kThreads * 4; i < a.code_stride; i += kThreads * 4)
+      encode(i, i < a.stride ? finish(i, value(i), load_four(a.weight + i)) : float4{});
+  } else {
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      const int i = first + k * kThreads * 4;
+      if (i < a.stride) finish(i, held[k], weight[k]);
+    }
+    for (int i = first + kHeld * kThreads * 4; i < a.stride; i += kThreads * 4)
+      finish(i, value(i), load_four(a.weight + i));
   }
-  for (int i = first + kHeld * kThreads * 4; i < a.stride; i += kThreads * 4)
-    finish(i, value(i), load_four(a.weight + i));
 }
 
 }  // namespace
 
 void run(Cuda& device, const AddRmsNorm& op) {
   TROUPE_CHECK(op.add == nullptr || op.pick == nullptr);
-  const AddNormArgs arguments{op.out,  op.residual, op.add,          op.weight,
-                              op.pick, op.cols,     padded(op.cols), op.eps};
+  TROUPE_CHECK(op.out != nullptr || op.codes != nullptr);
+  const AddNormArgs arguments{
+      op.out,    op.residual,          op.add, op.weight, op.pick, op.cols, padded(op.cols), op.eps, op.codes,
+      op.scales, coded_stride(op.cols)};
+  const troupe::cuda::Shape shape{
+      .grid = unsigned(op.rows), .block = kThreads, .overlap = {.reads_constant = op.weight}};
   cuda::with_element(op.dtype, [&](auto element) {
-    troupe::cuda::launch(device, norm_kernel<decltype(element)>,
-                         {.grid = unsigned(op.rows),
-                          .block = kThreads,
-                          .overlap = {.reads_constant = op.weight}},
-                         arguments);
+    using T = decltype(element);
+    if (op.codes != nullptr) {
+      troupe::cuda::launch(device, norm_kernel<T, true>, shape, arguments);
+    } else {
+      troupe::cuda::launch(device, norm_kernel<T, false>, shape, arguments);
+    }
   });
 }
 

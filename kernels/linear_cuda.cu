@@ -17,7 +17,7 @@ struct GenericArgs {
   WeightFormat format{};
   std::size_t row_bytes = 0;  ///< of weight
   std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
-  const void* x = nullptr;  ///< numbers, or codes where the weights are fp8
+  const void* x = nullptr;    ///< numbers, or codes where the weights are fp8
   const float* x_scales = nullptr;
   int stride = 0;  ///< elements of a row of x
   int rows = 0;
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
       const float w_scale = m < outputs ? scales[eight * blocks + block] : 0.0f;
       for (int r = 0; r < 4; ++r) {
         float scale = 0;
-        if (n + r < rows.count) scale = a.x_scales[row_of_x(a, rows.first + n + r) * blocks + block] * w_scale;
+        if (n + r < rows.count)
+          scale = a.x_scales[row_of_x(a, rows.first + n + r) * blocks + block] * w_scale;
         for (int o = 0; o < 4; ++o) {
           scaled_sums[r][o] = fmaf(sums[r][o], scale, scaled_sums[r][o]);
           sums[r][o] = 0;
@@ -223,13 +224,17 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {
 Linear with_coded_x(Cuda& device, const Linear& linear) {
   if (!takes_coded_x(linear.weight.format) || linear.x_codes != nullptr) return linear;
   TROUPE_CHECK(linear.groups.gather == nullptr);  // the rows of x are not known
-  QuantiseRows op{.x = linear.x,
-                  .dtype = linear.weight.activations(),
-                  .rows = linear.rows,
-                  .cols = linear.weight.inputs};
+  QuantiseRows op{
+      .x = linear.x, .dtype = linear.weight.activations(), .rows = linear.rows, .cols = linear.weight.inputs};
   lay_out(op, device.scratch(coded_bytes(op.rows, op.cols)));
-  run(device, op);
   Linear coded = linear;
+  if (linear.norm.weight != nullptr) {
+    coded.norm.out = nullptr;
+    coded.norm.codes = op.codes;
+    coded.norm.scales = op.scales;
+  } else {
+    run(device, op);
+  }
   coded.x_codes = op.codes;
   coded.x_scales = op.scales;
   return coded;
@@ -237,8 +242,9 @@ Linear with_coded_x(Cuda& device, const Linear& linear) {
 
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
-  if (linear.norm.weight != nullptr) run(device, linear.norm);
-  run(device, with_coded_x(device, linear), choose(shape_of(linear), traits_of(device)));
+  const Linear coded = with_coded_x(device, linear);
+  if (coded.norm.weight != nullptr) run(device, coded.norm);
+  run(device, coded, choose(shape_of(linear), traits_of(device)));
 }
 
 }  // namespace troupe::kernels::cuda

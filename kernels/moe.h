@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "gpu/device.h"
+#include "kernels/add_rms_norm.h"
 #include "kernels/batch.h"
 #include "kernels/matrix.h"
 
@@ -48,6 +49,7 @@ struct Moe {
   int shared = 0;               ///< slices
   int top_k = 0;                ///< 1 … experts, at most kMostChosen
   int rows = 0;
+  AddRmsNorm norm{};               ///< if it has a weight, it runs first; its `out` is x
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
   std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for
                                    ///< statistics; null: not wanted

@@ -315,6 +315,7 @@ void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
   TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.format == op.down.first.format);
   TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
+  if (op.norm.weight != nullptr) run(device, op.norm);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {
     Moe some = op;

@@ -92,8 +92,8 @@ void run(Cuda& device, const Moe& op) {
                     coded_activation_bytes = coded_bytes(coded_activations.rows, width);
   cuda::Routing routing;
   const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
-  auto* memory = static_cast<std::byte*>(device.scratch(routing_bytes + activation_bytes + rows_of(hidden) +
-                                                        x_bytes + coded_activation_bytes));
+  auto* memory = static_cast<std::byte*>(
+      device.scratch(routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes));
   cuda::lay_out(routing, op, memory);
   std::byte* activations = memory + routing_bytes;
   std::byte* outputs = activations + activation_bytes;
@@ -101,7 +101,16 @@ void run(Cuda& device, const Moe& op) {
   lay_out(coded_activations, outputs + rows_of(hidden) + x_bytes);
   coded_activations.x = activations;
 
-  run(device, coded_x);
+  if (op.norm.weight != nullptr) {  // the router reads numbers, the experts codes
+    AddRmsNorm norm = op.norm;
+    if (coded) {
+      norm.codes = coded_x.codes;
+      norm.scales = coded_x.scales;
+    }
+    run(device, norm);
+  } else {
+    run(device, coded_x);
+  }
   cuda::route(device, op, routing);
   const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather, bool settled) {
     return cuda::Groups{.offsets = routing.offsets,

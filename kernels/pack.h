@@ -16,14 +16,18 @@ enum class Place {
   up,    ///< source row o is up row o of a gate|up matrix
 };
 
-/// A source that is quantised already, in the matrix's own format: the tensor holds codes, each plus 2^(bits - 1), and
-/// source_stride codes lie from an output's first to the next one's. Codes of 4 bits begin with the lower half of a
-/// byte; an output begins with a whole byte.
+/// A source that is quantised already, in the matrix's own format: the tensor holds codes, and source_stride
+/// codes lie from an output's first to the next one's. Integers are stored plus 2^(bits - 1); those of 4 bits
+/// begin with the lower half of a byte, and an output begins with a whole byte. fp8 is e4m3, and kFp8Block
+/// outputs share a row of scales.
 struct StoredScales {
   const ByteSource* file = nullptr;  ///< null: the tensor holds numbers
   std::uint64_t offset = 0;          ///< bytes; the first output's first scale
   DType dtype = DType::bf16;
-  std::ptrdiff_t stride = 0;  ///< scales from one output's first to the next one's
+  std::ptrdiff_t stride =
+      0;  ///< scales from one output's first to the next one's; fp8: from one row to the next
+  int first_in_block = 0;  ///< fp8: outputs of the first row of scales before the first one of the source; a
+                           ///< multiple of kFp8ScaleOutputs
 };
 
 /// Copies a tensor of outputs × inputs into a (part of a) packed matrix, converting its dtype. q, k and v
@@ -43,7 +47,7 @@ struct Pack {
   Place place = Place::rows;
   int first = 0;    ///< for Place::rows
   int outputs = 0;  ///< rows of the source; its inputs are into.inputs
-  StoredScales scales{};  ///< Cpu alone, from a file that is not transposed
+  StoredScales scales{};  ///< from a file that is not transposed; the Cpu has no fp8
 };
 
 void run(Cpu& device, const Pack& op);

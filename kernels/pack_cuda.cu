@@ -4,6 +4,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/product/pack_codes.h"
 #include "kernels/cuda/product/quantise.h"
 #include "kernels/pack.h"
 
@@ -143,6 +144,7 @@ void pack_quantised(Cuda& device, const Pack& op) {
 void run(Cuda& device, const Pack& op) {
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  if (op.scales.file != nullptr) return cuda::pack_codes(device, op);
   op.into.format.quantised() ? pack_quantised(device, op) : pack_floats(device, op);
 }
 

@@ -32,13 +32,15 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_blocks_kernel(const Quan
   troupe::cuda::let_next_start();
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int input = static_cast<int>(blockIdx.x) * kFp8Block + lane * kOfLane;
-  const int first = static_cast<int>(blockIdx.y) * kFp8Block + warp;  // row; the warp's others are kWarps apart
+  const int first =
+      static_cast<int>(blockIdx.y) * kFp8Block + warp;  // row; the warp's others are kWarps apart
   float numbers[kRowsOfWarp][kOfLane];
   unsigned largest_bits = 0;
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
     const int o = first + r * kWarps;
-    const T* row = static_cast<const T*>(a.rows) + static_cast<std::size_t>(o) * static_cast<std::size_t>(a.stride);
+    const T* row =
+        static_cast<const T*>(a.rows) + static_cast<std::size_t>(o) * static_cast<std::size_t>(a.stride);
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       numbers[r][i] = o < a.outputs && input + i < a.inputs ? to_float(row[input + i]) : 0.0f;
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_blocks_kernel(const Quan
 
 void quantise_blocks(Cuda& device, const Quantise& op) {
   const WeightFormat& format = op.into.format;
-  TROUPE_CHECK(format.kind == WeightKind::fp8 && op.output % kFp8Block == 0 && op.first % kFp8ScaleOutputs == 0);
+  TROUPE_CHECK(format.kind == WeightKind::fp8 && op.output % kFp8Block == 0 &&
+               op.first % kFp8ScaleOutputs == 0);
   const QuantiseBlocksArgs arguments{.codes = static_cast<std::uint8_t*>(op.into.data),
                                      .scales = static_cast<float*>(scales_of(op.into)),
                                      .inputs = op.into.inputs,
@@ -81,8 +84,8 @@ void quantise_blocks(Cuda& device, const Quantise& op) {
   const dim3 grid(unsigned(padded_inputs(format, op.into.inputs) / kFp8Block),
                   unsigned((op.outputs + kFp8Block - 1) / kFp8Block));
   with_element(op.dtype, [&](auto element) {
-    troupe::cuda::launch(device, quantise_blocks_kernel<decltype(element)>, {.grid = grid, .block = kWarps * 32},
-                         arguments);
+    troupe::cuda::launch(device, quantise_blocks_kernel<decltype(element)>,
+                         {.grid = grid, .block = kWarps * 32}, arguments);
   });
 }
 

@@ -8,7 +8,7 @@ namespace troupe::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kOfLane = 16;                        // columns: one store of 16 bytes
+constexpr int kOfLane = 16;                         // columns: one store of 16 bytes
 constexpr int kLanesOfBlock = kFp8Block / kOfLane;  // that share a scale; neighbours
 
 struct QuantiseRowsArgs {

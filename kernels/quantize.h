@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "gpu/dtype.h"
+#include "kernels/e4m3.h"
 #include "kernels/weight_format.h"
 
 namespace troupe::kernels {
@@ -39,6 +40,10 @@ inline float scale_for(const WeightFormat& format, float largest) {
 inline int code_of(float number, float scale, float largest) {
   if (!(scale > 0)) return 0;
   return static_cast<int>(std::clamp(std::nearbyint(number / scale), -largest, largest));
+}
+
+inline std::uint8_t fp8_code_of(float number, float scale) {
+  return scale > 0 ? float_to_e4m3(number / scale) : std::uint8_t{0};
 }
 
 }  // namespace troupe::kernels

@@ -86,7 +86,6 @@ void Decoder<D>::run(const ForwardStep& s) {
       continue;
     }
     kernels::run(device_, attention_out);
-    kernels::run(device_, norm(w.post_norm));
     kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
                                        .x = s.memory.x,
                                        .router = w.router,
@@ -97,6 +96,7 @@ void Decoder<D>::run(const ForwardStep& s) {
                                        .shared = spec_.shared_experts,
                                        .top_k = spec_.top_k,
                                        .rows = rows,
+                                       .norm = norm(w.post_norm),
                                        .slots = s.batch.slots});
     if (next.weight.data != nullptr) kernels::run(device_, next);
   }

@@ -44,6 +44,10 @@ struct Module {
   int scales_of_slice() const {
     return format.group == 0 ? 1 : (slices.front()->inputs + format.group - 1) / format.group;
   }
+  bool fp8() const { return format.kind == WeightKind::fp8; }
+  /// Rows and columns of scales of fp8.
+  std::int64_t block_rows() const { return (outputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
+  std::int64_t block_columns() const { return (inputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
   std::int64_t words() const { return (inputs() * format.bits() + 31) / 32; }
   std::int64_t scales() const {
     return std::int64_t{scales_of_slice()} * (side_by_side() ? static_cast<std::int64_t>(slices.size()) : 1);
@@ -78,6 +82,11 @@ std::vector<OutTensor> tensors_of(const Module& module) {
       case Weight::router_bias: return {tensor_of(name, type, {1, first.inputs})};
       default: return {tensor_of(module.name + ".weight", type, {module.outputs(), module.inputs()})};
     }
+  }
+  if (module.fp8()) {
+    return {tensor_of(module.name + ".weight", FileType::f8_e4m3, {module.outputs(), module.inputs()}),
+            tensor_of(module.name + ".weight_scale_inv", FileType::f32,
+                      {module.block_rows(), module.block_columns()})};
   }
   return {tensor_of(module.name + ".weight_packed", FileType::i32, {module.outputs(), module.words()}),
           tensor_of(module.name + ".weight_scale", module.format.group == 0 ? FileType::f32 : FileType::bf16,
@@ -151,17 +160,24 @@ class ModuleBytes {
       const WeightSource& slice = *module_.slices[i];
       const std::vector<std::byte> rows = read_rows(slice);
       if (Status s = slice.tensor->file->status(); !s.ok()) return s;
-      device_.pool().for_each(slice.outputs, 16, [&](int begin, int end, int) {
-        for (int row = begin; row < end; ++row) {
-          module_.format.quantised() ? quantise(i, row, rows) : copy(i, row, rows);
-        }
-      });
+      if (module_.fp8()) {
+        const int blocks = (slice.outputs + kernels::kFp8Block - 1) / kernels::kFp8Block;
+        device_.pool().for_each(blocks, 1, [&](int begin, int end, int) {
+          for (int block = begin; block < end; ++block) quantise_blocks(i, block, rows);
+        });
+      } else {
+        device_.pool().for_each(slice.outputs, 16, [&](int begin, int end, int) {
+          for (int row = begin; row < end; ++row) {
+            module_.format.quantised() ? quantise(i, row, rows) : copy(i, row, rows);
+          }
+        });
+      }
       if (bad_) {
         return invalid("The tensor '" + slice.name +
                        "' has a NaN or an infinity among its numbers, which cannot be quantised.");
       }
     }
-    if (module_.format.quantised()) {
+    if (module_.format.quantised() && !module_.fp8()) {
       const std::int64_t shape[] = {module_.outputs(), module_.inputs()};
       std::memcpy(out_.data() + out_.size() - sizeof shape, shape, sizeof shape);
     }
@@ -212,6 +228,39 @@ class ModuleBytes {
     }
   }
 
+  /// fp8: kFp8Block outputs of a slice. check_slices() has seen that no block has numbers of two slices.
+  void quantise_blocks(std::size_t slice, int block, const std::vector<std::byte>& rows) {
+    constexpr int kBlock = kernels::kFp8Block;
+    const WeightSource& source = *module_.slices[slice];
+    const DType type = dtype_of(source.tensor->type);
+    const auto inputs = static_cast<std::size_t>(source.inputs),
+               all = static_cast<std::size_t>(module_.inputs());
+    const auto number = [&](int row, std::size_t input) {
+      return load_element(rows.data(), type, static_cast<std::size_t>(row) * inputs + input);
+    };
+    const int first = block * kBlock, last = std::min(source.outputs, first + kBlock);
+    std::byte* scales = out_.data() + static_cast<std::size_t>(module_.outputs()) * all;
+    for (std::size_t from = 0; from < inputs; from += kBlock) {
+      const std::size_t to = std::min(inputs, from + kBlock);
+      float largest = 0;
+      for (int row = first; row < last; ++row) {
+        for (std::size_t i = from; i < to; ++i) largest = kernels::larger_magnitude(largest, number(row, i));
+      }
+      const float scale = kernels::scale_for(module_.format, largest);
+      if (!(scale >= 0)) bad_ = true;
+      const std::size_t scale_row = first_output(slice) / kBlock + static_cast<std::size_t>(block),
+                        scale_column = (first_input(slice) + from) / kBlock;
+      store_element(scales, DType::f32,
+                    scale_row * static_cast<std::size_t>(module_.block_columns()) + scale_column, scale);
+      for (int row = first; row < last; ++row) {
+        std::byte* codes =
+            out_.data() + (first_output(slice) + static_cast<std::size_t>(row)) * all + first_input(slice);
+        for (std::size_t i = from; i < to; ++i)
+          codes[i] = static_cast<std::byte>(kernels::fp8_code_of(number(row, i), scale));
+      }
+    }
+  }
+
   void put(std::byte* codes, std::size_t input, int code) const {
     if (module_.format.bits() == 8) {
       codes[input] = static_cast<std::byte>(code + 128);
@@ -233,8 +282,26 @@ JsonValue weights_json(const WeightFormat& format, int group) {
   return json;
 }
 
+/// The modules of a kind that is not quantised stay out of an fp8 checkpoint by their names.
+JsonValue fp8_config(const ModelFiles& files) {
+  const WeightFormats& formats = files.formats;
+  JsonValue others = JsonValue::array({"lm_head", "mlp.gate"});
+  for (int layer = 0; layer < files.spec.layers; ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    if (!formats.attention.quantised()) others.push_back(at + "self_attn");
+    if (!(files.spec.moe_layer(layer) ? formats.experts : formats.mlp).quantised())
+      others.push_back(at + "mlp");
+  }
+  return {{"quant_method", "fp8"},
+          {"fmt", "e4m3"},
+          {"activation_scheme", "dynamic"},
+          {"weight_block_size", {kernels::kFp8Block, kernels::kFp8Block}},
+          {"modules_to_not_convert", others}};
+}
+
 JsonValue quantization_config(const ModelFiles& files) {
   const WeightFormats& formats = files.formats;
+  if (formats.fp8()) return fp8_config(files);
   JsonValue groups = JsonValue::object();
   const auto add = [&](const char* target, const WeightFormat& format, int group) {
     groups["group_" + std::to_string(groups.size())] = {{"targets", JsonValue::array({target})},
@@ -324,13 +391,22 @@ class Writer {
   // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole
   // group.
   static Status check_slices(const Module& module) {
-    const int inputs = module.slices.front()->inputs, group = module.format.group;
+    const int inputs = module.slices.front()->inputs,
+              group = module.fp8() ? kernels::kFp8Block : module.format.group;
+    if (module.fp8() && !module.side_by_side() && module.slices.size() > 1) {
+      const int outputs = module.slices.front()->outputs;
+      if (outputs % group == 0) return {};
+      return failure(Code::unsupported, "The shared experts, " + module.name + ", have " +
+                                            std::to_string(outputs) + " outputs each, which " +
+                                            to_string(module.format) +
+                                            " cannot store one after the other; wint8 can.");
+    }
     if (!module.format.quantised() || !module.side_by_side() || module.slices.size() == 1) return {};
     if (inputs * module.format.bits() % 8 == 0 && (group == 0 || inputs % group == 0)) return {};
-    return failure(Code::unsupported, "The shared experts, " + module.name + ", have " +
-                                          std::to_string(inputs) + " inputs each, which " +
-                                          to_string(module.format) +
-                                          " cannot store side by side; another --quantization-group can.");
+    return failure(Code::unsupported,
+                   "The shared experts, " + module.name + ", have " + std::to_string(inputs) +
+                       " inputs each, which " + to_string(module.format) + " cannot store side by side; " +
+                       (module.fp8() ? "wint8" : "another --quantization-group") + " can.");
   }
 
   static std::uint64_t bytes_of(const Module& module) {
@@ -398,6 +474,13 @@ Status copy_others(const CopyPlaces& places) {
 }  // namespace
 
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
+  const WeightFormats& formats = files.formats;
+  for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
+    if (!formats.fp8() || !format.quantised() || format.kind == WeightKind::fp8) continue;
+    return failure(Code::unsupported, "A checkpoint holds fp8 or integers, and not " +
+                                          to_string(formats, files.spec) +
+                                          "; troupe serve --quantization makes both while it loads.");
+  }
   std::error_code error;
   fs::create_directories(places.into, error);
   if (error)

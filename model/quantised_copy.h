@@ -1,6 +1,6 @@
 #pragma once
-// Writes a checkpoint anew with quantised linears, in compressed-tensors' pack-quantized form
-// (checkpoint/stored_quantisation.h), so that it loads at the disk's speed.
+// Writes a checkpoint anew with quantised linears, integers in compressed-tensors' pack-quantized form, fp8
+// in blocks with weight_scale_inv (checkpoint/stored_quantisation.h), so that it loads at the disk's speed.
 #include <filesystem>
 #include <string>
 

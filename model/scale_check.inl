@@ -39,7 +39,9 @@ Status check_scales(D& device, const WeightLayout& layout, const ModelSpec& spec
       fine.insert(target.matrix.data);
     } else if (!all_finite(source)) {
       return invalid("The tensor '" + source.name + "' has a NaN or an infinity among its " +
-                     (source.stored ? "scales." : "numbers, which cannot be quantised."));
+                     (!source.stored       ? "numbers, which cannot be quantised."
+                      : source.stored->fp8 ? "codes or scales."
+                                           : "scales."));
     }
   }
   return {};

@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/attention/expand.h"
+#include "kernels/quantise_rows.h"
 #include "model/cuda/step_memory.h"
 #include "model/decoder.h"
 #include "model/weights.h"
@@ -179,17 +181,48 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   return made;
 }
 
-std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
-                               const WeightFormats& formats) {
-  // Each row goes to several experts; each of them needs room for one activation and one output.
+namespace {
+
+bool is_fp8(const kernels::WeightFormat& format) { return format.kind == kernels::WeightKind::fp8; }
+
+// Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
+// the codes of the rows and of the activations.
+std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const WeightFormats& formats) {
+  if (spec.experts == 0) return 0;
+  const int places = rows * (spec.top_k + spec.shared_experts);
   const auto columns =
       static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
-  const std::uint64_t experts = spec.experts == 0
-                                    ? 0
-                                    : static_cast<std::uint64_t>(capacity.max_tokens_per_step) *
-                                          static_cast<std::uint64_t>(spec.top_k + spec.shared_experts) *
-                                          columns * size_of(formats.activations);
-  return capacity.weight_bytes + capacity.arena_bytes + experts + kCudaExtraBytes;
+  const std::uint64_t codes =
+      is_fp8(formats.experts)
+          ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
+          : 0;
+  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes;
+}
+
+// Codes of the widest input of a dense product with fp8 weights.
+std::uint64_t working_bytes_of_codes(int rows, const ModelSpec& spec, const WeightFormats& formats) {
+  int widest = is_fp8(formats.attention) ? std::max(spec.hidden, spec.q_width()) : 0;
+  if (is_fp8(formats.mlp)) widest = std::max({widest, spec.hidden, spec.intermediate});
+  return widest == 0 ? 0 : kernels::coded_bytes(rows, widest);
+}
+
+// Plain pages that prefill makes from an 8-bit cache.
+std::uint64_t working_bytes_of_pages(const ModelSpec& spec, const WeightFormats& formats) {
+  if (formats.activations != DType::bf16 || spec.head_dim % 64 != 0) return 0;
+  const kernels::KvCache kv = kv_shape(spec, formats);
+  return kv.unquantised_bytes(kernels::cuda::kExpandedPages * kernels::kBlockTokens);
+}
+
+}  // namespace
+
+std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                               const WeightFormats& formats) {
+  // Ops take turns with the working memory.
+  const int rows = capacity.max_tokens_per_step;
+  const std::uint64_t working =
+      std::max({working_bytes_of_experts(rows, spec, formats), working_bytes_of_codes(rows, spec, formats),
+                working_bytes_of_pages(spec, formats)});
+  return capacity.weight_bytes + capacity.arena_bytes + working + kCudaExtraBytes;
 }
 
 Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,

@@ -47,8 +47,8 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
 Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come);
 
-/// Estimate of the bytes a worker allocates besides its KV blocks: weights, activations, working memory of
-/// the experts, and an allowance for graphs and the kernels' code.
+/// Estimate of the bytes a worker allocates besides its KV blocks: weights, activations, the ops' working
+/// memory, and an allowance for graphs and the kernels' code.
 std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
                                const WeightFormats& formats);
 

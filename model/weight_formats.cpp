@@ -29,16 +29,24 @@ constexpr const char* kWorks = "--quantization wint8 and wint4 work";
 /// What fp8 cannot hold or the device cannot multiply.
 Status check_fp8(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
   if (!formats.fp8()) return {};
-  if (device != config::Device::cuda) {
+  if (device != config::Device::cuda && spec.stored_quantisation) {
     return failure(Code::unsupported,
-                   std::string("--quantization block_wise_fp8 needs a Hopper GPU; on the CPU ") + kWorks + ".");
+                   std::string("The checkpoint's weights are fp8, which needs a Hopper GPU; on the "
+                               "CPU use the one in bfloat16, where ") +
+                       kWorks + ".");
+  }
+  if (device != config::Device::cuda) {
+    return failure(
+        Code::unsupported,
+        std::string("--quantization block_wise_fp8 needs a Hopper GPU; on the CPU ") + kWorks + ".");
   }
   // q, k and v lie in one matrix, of which so many outputs share a scale.
   constexpr int kTogether = kernels::kFp8ScaleOutputs;
   if (formats.attention.kind != WeightKind::fp8) return {};
   for (const int width : {spec.q_width(), spec.kv_width()}) {
     if (width % kTogether == 0) continue;
-    return failure(Code::unsupported, "--quantization block_wise_fp8: the model has " + std::to_string(width) +
+    return failure(Code::unsupported, "--quantization block_wise_fp8: the model has " +
+                                          std::to_string(width) +
                                           " query or key outputs, allowed are multiples of " +
                                           std::to_string(kTogether) + "; " + kWorks + ".");
   }
@@ -55,6 +63,10 @@ Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
   for (std::size_t i = 0; i < std::size(places); ++i) {
     const auto stored = modules[i].empty() ? std::nullopt : spec.stored_quantisation->of(modules[i]);
     if (!stored) continue;
+    if (stored->fp8) {
+      *places[i] = {WeightKind::fp8, dtype};
+      continue;
+    }
     const bool groups = stored->group == 32 || stored->group == 64 || stored->group == 128;
     if (stored->group != 0 && (stored->bits == 8 || !groups)) {
       return failure(Code::unsupported,
@@ -89,11 +101,6 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   if (spec.stored_quantisation) {
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
-    if (device == config::Device::cuda) {
-      return failure(Code::unsupported,
-                     "not available yet: a checkpoint that is quantised already (quantization_config) on "
-                     "a GPU; use the one in bfloat16 with --quantization.");
-    }
     const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
                       formats.experts == stored->experts;
     if (!options.method.empty() && !same) {
@@ -119,10 +126,11 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
 
 Status check_gpu(const WeightFormats& formats, int capability) {
   if (!formats.fp8() || capability >= kFp8Capability) return {};
-  return failure(Code::unsupported, "fp8 weights (--quantization block_wise_fp8) need a Hopper GPU, of compute capability "
-                                    "9.0 or above; this one has " +
-                                        std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ", where " +
-                                        kWorks + ".");
+  return failure(Code::unsupported,
+                 "fp8 weights (--quantization block_wise_fp8) need a Hopper GPU, of compute capability "
+                 "9.0 or above; this one has " +
+                     std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ", where " +
+                     kWorks + ".");
 }
 
 std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options) {

@@ -49,8 +49,8 @@ inline constexpr int kDefaultGroup = 64;
 Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config::Device device,
                                      const config::QuantizationOptions& options);
 
-/// ok if a GPU of that compute capability (90: 9.0) multiplies the formats; else one sentence that names the flag
-/// and what works there instead.
+/// ok if a GPU of that compute capability (90: 9.0) multiplies the formats; else one sentence that names the
+/// flag and what works there instead.
 Status check_gpu(const WeightFormats& formats, int capability);
 
 /// A hash of the spec and of the formats of weights and KV that the options choose. Two processes with equal

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "kernels/e4m3.h"
 
 namespace troupe::model {
 
@@ -68,9 +69,35 @@ bool all_finite(const Lines& lines) {
   return true;
 }
 
+/// Codes and scales of a source of fp8.
+bool all_finite_fp8(const WeightSource& source) {
+  constexpr int kBlock = kernels::kFp8Block;
+  const FileTensor& scales = *source.scales;
+  const DType type = dtype_of(scales.type);
+  const Lines lines{
+      scales.file,
+      scale_offset_of(source),
+      static_cast<std::uint64_t>((source.first_in_block + source.outputs + kBlock - 1) / kBlock),
+      static_cast<std::uint64_t>(source.scale_stride) * size_of(type),
+      static_cast<std::size_t>((source.inputs + kBlock - 1) / kBlock),
+      type};
+  if (!all_finite(lines)) return false;
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(source.inputs));
+  for (int o = 0; o < source.outputs; ++o) {
+    source.tensor->file->read(
+        source.offset() + static_cast<std::uint64_t>(o) * static_cast<std::uint64_t>(source.stride),
+        codes.data(), codes.size());
+    if (std::ranges::any_of(codes,
+                            [](std::uint8_t code) { return std::isnan(kernels::e4m3_to_float(code)); }))
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool all_finite(const WeightSource& source) {
+  if (source.stored && source.stored->fp8) return all_finite_fp8(source);
   const FileTensor& numbers = source.stored ? *source.scales : *source.tensor;
   const DType type = dtype_of(numbers.type);
   const auto stride = static_cast<std::uint64_t>(source.stored ? source.scale_stride : source.stride);

@@ -24,8 +24,8 @@ DType dtype_of(FileType type);
 /// In the scales' file, where the first scale of a source that is quantised already lies.
 std::uint64_t scale_offset_of(const WeightSource& source);
 
-/// Reads all numbers of a source, or all scales of one that is quantised already; false when one is a NaN or
-/// an infinity.
+/// Reads all numbers of a source, or all scales of one that is quantised already, of fp8 the codes too; false
+/// when one is a NaN or an infinity.
 bool all_finite(const WeightSource& source);
 
 }  // namespace troupe::model

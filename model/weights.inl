@@ -39,7 +39,8 @@ void pack_source(D& device, const WeightSource& source, const WeightTarget& targ
                                        .first = target.first,
                                        .outputs = source.outputs,
                                        .scales = {source.scales->file, scale_offset_of(source),
-                                                  dtype_of(source.scales->type), source.scale_stride}});
+                                                  dtype_of(source.scales->type), source.scale_stride,
+                                                  source.first_in_block}});
     return;
   }
   kernels::run(device, kernels::Pack{

@@ -11,8 +11,8 @@ __device__ __forceinline__ unsigned magnitude_bits(float number) {
   return __float_as_uint(number) & 0x7fffffffu;
 }
 
-/// The largest magnitude of the numbers of `Lanes` neighbouring lanes in each of them; a NaN if one of them is not
-/// finite. Lanes is a power of two; the whole warp calls it.
+/// The largest magnitude of the numbers of `Lanes` neighbouring lanes in each of them; a NaN if one of them
+/// is not finite. Lanes is a power of two; the whole warp calls it.
 template <int Lanes = 32>
 __device__ __forceinline__ float warp_magnitude(unsigned largest_bits) {
 #pragma unroll

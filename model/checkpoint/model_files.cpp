@@ -60,10 +60,13 @@ Status check_stored(const ModelFiles& files) {
     }
     // A slice of the shared experts may be a group of its own.
     const bool alike = source.stored->group == format.group || (format.group == 0 && source.stored->group == source.inputs);
-    if (!format.quantised() || source.stored->bits != format.bits() || !alike) {
-      return failure(Code::unsupported, "The tensor '" + source.name + "' has " + std::to_string(source.stored->bits) +
-                                            " bits, and others of its kind are " + to_string(format) +
-                                            "; all of a kind have to be alike.");
+    const bool same_kind = source.stored->fp8 == (format.kind == kernels::WeightKind::fp8);
+    if (!format.quantised() || !same_kind || source.stored->bits != format.bits() || !alike) {
+      return failure(
+          Code::unsupported,
+          "The tensor '" + source.name + "' " +
+              (source.stored->fp8 ? "is fp8" : "has " + std::to_string(source.stored->bits) + " bits") +
+              ", and others of its kind are " + to_string(format) + "; all of a kind have to be alike.");
     }
   }
   return {};

@@ -363,7 +363,9 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
   if (spec.stored_quantisation) {
     for (const std::string& module : linear_modules(spec)) {
       const std::optional<StoredFormat> stored = spec.stored_quantisation->of(module);
-      mix(stored ? static_cast<std::uint64_t>(stored->bits) << 32 | static_cast<std::uint32_t>(stored->group) : 1);
+      mix(stored ? (stored->fp8 ? 1ull << 63 : 0) | static_cast<std::uint64_t>(stored->bits) << 32 |
+                       static_cast<std::uint32_t>(stored->group)
+                 : 1);
     }
   }
   return hash;

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "kernels/weight_format.h"
+
 namespace troupe::model {
 namespace {
 
@@ -37,22 +39,20 @@ std::string shown(const JsonValue& object, const char* key) {
 /// Methods other than compressed-tensors, each with its own sentence.
 Status check_method(const JsonValue& config, const std::string& where) {
   const std::string method = text_of(config, "quant_method");
-  if (method == "compressed-tensors") return {};
+  if (method == "compressed-tensors" || method == "fp8") return {};
   if (method == "awq" || method == "gptq") {
     return unsupported(where, "says quant_method " + method +
                                   ", which is not read; of quantised checkpoints "
-                                  "compressed-tensors (pack-quantized) are");
-  }
-  if (method == "fp8" || given(config, "weight_block_size")) {
-    return unsupported(where, "says fp8, which is not available yet");
+                                  "compressed-tensors (pack-quantized) and fp8 are");
   }
   if (const std::string paddle = text_of(config, "quantization"); !paddle.empty()) {
     return unsupported(
         where, "says " + paddle.substr(0, 40) +
                    ": its weights lie in an order that was made for other kernels and cannot be read");
   }
-  return unsupported(where, "says quant_method " + shown(config, "quant_method") +
-                                "; of quantised checkpoints compressed-tensors (pack-quantized) are read");
+  return unsupported(where,
+                     "says quant_method " + shown(config, "quant_method") +
+                         "; of quantised checkpoints compressed-tensors (pack-quantized) and fp8 are read");
 }
 
 Result<StoredFormat> read_weights(const JsonValue& weights, const std::string& where) {
@@ -108,12 +108,44 @@ Result<std::vector<std::string>> read_names(const JsonValue& list, const char* k
   return names;
 }
 
+/// True if `part` is the module, or one that the module lies in, by its whole name or by its last names:
+/// "lm_head", "model.layers.0.mlp", "mlp.gate".
+bool lies_in(const std::string& module, const std::string& part) {
+  const std::string dotted = "." + module + ".";
+  return dotted.find("." + part + ".") != std::string::npos;
+}
+
 }  // namespace
+
+Result<StoredQuantisation> StoredQuantisation::parse_fp8(const std::string& json, const std::string& where) {
+  const JsonValue config = JsonValue::parse(json);
+  const JsonValue blocks = JsonValue::array({kernels::kFp8Block, kernels::kFp8Block});
+  if (!given(config, "weight_block_size") || config["weight_block_size"] != blocks) {
+    return unsupported(where, "says fp8 with weight_block_size " + shown(config, "weight_block_size") + ", " +
+                                  blocks.dump() + " is read");
+  }
+  for (const auto& [key, read] : {std::pair{"fmt", "e4m3"}, std::pair{"activation_scheme", "dynamic"}}) {
+    if (given(config, key) && text_of(config, key) != read)
+      return unsupported(
+          where, std::string("says fp8 with ") + key + " " + shown(config, key) + ", " + read + " is read");
+  }
+  StoredQuantisation stored;
+  stored.groups_.push_back({{"Linear"}, {.bits = 8, .fp8 = true}});
+  stored.parts_ = {"lm_head"};  // whatever the lists say
+  for (const char* key : {"modules_to_not_convert", "ignored_layers"}) {
+    if (!given(config, key)) continue;
+    Result<std::vector<std::string>> names = read_names(config[key], key, where);
+    if (!names) return names.status();
+    for (std::string& name : *names) stored.parts_.push_back(std::move(name));
+  }
+  return stored;
+}
 
 Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, const std::string& where) {
   const JsonValue config = JsonValue::parse(json, nullptr, false);
   if (!config.is_object()) return invalid(where + ": quantization_config has to be an object.");
   if (Status s = check_method(config, where); !s.ok()) return s;
+  if (text_of(config, "quant_method") == "fp8") return parse_fp8(std::string(json), where);
   if (text_of(config, "format") != "pack-quantized") {
     return unsupported(where, "has the format " + shown(config, "format") +
                                   "; of compressed-tensors pack-quantized is read");
@@ -152,6 +184,8 @@ Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, cons
 std::optional<StoredFormat> StoredQuantisation::of(const std::string& module) const {
   const auto names_it = [&](const std::string& target) { return matches(target, module); };
   if (std::ranges::any_of(ignore_, names_it)) return std::nullopt;
+  if (std::ranges::any_of(parts_, [&](const std::string& part) { return lies_in(module, part); }))
+    return std::nullopt;
   // A group that names the module goes before one for all linears.
   const Group* found = nullptr;
   for (const Group& group : groups_) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "kernels/matrix.h"
 #include "model/checkpoint/expected_tensors.h"
 
 namespace troupe::model {
@@ -51,7 +52,7 @@ class Mapper {
 
   // Codes stand for the weight that they replace. Scales and shapes are kept apart.
   bool take_stored(const std::string& common, const FileTensor& tensor) {
-    for (const char* suffix : {"_packed", "_scale", "_shape"}) {
+    for (const char* suffix : {"_packed", "_scale", "_shape", "_scale_inv"}) {
       if (!common.ends_with(std::string(".weight") + suffix)) continue;
       stored_[common.substr(0, common.size() - std::strlen(suffix))].emplace(suffix, &tensor);
       return true;
@@ -62,6 +63,13 @@ class Mapper {
   // After index_names(): every weight that is stored as codes gets its name.
   void name_stored() {
     for (const auto& [name, parts] : stored_) {
+      if (parts.contains("_scale_inv")) {
+        if (!names_.contains(name))
+          return fail("'" + name + "' is missing beside its scales, '" + name + "_scale_inv'.");
+        if (parts.size() > 1)
+          return fail("'" + name + "_scale_inv' stands beside scales or codes of another form.");
+        continue;
+      }
       if (!parts.contains("_packed")) return fail("'" + name + "_packed' is missing beside its scale or shape.");
       if (!parts.contains("_scale")) return fail("the tensor '" + name + "_packed' has no scales, '" + name + "_scale'.");
       if (!names_.emplace(name, name + "_packed").second) {
@@ -106,17 +114,70 @@ class Mapper {
     map_.transposed = paddle_prefix_;  // all matrices are square: only the dialect tells
   }
 
-  // The format of a linear that is stored as codes, or nothing after fail().
+  std::nullopt_t not_configured(const std::string& name) {
+    fail("the tensor '" + name + "' is quantised, and quantization_config does not say how.");
+    return std::nullopt;
+  }
+
+  // What quantization_config says of the linear.
+  std::optional<StoredFormat> configured(const Expected& expected) const {
+    const std::string module = expected.name.substr(0, expected.name.size() - std::strlen(".weight"));
+    return spec_.stored_quantisation ? spec_.stored_quantisation->of(module) : std::nullopt;
+  }
+
+  static bool is_float(const FileTensor& tensor) {
+    return tensor.type == FileType::bf16 || tensor.type == FileType::f16 || tensor.type == FileType::f32;
+  }
+
+  void take_fp8(const Expected& expected) {
+    const auto config = configured(expected);
+    const std::string& name = names_.at(expected.name);
+    if (!config || !config->fp8 || expected.form != Form::linear) return (void)not_configured(name);
+    const FileTensor &codes = tensor(expected), &scales = *stored_.at(expected.name).at("_scale_inv");
+    constexpr int kBlock = kernels::kFp8Block;
+    const std::int64_t rows = (expected.outputs + kBlock - 1) / kBlock,
+                       row = (expected.inputs + kBlock - 1) / kBlock;
+    const auto check = [&](const std::string& of, const FileTensor& tensor,
+                           const std::vector<std::int64_t>& shape, bool type_fits, const char* types) {
+      if (tensor.shape == shape && type_fits) return;
+      fail("the tensor '" + of + "' is " + to_string(tensor.type) + " of the shape " +
+           shape_text(tensor.shape) + "; expected is " + types + " of " + shape_text(shape) +
+           " for fp8 in blocks of 128 × 128.");
+    };
+    check(name, codes, {expected.outputs, expected.inputs}, codes.type == FileType::f8_e4m3, "F8_E4M3");
+    check(name + "_scale_inv", scales, {rows, row}, is_float(scales), "F32, BF16 or F16");
+    for (const Part& part : expected.parts) {
+      if (part.first_input % kBlock != 0 || part.first_output % kernels::kFp8ScaleOutputs != 0) {
+        return fail(
+            "the tensor '" + name + "' has blocks of 128 × 128, which cannot be cut into weights of " +
+            std::to_string(part.outputs) + " outputs and " + std::to_string(part.inputs) + " inputs.");
+      }
+      map_.sources.push_back({.weight = part.weight,
+                              .layer = expected.layer,
+                              .expert = part.expert,
+                              .tensor = &codes,
+                              .name = name,
+                              .first = part.first_output * expected.inputs + part.first_input,
+                              .stride = expected.inputs,
+                              .outputs = part.outputs,
+                              .inputs = part.inputs,
+                              .stored = config,
+                              .scales = &scales,
+                              .first_scale = part.first_output / kBlock * row + part.first_input / kBlock,
+                              .scale_stride = row,
+                              .first_in_block = static_cast<int>(part.first_output % kBlock)});
+    }
+    names_.erase(expected.name);
+  }
+
+  // The format of a linear that is stored as packed integers, or nothing after fail().
   std::optional<StoredFormat> stored_format(const Expected& expected) {
     const auto& parts = stored_.at(expected.name);
-    const std::string module = expected.name.substr(0, expected.name.size() - std::strlen(".weight"));
     const FileTensor& codes = *parts.at("_packed");
     const FileTensor& scales = *parts.at("_scale");
-    const auto config = spec_.stored_quantisation ? spec_.stored_quantisation->of(module) : std::nullopt;
-    if (!config || expected.form != Form::linear) {
-      fail("the tensor '" + expected.name + "_packed' is quantised, and quantization_config does not say how.");
-      return std::nullopt;
-    }
+    const auto config = configured(expected);
+    if (!config || config->fp8 || expected.form != Form::linear)
+      return not_configured(expected.name + "_packed");
     const std::int64_t words = (expected.inputs * config->bits + 31) / 32;
     const std::int64_t groups = config->group == 0 ? 1 : (expected.inputs + config->group - 1) / config->group;
     const auto check = [&](const char* suffix, const FileTensor& tensor, const std::vector<std::int64_t>& shape,
@@ -128,9 +189,7 @@ class Mapper {
            (config->group == 0 ? "" : " in groups of " + std::to_string(config->group)) + ".");
     };
     check("_packed", codes, {expected.outputs, words}, codes.type == FileType::i32, "I32");
-    check("_scale", scales, {expected.outputs, groups},
-          scales.type == FileType::bf16 || scales.type == FileType::f16 || scales.type == FileType::f32,
-          "BF16, F16 or F32");
+    check("_scale", scales, {expected.outputs, groups}, is_float(scales), "BF16, F16 or F32");
     if (const auto shape = parts.find("_shape"); shape != parts.end()) check_shape(expected, *shape->second);
     if (!status_.ok()) return std::nullopt;
     return config;
@@ -178,7 +237,8 @@ class Mapper {
   }
 
   void take(const Expected& expected) {
-    if (stored(expected)) return take_codes(expected);
+    if (stored(expected))
+      return stored_.at(expected.name).contains("_scale_inv") ? take_fp8(expected) : take_codes(expected);
     const auto named = names_.find(expected.name);
     const FileTensor& tensor = *checkpoint_.find(named->second);
     bool transposed = map_.transposed && expected.oriented();
@@ -192,7 +252,11 @@ class Mapper {
       fail("the tensor '" + named->second + "' has the shape " + shape_text(tensor.shape) + "; expected is " +
            shape_text(shape) + ".");
     }
-    if (tensor.type != FileType::bf16 && tensor.type != FileType::f16 && tensor.type != FileType::f32) {
+    if (tensor.type == FileType::f8_e4m3 && expected.form == Form::linear) {
+      fail("the tensor '" + named->second + "' is F8_E4M3 and has no scales, '" + named->second +
+           "_scale_inv'.");
+    }
+    if (!is_float(tensor)) {
       fail("the tensor '" + named->second + "' is " + to_string(tensor.type) +
            "; allowed are BF16, F16 and F32.");
     }

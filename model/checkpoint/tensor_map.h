@@ -12,7 +12,7 @@
 // stacked, as transformers holds them in memory (mlp.experts.gate_up_proj, [experts, 2 · width, hidden]).
 // Shared experts are one MLP in the file, which is cut into slices of an expert's width.
 //
-// A linear may be quantised already: three tensors, as stored_quantisation.h says.
+// A linear may be quantised already: several tensors, as stored_quantisation.h says.
 #include <optional>
 #include <string>
 #include <vector>
@@ -57,7 +57,9 @@ struct WeightSource {
   std::optional<StoredFormat> stored{};
   const FileTensor* scales = nullptr;
   std::int64_t first_scale = 0;
-  std::int64_t scale_stride = 0;  ///< scales from one output's first to the next one's
+  std::int64_t scale_stride =
+      0;  ///< scales from one output's first to the next one's; fp8: from one row to the next
+  int first_in_block = 0;  ///< as in kernels::StoredScales
 
   std::uint64_t offset() const;  ///< in the tensor's file, where the first element lies
   std::uint64_t bytes() const;   ///< of its elements alone

@@ -118,6 +118,17 @@ class Quantization(unittest.TestCase):
                 self.refused("copy", "is quantised already", "--quantization", "wint8")
                 del self.models["copy"]
 
+    def test_an_fp8_copy_is_refused_here(self):
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-copy-") as home:
+            copy = pathlib.Path(home) / "copy"
+            done = subprocess.run([BINARY, "quantize", self.models["mixture"], copy, "--quantization", "block_wise_fp8"],
+                                  capture_output=True, text=True, check=False, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("fp8 in blocks", done.stdout)
+            self.models["copy"] = copy
+            self.addCleanup(self.models.pop, "copy")
+            self.assertIn("wint8", self.refused("copy", "needs a Hopper GPU"))
+
     def test_contradictions_and_unknown_methods(self):
         self.refused("dense", "kv_cache_quant_type", "--quantization",
                      '{"quantization":"wint8","kv_cache_quant_type":"int8"}', "--kv-cache-dtype", "fp8")

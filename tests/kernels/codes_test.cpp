@@ -312,6 +312,47 @@ TEST_P(CodeMakingTest, PackMakesThemFromAnyOrderAndDtype) {
   }
 }
 
+// As compressed-tensors has them: each code plus 2^(bits - 1), those of 4 bits from the lower half of a byte
+// on.
+TEST_P(CodeMakingTest, StoredCodesAreTakenAsTheyAre) {
+  const int outputs = 77, bits = GetParam().bits(), most = bits == 4 ? 7 : 127;
+  for (const int inputs : {33, 576, 1000}) {
+    for (const Place place : {Place::rows, Place::gate, Place::up}) {
+      const std::vector<float> numbers = random_floats(static_cast<std::size_t>(outputs * inputs), 4, 0.05f);
+      Codes made(GetParam(), outputs, inputs, numbers);
+      made.codes[5] = -most - 1;  // no quantisation of ours makes it, but files have it
+      const int gap = 24, stride = (inputs + 7) / 8 * 8 + gap, scale_stride = made.groups + 3;
+      std::vector<std::uint8_t> codes(static_cast<std::size_t>(outputs * stride * bits / 8), 0xa5);
+      std::vector<float> scales(static_cast<std::size_t>(outputs * scale_stride), 9);
+      for (int o = 0; o < outputs; ++o) {
+        for (int i = 0; i < inputs; ++i) {
+          const int stored = made.codes[static_cast<std::size_t>(o * inputs + i)] + most + 1,
+                    at = o * stride + i;
+          auto& byte = codes[static_cast<std::size_t>(at * bits / 8)];
+          const int shift = bits == 4 ? i % 2 * 4 : 0;
+          byte = static_cast<std::uint8_t>((byte & ~(((1 << bits) - 1) << shift)) | stored << shift);
+        }
+        for (int g = 0; g < made.groups; ++g)
+          scales[static_cast<std::size_t>(o * scale_stride + g)] =
+              made.scales[static_cast<std::size_t>(o * made.groups + g)];
+      }
+      const MemoryBytes code_file(codes.data()), scale_file(scales.data());
+      const int first = place == Place::rows ? 8 : 0,
+                all = place == Place::rows ? 96 : gate_up_outputs(outputs);
+      const Memory memory(*device_, matrix_bytes(GetParam(), all, inputs));
+      const Matrix matrix{memory.as(), GetParam(), all, inputs};
+      run(*device_, Pack{.into = matrix,
+                         .file = &code_file,
+                         .source_stride = stride,
+                         .place = place,
+                         .first = first,
+                         .outputs = outputs,
+                         .scales = {.file = &scale_file, .dtype = DType::f32, .stride = scale_stride}});
+      expect_made(matrix, memory, made, place, first, outputs);
+    }
+  }
+}
+
 TEST_P(CodeMakingTest, DummiesAreTheSameDrawsQuantised) {
   const int outputs = 300, inputs = 1024;
   const Memory plain_memory(*device_, matrix_bytes(DType::bf16, outputs, inputs));

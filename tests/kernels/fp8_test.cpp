@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/add_rms_norm.h"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/device_under_test.h"
@@ -42,8 +43,7 @@ struct Coded {
         const float scale = scale_for(kFp8, largest);
         scales.push_back(scale);
         for (int o = first; o < last; ++o) {
-          for (int i = begin; i < end; ++i)
-            codes[index(o, i)] = scale > 0 ? float_to_e4m3(numbers[index(o, i)] / scale) : std::uint8_t{0};
+          for (int i = begin; i < end; ++i) codes[index(o, i)] = fp8_code_of(numbers[index(o, i)], scale);
         }
       }
     }
@@ -126,7 +126,8 @@ TEST_F(Fp8, RowsBitForBit) {
   for (const DType dtype : all_dtypes()) {
     for (const int rows : {1, 3, 70}) {
       for (const int columns : {33, 128, 576, 1000, 1280, 2560}) {
-        SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(rows) + " x " + std::to_string(columns));
+        SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(rows) + " x " +
+                     std::to_string(columns));
         const std::vector<float> numbers = numbers_of(rows, columns, dtype, 3);
         const Rows x(*device_, dtype, rows, columns, numbers);
         Memory memory(*device_, coded_bytes(rows, columns));
@@ -141,11 +142,50 @@ TEST_F(Fp8, RowsBitForBit) {
           for (int b = 0; b < expected.blocks; ++b)
             ASSERT_EQ(scales[r * expected.blocks + b], expected.scale(r, b)) << r << ", block " << b;
           for (int i = 0; i < coded_stride(columns); ++i) {
-            ASSERT_EQ(codes[r * coded_stride(columns) + i], i < columns ? expected.codes[expected.index(r, i)] : 0)
+            ASSERT_EQ(codes[r * coded_stride(columns) + i],
+                      i < columns ? expected.codes[expected.index(r, i)] : 0)
                 << r << ", " << i;
           }
         }
       }
+    }
+  }
+}
+
+TEST_F(Fp8, ANormsCodesAreThoseOfItsRows) {
+  for (const DType dtype : all_dtypes()) {
+    for (const int columns : {33, 576, 2560, 9000}) {  // 9,000: more than the kernel holds in registers
+      SCOPED_TRACE(std::string(to_string(dtype)) + " " + std::to_string(columns));
+      const int rows = 3;
+      std::vector<float> numbers = random_floats(std::size_t(rows * columns), 2),
+                         weight = random_floats(std::size_t(columns), 3);
+      numbers[std::size_t(columns + columns - 1)] = INFINITY;
+      for (float& w : weight) w = rounded_to(dtype, w);
+      Rows residual(*device_, DType::f32, rows, columns, numbers), out(*device_, dtype, rows, columns);
+      const Rows weights(*device_, DType::f32, 1, columns, weight);
+      AddRmsNorm norm{.out = out.data(),
+                      .residual = residual.floats(),
+                      .weight = weights.floats(),
+                      .dtype = dtype,
+                      .rows = rows,
+                      .cols = columns};
+      QuantiseRows quantise{.x = out.data(), .dtype = dtype, .rows = rows, .cols = columns},
+          of_norm = quantise;
+      const Memory expected(*device_, coded_bytes(rows, columns)), alone(*device_, expected.bytes()),
+          beside(*device_, expected.bytes());
+      lay_out(quantise, expected.as());
+      run(*device_, norm);
+      device_->call([&] { run(device_->cuda(), quantise); });
+      const std::string plain(reinterpret_cast<const char*>(out.row(0)), std::size_t(rows) * out.row_bytes());
+      for (const Memory* memory : {&alone, &beside}) {
+        lay_out(of_norm, memory->as());
+        norm.codes = of_norm.codes;
+        norm.scales = of_norm.scales;
+        norm.out = memory == &alone ? nullptr : out.data();
+        run(*device_, norm);
+        EXPECT_EQ(std::memcmp(memory->host(), expected.host(), expected.bytes()), 0);
+      }
+      EXPECT_EQ(std::memcmp(out.row(0), plain.data(), plain.size()), 0);
     }
   }
 }
@@ -180,6 +220,67 @@ TEST_F(Fp8, WeightsOfAnyOrderDtypeAndPlaceBitForBit) {
           expect_matrix(matrix, memory, expected, place, first, outputs);
           if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+// A part of a joined tensor, which begins within a block of outputs; with a NaN among codes and one among
+// scales.
+TEST_F(Fp8, StoredCodesAreTakenAsTheyAre) {
+  for (const DType dtype : all_dtypes()) {
+    for (const auto& [outputs, inputs, before] :
+         std::vector<std::array<int, 3>>{{77, 33, 24}, {300, 576, 0}, {200, 1000, 120}, {8, 128, 8}}) {
+      for (const Place place : {Place::rows, Place::gate, Place::up}) {
+        SCOPED_TRACE(std::to_string(outputs) + " x " + std::to_string(inputs) + " " + to_string(dtype));
+        const int tensor_outputs = before + outputs + 5, stride = inputs + 3;
+        const std::vector<float> numbers = random_floats(std::size_t(tensor_outputs * inputs), 4, 0.05f);
+        Coded tensor(tensor_outputs, inputs, kFp8Block, numbers);
+        for (float& scale : tensor.scales) scale = rounded_to(dtype, scale);
+        tensor.scales.front() = INFINITY;
+        std::vector<std::uint8_t> codes(std::size_t(tensor_outputs * stride), 0x7f);
+        for (int o = 0; o < tensor_outputs; ++o)
+          std::memcpy(codes.data() + o * stride, tensor.codes.data() + tensor.index(o, 0),
+                      std::size_t(inputs));
+        const int bad = before + outputs - 1;  // an output with a NaN in its last block
+        codes[std::size_t(bad * stride + inputs - 1)] = 0xff;
+        std::vector<std::byte> scales(tensor.scales.size() * size_of(dtype));
+        for (std::size_t i = 0; i < tensor.scales.size(); ++i)
+          store_element(scales.data(), dtype, i, tensor.scales[i]);
+        const MemoryBytes code_file(codes.data()), scale_file(scales.data());
+        const int first = place == Place::rows ? 40 : 0;
+        const int all = place == Place::rows ? outputs + first : gate_up_outputs(outputs);
+        const Memory memory(*device_, matrix_bytes(kFp8, all, inputs));
+        const Matrix matrix{memory.as(), kFp8, all, inputs};
+        run(*device_,
+            Pack{.into = matrix,
+                 .file = &code_file,
+                 .offset = std::uint64_t(before * stride),
+                 .source_stride = stride,
+                 .place = place,
+                 .first = first,
+                 .outputs = outputs,
+                 .scales = {.file = &scale_file,
+                            .offset = std::uint64_t(before / kFp8Block * tensor.blocks) * size_of(dtype),
+                            .dtype = dtype,
+                            .stride = tensor.blocks,
+                            .first_in_block = before % kFp8Block}});
+        // As if each eight outputs had scales of their own.
+        std::vector<float> part(numbers.begin() + before * inputs,
+                                numbers.begin() + (before + outputs) * inputs);
+        Coded expected(outputs, inputs, kFp8ScaleOutputs, part);
+        for (int o = 0; o < outputs; ++o) {
+          std::memcpy(expected.codes.data() + expected.index(o, 0),
+                      tensor.codes.data() + tensor.index(before + o, 0), std::size_t(inputs));
+          for (int b = 0; b < expected.blocks; ++b) {
+            const float scale = tensor.scale(before + o, b);
+            expected.scales[std::size_t(o / kFp8ScaleOutputs * expected.blocks + b)] =
+                std::isfinite(scale) ? scale : std::nanf("");
+          }
+        }
+        expected.scales.back() = std::nanf("");
+        expect_matrix(matrix, memory, expected, place, first, outputs);
+        if (HasFatalFailure()) return;
       }
     }
   }
@@ -277,8 +378,11 @@ TEST_P(Fp8Products, EqualSumsInDoublePrecision) {
   Memory coded(*device_, coded_bytes(x_rows_, c().inputs));
   QuantiseRows quantise{.x = x.data(), .rows = x_rows_, .cols = c().inputs};
   lay_out(quantise, coded.as());
-  Linear linear{
-      .weight = matrix(0), .rows = rows_, .ending = c().ending, .out = out.data(), .scale = device_->put(scale_)};
+  Linear linear{.weight = matrix(0),
+                .rows = rows_,
+                .ending = c().ending,
+                .out = out.data(),
+                .scale = device_->put(scale_)};
   if (groups() > 1 || c().gathered) {
     linear.x_codes = quantise.codes;
     linear.x_scales = quantise.scales;
@@ -324,12 +428,14 @@ TEST_P(Fp8Products, EqualSumsInDoublePrecision) {
 
 INSTANTIATE_TEST_SUITE_P(
     , Fp8Products,
-    testing::Values(Product{"add_1", Ending::add, {1}, 1024, 2048}, Product{"add_9", Ending::add, {9}, 1024, 2048},
+    testing::Values(Product{"add_1", Ending::add, {1}, 1024, 2048},
+                    Product{"add_9", Ending::add, {9}, 1024, 2048},
                     Product{"add_130", Ending::add, {130}, 256, 1024},
                     Product{"swiglu_1", Ending::swiglu, {1}, 384, 1024},
                     Product{"swiglu_64", Ending::swiglu, {64}, 384, 1024},
                     Product{"store_f32_3", Ending::store_f32, {3}, 1000, 1024},
-                    Product{"odd_7", Ending::add, {7}, 72, 576}, Product{"odd_swiglu_70", Ending::swiglu, {70}, 40, 33},
+                    Product{"odd_7", Ending::add, {7}, 72, 576},
+                    Product{"odd_swiglu_70", Ending::swiglu, {70}, 40, 33},
                     Product{"experts_gate_up", Ending::swiglu, {3, 0, 17, 1, 0, 9}, 768, 1280, true},
                     Product{"experts_down", Ending::store_scaled, {3, 0, 17, 1, 0, 9}, 1280, 768},
                     Product{"many_experts_down", Ending::store_scaled, {40, 150, 0, 1, 64, 129}, 640, 192}),

@@ -209,21 +209,29 @@ TEST_P(RowOps, RopeTableIsCosineAndSineOfTheFp32Angle) {
   }
 }
 
-TEST_P(RowOps, CopyWholeBlocks) {
-  KvCache kv{.dtype = DType::bf16, .layers = 2, .kv_heads = 1, .head_dim = 32};
-  Memory memory(device(), 5 * kv.block_bytes());
+void copy_blocks(DeviceUnderTest& device, KvCache kv, std::size_t block_bytes) {
+  Memory memory(device, 5 * kv.block_bytes());
   kv.data = memory.as();
-  EXPECT_EQ(kv.block_bytes(), 2u * 2 * 64 * 32 * 2);
+  EXPECT_EQ(kv.block_bytes(), block_bytes);
   auto* bytes = memory.change<unsigned char>();
   for (std::size_t i = 0; i < 5 * kv.block_bytes(); ++i)
     bytes[i] = static_cast<unsigned char>(i / kv.block_bytes() + 1);
   const BlockPair pairs[] = {{0, 3}, {2, 4}};
-  run(device(), CopyBlocks{.kv = kv, .pairs = pairs, .count = 2});
+  run(device, CopyBlocks{.kv = kv, .pairs = pairs, .count = 2});
   const auto* after = memory.host<unsigned char>();
   for (const auto& [block, value] : {std::pair{0, 1}, {1, 2}, {2, 3}, {3, 1}, {4, 3}}) {
     for (std::size_t i = 0; i < kv.block_bytes(); ++i) {
       ASSERT_EQ(after[std::size_t(block) * kv.block_bytes() + i], value) << block;
     }
+  }
+}
+
+// With the scales of an 8-bit cache.
+TEST_P(RowOps, CopyWholeBlocks) {
+  for (const KvFormat format : {KvFormat::plain, KvFormat::int8, KvFormat::fp8}) {
+    copy_blocks(device(),
+                {.dtype = DType::bf16, .layers = 2, .kv_heads = 1, .head_dim = 32, .format = format},
+                format == KvFormat::plain ? 2u * 2 * 64 * 32 * 2 : 2u * 2 * 64 * (32 + 4));
   }
 }
 

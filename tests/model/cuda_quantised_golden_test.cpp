@@ -51,7 +51,8 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
   const auto spec = read_spec(test::tuned_directory(GetParam()));
   ASSERT_TRUE(spec.ok()) << spec.status().message;
   const auto names = file.read<char>("sum_names");
-  const auto code_sums = file.read<std::int64_t>("code_sums"), scale_sums = file.read<std::int64_t>("scale_sums");
+  const auto code_sums = file.read<std::int64_t>("code_sums"),
+             scale_sums = file.read<std::int64_t>("scale_sums");
   Cuda device;
   std::istringstream lines(std::string(names.begin(), names.end()));
   std::size_t at = 0;
@@ -71,7 +72,8 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
     std::vector<std::byte> bytes(memory->bytes());
     device.download(bytes.data(), into.data, bytes.size());
     device.sync();
-    const auto width = std::size_t(kernels::padded_inputs(format, inputs)), blocks = width / kernels::kFp8Block;
+    const auto width = std::size_t(kernels::padded_inputs(format, inputs)),
+               blocks = width / kernels::kFp8Block;
     const auto* scales =
         reinterpret_cast<const float*>(bytes.data() + kernels::weight_bytes(format, outputs, inputs));
     std::int64_t codes = 0, sum = 0;
@@ -80,9 +82,12 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
         codes += test::weighted(std::to_integer<int>(bytes[o * width + i]), std::int64_t(o), std::int64_t(i));
       for (std::size_t b = 0; b < blocks; ++b) {
         const float scale = scales[o / kernels::kFp8ScaleOutputs * blocks + b];
-        ASSERT_EQ(scale, scales[o / kernels::kFp8Block * (kernels::kFp8Block / kernels::kFp8ScaleOutputs) * blocks + b]);
+        ASSERT_EQ(
+            scale,
+            scales[o / kernels::kFp8Block * (kernels::kFp8Block / kernels::kFp8ScaleOutputs) * blocks + b]);
         if (o % kernels::kFp8Block == 0)
-          sum += test::weighted(std::bit_cast<std::uint32_t>(scale), std::int64_t(o / kernels::kFp8Block), std::int64_t(b));
+          sum += test::weighted(std::bit_cast<std::uint32_t>(scale), std::int64_t(o / kernels::kFp8Block),
+                                std::int64_t(b));
       }
     }
     EXPECT_EQ(codes, code_sums.at(at));

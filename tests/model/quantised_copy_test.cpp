@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "gpu/cpu.h"
+#include "kernels/quantize.h"
 #include "model/support/files.h"
 #include "model/weights.inl"
 
@@ -23,9 +24,10 @@ struct Opened {
   Status chosen;
 };
 
-Opened open(const std::filesystem::path& directory, const QuantizationOptions& options) {
+Opened open(const std::filesystem::path& directory, const QuantizationOptions& options,
+            config::Device device = config::Device::cpu) {
   Opened opened{open_model({.directory = directory.string()}), {}};
-  opened.chosen = opened.files ? opened.files->choose(config::Device::cpu, options) : opened.files.status();
+  opened.chosen = opened.files ? opened.files->choose(device, options) : opened.files.status();
   return opened;
 }
 
@@ -39,8 +41,9 @@ class QuantisedCopyTest : public ::testing::Test {
     return {static_cast<const char*>(weights->layout().embedding.data), weights->bytes()};
   }
 
-  void copy(const std::string& golden, const QuantizationOptions& options) {
-    const Opened original = open(golden_directory(golden), options);
+  void copy(const std::string& golden, const QuantizationOptions& options,
+            config::Device device = config::Device::cpu) {
+    const Opened original = open(golden_directory(golden), options, device);
     ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
     const Status written =
         write_quantised_copy(*original.files, {golden_directory(golden), "config.json", into()});
@@ -61,11 +64,47 @@ class QuantisedCopyTest : public ::testing::Test {
     ADD_FAILURE() << "no " << name;
     return tensors.front();
   }
-  void refused(const std::string& part, const QuantizationOptions& options = {}) {
-    const Opened opened = open(into(), options);
+  void refused(const std::string& part, const QuantizationOptions& options = {},
+               config::Device device = config::Device::cpu) {
+    const Opened opened = open(into(), options, device);
     ASSERT_FALSE(opened.chosen.ok()) << part;
     EXPECT_NE(opened.chosen.message.find(part), std::string::npos) << opened.chosen.message;
     EXPECT_EQ(opened.chosen.message.find('\n'), std::string::npos);
+  }
+
+  // Codes and scales of `codes` are those that quantize.h makes of `numbers`.
+  static void check_fp8(const WeightSource& numbers, const WeightSource& codes) {
+    ASSERT_TRUE(codes.stored->fp8);
+    ASSERT_EQ(codes.outputs, numbers.outputs);
+    const auto from = *read_tensor(*numbers.tensor), made = *read_tensor(*codes.tensor),
+               scales = *read_tensor(*codes.scales);
+    const DType type = dtype_of(numbers.tensor->type);
+    const auto number = [&](int o, int i) {
+      const std::int64_t at =
+          numbers.first + (numbers.transposed ? i * numbers.stride + o : o * numbers.stride + i);
+      return load_element(from.data(), type, static_cast<std::size_t>(at));
+    };
+    for (int first = 0; first < codes.outputs; first += 128) {
+      for (int begin = 0; begin < codes.inputs; begin += 128) {
+        const int last = std::min(codes.outputs, first + 128), end = std::min(codes.inputs, begin + 128);
+        float largest = 0;
+        for (int o = first; o < last; ++o) {
+          for (int i = begin; i < end; ++i) largest = std::max(largest, std::abs(number(o, i)));
+        }
+        const float scale = load_element(
+            scales.data(), DType::f32,
+            static_cast<std::size_t>(codes.first_scale + first / 128 * codes.scale_stride + begin / 128));
+        ASSERT_EQ(scale, largest / 448) << codes.name;
+        for (int o = first; o < last; ++o) {
+          for (int i = begin; i < end; ++i) {
+            ASSERT_EQ(
+                std::to_integer<int>(made[static_cast<std::size_t>(codes.first + o * codes.stride + i)]),
+                kernels::fp8_code_of(number(o, i), scale))
+                << codes.name << ' ' << o << ' ' << i;
+          }
+        }
+      }
+    }
   }
 
   std::filesystem::path into() const { return directory.path() / "copy"; }
@@ -150,6 +189,102 @@ TEST_F(QuantisedCopyTest, IsCompressedTensors) {
   }
   const nlohmann::json config = nlohmann::json::parse(test::read_text(into() / "config.json"));
   EXPECT_EQ(config["quantization_config"]["quant_method"], "compressed-tensors");
+}
+
+const QuantizationOptions kFp8{.method = "block_wise_fp8"};
+
+// The form of Hugging Face's fp8 checkpoints. Loading on a GPU: cuda_quantised_copy_test.cpp.
+TEST_F(QuantisedCopyTest, Fp8IsStoredInBlocks) {
+  for (const char* golden : {"gqa5_untied_paddle", "moe_end"}) {
+    SCOPED_TRACE(golden);
+    std::filesystem::remove_all(into());
+    copy(golden, kFp8, config::Device::cuda);
+    const Opened original = open(golden_directory(golden), kFp8, config::Device::cuda);
+    const Opened copied = open(into(), {}, config::Device::cuda);
+    ASSERT_TRUE(copied.chosen.ok()) << copied.chosen.message;
+    EXPECT_EQ(copied.files->formats, original.files->formats);
+    EXPECT_TRUE(open(into(), kFp8, config::Device::cuda).chosen.ok()) << "what it is already";
+    const auto& from = original.files->map.sources;
+    ASSERT_EQ(copied.files->map.sources.size(), from.size());
+    int checked = 0;
+    for (const WeightSource& codes : copied.files->map.sources) {
+      const auto numbers = std::ranges::find_if(from, [&](const WeightSource& s) {
+        return s.weight == codes.weight && s.layer == codes.layer && s.expert == codes.expert;
+      });
+      ASSERT_NE(numbers, from.end());
+      EXPECT_TRUE(all_finite(codes)) << codes.name;
+      if (!codes.stored) continue;
+      check_fp8(*numbers, codes);
+      ++checked;
+    }
+    EXPECT_GE(checked, 7 * original.files->spec.layers);
+    refused("needs a Hopper GPU; on the CPU use the one in bfloat16");
+    refused("--quantization: got wint8", {.method = "wint8"}, config::Device::cuda);
+  }
+}
+
+TEST_F(QuantisedCopyTest, Fp8ThatDoesNotFitIsNamed) {
+  constexpr auto kCuda = config::Device::cuda;
+  copy("gqa3_tied", kFp8, kCuda);
+  const std::string q = "model.layers.0.self_attn.q_proj.weight";
+  const std::string sound = test::read_text(into() / "model.safetensors");
+  const auto restore = [&] { test::write_text(into() / "model.safetensors", sound); };
+  const auto without = [&](const std::string& name) {
+    return [name](auto& tensors) { std::erase_if(tensors, [&](const auto& t) { return t.name == name; }); };
+  };
+  spoil(without(q + "_scale_inv"));
+  refused("'" + q + "' is F8_E4M3 and has no scales, '" + q + "_scale_inv'", {}, kCuda);
+  restore();
+  spoil(without(q));
+  refused("'" + q + "' is missing beside its scales", {}, kCuda);
+  restore();
+  spoil([&](auto& tensors) { named(tensors, q + "_scale_inv").shape.push_back(1); });
+  refused(q + "_scale_inv' is F32 of the shape", {}, kCuda);
+  restore();
+  spoil([&](auto& tensors) {
+    auto& scales = named(tensors, q + "_scale_inv");
+    scales.dtype = "U32";
+  });
+  refused(q + "_scale_inv' is U32", {}, kCuda);
+  restore();
+  spoil([&](auto& tensors) { named(tensors, q).dtype = "I8"; });
+  refused("'" + q + "' is I8 of the shape", {}, kCuda);
+  restore();
+  spoil([&](auto& tensors) { named(tensors, q).data[5] = '\x7f'; });
+  const Opened nan = open(into(), {}, kCuda);
+  ASSERT_TRUE(nan.chosen.ok()) << nan.chosen.message;
+  for (const WeightSource& source : nan.files->map.sources) EXPECT_EQ(all_finite(source), source.name != q);
+  restore();
+  spoil([&](auto& tensors) {
+    named(tensors, q + "_scale_inv").data.replace(0, 4, std::string("\0\0\x80\x7f", 4));
+  });
+  const Opened infinite = open(into(), {}, kCuda);
+  ASSERT_TRUE(infinite.chosen.ok()) << infinite.chosen.message;
+  for (const WeightSource& source : infinite.files->map.sources)
+    EXPECT_EQ(all_finite(source), source.name != q);
+  restore();
+  nlohmann::json config = nlohmann::json::parse(test::read_text(into() / "config.json"));
+  config["quantization_config"]["modules_to_not_convert"].push_back("model.layers.0.self_attn.q_proj");
+  test::write_text(into() / "config.json", config.dump());
+  refused("'" + q + "' is quantised, and quantization_config does not say how", {}, kCuda);
+}
+
+TEST_F(QuantisedCopyTest, Fp8ThatNoFileCanHold) {
+  const auto refused_to_write = [&](const char* golden, const QuantizationOptions& options,
+                                    const std::string& part) {
+    const Opened original = open(golden_directory(golden), options, config::Device::cuda);
+    ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
+    const Status written =
+        write_quantised_copy(*original.files, {golden_directory(golden), "config.json", into()});
+    EXPECT_EQ(written.code, Code::unsupported);
+    EXPECT_NE(written.message.find(part), std::string::npos) << written.message;
+  };
+  refused_to_write("moe_shared2", kFp8, "shared_experts.gate_proj, have 24 outputs each");
+  refused_to_write(
+      "moe_end",
+      {.method =
+           R"({"quantization":"mix_quant","dense_quant_type":"block_wise_fp8","moe_quant_type":"wint4"})"},
+      "holds fp8 or integers, and not fp8 in blocks of 128 × 128, experts int4");
 }
 
 TEST_F(QuantisedCopyTest, WhatDoesNotFitIsNamed) {

@@ -158,6 +158,23 @@ TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
   EXPECT_EQ(sequences_at_full_length(*capacity), capacity->kv_blocks / 2048);
 }
 
+TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
+  const ModelSpec spec = test::large_mixture();
+  wire::Capacity capacity;
+  capacity.max_tokens_per_step = 512;
+  const auto fixed = [&](const WeightFormats& formats) { return cuda_fixed_bytes(capacity, spec, formats); };
+  WeightFormats kv = DType::bf16, fp8 = DType::bf16;
+  kv.kv = kernels::KvFormat::int8;
+  fp8.attention = fp8.mlp = fp8.experts = {kernels::WeightKind::fp8, DType::bf16};
+  // The experts' rows of 512 tokens take less than the pages that prefill expands: 131,072 tokens of 4 KV
+  // heads.
+  const std::uint64_t rows = 512 * (6 + 2), experts = rows * (2560 + 1536) * 2;
+  EXPECT_EQ(fixed(kv) - fixed(DType::bf16), std::uint64_t{131072} * 2 * 4 * 128 * 2 - experts);
+  // A byte for each number, and four for 128: of the rows and of the activations.
+  const std::uint64_t numbers = 512 * 2560 + rows * 1536;
+  EXPECT_EQ(fixed(fp8) - fixed(DType::bf16), numbers + numbers / 128 * 4);
+}
+
 TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {
   config::Options options;
   for (const auto& [blocks, sequences] : {std::pair{8192, 512}, {8191, 256}, {4095, 128}, {600, 32}, {1, 32}}) {

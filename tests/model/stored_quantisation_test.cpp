@@ -49,14 +49,42 @@ TEST(StoredQuantisation, FormatsByModule) {
 }
 
 TEST(StoredQuantisation, OtherMethodsAreRefusedByName) {
-  for (const char* method : {"awq", "gptq", "bitsandbytes", "fp8"}) {
+  for (const char* method : {"awq", "gptq", "bitsandbytes", "fbgemm_fp8"}) {
     const std::string message = refused({{"quant_method", method}}, Code::unsupported);
     EXPECT_NE(message.find(method), std::string::npos) << message;
     EXPECT_NE(message.find("--quantization wint8 or wint4"), std::string::npos) << message;
   }
-  EXPECT_NE(refused({{"weight_block_size", {128, 128}}}, Code::unsupported).find("fp8"), std::string::npos);
   EXPECT_NE(refused({{"quantization", "w4a8"}}, Code::unsupported).find("w4a8: its weights lie in an order"),
             std::string::npos);
+}
+
+TEST(StoredQuantisation, Fp8InBlocks) {
+  Json json{
+      {"quant_method", "fp8"},
+      {"fmt", "e4m3"},
+      {"activation_scheme", "dynamic"},
+      {"weight_block_size", {128, 128}},
+      {"modules_to_not_convert", {"model.layers.0.mlp", "mlp.gate", "model.layers.2.self_attn.o_proj"}}};
+  const auto read = StoredQuantisation::parse(json.dump(), "config.json");
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  const StoredFormat fp8{.bits = 8, .fp8 = true};
+  EXPECT_EQ(read->of("model.layers.0.self_attn.q_proj"), fp8);
+  EXPECT_EQ(read->of("model.layers.1.mlp.gate_proj"), fp8);
+  EXPECT_EQ(read->of("model.layers.10.mlp.experts.3.up_proj"), fp8);
+  for (const char* other : {"model.layers.0.mlp.gate_proj", "model.layers.1.mlp.gate", "lm_head",
+                            "model.layers.2.self_attn.o_proj"}) {
+    EXPECT_EQ(read->of(other), std::nullopt) << other;
+  }
+  const auto with = [&](const char* key, const Json& value) {
+    Json changed = json;
+    changed[key] = value;
+    return refused(changed, Code::unsupported);
+  };
+  EXPECT_NE(with("weight_block_size", {64, 128}).find("weight_block_size [64,128], [128,128] is read"),
+            std::string::npos);
+  EXPECT_NE(with("weight_block_size", nullptr).find("weight_block_size"), std::string::npos);
+  EXPECT_NE(with("fmt", "e5m2").find("fmt \"e5m2\""), std::string::npos);
+  EXPECT_NE(with("activation_scheme", "static").find("activation_scheme \"static\""), std::string::npos);
 }
 
 TEST(StoredQuantisation, OtherFormsAreRefusedByKeyAndValue) {

@@ -85,7 +85,8 @@ TEST(WeightFormats, WhatADeviceLacksIsRefusedWithWhatWorks) {
   EXPECT_EQ(made->lm_head, DType::bf16);
   EXPECT_TRUE(check_gpu(*made, 90).ok());
   EXPECT_TRUE(check_gpu(*made, 100).ok());
-  expect_refused(check_gpu(*made, 86), {"--quantization block_wise_fp8", "this one has 8.6", "wint8", "wint4"});
+  expect_refused(check_gpu(*made, 86),
+                 {"--quantization block_wise_fp8", "this one has 8.6", "wint8", "wint4"});
   EXPECT_TRUE(check_gpu(DType::bf16, 80).ok());
 }
 

@@ -26,9 +26,9 @@ struct Groups {
   const std::int32_t* gather = nullptr;   ///< (rows) x row of row p; null: row p itself
   int count = 1;
   std::size_t weight_stride = 0;  ///< bytes from one group's weight to the next
-  /// The offsets are settled (kernels/cuda/launch.cuh): an earlier kernel, after the one that wrote them, is a
-  /// grouped product of the same offsets, which holds the next kernel. So this one may fetch weights before its
-  /// wait.
+  /// The offsets are settled (kernels/cuda/launch.cuh): an earlier kernel, after the one that wrote them, is
+  /// a grouped product of the same offsets, which holds the next kernel. So this one may fetch weights before
+  /// its wait.
   bool settled = false;
 };
 
@@ -50,7 +50,8 @@ struct Linear {
   const std::uint8_t* x_codes = nullptr;
   const float* x_scales = nullptr;
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
-  AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first
+  AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first, with
+                            ///< fp8 weights as codes alone
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
@@ -91,11 +92,12 @@ inline LinearShape shape_of(const Linear& linear) {
 }
 
 /// fp8 weights are multiplied by x in codes: blocks of kFp8Block inputs, rising,
-///   y[o] = sum over b of (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[o / 8][b])
+///   y[o] = sum over b of (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[o /
+///   8][b])
 /// in fp32, whatever the number of rows.
 constexpr bool takes_coded_x(const WeightFormat& format) { return format.kind == WeightKind::fp8; }
 /// The product with x_codes and x_scales, if its weights take them. If they are null, x is quantised into the
-/// device's working memory; x is not gathered then.
+/// device's working memory, or its norm is told to make codes there; x is not gathered then.
 Linear with_coded_x(Cuda& device, const Linear& linear);
 
 /// Runs the norm if there is one, then the product as choose() says. Nothing without rows.

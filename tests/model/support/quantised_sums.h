@@ -1,6 +1,6 @@
 #pragma once
-// Drawn weights of the tuned shapes and the sums over their codes and scales that tools/make_quantised_goldens.py
-// stores.
+// Drawn weights of the tuned shapes and the sums over their codes and scales that
+// tools/make_quantised_goldens.py stores.
 #include <cstdint>
 #include <string>
 #include <utility>
