@@ -50,8 +50,8 @@ struct Linear {
   const std::uint8_t* x_codes = nullptr;
   const float* x_scales = nullptr;
   int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
-  AddRmsNorm norm{};        ///< with a weight: x is its `out`, not computed yet. run() computes it first, with
-                            ///< fp8 weights as codes alone
+  AddRmsNorm norm{};  ///< with a weight: x is its `out`, not computed yet. run() computes it first, with
+                      ///< fp8 weights as codes alone
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
