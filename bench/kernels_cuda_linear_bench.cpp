@@ -17,6 +17,7 @@
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/fill_random.h"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::bench {
 namespace {
@@ -157,6 +158,22 @@ class Setting {
     return static_cast<double>(matrix) * chain.kernels / median_seconds(device_, graph, kLaunches);
   }
 
+  /// Seconds in which so many rows of kQuantisedColumns numbers become fp8 codes. Each turn reads other rows.
+  double quantise_seconds(int rows) {
+    QuantiseRows op{.rows = rows, .cols = kQuantisedColumns};
+    lay_out(op, out_);
+    const std::size_t read = static_cast<std::size_t>(rows) * kQuantisedColumns * 2;
+    const std::size_t turns = std::clamp<std::size_t>(kPoolBytes / read, 4, kMostTurns);
+    const CudaGraph graph = CudaGraph::capture(device_, [&] {
+      for (std::size_t i = 0; i < turns; ++i) {
+        op.x = static_cast<const std::byte*>(pool_) + i * read;
+        kernels::run(device_, op);
+      }
+    });
+    return median_seconds(device_, graph, kLaunches) / static_cast<double>(turns);
+  }
+
+  static constexpr int kQuantisedColumns = 2560;
   static constexpr int kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
 
  private:
@@ -220,6 +237,13 @@ void measure(Report& report, bool quick) {
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   Setting setting(device);
+  for (const int rows : {1, 64, 8192}) {
+    const double seconds = setting.quantise_seconds(rows);
+    const std::string name = "cuda.quantise_rows.rows_" + std::to_string(rows);
+    report.row({name + ".time", seconds * 1e6, "us"});
+    const double bytes = static_cast<double>(rows) * (3 + 4.0 / kFp8Block) * Setting::kQuantisedColumns;
+    if (rows > 1000) report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth});
+  }
   for (const Product& product : kProducts) {
     const std::size_t bytes = matrix_bytes(DType::bf16, product.outputs, product.inputs);
     for (std::size_t i = 0; i < std::size(Setting::kRows); ++i) {

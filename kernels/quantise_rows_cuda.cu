@@ -1,3 +1,4 @@
+#include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/quantise.cuh"
@@ -15,8 +16,8 @@ struct QuantiseRowsArgs {
   std::uint8_t* codes;
   float* scales;
   const void* x;
-  std::size_t items;  // of kOfLane columns, all rows
-  int items_of_row;
+  unsigned items;  // of kOfLane columns, all rows
+  unsigned items_of_row;
   int stride;  // elements of a row of x
 };
 
@@ -24,10 +25,10 @@ template <class Element>
 __global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const QuantiseRowsArgs a) {
   troupe::cuda::let_next_start();
   // Lanes behind the last item repeat it, so that whole warps compare magnitudes.
-  const std::size_t here = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const std::size_t item = here < a.items ? here : a.items - 1;
-  const std::size_t row = item / static_cast<unsigned>(a.items_of_row);
-  const int column = static_cast<int>(item % static_cast<unsigned>(a.items_of_row)) * kOfLane;
+  const unsigned here = blockIdx.x * kThreads + threadIdx.x;
+  const unsigned item = min(here, a.items - 1);
+  const unsigned row = item / a.items_of_row;
+  const int column = static_cast<int>(item % a.items_of_row) * kOfLane;
   constexpr int kLoads = kOfLane * static_cast<int>(sizeof(Element)) / 16;
   alignas(16) Element numbers[kOfLane] = {};
   const auto* from = reinterpret_cast<const uint4*>(static_cast<const Element*>(a.x) +
@@ -59,9 +60,11 @@ __global__ void __launch_bounds__(kThreads) quantise_rows_kernel(const QuantiseR
 
 void run(Cuda& device, const QuantiseRows& op) {
   if (op.rows <= 0) return;
-  const int items_of_row = coded_stride(op.cols) / kOfLane;
-  const std::size_t items = static_cast<std::size_t>(op.rows) * static_cast<std::size_t>(items_of_row);
-  const QuantiseRowsArgs arguments{op.codes, op.scales, op.x, items, items_of_row, padded(op.cols)};
+  const std::size_t items_of_row = std::size_t(coded_stride(op.cols)) / kOfLane;
+  const std::size_t items = std::size_t(op.rows) * items_of_row;
+  TROUPE_CHECK(items < std::size_t{1} << 31);
+  const QuantiseRowsArgs arguments{op.codes,       op.scales, op.x, unsigned(items), unsigned(items_of_row),
+                                   padded(op.cols)};
   cuda::with_element(op.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_rows_kernel<decltype(element)>,
                          {.grid = unsigned((items + kThreads - 1) / kThreads), .block = kThreads}, arguments);
