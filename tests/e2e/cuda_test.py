@@ -2,10 +2,12 @@
 
 Exit status 77 (skipped) without a GPU."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from cases import ServerCase
@@ -67,6 +69,24 @@ class Serving(ServerCase):
             stream.join()
             self.assertEqual((stream.failure, stream.error, stream.events[-1]), (None, None, "[DONE]"))
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
+
+
+class Quantised(unittest.TestCase):
+    def answer(self, model, *flags):
+        with Server("--device", "cuda", *flags, model=model) as server:
+            return server.post("/v1/chat/completions", QUESTION).json["choices"][0]["message"]["content"]
+
+    def test_a_copy_answers_as_the_model_that_is_quantised_while_it_loads(self):
+        for method in ("wint8", "wint4", "block_wise_fp8"):
+            with self.subTest(method), tempfile.TemporaryDirectory(prefix="troupe-e2e-copy-") as home:
+                copy = pathlib.Path(home) / "copy"
+                done = subprocess.run([BINARY, "quantize", DEMO_MODEL, copy, "--quantization", method], capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                answer = self.answer(DEMO_MODEL, "--quantization", method)
+                self.assertEqual(self.answer(copy), answer)
+                if method != "wint4":  # which costs this model much
+                    self.assertEqual(answer, PARIS)
 
 
 class Deaths(unittest.TestCase):
