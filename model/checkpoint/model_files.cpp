@@ -55,7 +55,8 @@ Status check_stored(const ModelFiles& files) {
         target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix.format;
     if (!source.stored && !format.quantised()) continue;
     if (!source.stored) {
-      return failure(Code::unsupported, "The tensor '" + source.name + "' is not quantised, and others of its kind are " +
+      return failure(Code::unsupported, "The tensor '" + source.name +
+                                            "' is not quantised, and by quantization_config its kind is " +
                                             to_string(format) + "; all of a kind have to be alike.");
     }
     // A slice of the shared experts may be a group of its own.
@@ -66,7 +67,8 @@ Status check_stored(const ModelFiles& files) {
           Code::unsupported,
           "The tensor '" + source.name + "' " +
               (source.stored->fp8 ? "is fp8" : "has " + std::to_string(source.stored->bits) + " bits") +
-              ", and others of its kind are " + to_string(format) + "; all of a kind have to be alike.");
+              ", and by quantization_config its kind is " + to_string(format) +
+              "; all of a kind have to be alike.");
     }
   }
   return {};

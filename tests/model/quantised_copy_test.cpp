@@ -269,6 +269,19 @@ TEST_F(QuantisedCopyTest, Fp8ThatDoesNotFitIsNamed) {
   refused("'" + q + "' is quantised, and quantization_config does not say how", {}, kCuda);
 }
 
+TEST_F(QuantisedCopyTest, PlainTensorsUnderTheConfigOfQuantisedOnes) {
+  const auto plain = golden_directory("gqa3_tied") / "model.safetensors";
+  copy("gqa3_tied", kFp8, config::Device::cuda);
+  std::filesystem::copy_file(plain, into() / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  refused("is not quantised, and by quantization_config its kind is fp8", {}, config::Device::cuda);
+  std::filesystem::remove_all(into());
+  copy("gqa3_tied", {.method = "wint8"});
+  std::filesystem::copy_file(plain, into() / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  refused("is not quantised, and by quantization_config its kind is int8");
+}
+
 TEST_F(QuantisedCopyTest, Fp8ThatNoFileCanHold) {
   const auto refused_to_write = [&](const char* golden, const QuantizationOptions& options,
                                     const std::string& part) {
