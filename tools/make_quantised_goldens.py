@@ -16,6 +16,8 @@ Sequences are those of SEQUENCES, in this order, each with the first STEPS token
     sequences                  I32 [S]
     CASE.top_ids               I32 [S, STEPS, TOP]   the reference's most likely tokens
     CASE.top.ARITHMETIC        F32 [S, STEPS, TOP]   their log-probabilities
+    CASE.beyond.ARITHMETIC     I32 [1]               how many of them are not among that arithmetic's LISTED most likely ones;
+                                                     left out if none
     CASE.prompts.ARITHMETIC    F32 [P]               log-probabilities of tokens 1 … length - 1 of the scored prompts, joined
     CASE.near_tie              U8  [S, STEPS]        1: in some layer the last expert chosen and the first one not chosen
                                                      differ by less than NEAR_TIE of the last one's score
@@ -40,6 +42,7 @@ from reference_model import Config, Model, ModelFormat, drawn_tensors, named_for
 SEQUENCES = (3, 4, 5, 6, 7, 8, 9, 10)
 STEPS = 24
 TOP = 4
+LISTED = 20  # log-probabilities that a server lists for a token
 MOST_SCORED = 140  # tokens of a prompt that is scored
 NEAR_TIE = 0.02
 INT8, GROUPS = Format("int8"), Format("int4", 64)
@@ -107,7 +110,7 @@ def make_case(case, model_format, config, tensor, lessons):
             continue
         model = Model(config, tensor, model_format, arithmetic)
         model.quantised = quantised
-        top, prompts, near = [], [], []
+        top, prompts, near, beyond = [], [], [], 0
         for s, (prompt, continuation) in enumerate(lessons):
             hidden = model.hidden(np.concatenate([prompt, continuation[:-1]]))
             logprobs = model.logprobs(hidden[len(prompt) - 1 :])
@@ -116,12 +119,15 @@ def make_case(case, model_format, config, tensor, lessons):
                 margins = np.full(STEPS, np.inf) if model.margins is None else model.margins[len(prompt) - 1 :]
                 near.append((margins < NEAR_TIE).astype(np.uint8))
             top.append(np.take_along_axis(logprobs, made["top_ids"][s], 1))
+            beyond += int(((logprobs[:, :, None] > top[-1][:, None]).sum(1) >= LISTED).sum())
             if 1 < len(prompt) <= MOST_SCORED:
                 scores = model.logprobs(hidden[: len(prompt) - 1])
                 prompts.append(np.take_along_axis(scores, prompt[1:, None], 1)[:, 0])
         name = "reference" if arithmetic == "exact" else arithmetic
         made[f"top.{name}"] = np.stack(top).astype(np.float32)
         made[f"prompts.{name}"] = np.concatenate(prompts).astype(np.float32)
+        if beyond:
+            made[f"beyond.{name}"] = np.array([beyond], np.int32)
         if near:
             made["near_tie"] = np.stack(near)
     made["top_ids"] = np.stack(made["top_ids"])

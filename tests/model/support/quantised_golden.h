@@ -89,7 +89,8 @@ class QuantisedFile {
 struct QuantisedReport {
   SquaredErrors outputs, prompts;
   double beside_rounding = 0;  ///< sum of squares of (ours - numpy's with the device's rounding), outputs
-  int missing = 0;             ///< tokens of the golden that are not among our most likely ones
+  int missing = 0;  ///< tokens of the golden that are not among our most likely ones; each counts as
+                    ///< if it were the last of them
 
   void print(const std::string& what) const {
     std::printf(
@@ -133,12 +134,10 @@ inline void run_quantised(Executor& executor, const QuantisedCase& c, const std:
     for (const auto& top : recitals[s].top) {
       for (std::size_t k = 0; k < kTop; ++k, ++at) {
         const auto found = std::find_if(top.begin(), top.end(), [&](auto& l) { return l.token == ids[at]; });
-        if (found == top.end()) {
-          ++report.missing;
-          continue;
-        }
-        report.outputs.add(exact[at], found->logprob, rounded[at]);
-        report.beside_rounding += std::pow(double(found->logprob) - double(rounded[at]), 2);
+        report.missing += found == top.end();
+        const float ours = found != top.end() ? found->logprob : top.back().logprob;
+        report.outputs.add(exact[at], ours, rounded[at]);
+        report.beside_rounding += std::pow(double(ours) - double(rounded[at]), 2);
       }
     }
     ASSERT_EQ(recitals[s].prompt.size(), lessons[s].scores_prompt ? lessons[s].prompt.size() - 1 : 0);
@@ -149,7 +148,11 @@ inline void run_quantised(Executor& executor, const QuantisedCase& c, const std:
   }
   ASSERT_EQ(scored, prompts.size());
   report.print(case_name(c) + " " + arithmetic);
-  EXPECT_EQ(report.missing, 0);
+  // Rounding x to fp8 moves some tokens out of the list, in numpy too: others than in an executor, but about
+  // as many. Their number varies like that of rare events.
+  const std::string beyond = prefix + "beyond." + arithmetic;
+  const int moved = file.has(beyond) ? file.read<std::int32_t>(beyond).front() : 0;
+  EXPECT_LE(report.missing, moved + 3 * std::sqrt(moved));
   EXPECT_LE(report.outputs.our_rms(), kMostOfRounding * report.outputs.their_rms());
   EXPECT_LE(report.prompts.our_rms(), kMostOfRounding * report.prompts.their_rms());
 }
