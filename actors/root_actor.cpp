@@ -3,17 +3,19 @@
 namespace troupe {
 namespace {
 
-using Self = root_actor::stateful_pointer<RootState>;
+using RootSelf = root_actor::stateful_pointer<RootState>;
 
-std::string text(Self self, const caf::error& error) { return error ? self->system().render(error) : "it ended"; }
+std::string text(RootSelf self, const caf::error& error) {
+  return error ? self->system().render(error) : "it ended";
+}
 
-void watch(Self self, std::size_t child) {
+void watch(RootSelf self, std::size_t child) {
   self->monitor(self->state.parts.children[child].actor);
   self->state.index[self->state.parts.children[child].actor.address()] = child;
 }
 
 /// Tells the last living child to end, or ends itself when there is none.
-void stop_next(Self self) {
+void stop_next(RootSelf self) {
   auto& state = self->state;
   std::size_t last = 0;
   for (const auto& [address, child] : state.index) last = std::max(last, child + 1);
@@ -24,14 +26,14 @@ void stop_next(Self self) {
   self->send_exit(state.parts.children[last - 1].actor, caf::exit_reason::user_shutdown);
 }
 
-void stop(Self self, caf::error reason) {
+void stop(RootSelf self, caf::error reason) {
   if (self->state.stopping) return;
   self->state.stopping = true;
   self->state.reason = std::move(reason);
   stop_next(self);
 }
 
-void child_down(Self self, const caf::down_msg& down) {
+void child_down(RootSelf self, const caf::down_msg& down) {
   auto& state = self->state;
   const auto it = state.index.find(down.source);
   if (it == state.index.end()) return;
@@ -53,25 +55,34 @@ void child_down(Self self, const caf::down_msg& down) {
 }
 
 /// Asks the three that know the state, one after the other, and answers with all of it.
-caf::typed_response_promise<EngineStatus> report(Self self) {
+caf::typed_response_promise<EngineStatus> report(RootSelf self) {
   auto promise = self->make_response_promise<EngineStatus>();
   const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };
   const RootPorts& ports = self->state.parts.ports;
-  self->request(ports.gateway, caf::infinite, caf::get_atom::value).then([=](EngineStatus& status) mutable {
-    self->request(ports.scheduler, caf::infinite, caf::get_atom::value).then([=](const SchedulerStatus& scheduler) mutable {
-      status.scheduler = scheduler;
-      self->request(ports.cache, caf::infinite, caf::get_atom::value).then([=](const CacheStatus& cache) mutable {
-        status.cache = cache;
-        promise.deliver(std::move(status));
-      }, failed);
-    }, failed);
-  }, failed);
+  self->request(ports.gateway, caf::infinite, caf::get_atom::value)
+      .then(
+          [=](EngineStatus& status) mutable {
+            self->request(ports.scheduler, caf::infinite, caf::get_atom::value)
+                .then(
+                    [=](const SchedulerStatus& scheduler) mutable {
+                      status.scheduler = scheduler;
+                      self->request(ports.cache, caf::infinite, caf::get_atom::value)
+                          .then(
+                              [=](const CacheStatus& cache) mutable {
+                                status.cache = cache;
+                                promise.deliver(std::move(status));
+                              },
+                              failed);
+                    },
+                    failed);
+          },
+          failed);
   return promise;
 }
 
 }  // namespace
 
-root_actor::behavior_type root_behavior(Self self, RootParts parts) {
+root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
   self->set_down_handler([self](const caf::down_msg& down) { child_down(self, down); });
   self->set_exit_handler([self](const caf::exit_msg& message) { stop(self, message.reason); });
   self->state.parts = std::move(parts);

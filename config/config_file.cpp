@@ -10,7 +10,7 @@ namespace troupe::config {
 namespace {
 
 constexpr std::size_t kMaxBytes = 1 << 20;
-constexpr int kMaxDepth = 16;
+constexpr int kMaxYamlDepth = 16;
 constexpr int kMaxNodes = 100'000;  // anchors may repeat a part many times
 
 std::string place(const std::string& path, const YAML::Mark& mark) {
@@ -35,7 +35,7 @@ nlohmann::json scalar(const YAML::Node& node) {
 
 /// False when the tree is too deep or too large.
 bool to_json(const YAML::Node& node, int depth, int& nodes, nlohmann::json& out) {
-  if (depth > kMaxDepth || ++nodes > kMaxNodes) return false;
+  if (depth > kMaxYamlDepth || ++nodes > kMaxNodes) return false;
   if (node.IsMap()) {
     out = nlohmann::json::object();
     for (const auto& item : node) {

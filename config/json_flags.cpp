@@ -25,14 +25,14 @@ struct Key {
 };
 
 constexpr std::size_t kMaxText = 64 << 10;  // options are written by hand
-constexpr int kMaxDepth = 16;
+constexpr int kMaxJsonDepth = 16;
 
 /// The object, or nothing. Depth is bounded before the parser recurses.
 std::optional<JsonValue> parse_object(std::string_view text) {
   if (text.size() > kMaxText) return std::nullopt;
   bool too_deep = false;
   const auto guard = [&](int depth, JsonValue::parse_event_t, JsonValue&) {
-    too_deep = too_deep || depth > kMaxDepth;
+    too_deep = too_deep || depth > kMaxJsonDepth;
     return !too_deep;
   };
   JsonValue value = JsonValue::parse(text, guard, false);

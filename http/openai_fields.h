@@ -1,6 +1,8 @@
 #pragma once
 // The parts that request parsers share: sampling fields, conversations, tools, template arguments. Each
 // reads its fields and records the first failure in `fields`. Private to the parsers of http/.
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 
@@ -9,6 +11,9 @@
 #include "http/openai_response.h"
 
 namespace troupe::http {
+
+/// Upper limit of an integer field that has no other.
+inline constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 /// Everything of SamplingRequest except `logprobs`, which chat and completions spell differently.
 SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect);
@@ -26,7 +31,8 @@ void refuse_unsupported(Fields& fields, Dialect dialect);
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback);
 
 /// messages, tools and chat_template_kwargs, checked and moved out of the body. enable_thinking of `metadata`
-/// counts as a template argument when chat_template_kwargs does not set it. `required`: messages must be there.
+/// counts as a template argument when chat_template_kwargs does not set it. `required`: messages must be
+/// there.
 Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required);
 
 }  // namespace troupe::http

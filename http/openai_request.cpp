@@ -15,7 +15,6 @@ constexpr std::size_t kMaxIgnoredFields = 8;
 constexpr std::size_t kMaxIgnoredBytes = 64;
 constexpr std::size_t kMaxPromptIds = 16 << 20;
 constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
-constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 // Fields that are read, or accepted without effect because clients send them. Sorted.
 constexpr std::string_view kKnown[] = {
@@ -186,8 +185,9 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const Re
   return prompts;
 }
 
-// Bounds the number of sequences: each candidate of each prompt becomes one, with its own copy of biases and stop
-// ids, and all are made before the first is queued. A small body must not cause tens of thousands of them.
+// Bounds the number of sequences: each candidate of each prompt becomes one, with its own copy of biases and
+// stop ids, and all are made before the first is queued. A small body must not cause tens of thousands of
+// them.
 void check_sequences(Fields& fields, const config::LimitOptions& limits, const CompletionRequest& request) {
   const auto prompts = static_cast<std::int64_t>(request.prompts.size());
   const std::int64_t candidates = std::max(request.best_of.value_or(1), request.sampling.n);

@@ -8,7 +8,6 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
 constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
 constexpr std::size_t kMaxModelName = 256;   // bytes

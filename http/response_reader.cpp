@@ -13,9 +13,11 @@ namespace beast = boost::beast;
 
 constexpr std::uint32_t kMaxHeadBytes = 64 << 10;
 
+}  // namespace
+
 /// A body that is appended to a string and may be taken from it at any time. Beast's own string_body reserves
 /// as many bytes as the server announces.
-struct AppendedBody {
+struct ResponseReader::AppendedBody {
   using value_type = std::string;
   class reader {
    public:
@@ -38,8 +40,6 @@ struct AppendedBody {
     std::string& body_;
   };
 };
-
-}  // namespace
 
 struct ResponseReader::Parser : beast::http::response_parser<AppendedBody> {
   explicit Parser(bool head_request) {

@@ -29,6 +29,7 @@ class ResponseReader {
   const std::string& error() const { return error_; }
 
  private:
+  struct AppendedBody;
   struct Parser;
   std::size_t parse(std::string_view bytes);
 

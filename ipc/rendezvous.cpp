@@ -14,13 +14,11 @@
 #include <optional>
 #include <string_view>
 
+#include "ipc/system_failure.h"
+
 namespace troupe::ipc {
 
 namespace {
-
-Status system_failure(const std::string& what) {
-  return failure(Code::internal, what + ": " + std::strerror(errno));
-}
 
 std::string stem_of(const std::string& dir, PortKind kind, int port) {
   return dir + "/" + name_of(kind) + "-" + std::to_string(port);

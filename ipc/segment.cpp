@@ -6,11 +6,10 @@
 
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <string>
 
+#include "ipc/system_failure.h"
 #include "ipc/wire.h"
 
 namespace troupe::ipc {
@@ -36,10 +35,6 @@ Result<std::unique_ptr<bip::mapped_region>> map(int fd, std::size_t bytes) {
     return failure(Code::internal,
                    "a shared segment of " + std::to_string(bytes) + " bytes cannot be mapped: " + e.what());
   }
-}
-
-Status system_failure(const std::string& what) {
-  return failure(Code::internal, what + ": " + std::strerror(errno));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kRowsPerClaim = 8;
+constexpr int kNormRowsPerClaim = 8;
 
 }  // namespace
 
@@ -15,7 +15,7 @@ void run(Cpu& device, const AddRmsNorm& op) {
   TROUPE_CHECK(op.add == nullptr || op.pick == nullptr);
   const auto norm = routines(device.isa()).norm[static_cast<int>(op.dtype)];
   const auto ld = static_cast<std::size_t>(padded(op.cols));
-  device.pool().for_each(op.rows, kRowsPerClaim, [&](int begin, int end, int) {
+  device.pool().for_each(op.rows, kNormRowsPerClaim, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
       const auto from = static_cast<std::size_t>(op.pick != nullptr ? op.pick[r] : r) * ld;
       const auto at = static_cast<std::size_t>(r) * ld;

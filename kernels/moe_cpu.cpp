@@ -15,10 +15,10 @@ namespace {
 
 constexpr int kRowsAtOnce =
     2048;  // bounds the working memory: enough rows for each expert to be compute-bound
-constexpr int kRowsPerClaim = 16;
+constexpr int kRoutedRowsPerClaim = 16;
 constexpr int kMostPanelsPerClaim = 8;  // of down; neighbours, so that an expert's part is a long run
 constexpr int kMostPairsPerClaim = 4;
-constexpr int kClaimsPerThread = 8;
+constexpr int kExpertClaimsPerThread = 8;
 
 /// Some rows of one group: they stay in the cache while the group's panels pass.
 struct GroupRows {
@@ -137,7 +137,7 @@ class MoeRun {
   }
 
   void choose() {
-    device_.pool().for_each(op_.rows, kRowsPerClaim, [&](int begin, int end, int) {
+    device_.pool().for_each(op_.rows, kRoutedRowsPerClaim, [&](int begin, int end, int) {
       for (int row = begin; row < end; ++row) choose(row);
     });
     if (op_.chosen != nullptr) {
@@ -221,7 +221,7 @@ class MoeRun {
 
   void gather() {
     auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(x_.data));
-    device_.pool().for_each(operands_, kRowsPerClaim, [&](int begin, int end, int) {
+    device_.pool().for_each(operands_, kRoutedRowsPerClaim, [&](int begin, int end, int) {
       for (int i = begin; i < end; ++i) {
         x_format_.convert(to + static_cast<std::size_t>(i) * x_format_.pitch(), x_row(row_of_[i]), 0,
                           x_format_.width());
@@ -230,7 +230,7 @@ class MoeRun {
   }
 
   int claim(int pieces, int most) const {
-    return std::clamp(pieces / (device_.pool().threads() * kClaimsPerThread), 1, most);
+    return std::clamp(pieces / (device_.pool().threads() * kExpertClaimsPerThread), 1, most);
   }
 
   void gate_up() {

@@ -12,7 +12,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kPiecesPerClaim = 4;
+constexpr int kPackPiecesPerClaim = 4;
 constexpr std::size_t kLinesBytes = std::size_t{8} << 20;    // of a transposed tensor, read at a time
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;  // of them, read by a thread at a time
 
@@ -119,7 +119,7 @@ class Packer {
 
 void pack_memory(Cpu& device, const Pack& op, const Packer& packer) {
   const Part whole{static_cast<const std::byte*>(op.source), 0, 0, op.into.inputs};
-  device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int) {
+  device.pool().for_each(packer.pieces(), kPackPiecesPerClaim, [&](int begin, int end, int) {
     for (int piece = begin; piece < end; ++piece) packer.pack(whole, piece);
   });
 }
@@ -127,7 +127,7 @@ void pack_memory(Cpu& device, const Pack& op, const Packer& packer) {
 /// A piece is some lines of the file: each thread reads its own, which are then in its cache.
 void pack_lines(Cpu& device, const Pack& op, const Packer& packer) {
   device.reserve_lanes(span_of(op, std::min(kPanel, op.outputs)));
-  device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int lane) {
+  device.pool().for_each(packer.pieces(), kPackPiecesPerClaim, [&](int begin, int end, int lane) {
     auto* data = static_cast<std::byte*>(device.lane(lane));
     for (int piece = begin; piece < end; ++piece) {
       const int output = piece * kPanel;
@@ -152,7 +152,7 @@ void pack_transposed(Cpu& device, const Pack& op, const Packer& packer) {
       const std::size_t last = std::min(bytes, static_cast<std::size_t>(end) * kSliceBytes);
       op.file->read(op.offset + distance(op, 0, input) + first, data + first, last - first);
     });
-    device.pool().for_each(packer.pieces(), kPiecesPerClaim, [&](int begin, int end, int) {
+    device.pool().for_each(packer.pieces(), kPackPiecesPerClaim, [&](int begin, int end, int) {
       for (int piece = begin; piece < end; ++piece) packer.pack({data, 0, input, count}, piece);
     });
   }

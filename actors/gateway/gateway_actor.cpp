@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-using Self = gateway_actor::stateful_pointer<GatewayState>;
+using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
@@ -40,16 +40,19 @@ void publish_health(GatewayState& state) {
 }
 
 void refuse(GatewayState& state, const Ask& ask, const Status& status) {
-  state.parts.log.info("refused", {kv("req", ask.request_id), kv("code", to_string(status.code)), kv("why", status.message)});
+  state.parts.log.info(
+      "refused", {kv("req", ask.request_id), kv("code", to_string(status.code)), kv("why", status.message)});
   deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status));
 }
 
 Status admissible(const GatewayState& state) {
-  if (state.draining) return failure(Code::unavailable, "the server is shutting down and takes no new requests");
+  if (state.draining)
+    return failure(Code::unavailable, "the server is shutting down and takes no new requests");
   if (!state.linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
-    Status full = failure(Code::overloaded, std::to_string(state.open) + " requests are open, the most that "
-                          "--max-concurrency allows: try again later");
+    Status full = failure(Code::overloaded, std::to_string(state.open) +
+                                                " requests are open, the most that "
+                                                "--max-concurrency allows: try again later");
     full.reason = "queue_full";
     return full;
   }
@@ -64,7 +67,7 @@ void close_one(GatewayState& state) {
   }
 }
 
-void admit(Self self, Ask& ask) {
+void admit(GatewaySelf self, Ask& ask) {
   auto& state = self->state;
   if (const Status status = admissible(state); !status.ok()) {
     refuse(state, ask, status);
@@ -84,7 +87,7 @@ void admit(Self self, Ask& ask) {
             });
 }
 
-void dispatch(Self self, Ask& ask) {
+void dispatch(GatewaySelf self, Ask& ask) {
   auto& state = self->state;
   if (ask.api == Api::config_info) {
     deliver_one(state.parts.deliver, ask.io, page_output(ask.exchange, state.parts.config_json));
@@ -103,7 +106,7 @@ void dispatch(Self self, Ask& ask) {
   }
 }
 
-caf::typed_response_promise<bool> drain(Self self) {
+caf::typed_response_promise<bool> drain(GatewaySelf self) {
   auto& state = self->state;
   state.draining = true;
   publish_health(state);
@@ -131,12 +134,13 @@ std::uint64_t random_seed() {
 }
 
 std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 }  // namespace
 
-gateway_actor::behavior_type gateway_behavior(Self self, GatewayParts parts) {
+gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts parts) {
   self->state.parts = std::move(parts);
   return {
       [self](Ask& ask) { dispatch(self, ask); },
@@ -210,7 +214,8 @@ void HttpSide::models(const http::Call& call, const http::InfoRequest& page) con
     deliver_one(deliver_, call.exchange.io, page_output(call.exchange.id, http::format_models(models_)));
     return;
   }
-  const auto card = std::find_if(models_.begin(), models_.end(), [&](const auto& m) { return m.id == page.name; });
+  const auto card =
+      std::find_if(models_.begin(), models_.end(), [&](const auto& m) { return m.id == page.name; });
   if (card == models_.end()) {
     Status status = failure(Code::not_found, "model \"" + page.name.substr(0, 64) + "\" is not served here");
     status.param = "model";

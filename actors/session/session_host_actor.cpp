@@ -5,7 +5,7 @@
 namespace troupe {
 namespace {
 
-using Self = session_host_actor::stateful_pointer<SessionHostState>;
+using SessionHostSelf = session_host_actor::stateful_pointer<SessionHostState>;
 
 /// A TOKENIZER that dies while it works on a request does not answer: the request fails after this time.
 constexpr auto kTokenizerPatience = std::chrono::seconds(60);
@@ -15,15 +15,16 @@ constexpr auto kTokenizerPatience = std::chrono::seconds(60);
 constexpr int kJobsPerTokenizer = 2;
 
 /// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
-void act(Self self, Effects& effects) {
+void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const FinishedRequest& done : effects.finished) {
-    state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
-                                      kv("prompt_tokens", done.stats.prompt_tokens),
-                                      kv("output_tokens", done.stats.output_tokens),
-                                      kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
+    state.parts.log.info(
+        "finished",
+        {kv("req", done.request_id), kv("ok", done.stats.ok), kv("prompt_tokens", done.stats.prompt_tokens),
+         kv("output_tokens", done.stats.output_tokens), kv("ttft_ms", done.stats.ttft_s * 1e3),
+         kv("ms", done.stats.e2e_s * 1e3)});
     self->send(state.parts.metrics, done.stats);
   }
   for (const std::uint64_t exchange : state.book->take_closed()) {
@@ -34,22 +35,24 @@ void act(Self self, Effects& effects) {
   }
 }
 
-void fail(Self self, std::uint64_t exchange, const Status& status) {
+void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
   Effects effects;
   self->state.book->fail(exchange, status, now_ns(), effects);
   act(self, effects);
 }
 
-void submit(Self self, std::uint64_t exchange, Submit sequences) {
+void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
   self->request(self->state.parts.scheduler, caf::infinite, std::move(sequences))
       .then(
           [=](const Status& status) {
             if (!status.ok()) fail(self, exchange, status);
           },
-          [=](const caf::error&) { fail(self, exchange, failure(Code::unavailable, "the scheduler is being restarted")); });
+          [=](const caf::error&) {
+            fail(self, exchange, failure(Code::unavailable, "the scheduler is being restarted"));
+          });
 }
 
-void encoded(Self self, std::uint64_t exchange, Encoded& result) {
+void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
   Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
   act(self, effects);
@@ -67,7 +70,7 @@ std::size_t least_busy(SessionHostState& state) {
 }
 
 /// Gives waiting requests to the TOKENIZERs, in order, while one has room.
-void feed_tokenizers(Self self) {
+void feed_tokenizers(SessionHostSelf self) {
   auto& state = self->state;
   while (!state.waiting.empty()) {
     const std::size_t place = least_busy(state);
@@ -94,7 +97,7 @@ void feed_tokenizers(Self self) {
   }
 }
 
-caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
+caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
   auto credit = self->make_response_promise<Closed>();
@@ -108,7 +111,7 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
 
 }  // namespace
 
-session_host_actor::behavior_type session_host_behavior(Self self, SessionHostParts parts) {
+session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
   self->state.parts = std::move(parts);
   self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource());
   self->state.jobs.resize(self->state.parts.tokenizers.size());

@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-using Self = worker_link_actor::stateful_pointer<WorkerLinkState>;
+using WorkerLinkSelf = worker_link_actor::stateful_pointer<WorkerLinkState>;
 
 /// Why this worker cannot be used, from its first record; empty when it can.
 std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
@@ -19,10 +19,12 @@ std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
   return {};
 }
 
-/// Runs in the receiving thread and turns records into messages. It has the actor's handle only, not its state.
+/// Runs in the receiving thread and turns records into messages. It has the actor's handle only, not its
+/// state.
 class Receiver {
  public:
-  Receiver(worker_link_actor actor, WorkerLinkParts parts) : actor_(std::move(actor)), parts_(std::move(parts)) {}
+  Receiver(worker_link_actor actor, WorkerLinkParts parts)
+      : actor_(std::move(actor)), parts_(std::move(parts)) {}
 
   void operator()(std::stop_token stop) {
     while (!stop.stop_requested()) {
@@ -55,7 +57,8 @@ class Receiver {
       return;
     }
     const auto device = view.array(record->device);
-    caf::anon_send(actor_, LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end())});
+    caf::anon_send(actor_,
+                   LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end())});
   }
 
   void down(const std::string& why) {
@@ -72,17 +75,18 @@ class Receiver {
   WorkerLinkParts parts_;
 };
 
-void send(Self self, ipc::Channel channel, const Bytes& record) {
+void send(WorkerLinkSelf self, ipc::Channel channel, const Bytes& record) {
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()), record.size());
   if (self->state.parts.link->try_send(channel, bytes)) return;
-  // The rings have space for all records that may be in flight: a full one means that the worker reads nothing.
+  // The rings have space for all records that may be in flight: a full one means that the worker reads
+  // nothing.
   self->state.parts.log.error("ring_full", {kv("channel", channel == ipc::Channel::step ? "step" : "cache")});
   self->quit(caf::make_error(caf::sec::runtime_error, "a ring to the worker is full"));
 }
 
 }  // namespace
 
-worker_link_actor::behavior_type worker_link_behavior(Self self, WorkerLinkParts parts) {
+worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
   self->state.parts = std::move(parts);
   return {
       [self](const Attach& consumers) {

@@ -12,10 +12,10 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kRowsPerClaim = 32;
+constexpr int kCodeRowsPerClaim = 32;
 
 /// A thread's working memory for one output.
-struct Lane {
+struct CodeBuffers {
   std::byte* packed = nullptr;
   std::byte* scales = nullptr;
   std::int8_t* codes = nullptr;
@@ -35,13 +35,13 @@ class Codes {
 
   std::size_t lane_bytes() const { return width_ + packed_bytes_ + scale_bytes_ + 2 * kAlign; }
 
-  Lane lane(void* memory) const {
+  CodeBuffers lane(void* memory) const {
     auto* at = static_cast<std::byte*>(memory);
     std::byte* packed = at + rounded(scale_bytes_);
     return {packed, at, reinterpret_cast<std::int8_t*>(packed + rounded(packed_bytes_))};
   }
 
-  void put(int row, const Lane& lane) const {
+  void put(int row, const CodeBuffers& lane) const {
     const auto r = static_cast<std::uint64_t>(row);
     const int output = placed_output(op_.place, op_.first, row);
     op_.file->read(op_.offset + r * static_cast<std::uint64_t>(op_.source_stride) *
@@ -64,7 +64,7 @@ class Codes {
   static constexpr std::size_t kAlign = 16;
   static std::size_t rounded(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-  void unpack(const Lane& lane) const {
+  void unpack(const CodeBuffers& lane) const {
     const auto inputs = static_cast<std::size_t>(op_.into.inputs);
     if (bits_ == 8) {
       for (std::size_t i = 0; i < inputs; ++i)
@@ -91,8 +91,8 @@ void pack_codes(Cpu& device, const Pack& op) {
   TROUPE_CHECK(op.file != nullptr && !op.transposed && op.source_stride > 0);
   const Codes codes(op);
   device.reserve_lanes(codes.lane_bytes());
-  device.pool().for_each(op.outputs, kRowsPerClaim, [&](int begin, int end, int index) {
-    const Lane lane = codes.lane(device.lane(index));
+  device.pool().for_each(op.outputs, kCodeRowsPerClaim, [&](int begin, int end, int index) {
+    const CodeBuffers lane = codes.lane(device.lane(index));
     for (int row = begin; row < end; ++row) codes.put(row, lane);
   });
 }

@@ -13,12 +13,12 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kPiecesPerClaim = 2;
+constexpr int kQuantisedPiecesPerClaim = 2;
 constexpr int kLinesPerClaim = 64;
 constexpr std::size_t kColumnsBytes = std::size_t{16} << 20;  // of a transposed tensor, read at a time
 
 /// A thread's working memory: kPanel lines, the codes of one, and what a file is read into.
-struct Lane {
+struct LineBuffers {
   float* lines = nullptr;
   std::int8_t* codes = nullptr;
   std::byte* source = nullptr;
@@ -42,10 +42,11 @@ class Pieces {
   void run(int first, int count, std::size_t source_bytes, Load&& load) {
     const std::size_t line_bytes = kPanel * static_cast<std::size_t>(width()) * sizeof(float);
     device_.reserve_lanes(line_bytes + quantiser_.code_bytes() + source_bytes);
-    device_.pool().for_each(count, kPiecesPerClaim, [&](int begin, int end, int index) {
+    device_.pool().for_each(count, kQuantisedPiecesPerClaim, [&](int begin, int end, int index) {
       auto* memory = static_cast<std::byte*>(device_.lane(index));
-      const Lane lane{reinterpret_cast<float*>(memory), reinterpret_cast<std::int8_t*>(memory + line_bytes),
-                      memory + line_bytes + quantiser_.code_bytes()};
+      const LineBuffers lane{reinterpret_cast<float*>(memory),
+                             reinterpret_cast<std::int8_t*>(memory + line_bytes),
+                             memory + line_bytes + quantiser_.code_bytes()};
       for (int piece = first + begin; piece < first + end; ++piece) {
         load(piece, lane);
         for (int row = 0; row < rows(piece); ++row) {
@@ -145,7 +146,7 @@ void pack_columns(Cpu& device, const Pack& op, Pieces& pieces) {
     Pack dense = op;
     dense.source_stride = count;
     const Loader loader(device, dense, pieces.width());
-    pieces.run(output / kPanel, (count + kPanel - 1) / kPanel, 0, [&](int piece, const Lane& lane) {
+    pieces.run(output / kPanel, (count + kPanel - 1) / kPanel, 0, [&](int piece, const LineBuffers& lane) {
       loader.load({data, output, 0, op.into.inputs}, piece * kPanel, pieces.rows(piece), lane.lines);
     });
   }
@@ -159,21 +160,22 @@ void pack_quantised(Cpu& device, const Pack& op) {
   const Loader loader(device, op, pieces.width());
   if (op.file == nullptr) {
     const Part whole{static_cast<const std::byte*>(op.source), 0, 0, op.into.inputs};
-    pieces.run(0, pieces.pieces(), 0, [&](int piece, const Lane& lane) {
+    pieces.run(0, pieces.pieces(), 0, [&](int piece, const LineBuffers& lane) {
       loader.load(whole, piece * kPanel, pieces.rows(piece), lane.lines);
     });
     return;
   }
-  pieces.run(0, pieces.pieces(), span_of(op, std::min(kPanel, op.outputs)), [&](int piece, const Lane& lane) {
-    const int output = piece * kPanel, rows = pieces.rows(piece);
-    op.file->read(op.offset + distance(op, output, 0), lane.source, span_of(op, rows));
-    loader.load({lane.source, output, 0, op.into.inputs}, output, rows, lane.lines);
-  });
+  pieces.run(0, pieces.pieces(), span_of(op, std::min(kPanel, op.outputs)),
+             [&](int piece, const LineBuffers& lane) {
+               const int output = piece * kPanel, rows = pieces.rows(piece);
+               op.file->read(op.offset + distance(op, output, 0), lane.source, span_of(op, rows));
+               loader.load({lane.source, output, 0, op.into.inputs}, output, rows, lane.lines);
+             });
 }
 
 void fill_quantised(Cpu& device, const FillRandom& op, const float* table) {
   Pieces pieces(device, op.into, op.place, op.first, op.outputs);
-  pieces.run(0, pieces.pieces(), 0, [&](int piece, const Lane& lane) {
+  pieces.run(0, pieces.pieces(), 0, [&](int piece, const LineBuffers& lane) {
     for (int row = 0; row < pieces.rows(piece); ++row) {
       float* line = lane.lines + row * pieces.width();
       for (int i = 0; i < op.into.inputs; i += kDrawsPerHash) {

@@ -19,7 +19,7 @@ ParsedOptions from_file(const std::string& text) {
   return result.ok() ? *result : ParsedOptions{};
 }
 
-std::string error(const std::string& text) {
+std::string file_error(const std::string& text) {
   const test::TempDirectory directory;
   const std::string path = directory.path() / "config_file_test.yaml";
   std::ofstream(path) << text;
@@ -60,13 +60,13 @@ TEST(ConfigFile, JsonIsYaml) {
 }
 
 TEST(ConfigFile, ErrorsNameTheFileAndTheOption) {
-  EXPECT_NE(error("prot: 1\n").find("unknown option prot; did you mean port?"), std::string::npos);
-  EXPECT_NE(error("port: x\n").find("config_file_test.yaml: port: got \"x\""), std::string::npos);
-  EXPECT_NE(error("port: [1, 2]\n").find("takes one value"), std::string::npos);
-  EXPECT_NE(error("- a\n- b\n").find("expected a map"), std::string::npos);
-  EXPECT_NE(error("a: [1\nb: }\n").find("config_file_test.yaml:"), std::string::npos);
-  EXPECT_NE(error("config: other.yaml\n").find("cannot be given in a config file"), std::string::npos);
-  EXPECT_NE(error(std::string(2 << 20, ' ')).find("larger than 1 MiB"), std::string::npos);
+  EXPECT_NE(file_error("prot: 1\n").find("unknown option prot; did you mean port?"), std::string::npos);
+  EXPECT_NE(file_error("port: x\n").find("config_file_test.yaml: port: got \"x\""), std::string::npos);
+  EXPECT_NE(file_error("port: [1, 2]\n").find("takes one value"), std::string::npos);
+  EXPECT_NE(file_error("- a\n- b\n").find("expected a map"), std::string::npos);
+  EXPECT_NE(file_error("a: [1\nb: }\n").find("config_file_test.yaml:"), std::string::npos);
+  EXPECT_NE(file_error("config: other.yaml\n").find("cannot be given in a config file"), std::string::npos);
+  EXPECT_NE(file_error(std::string(2 << 20, ' ')).find("larger than 1 MiB"), std::string::npos);
   EXPECT_NE(parse({"--config", "/does/not/exist"}, {}).status().message.find("/does/not/exist"),
             std::string::npos);
 }

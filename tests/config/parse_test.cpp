@@ -20,7 +20,7 @@ Options parsed(const Words& words, const Environment& environment = {}) {
   return result.ok() ? result->options : Options{};
 }
 
-std::string error(const Words& words, const Environment& environment = {}, int exit = 2) {
+std::string option_error(const Words& words, const Environment& environment = {}, int exit = 2) {
   Result<ParsedOptions> result = parse(words, environment);
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(exit_code(result.status()), exit) << result.status().message;
@@ -68,71 +68,76 @@ TEST(Parse, ListsAreRepeatedOrSeparatedByCommas) {
   EXPECT_EQ(parsed({"--api-key", "a", "b", "c", "--port", "81"}).http.api_keys, expected);
   EXPECT_EQ(parsed({"--engine-worker-queue-port", "8182"}).process.engine_worker_queue_ports,
             std::vector<int>{8182});
-  EXPECT_NE(error({"--api-key", "a,,b"}).find("--api-key"), std::string::npos);
+  EXPECT_NE(option_error({"--api-key", "a,,b"}).find("--api-key"), std::string::npos);
 }
 
 TEST(Parse, KeysNeverAppearInMessages) {
-  EXPECT_EQ(error({"--api-key", "sekret,"}).find("sekret"), std::string::npos);
+  EXPECT_EQ(option_error({"--api-key", "sekret,"}).find("sekret"), std::string::npos);
 }
 
 TEST(Parse, ActorDirectoriesAreCollected) {
   const Options o = parsed({"--actor-log-dir", "scheduler=/a", "--actor-log-dir", "worker-0=/b=c"});
   EXPECT_EQ(o.log.actor_dirs.at("scheduler"), "/a");
   EXPECT_EQ(o.log.actor_dirs.at("worker-0"), "/b=c");
-  EXPECT_NE(error({"--actor-log-dir", "/a"}).find("NAME=VALUE"), std::string::npos);
-  EXPECT_NE(error({"--actor-log-dir", "../x=/a"}).find("actor name"), std::string::npos);
+  EXPECT_NE(option_error({"--actor-log-dir", "/a"}).find("NAME=VALUE"), std::string::npos);
+  EXPECT_NE(option_error({"--actor-log-dir", "../x=/a"}).find("actor name"), std::string::npos);
 }
 
 TEST(Parse, UnitsOfBytesAndRates) {
   EXPECT_EQ(parsed({"--cpu-kv-bytes", "2GiB"}).device.cpu_kv_bytes, 2ll << 30);
   EXPECT_EQ(parsed({"--cpu-kv-bytes", "3 mib"}).device.cpu_kv_bytes, 3ll << 20);
   EXPECT_EQ(parsed({"--cpu-kv-bytes", "77"}).device.cpu_kv_bytes, 77);
-  error({"--cpu-kv-bytes", "9223372036854775807GiB"});
-  error({"--cpu-kv-bytes", "-1"});
-  error({"--cpu-kv-bytes", "GiB"});
+  option_error({"--cpu-kv-bytes", "9223372036854775807GiB"});
+  option_error({"--cpu-kv-bytes", "-1"});
+  option_error({"--cpu-kv-bytes", "GiB"});
   const Options o = parsed({"--max-restarts", "5/120"});
   EXPECT_EQ(o.process.max_restarts, 5);
   EXPECT_EQ(o.process.restart_window_s, 120);
   EXPECT_EQ(parsed({"--max-restarts", "0"}).process.restart_window_s, 60);
-  error({"--max-restarts", "3/"});
-  error({"--max-restarts", "3/0"});
+  option_error({"--max-restarts", "3/"});
+  option_error({"--max-restarts", "3/0"});
 }
 
 TEST(Parse, WrongValuesNameFlagValueAndWhatIsAllowed) {
-  EXPECT_EQ(error({"--port", "http"}), "--port: got \"http\", expected a whole number from 0 to 65535");
-  EXPECT_EQ(error({"--port", "70000"}), "--port: got \"70000\", expected a whole number from 0 to 65535");
-  EXPECT_EQ(error({"--port", "80x"}), "--port: got \"80x\", expected a whole number from 0 to 65535");
-  EXPECT_EQ(error({"--dtype", "int8"}), "--dtype: got \"int8\", expected auto, bfloat16, float16 or float32");
-  EXPECT_NE(error({"--gpu-memory-utilization", "1.5"}).find("from 0.01 to 1"), std::string::npos);
-  EXPECT_NE(error({"--gpu-memory-utilization", "nan"}).find("got \"nan\""), std::string::npos);
-  EXPECT_NE(error({"--port"}).find("a value is missing"), std::string::npos);
-  EXPECT_NE(error({"--port", "--host", "x"}).find("a value is missing"), std::string::npos);
-  EXPECT_NE(error({"model"}).find("unexpected \"model\""), std::string::npos);
-  EXPECT_NE(error({"--no-log-console=1"}).find("takes no value"), std::string::npos);
+  EXPECT_EQ(option_error({"--port", "http"}),
+            "--port: got \"http\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(option_error({"--port", "70000"}),
+            "--port: got \"70000\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(option_error({"--port", "80x"}), "--port: got \"80x\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(option_error({"--dtype", "int8"}),
+            "--dtype: got \"int8\", expected auto, bfloat16, float16 or float32");
+  EXPECT_NE(option_error({"--gpu-memory-utilization", "1.5"}).find("from 0.01 to 1"), std::string::npos);
+  EXPECT_NE(option_error({"--gpu-memory-utilization", "nan"}).find("got \"nan\""), std::string::npos);
+  EXPECT_NE(option_error({"--port"}).find("a value is missing"), std::string::npos);
+  EXPECT_NE(option_error({"--port", "--host", "x"}).find("a value is missing"), std::string::npos);
+  EXPECT_NE(option_error({"model"}).find("unexpected \"model\""), std::string::npos);
+  EXPECT_NE(option_error({"--no-log-console=1"}).find("takes no value"), std::string::npos);
 }
 
 TEST(Parse, UnknownFlagsGetASuggestion) {
-  EXPECT_NE(error({"--max-num-seq", "1"}).find("did you mean --max-num-seqs?"), std::string::npos);
-  EXPECT_NE(error({"--tenser_parallel_size", "1"}).find("did you mean --tensor-parallel-size?"),
+  EXPECT_NE(option_error({"--max-num-seq", "1"}).find("did you mean --max-num-seqs?"), std::string::npos);
+  EXPECT_NE(option_error({"--tenser_parallel_size", "1"}).find("did you mean --tensor-parallel-size?"),
             std::string::npos);
-  EXPECT_NE(error({"--no-log-consle"}).find("did you mean --no-log-console?"), std::string::npos);
-  EXPECT_NE(error({"--prot", "1"}).find("did you mean --port?"), std::string::npos);
-  EXPECT_EQ(error({"--zzzzzzzzzz"}).find("did you mean"), std::string::npos);
-  EXPECT_NE(error({"--no-port"}).find("unknown flag --no-port"), std::string::npos);
-  EXPECT_EQ(error({"--no-port"}).find("mean --no-port"), std::string::npos) << "only a switch has a --no-";
-  EXPECT_NE(error({"--model-directory", "/x"}).find("unknown flag"), std::string::npos)
+  EXPECT_NE(option_error({"--no-log-consle"}).find("did you mean --no-log-console?"), std::string::npos);
+  EXPECT_NE(option_error({"--prot", "1"}).find("did you mean --port?"), std::string::npos);
+  EXPECT_EQ(option_error({"--zzzzzzzzzz"}).find("did you mean"), std::string::npos);
+  EXPECT_NE(option_error({"--no-port"}).find("unknown flag --no-port"), std::string::npos);
+  EXPECT_EQ(option_error({"--no-port"}).find("mean --no-port"), std::string::npos)
+      << "only a switch has a --no-";
+  EXPECT_NE(option_error({"--model-directory", "/x"}).find("unknown flag"), std::string::npos)
       << "a value that the server computes is no flag";
 }
 
 TEST(Parse, ParserNamesMayUseUnderscores) {
-  const std::string message = error({"--reasoning-parser", "ernie_x1"}, {}, 3);
+  const std::string message = option_error({"--reasoning-parser", "ernie_x1"}, {}, 3);
   EXPECT_NE(message.find("--reasoning-parser ernie-x1"), std::string::npos);
-  EXPECT_EQ(error({"--reasoning-parser", "ernie_x2"}),
+  EXPECT_EQ(option_error({"--reasoning-parser", "ernie_x2"}),
             "--reasoning-parser: got \"ernie_x2\", expected ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
 }
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
-  const std::string message = error({"--quantization", "w4a8", "-tp", "2", "--swap-space", "50"}, {}, 3);
+  const std::string message =
+      option_error({"--quantization", "w4a8", "-tp", "2", "--swap-space", "50"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
@@ -140,10 +145,10 @@ TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   for (std::string line; std::getline(lines, line);) {
     EXPECT_TRUE(line.ends_with("; leave it out") || line.ends_with("; wint8 and wint4 are")) << line;
   }
-  error({"--splitwise-role", "decode"}, {}, 3);
-  error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
-  error({"--dynamic-load-weight"}, {}, 3);
-  error({"--block-size", "128"}, {}, 3);
+  option_error({"--splitwise-role", "decode"}, {}, 3);
+  option_error({"--guided-decoding-backend", "xgrammar"}, {}, 3);
+  option_error({"--dynamic-load-weight"}, {}, 3);
+  option_error({"--block-size", "128"}, {}, 3);
   parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});
 }
 
@@ -154,7 +159,7 @@ TEST(Parse, ParsingDoesNotCheckThatTheDeviceExists) {
 }
 
 TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
-  error({"--quantization", "w4a8", "--port", "-1"}, {}, 2);
+  option_error({"--quantization", "w4a8", "--port", "-1"}, {}, 2);
 }
 
 TEST(Parse, FlagsWithoutEffectGiveOneWarningEach) {
@@ -177,7 +182,7 @@ TEST(Parse, TheCommandLineOverridesTheEnvironmentWhichOverridesTheFile) {
   EXPECT_EQ(o.http.host, "::1");
   EXPECT_EQ(o.scheduler.max_num_seqs, 9);
   EXPECT_EQ(parsed({}, {{"TROUPE_CONFIG", file}}).http.port, 1001);
-  EXPECT_EQ(error({}, {{"TROUPE_PORT", "x"}}).find("TROUPE_PORT: got \"x\""), 0u);
+  EXPECT_EQ(option_error({}, {{"TROUPE_PORT", "x"}}).find("TROUPE_PORT: got \"x\""), 0u);
 }
 
 TEST(Parse, FastDeploysVariablesWork) {
@@ -215,12 +220,12 @@ TEST(Parse, OtherDocumentedVariablesAreKnown) {
   EXPECT_EQ(lines[1].find("no effect: FD_SAMPLING_CLASS=rejection: "), 0u);
   EXPECT_EQ(lines[2].find("no effect: FD_USE_PHI_RMSNORM: "), 0u);
   EXPECT_EQ(lines[3].find("no effect: INFERENCE_MSG_QUEUE_ID=1315: "), 0u);
-  EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("ROPE_THETA=1000"), std::string::npos);
+  EXPECT_NE(option_error({}, {{"ROPE_THETA", "1000"}}, 3).find("ROPE_THETA=1000"), std::string::npos);
   const auto guess = warnings({}, {{"TROUPE_MAX_NUM_SEQ", "1"}});
   ASSERT_EQ(guess.size(), 1u);
   EXPECT_NE(guess[0].find("did you mean TROUPE_MAX_NUM_SEQS?"), std::string::npos);
   EXPECT_TRUE(warnings({}, {{"TROUPE_FOO", "1"}}).empty()) << "only the prefix is alike";
-  EXPECT_NE(error({}, {{"ROPE_THETA", "1000"}}, 3).find("; unset it"), std::string::npos);
+  EXPECT_NE(option_error({}, {{"ROPE_THETA", "1000"}}, 3).find("; unset it"), std::string::npos);
 }
 
 TEST(Parse, ValuesOfVariablesMatchedByAWildcardAreNotShown) {
@@ -230,42 +235,45 @@ TEST(Parse, ValuesOfVariablesMatchedByAWildcardAreNotShown) {
 }
 
 TEST(Parse, TextMustBeUtf8) {
-  EXPECT_EQ(error({"--log-dir", "/x\xff"}).find("--log-dir: "), 0u);
-  EXPECT_NE(error({}, {{"TROUPE_TOKENIZER", "\xc3"}}).find("--tokenizer: "), std::string::npos);
-  EXPECT_NE(error({"--actor-log-dir", "a=/\xc0\x80"}).find("UTF-8"), std::string::npos);
-  EXPECT_EQ(error({"--api-key", "sekret\xff"}).find("sekret"), std::string::npos);
+  EXPECT_EQ(option_error({"--log-dir", "/x\xff"}).find("--log-dir: "), 0u);
+  EXPECT_NE(option_error({}, {{"TROUPE_TOKENIZER", "\xc3"}}).find("--tokenizer: "), std::string::npos);
+  EXPECT_NE(option_error({"--actor-log-dir", "a=/\xc0\x80"}).find("UTF-8"), std::string::npos);
+  EXPECT_EQ(option_error({"--api-key", "sekret\xff"}).find("sekret"), std::string::npos);
   EXPECT_EQ(parsed({"--log-dir", "/прага"}).log.dir, "/прага");
 }
 
 TEST(Parse, RulesBetweenFields) {
-  EXPECT_NE(error({"--max-model-len", "8"}).find("at least 16"), std::string::npos);
-  EXPECT_NE(error({"--max-num-batched-tokens", "64", "--max-num-seqs", "65"}).find("--max-num-seqs (65)"),
-            std::string::npos);
-  EXPECT_NE(error({"--max-num-batched-tokens", "63"}).find("--block-size (64)"), std::string::npos);
-  EXPECT_NE(error({"--max-num-batched-tokens", "2000", "--max-model-len", "100", "--max-num-seqs", "2"})
-                .find("--max-num-seqs (200)"),
-            std::string::npos);
-  parsed({"--max-num-batched-tokens", "64", "--max-num-seqs", "64"});
+  EXPECT_NE(option_error({"--max-model-len", "8"}).find("at least 16"), std::string::npos);
   EXPECT_NE(
-      error({"--num-gpu-blocks-override", "10", "--max-model-len", "641"}).find("less than one sequence"),
+      option_error({"--max-num-batched-tokens", "64", "--max-num-seqs", "65"}).find("--max-num-seqs (65)"),
       std::string::npos);
-  parsed({"--num-gpu-blocks-override", "10", "--max-model-len", "640"});
-  EXPECT_NE(error({"--port", "8182", "--engine-worker-queue-port", "8182"}).find("--port has already"),
+  EXPECT_NE(option_error({"--max-num-batched-tokens", "63"}).find("--block-size (64)"), std::string::npos);
+  EXPECT_NE(
+      option_error({"--max-num-batched-tokens", "2000", "--max-model-len", "100", "--max-num-seqs", "2"})
+          .find("--max-num-seqs (200)"),
+      std::string::npos);
+  parsed({"--max-num-batched-tokens", "64", "--max-num-seqs", "64"});
+  EXPECT_NE(option_error({"--num-gpu-blocks-override", "10", "--max-model-len", "641"})
+                .find("less than one sequence"),
             std::string::npos);
-  EXPECT_NE(error({"--engine-worker-queue-port", "9", "--cache-queue-port", "9"})
+  parsed({"--num-gpu-blocks-override", "10", "--max-model-len", "640"});
+  EXPECT_NE(option_error({"--port", "8182", "--engine-worker-queue-port", "8182"}).find("--port has already"),
+            std::string::npos);
+  EXPECT_NE(option_error({"--engine-worker-queue-port", "9", "--cache-queue-port", "9"})
                 .find("--engine-worker-queue-port has already"),
             std::string::npos);
   parsed({"--port", "8182", "--metrics-port", "8182"});
-  EXPECT_NE(error({"--cache-queue-port", "1,2"}).find("got 2 ports, expected 1"), std::string::npos);
-  EXPECT_NE(error({"--max-long-partial-prefills", "2"}).find("--max-num-partial-prefills (1)"),
+  EXPECT_NE(option_error({"--cache-queue-port", "1,2"}).find("got 2 ports, expected 1"), std::string::npos);
+  EXPECT_NE(option_error({"--max-long-partial-prefills", "2"}).find("--max-num-partial-prefills (1)"),
             std::string::npos);
-  EXPECT_NE(error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
+  EXPECT_NE(option_error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
                 .find("contradicts"),
             std::string::npos);
-  EXPECT_NE(error({"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "auto"})
-                .find("--speculative-config"),
-            std::string::npos);
-  EXPECT_NE(error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
+  EXPECT_NE(
+      option_error({"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "auto"})
+          .find("--speculative-config"),
+      std::string::npos);
+  EXPECT_NE(option_error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
 }
 
 TEST(Parse, HelpOverridesEveryOtherFlag) {

@@ -10,13 +10,10 @@
 #include "kernels/attention.h"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
+#include "kernels/head_shape.h"
 
 namespace troupe::kernels {
 namespace {
-
-struct Shape {
-  int heads, kv_heads, head_dim;
-};
 
 /// Tokens [position, position + tokens) of a prompt; `prompt` is the seed of its values.
 struct Chunk {
@@ -40,7 +37,8 @@ float number(DType dtype, Kind kind, int prompt, int position, int head, int d, 
 
 class Prompts {
  public:
-  Prompts(DeviceUnderTest& device, DType dtype, Shape shape, std::vector<Chunk> chunks, float key_growth = 0)
+  Prompts(DeviceUnderTest& device, DType dtype, HeadShape shape, std::vector<Chunk> chunks,
+          float key_growth = 0)
       : device_(device), dtype_(dtype), shape_(shape), chunks_(std::move(chunks)), key_growth_(key_growth) {
     kv_ = {.dtype = dtype, .layers = 1, .kv_heads = shape.kv_heads, .head_dim = shape.head_dim};
     int blocks = 5;
@@ -183,7 +181,7 @@ class Prompts {
 
   DeviceUnderTest& device_;
   DType dtype_;
-  Shape shape_;
+  HeadShape shape_;
   std::vector<Chunk> chunks_;
   float key_growth_;
   KvCache kv_;
@@ -206,8 +204,8 @@ INSTANTIATE_TEST_SUITE_P(On, PrefillAttention,
 TEST_P(PrefillAttention, ShapesAndMixtures) {
   const std::vector<Chunk> mixture{{5, 1, 1},   {70, 129, 2}, {900, 1, 3}, {0, 33, 4},
                                    {127, 2, 5}, {333, 65, 6}, {0, 0, 0},   {0, 0, 0}};
-  for (const Shape shape : {Shape{16, 2, 128}, Shape{20, 4, 128}, Shape{9, 3, 64}, Shape{4, 4, 128},
-                            Shape{7, 1, 64}, Shape{12, 2, 64}}) {
+  for (const HeadShape shape : {HeadShape{16, 2, 128}, HeadShape{20, 4, 128}, HeadShape{9, 3, 64},
+                                HeadShape{4, 4, 128}, HeadShape{7, 1, 64}, HeadShape{12, 2, 64}}) {
     Prompts prompts(device(), dtype(), shape, mixture);
     prompts.attend();
     EXPECT_LE(prompts.worst_error(9), tolerance())
@@ -230,9 +228,9 @@ TEST_P(PrefillAttention, EveryBoundaryOfPagesAndTiles) {
 TEST_P(PrefillAttention, LongPast) {
   if (dtype() == DType::f32)
     GTEST_SKIP() << "fp32 runs the general kernel, which has no way of its own for a long past";
-  for (const auto& [shape, chunk] :
-       {std::pair{Shape{5, 1, 128}, Chunk{57344, 700, 1}}, std::pair{Shape{8, 1, 128}, Chunk{131040, 32, 2}},
-        std::pair{Shape{3, 1, 64}, Chunk{20000, 4097, 3}}}) {
+  for (const auto& [shape, chunk] : {std::pair{HeadShape{5, 1, 128}, Chunk{57344, 700, 1}},
+                                     std::pair{HeadShape{8, 1, 128}, Chunk{131040, 32, 2}},
+                                     std::pair{HeadShape{3, 1, 64}, Chunk{20000, 4097, 3}}}) {
     Prompts prompts(device(), dtype(), shape, {chunk});
     prompts.attend();
     EXPECT_LE(prompts.worst_error(3), 2 * tolerance()) << chunk.position;
@@ -249,7 +247,7 @@ TEST_P(PrefillAttention, MoreSequencesThanOneLaunchTakes) {
 
 TEST_P(PrefillAttention, OtherChunkSizesGiveTheSameOutput) {
   constexpr int kTokens = 1300;
-  constexpr Shape kShape{10, 2, 128};
+  constexpr HeadShape kShape{10, 2, 128};
   Prompts whole(device(), dtype(), kShape, {{0, kTokens, 1}});
   const Rows& expected = whole.attend();
   for (const std::vector<int>& sizes : {std::vector{64, 500, 2, 734}, std::vector{999, 301}}) {

@@ -13,16 +13,17 @@
 namespace troupe::kernels {
 namespace {
 
-struct Shape {
+struct AttentionLayerShape {
   int heads, kv_heads, head_dim, hidden;
 };
 
 /// One layer's attention over a pool of blocks, fed chunk by chunk.
-class Layer {
+class AttentionLayer {
  public:
   static constexpr int kLayers = 2, kLayer = 1;
 
-  Layer(DeviceUnderTest& device, DType dtype, Shape shape, int blocks, KvFormat format = KvFormat::plain)
+  AttentionLayer(DeviceUnderTest& device, DType dtype, AttentionLayerShape shape, int blocks,
+                 KvFormat format = KvFormat::plain)
       : device_(device),
         dtype_(dtype),
         shape_(shape),
@@ -93,7 +94,7 @@ class Layer {
  private:
   DeviceUnderTest& device_;
   DType dtype_;
-  Shape shape_;
+  AttentionLayerShape shape_;
   Weight weight_;
   KvCache kv_;
   Memory memory_;
@@ -101,7 +102,8 @@ class Layer {
 };
 
 /// The same in double precision, without blocks; q, k, v and probabilities rounded as the op does.
-std::vector<double> reference(const Layer& layer, DType dtype, Shape s, const Rows& x) {
+std::vector<double> reference(const AttentionLayer& layer, DType dtype, AttentionLayerShape s,
+                              const Rows& x) {
   const int tokens = x.rows(), outputs = (s.heads + 2 * s.kv_heads) * s.head_dim;
   std::vector<double> y(std::size_t(tokens * outputs));
   for (int t = 0; t < tokens; ++t) {
@@ -155,13 +157,13 @@ TROUPE_ALL_DEVICES(PagedAttention);
 
 TEST_P(PagedAttention, AgainstDoublePrecision) {
   struct Case {
-    Shape shape;
+    AttentionLayerShape shape;
     int tokens;  // beyond 1024: three spans of the past are merged
   };
   for (const auto& [shape, tokens] :
        {Case{{3, 1, 16, 24}, 1100}, Case{{6, 2, 32, 33}, 150}, Case{{5, 1, 64, 48}, 150},
         Case{{8, 1, 128, 64}, 150}, Case{{2, 2, 48, 31}, 150}, Case{{10, 2, 40, 20}, 150}}) {
-    Layer layer(device(), dtype(), shape, 20);
+    AttentionLayer layer(device(), dtype(), shape, 20);
     layer.poison(20);
     const Rows x(device(), dtype(), tokens, shape.hidden,
                  random_floats(std::size_t(tokens * shape.hidden), 2));
@@ -185,12 +187,12 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
 
 void expect_the_same_bits(DeviceUnderTest& first, Where where, DType dtype, KvFormat format) {
   SCOPED_TRACE(to_string(format));
-  constexpr Shape kShape{6, 2, 32, 16};
+  constexpr AttentionLayerShape kShape{6, 2, 32, 16};
   constexpr int kTokens = 1170;  // three spans of 512
   constexpr int kBlocks = (kTokens + 63) / 64;
   const auto values = random_floats(std::size_t{kTokens} * kShape.hidden, 3);
   const Rows x(first, dtype, kTokens, kShape.hidden, values);
-  Layer whole(first, dtype, kShape, kBlocks, format);
+  AttentionLayer whole(first, dtype, kShape, kBlocks, format);
   Rows q(first, dtype, kTokens, whole.width()), expected(first, dtype, kTokens, whole.width());
   const auto straight = blocks_from(0, kBlocks);
   whole.step({{straight.data(), 0, kTokens, 0}}, x, q, expected);
@@ -202,7 +204,7 @@ void expect_the_same_bits(DeviceUnderTest& first, Where where, DType dtype, KvFo
   for (const Case& c : {Case{1, {kTokens}}, Case{2, {1, 63, 64, 65, 1, 200}}, Case{3, {511, 1, 1, 37}},
                         Case{2, {1100, 1}}, Case{1, {1020, 7}}}) {
     const auto other = device_at(where, c.threads, true);
-    Layer layer(*other, dtype, kShape, 2 * kBlocks + 4, format);
+    AttentionLayer layer(*other, dtype, kShape, 2 * kBlocks + 4, format);
     layer.poison(2 * kBlocks + 4);
     auto blocks = blocks_from(3, kBlocks);
     std::reverse(blocks.begin(), blocks.end());
@@ -240,8 +242,8 @@ TEST_P(PagedAttention, BitsDoNotDependOnChunksNeighboursBlocksOrThreads) {
 }
 
 TEST_P(PagedAttention, OneTokenLooksAtItselfAlone) {
-  constexpr Shape kShape{2, 1, 32, 4};
-  Layer layer(device(), dtype(), kShape, 1);
+  constexpr AttentionLayerShape kShape{2, 1, 32, 4};
+  AttentionLayer layer(device(), dtype(), kShape, 1);
   layer.poison(1);
   const Rows x(device(), dtype(), 1, 4, {1, -2, 0.5f, 3});
   Rows q(device(), dtype(), 1, 64), out(device(), dtype(), 1, 64);

@@ -10,20 +10,13 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
+#include "kernels/head_shape.h"
 
 namespace troupe::kernels {
 namespace {
 
-struct Shape {
-  int heads, kv_heads, head_dim;
-};
-
-struct Piece {
-  int position = 0, tokens = 1;
-};
-
 /// Numbers of about unit variance, computed from an index.
-float noise(std::uint64_t seed, std::uint64_t i) {
+float normal_number(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t x = (seed << 40) + i * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -32,15 +25,15 @@ float noise(std::uint64_t seed, std::uint64_t i) {
 }
 
 /// A batch of sequences with keys, values and queries. Memory that no token owns is NaN.
-class Scene {
+class DecodeScene {
  public:
   static constexpr int kLayers = 2, kLayer = 1;
 
-  Scene(Cuda& cuda, DType dtype, Shape shape, const std::vector<Piece>& pieces, int padding = 0)
+  DecodeScene(Cuda& cuda, DType dtype, HeadShape shape, const std::vector<StepPart>& pieces, int padding = 0)
       : device_(cuda), dtype_(dtype), shape_(shape), pieces_(pieces), padding_(padding) {
     std::vector<int> first;
     int blocks = 1;
-    for (const Piece& piece : pieces) {
+    for (const StepPart& piece : pieces) {
       first.push_back(blocks);
       blocks += (piece.position + piece.tokens + kBlockTokens - 1) / kBlockTokens;
       rows_ += piece.tokens;
@@ -110,7 +103,7 @@ class Scene {
 
   /// Captures the op in a graph, replaces the sequences by `pieces` (with pasts no longer than before) and
   /// launches the graph.
-  std::vector<std::byte> replay(const std::vector<Piece>& pieces) {
+  std::vector<std::byte> replay(const std::vector<StepPart>& pieces) {
     const std::size_t bytes = row_bytes() * std::size_t(rows_ + padding_);
     std::vector<std::byte> out(bytes);
     Attention op = op_;
@@ -160,15 +153,15 @@ class Scene {
 
  private:
   float key(int s, int h, int t, int d) const {
-    return rounded_to(dtype_,
-                      noise(std::uint64_t(s * 64 + h + 1), std::uint64_t(t) * 512 + std::uint64_t(d)));
+    return rounded_to(
+        dtype_, normal_number(std::uint64_t(s * 64 + h + 1), std::uint64_t(t) * 512 + std::uint64_t(d)));
   }
   float value(int s, int h, int t, int d) const {
-    return rounded_to(dtype_,
-                      noise(std::uint64_t(s * 64 + h + 1), std::uint64_t(t) * 512 + 256 + std::uint64_t(d)));
+    return rounded_to(dtype_, normal_number(std::uint64_t(s * 64 + h + 1),
+                                            std::uint64_t(t) * 512 + 256 + std::uint64_t(d)));
   }
   float query(int row, int i) const {
-    return rounded_to(dtype_, 1.5f * noise(0, std::uint64_t(row) * 65536 + std::uint64_t(i)));
+    return rounded_to(dtype_, 1.5f * normal_number(0, std::uint64_t(row) * 65536 + std::uint64_t(i)));
   }
 
   std::vector<double> reference(int s, int row, int h, int length) const {
@@ -194,8 +187,8 @@ class Scene {
 
   DeviceUnderTest device_;
   DType dtype_;
-  Shape shape_;
-  std::vector<Piece> pieces_;
+  HeadShape shape_;
+  std::vector<StepPart> pieces_;
   int padding_ = 0, rows_ = 0;
   KvCache kv_;
   std::vector<SequenceRows> sequences_;
@@ -214,26 +207,28 @@ class DecodeAttention : public testing::TestWithParam<DType> {
 INSTANTIATE_TEST_SUITE_P(OnCuda, DecodeAttention, testing::ValuesIn(all_dtypes()),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
-std::string name(Shape s) {
+std::string name(HeadShape s) {
   return std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + "/" + std::to_string(s.head_dim);
 }
 
-constexpr Shape kShapes[] = {{8, 1, 128}, {5, 1, 128}, {20, 4, 128}, {16, 2, 128}, {9, 3, 64}, {2, 2, 64},
-                             {1, 1, 128}, {8, 1, 64},  {9, 1, 64},   {3, 1, 48},   {2, 1, 256}};
+constexpr HeadShape kDecodeShapes[] = {{8, 1, 128}, {5, 1, 128}, {20, 4, 128}, {16, 2, 128},
+                                       {9, 3, 64},  {2, 2, 64},  {1, 1, 128},  {8, 1, 64},
+                                       {9, 1, 64},  {3, 1, 48},  {2, 1, 256}};
 
 TEST_P(DecodeAttention, MixedLengthsAtPageBoundaries) {
-  for (const Shape& shape : kShapes) {
-    Scene scene(usual(), dtype(), shape, {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}, {16}},
-                3);
+  for (const HeadShape& shape : kDecodeShapes) {
+    DecodeScene scene(usual(), dtype(), shape,
+                      {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}, {16}}, 3);
     EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(shape);
-    EXPECT_LE(scene.worst(scene.run_op(Scene::Way::generic)), scene.tolerance()) << name(shape);
+    EXPECT_LE(scene.worst(scene.run_op(DecodeScene::Way::generic)), scene.tolerance()) << name(shape);
   }
 }
 
 TEST_P(DecodeAttention, OneSequence) {
-  for (const Shape& shape : {Shape{20, 4, 128}, Shape{16, 2, 128}, Shape{9, 3, 64}, Shape{64, 8, 128}}) {
+  for (const HeadShape& shape :
+       {HeadShape{20, 4, 128}, HeadShape{16, 2, 128}, HeadShape{9, 3, 64}, HeadShape{64, 8, 128}}) {
     for (const int position : {0, 100, 2047}) {
-      Scene scene(usual(), dtype(), shape, {{position}});
+      DecodeScene scene(usual(), dtype(), shape, {{position}});
       EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(shape) << " " << position;
     }
   }
@@ -242,16 +237,16 @@ TEST_P(DecodeAttention, OneSequence) {
 // Few sequences of similar length: a cluster of thread blocks runs each item and splits its pages evenly;
 // some blocks may get none. Lengths that differ much: all pages are split over all thread blocks.
 TEST_P(DecodeAttention, FewSequences) {
-  for (const Shape& shape : {Shape{16, 2, 128}, Shape{20, 4, 128}, Shape{5, 1, 128}, Shape{8, 1, 64},
-                             Shape{9, 3, 64}, Shape{34, 17, 64}}) {
+  for (const HeadShape& shape : {HeadShape{16, 2, 128}, HeadShape{20, 4, 128}, HeadShape{5, 1, 128},
+                                 HeadShape{8, 1, 64}, HeadShape{9, 3, 64}, HeadShape{34, 17, 64}}) {
     for (const auto& pieces :
-         std::vector<std::vector<Piece>>{{{63}},
-                                         {{64}, {448}, {511}, {512}},
-                                         {{575}, {0}, {600}},
-                                         {{2047}, {1900}, {2100}, {2000}, {1}, {64}, {2500}, {130}},
-                                         {{20}, {6000}},
-                                         {{6000}, {5000}}}) {
-      Scene scene(usual(), dtype(), shape, pieces, pieces.size() < 4 ? 2 : 0);
+         std::vector<std::vector<StepPart>>{{{63}},
+                                            {{64}, {448}, {511}, {512}},
+                                            {{575}, {0}, {600}},
+                                            {{2047}, {1900}, {2100}, {2000}, {1}, {64}, {2500}, {130}},
+                                            {{20}, {6000}},
+                                            {{6000}, {5000}}}) {
+      DecodeScene scene(usual(), dtype(), shape, pieces, pieces.size() < 4 ? 2 : 0);
       EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(shape) << " " << pieces.size();
     }
   }
@@ -259,25 +254,25 @@ TEST_P(DecodeAttention, FewSequences) {
 
 TEST_P(DecodeAttention, LongPast) {
   if (dtype() == DType::f32) GTEST_SKIP() << "The generic way has no case of its own for a long past.";
-  for (const Shape& shape : {Shape{5, 1, 128}, Shape{3, 1, 64}}) {
-    Scene scene(usual(), dtype(), shape, {{40000}, {3}, {131071}});
+  for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{3, 1, 64}}) {
+    DecodeScene scene(usual(), dtype(), shape, {{40000}, {3}, {131071}});
     EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(shape);
   }
 }
 
 TEST_P(DecodeAttention, ManySequences) {
-  std::vector<Piece> pieces;
+  std::vector<StepPart> pieces;
   for (int i = 0; i < 300; ++i) pieces.push_back({int(unsigned(i * 2654435761u) % 400) * (i % 3)});
-  Scene scene(usual(), dtype(), {5, 1, 64}, pieces, 20);
+  DecodeScene scene(usual(), dtype(), {5, 1, 64}, pieces, 20);
   EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance());
 }
 
 TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
-  for (const Shape& shape : {Shape{5, 1, 128}, Shape{6, 2, 64}, Shape{3, 1, 48}}) {
-    const std::vector<Piece> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
-    Scene scene(usual(), dtype(), shape, pieces);
+  for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{6, 2, 64}, HeadShape{3, 1, 48}}) {
+    const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
+    DecodeScene scene(usual(), dtype(), shape, pieces);
     EXPECT_LE(scene.worst(scene.run_op(), 7), scene.tolerance()) << name(shape);
-    Scene other(invariant(), dtype(), shape, pieces, 5);
+    DecodeScene other(invariant(), dtype(), shape, pieces, 5);
     EXPECT_LE(other.worst(other.run_op(), 7), other.tolerance()) << name(shape);
   }
 }
@@ -286,8 +281,9 @@ TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
 TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
   if (dtype() == DType::f32) GTEST_SKIP() << "fp32 has the generic way alone.";
   if (!usual().hopper()) GTEST_SKIP() << "Flash attention needs a GPU of compute capability 9.0.";
-  const std::vector<Piece> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
-  for (const Shape& shape : {Shape{12, 1, 128}, Shape{24, 2, 128}, Shape{9, 1, 64}, Shape{48, 1, 64}}) {
+  const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
+  for (const HeadShape& shape :
+       {HeadShape{12, 1, 128}, HeadShape{24, 2, 128}, HeadShape{9, 1, 64}, HeadShape{48, 1, 64}}) {
     SCOPED_TRACE(name(shape));
     const cuda::AttentionChoice choice = choose(cuda::AttentionShape{.dtype = dtype(),
                                                                      .heads = shape.heads,
@@ -298,12 +294,12 @@ TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
                                                 cuda::traits_of(usual()));
     ASSERT_EQ(choice.decodes, cuda::AttentionWay::generic);
     ASSERT_EQ(choice.pieces, cuda::AttentionWay::flash);
-    Scene scene(usual(), dtype(), shape, pieces);
-    const auto out = scene.run_op(), generic = scene.run_op(Scene::Way::generic);
+    DecodeScene scene(usual(), dtype(), shape, pieces);
+    const auto out = scene.run_op(), generic = scene.run_op(DecodeScene::Way::generic);
     EXPECT_LE(scene.worst(out, 7), scene.tolerance());
     EXPECT_LE(scene.worst(generic, 7), scene.tolerance());
     int row = 0;
-    for (const Piece& piece : pieces) {
+    for (const StepPart& piece : pieces) {
       const std::size_t begin = std::size_t(row) * scene.row_bytes(),
                         bytes = std::size_t(piece.tokens) * scene.row_bytes();
       const bool same = std::memcmp(out.data() + begin, generic.data() + begin, bytes) == 0;
@@ -318,15 +314,15 @@ TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
 }
 
 TEST_P(DecodeAttention, GraphsSeeTheLengthsOfTheirLaunch) {
-  for (const Shape& shape : {Shape{5, 1, 128}, Shape{6, 2, 64}}) {
-    Scene scene(usual(), dtype(), shape, {{3000}, {64}, {900}, {500}, {20}}, 3);
+  for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{6, 2, 64}}) {
+    DecodeScene scene(usual(), dtype(), shape, {{3000}, {64}, {900}, {500}, {20}}, 3);
     EXPECT_LE(scene.worst(scene.replay({{1}, {63}, {777}, {2}})), scene.tolerance()) << name(shape);
     EXPECT_LE(scene.worst(scene.replay({{0}})), scene.tolerance()) << name(shape);
   }
 }
 
 TEST_P(DecodeAttention, SameBitsEveryTime) {
-  Scene scene(usual(), dtype(), {10, 2, 128}, {{3000}, {64}, {900}});
+  DecodeScene scene(usual(), dtype(), {10, 2, 128}, {{3000}, {64}, {900}});
   const auto expected = scene.run_op();
   for (int i = 0; i < 6; ++i) {
     scene.settle(i % 2 != 0);
@@ -335,20 +331,20 @@ TEST_P(DecodeAttention, SameBitsEveryTime) {
 }
 
 TEST_P(DecodeAttention, BatchInvariantRowsDoNotDependOnOtherRows) {
-  for (const Shape& shape : {Shape{5, 1, 128}, Shape{3, 1, 64}, Shape{3, 1, 40}}) {
+  for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{3, 1, 64}, HeadShape{3, 1, 40}}) {
     // Sequence 0 is the same in all scenes: positions 1000 … 1002, in the last one only 1000.
-    Scene alone(invariant(), dtype(), shape, {{1000, 3}});
-    Scene company(invariant(), dtype(), shape, {{1000, 3}, {5000}, {0, 90}, {3}}, 2);
+    DecodeScene alone(invariant(), dtype(), shape, {{1000, 3}});
+    DecodeScene company(invariant(), dtype(), shape, {{1000, 3}, {5000}, {0, 90}, {3}}, 2);
     const auto a = alone.run_op(), b = company.run_op();
     EXPECT_EQ(std::memcmp(a.data(), b.data(), 3 * alone.row_bytes()), 0) << name(shape);
-    Scene single(invariant(), dtype(), shape, {{1000}});
+    DecodeScene single(invariant(), dtype(), shape, {{1000}});
     const auto c = single.run_op();
     EXPECT_EQ(std::memcmp(a.data(), c.data(), alone.row_bytes()), 0) << name(shape);
   }
 }
 
 TEST_P(DecodeAttention, DoesNotWritePaddingRows) {
-  Scene scene(usual(), dtype(), {6, 2, 64}, {{70}, {3}}, 4);
+  DecodeScene scene(usual(), dtype(), {6, 2, 64}, {{70}, {3}}, 4);
   const auto out = scene.run_op();
   for (std::size_t i = 2 * scene.row_bytes(); i < out.size(); ++i) ASSERT_EQ(out[i], std::byte{0xff}) << i;
 }

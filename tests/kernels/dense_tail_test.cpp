@@ -6,16 +6,16 @@
 namespace troupe::kernels {
 namespace {
 
-struct Shape {
+struct TailShape {
   int hidden, heads, kv_heads, head_dim, intermediate;
 };
 
-constexpr int kLayers = 2, kBlocks = 2;
+constexpr int kTailLayers = 2, kTailBlocks = 2;
 
 /// One layer's weights and the memory of a step.
-class Layer {
+class TailLayer {
  public:
-  Layer(DeviceUnderTest& device, const WeightFormat& format, const Shape& s)
+  TailLayer(DeviceUnderTest& device, const WeightFormat& format, const TailShape& s)
       : device_(device),
         format_(format),
         dtype_(format.activations),
@@ -39,15 +39,15 @@ class Layer {
         attended(device_, dtype_, rows, q_width_, random_floats(n * std::size_t(q_width_), seed + 1)),
         q(device_, dtype_, rows, q_width_);
     KvCache kv{.dtype = dtype_,
-               .layers = kLayers,
+               .layers = kTailLayers,
                .kv_heads = shape_.kv_heads,
                .head_dim = shape_.head_dim,
                .format = format};
     const Memory unquantised(device_, kv.unquantised_bytes(rows) + 64);
-    const Memory memory(device_, std::size_t{kBlocks} * kv.block_bytes());
+    const Memory memory(device_, std::size_t{kTailBlocks} * kv.block_bytes());
     kv.data = memory.as();
     std::vector<KvSlot> slots;
-    for (int r = 0; r < rows; ++r) slots.push_back({r % kBlocks, 7 * r % kBlockTokens});
+    for (int r = 0; r < rows; ++r) slots.push_back({r % kTailBlocks, 7 * r % kBlockTokens});
     if (device_.is_cuda() && rows > 1) slots.back().block = kPaddingBlock;
     const auto norm = [&](int which) {
       return AddRmsNorm{.out = x.data(),
@@ -127,7 +127,7 @@ class Layer {
   DeviceUnderTest& device_;
   WeightFormat format_;
   DType dtype_;
-  Shape shape_;
+  TailShape shape_;
   int q_width_;
   std::uint32_t seed_ = 100;
   std::unique_ptr<Weight> out_, gate_up_, down_, qkv_;
@@ -136,13 +136,13 @@ class Layer {
 
 class DenseTails : public OpTest {
  protected:
-  void expect_three_ops(const WeightFormat& format, const std::vector<Shape>& shapes);
+  void expect_three_ops(const WeightFormat& format, const std::vector<TailShape>& shapes);
 };
 TROUPE_ALL_DEVICES(DenseTails);
 
-void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<Shape>& shapes) {
-  for (const Shape& shape : shapes) {
-    Layer layer(device(), format, shape);
+void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<TailShape>& shapes) {
+  for (const TailShape& shape : shapes) {
+    TailLayer layer(device(), format, shape);
     for (const int rows : {1, 8, 2, 5, 1, 4, 9, 3, 7}) {
       for (const bool with_next : {true, false}) {
         const auto seed = std::uint32_t(1000 + rows);
@@ -159,7 +159,8 @@ void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<
             largest = std::max(largest, double(std::abs(b[i])));
           }
           EXPECT_LE(worst, 4 * std::max(rounding_unit(dtype()), 1e-6) * largest)
-              << what << ", " << to_string(format) << ", " << rows << " rows, hidden " << shape.hidden << (with_next ? "" : ", the last");
+              << what << ", " << to_string(format) << ", " << rows << " rows, hidden " << shape.hidden
+              << (with_next ? "" : ", the last");
         };
         expect_near(one.residual, three.residual, "residual");
         expect_near(one.q, three.q, "q");
@@ -170,7 +171,7 @@ void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<
 }
 
 TEST_P(DenseTails, IsItsThreeOps) {
-  std::vector<Shape> shapes{{576, 9, 3, 64, 1536}, {40, 3, 1, 16, 72}};
+  std::vector<TailShape> shapes{{576, 9, 3, 64, 1536}, {40, 3, 1, 16, 72}};
   if (where().cuda) {
     shapes.push_back({1024, 16, 2, 128, 3072});
     shapes.push_back({1000, 10, 5, 128, 2500});
@@ -182,7 +183,8 @@ TEST_P(DenseTails, IsItsThreeOps) {
 TEST_P(DenseTails, OfQuantisedWeightsIsItsThreeOps) {
   if (!where().cuda) GTEST_SKIP() << "the CPU runs the three ops themselves";
   if (dtype() == DType::f32) GTEST_SKIP() << "codes meet 16-bit activations";
-  const std::vector<Shape> shapes{{1024, 16, 2, 128, 3072}, {2560, 20, 4, 128, 1536}, {576, 9, 3, 64, 1536}};
+  const std::vector<TailShape> shapes{
+      {1024, 16, 2, 128, 3072}, {2560, 20, 4, 128, 1536}, {576, 9, 3, 64, 1536}};
   for (const WeightFormat& format :
        {WeightFormat(WeightKind::int8, dtype()), WeightFormat(WeightKind::int4, dtype()),
         WeightFormat(WeightKind::int4, dtype(), 64), WeightFormat(WeightKind::int4, dtype(), 128)}) {

@@ -192,6 +192,10 @@ class Rows {
   }
   void* data() const { return memory_.as(); }
   float* floats() const { return memory_.as<float>(); }
+  /// Address of row r on the device.
+  const void* device_row(int r) const {
+    return static_cast<const std::byte*>(data()) + static_cast<std::size_t>(r) * row_bytes();
+  }
   float at(int r, int c) const { return load_element(memory_.host(), dtype_, index(r, c)); }
   void set(int r, int c, float value) { store_element(memory_.change(), dtype_, index(r, c), value); }
   int rows() const { return rows_; }
@@ -211,7 +215,8 @@ class Rows {
 
 /// A packed weight and its values, rounded to the activations' dtype.
 struct Weight {
-  Weight(DeviceUnderTest& device, const WeightFormat& format, int outputs, int inputs, std::vector<float> values)
+  Weight(DeviceUnderTest& device, const WeightFormat& format, int outputs, int inputs,
+         std::vector<float> values)
       : memory(device, matrix_bytes(format, outputs, inputs)),
         matrix{memory.as(), format, outputs, inputs},
         values(std::move(values)) {

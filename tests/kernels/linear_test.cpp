@@ -13,10 +13,6 @@ namespace troupe::kernels {
 namespace {
 
 /// Where row r lies in device memory.
-const void* device_row(const Rows& rows, int r) {
-  return static_cast<const std::byte*>(rows.data()) + static_cast<std::size_t>(r) * rows.row_bytes();
-}
-
 class Linear : public OpTest {};
 TROUPE_ALL_DEVICES(Linear);
 
@@ -60,8 +56,7 @@ TEST_P(Linear, ARowsBitsDependOnThatRowAlone) {
       for (int first = 0; first + rows <= kRows; first += 17) {
         Rows some(*other, DType::f32, rows, kOutputs);
         run(*other,
-            LmHead{
-                .logits = some.floats(), .x = device_row(x, first), .weight = weight.matrix, .rows = rows});
+            LmHead{.logits = some.floats(), .x = x.device_row(first), .weight = weight.matrix, .rows = rows});
         for (int r = 0; r < rows; ++r) {
           ASSERT_EQ(std::memcmp(some.row(r), all.row(first + r), some.row_bytes()), 0)
               << "row " << first + r << " among " << rows << " with " << threads << " threads";
@@ -81,7 +76,7 @@ TEST_P(Linear, ManyRowsInSeveralBlocks) {
   for (const int r : {0, 11, 12, 191, 192, 350, 698, 699}) {
     Rows one(invariant_device(), DType::f32, 1, kOutputs);
     run(invariant_device(),
-        LmHead{.logits = one.floats(), .x = device_row(x, r), .weight = weight.matrix, .rows = 1});
+        LmHead{.logits = one.floats(), .x = x.device_row(r), .weight = weight.matrix, .rows = 1});
     ASSERT_EQ(std::memcmp(one.row(0), all.row(r), one.row_bytes()), 0) << r;
     ASSERT_NEAR(one.at(0, 39), weight.dot(39, [&](int i) { return x.at(r, i); }), 2e-6 * kInputs);
   }

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kGuardRows = 3;  // after the last row of an output; must not be written
 
-struct Case {
+struct WgmmaCase {
   const char* name;
   Ending ending;
   std::vector<int> group_rows;  // rows of each group; a dense product has one group
@@ -30,7 +30,7 @@ struct Case {
   int heads = 0, kv_heads = 0, head_dim = 0;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const WgmmaCase& c, std::ostream* out) { *out << c.name; }
 
 template <class T>
 class Array {
@@ -82,7 +82,7 @@ std::vector<std::uint16_t> normal_rows(DType dtype, int rows, int cols, float de
   return values;
 }
 
-class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
+class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
  protected:
   void SetUp() override {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
@@ -91,7 +91,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
     make(GetParam());
   }
 
-  void make(const Case& c) {
+  void make(const WgmmaCase& c) {
     const int k = padded(c.inputs), groups = static_cast<int>(c.group_rows.size());
     offsets_ = {0};
     for (const int rows : c.group_rows) offsets_.push_back(offsets_.back() + rows);
@@ -119,7 +119,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
 
   /// y[p][o] in double precision.
   double product(int p, int o) const {
-    const Case& c = GetParam();
+    const WgmmaCase& c = GetParam();
     const int k = padded(c.inputs);
     const auto group = std::upper_bound(offsets_.begin(), offsets_.end(), p) - offsets_.begin() - 1;
     const int row = c.gathered ? gather_[static_cast<std::size_t>(p)] : p;
@@ -166,7 +166,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
   }
 
   Linear linear(Cuda& device) {
-    const Case& c = GetParam();
+    const WgmmaCase& c = GetParam();
     x_device_ = std::make_unique<Array<std::uint16_t>>(device, x_);
     weights_device_ = std::make_unique<Array<std::uint16_t>>(device, weights_);
     offsets_device_ = std::make_unique<Array<std::int32_t>>(device, offsets_);
@@ -204,7 +204,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<Case> {
 class LinearWgmmaTest : public LinearWgmmaTestBase {};
 
 TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
-  const Case& c = GetParam();
+  const WgmmaCase& c = GetParam();
   Linear l = linear(*device_);
   ASSERT_TRUE(wgmma_takes(shape_of(l), traits_of(*device_)));
   const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
@@ -253,7 +253,7 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
 class QkvWgmmaTest : public LinearWgmmaTestBase {};
 
 TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
-  const Case& c = GetParam();
+  const WgmmaCase& c = GetParam();
   const int hd = c.head_dim, blocks = rows_ / kBlockTokens + 2, layers = 2, layer = 1;
   std::vector<float> rope(static_cast<std::size_t>(rows_ * hd));
   std::vector<KvSlot> slots(static_cast<std::size_t>(rows_));
@@ -330,32 +330,32 @@ const auto kName = [](const auto& info) { return std::string(info.param.name); }
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, LinearWgmmaTest,
-    testing::Values(Case{"one_row", Ending::store_f32, {1}, 32, 32},
-                    Case{"logits_ragged", Ending::store_f32, {77}, 1000, 576},
-                    Case{"logits_many", Ending::store_f32, {256}, 20000, 1024},
-                    Case{"add_ragged", Ending::add, {321}, 1000, 1056},
-                    Case{"add_many", Ending::add, {2048}, 2560, 2560},
-                    Case{"add_f16", Ending::add, {500}, 576, 1536, false, DType::f16},
-                    Case{"swiglu_ragged", Ending::swiglu, {200}, 2 * 96, 160},
-                    Case{"swiglu_many", Ending::swiglu, {1500}, 2 * 3072, 1024},
-                    Case{"swiglu_f16", Ending::swiglu, {130}, 2 * 576, 192, false, DType::f16},
-                    Case{"scaled_dense", Ending::store_scaled, {300}, 520, 288},
-                    Case{"experts_gate_up", Ending::swiglu, uneven(20, 300), 2 * 512, 1024, true},
-                    Case{"experts_gate_up_few_rows", Ending::swiglu, uneven(64, 20), 2 * 256, 512, true},
-                    Case{"experts_gate_up_odd_k", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true},
-                    Case{"experts_gate_up_f16", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true,
-                         DType::f16},
-                    Case{"experts_down", Ending::store_scaled, uneven(20, 300), 2560, 512},
-                    Case{"experts_down_few_rows", Ending::store_scaled, uneven(64, 20), 1000, 256},
-                    Case{"no_rows", Ending::store_scaled, {0, 0, 0}, 64, 64, true}),
+    testing::Values(WgmmaCase{"one_row", Ending::store_f32, {1}, 32, 32},
+                    WgmmaCase{"logits_ragged", Ending::store_f32, {77}, 1000, 576},
+                    WgmmaCase{"logits_many", Ending::store_f32, {256}, 20000, 1024},
+                    WgmmaCase{"add_ragged", Ending::add, {321}, 1000, 1056},
+                    WgmmaCase{"add_many", Ending::add, {2048}, 2560, 2560},
+                    WgmmaCase{"add_f16", Ending::add, {500}, 576, 1536, false, DType::f16},
+                    WgmmaCase{"swiglu_ragged", Ending::swiglu, {200}, 2 * 96, 160},
+                    WgmmaCase{"swiglu_many", Ending::swiglu, {1500}, 2 * 3072, 1024},
+                    WgmmaCase{"swiglu_f16", Ending::swiglu, {130}, 2 * 576, 192, false, DType::f16},
+                    WgmmaCase{"scaled_dense", Ending::store_scaled, {300}, 520, 288},
+                    WgmmaCase{"experts_gate_up", Ending::swiglu, uneven(20, 300), 2 * 512, 1024, true},
+                    WgmmaCase{"experts_gate_up_few_rows", Ending::swiglu, uneven(64, 20), 2 * 256, 512, true},
+                    WgmmaCase{"experts_gate_up_odd_k", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true},
+                    WgmmaCase{"experts_gate_up_f16", Ending::swiglu, uneven(9, 200), 2 * 96, 352, true,
+                              DType::f16},
+                    WgmmaCase{"experts_down", Ending::store_scaled, uneven(20, 300), 2560, 512},
+                    WgmmaCase{"experts_down_few_rows", Ending::store_scaled, uneven(64, 20), 1000, 256},
+                    WgmmaCase{"no_rows", Ending::store_scaled, {0, 0, 0}, 64, 64, true}),
     kName);
 
 INSTANTIATE_TEST_SUITE_P(
     Shapes, QkvWgmmaTest,
     testing::Values(
-        Case{"qkv_small", Ending::qkv, {70}, (9 + 6) * 64, 576, false, DType::bf16, 9, 3, 64},
-        Case{"qkv_f16", Ending::qkv, {190}, (9 + 6) * 64, 576, false, DType::f16, 9, 3, 64},
-        Case{"qkv_many", Ending::qkv, {1111}, (20 + 8) * 128, 2560, false, DType::bf16, 20, 4, 128}),
+        WgmmaCase{"qkv_small", Ending::qkv, {70}, (9 + 6) * 64, 576, false, DType::bf16, 9, 3, 64},
+        WgmmaCase{"qkv_f16", Ending::qkv, {190}, (9 + 6) * 64, 576, false, DType::f16, 9, 3, 64},
+        WgmmaCase{"qkv_many", Ending::qkv, {1111}, (20 + 8) * 128, 2560, false, DType::bf16, 20, 4, 128}),
     kName);
 
 }  // namespace

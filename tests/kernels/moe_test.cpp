@@ -13,14 +13,14 @@ namespace troupe::kernels {
 namespace {
 
 /// What one row's block is made of, in host memory, and what it gives.
-struct Case {
+struct MoeCase {
   int hidden = 0, intermediate = 0, experts = 0, shared = 0, top_k = 0, rows = 0;
   float router_deviation = 1;
 };
 
-class Layer {
+class MoeLayer {
  public:
-  Layer(DeviceUnderTest& device, DType dtype, const Case& c, std::uint32_t seed = 1)
+  MoeLayer(DeviceUnderTest& device, DType dtype, const MoeCase& c, std::uint32_t seed = 1)
       : case_(c),
         dtype_(dtype),
         router(device, DType::f32, c.experts, c.hidden,
@@ -128,7 +128,7 @@ class Layer {
     return y;
   }
 
-  const Case case_;
+  const MoeCase case_;
   const DType dtype_;
   Weight router;
   Rows bias;
@@ -138,10 +138,6 @@ class Layer {
  private:
   Memory gate_up_memory_, down_memory_;
 };
-
-const void* device_row(const Rows& x, int r) {
-  return static_cast<const std::byte*>(x.data()) + static_cast<std::size_t>(r) * x.row_bytes();
-}
 
 class MoeTest : public OpTest {};
 TROUPE_ALL_DEVICES(MoeTest);
@@ -208,14 +204,14 @@ TEST_P(MoeTest, HandNumbers) {
 }
 
 TEST_P(MoeTest, TheLowestOfEquals) {
-  Case c{.hidden = 8,
-         .intermediate = 4,
-         .experts = 7,
-         .shared = 0,
-         .top_k = 3,
-         .rows = 2,
-         .router_deviation = 0};
-  Layer layer(device(), dtype(), c);
+  MoeCase c{.hidden = 8,
+            .intermediate = 4,
+            .experts = 7,
+            .shared = 0,
+            .top_k = 3,
+            .rows = 2,
+            .router_deviation = 0};
+  MoeLayer layer(device(), dtype(), c);
   for (int e = 0; e < 7; ++e) layer.bias.set(0, e, e == 5 ? 0.5f : 0.25f);
   const Rows x(device(), dtype(), 2, 8, random_floats(16, 3));
   const Rows y(device(), DType::f32, 2, 8);
@@ -229,9 +225,10 @@ TEST_P(MoeTest, TheLowestOfEquals) {
 }
 
 TEST_P(MoeTest, AnyShapeAgainstDoublePrecision) {
-  for (const Case& c : {Case{64, 32, 8, 0, 2, 1}, Case{48, 80, 8, 2, 2, 3}, Case{33, 100, 7, 1, 3, 14},
-                        Case{100, 40, 5, 2, 5, 29}, Case{32, 16, 64, 2, 6, 9}, Case{40, 31, 33, 1, 1, 50}}) {
-    const Layer layer(device(), dtype(), c);
+  for (const MoeCase& c :
+       {MoeCase{64, 32, 8, 0, 2, 1}, MoeCase{48, 80, 8, 2, 2, 3}, MoeCase{33, 100, 7, 1, 3, 14},
+        MoeCase{100, 40, 5, 2, 5, 29}, MoeCase{32, 16, 64, 2, 6, 9}, MoeCase{40, 31, 33, 1, 1, 50}}) {
+    const MoeLayer layer(device(), dtype(), c);
     const Rows x(device(), dtype(), c.rows, c.hidden, random_floats(std::size_t(c.rows * c.hidden), 7));
     const auto before = random_floats(std::size_t(c.rows * c.hidden), 8);
     Rows y(device(), DType::f32, c.rows, c.hidden, before);
@@ -240,7 +237,7 @@ TEST_P(MoeTest, AnyShapeAgainstDoublePrecision) {
     op.chosen = chosen.as<std::int32_t>();
     run(device(), op);
     for (int r = 0; r < c.rows; ++r) {
-      const Layer::Choice choice = layer.choose(x, r);
+      const MoeLayer::Choice choice = layer.choose(x, r);
       ASSERT_GT(choice.gap, 1e-6) << "the case decides nothing";
       const std::int32_t* got = chosen.host<std::int32_t>() + r * c.top_k;
       ASSERT_EQ(std::vector<int>(got, got + c.top_k), choice.experts) << "row " << r;
@@ -265,8 +262,8 @@ TEST_P(MoeTest, AnyShapeAgainstDoublePrecision) {
 }
 
 TEST_P(MoeTest, ARowsBitsDependOnThatRowAlone) {
-  const Case c{96, 64, 9, 1, 3, 200};
-  const Layer layer(invariant_device(), dtype(), c);
+  const MoeCase c{96, 64, 9, 1, 3, 200};
+  const MoeLayer layer(invariant_device(), dtype(), c);
   const Rows x(invariant_device(), dtype(), c.rows, c.hidden,
                random_floats(std::size_t(c.rows * c.hidden), 5));
   Rows all(invariant_device(), DType::f32, c.rows, c.hidden);
@@ -276,7 +273,7 @@ TEST_P(MoeTest, ARowsBitsDependOnThatRowAlone) {
     for (const int rows : {1, 2, 7, 25, 130}) {
       for (int first = 0; first + rows <= c.rows; first += 67) {
         Rows some(*other, DType::f32, rows, c.hidden);
-        run(*other, layer.op(some, device_row(x, first), rows));
+        run(*other, layer.op(some, x.device_row(first), rows));
         for (int r = 0; r < rows; ++r) {
           ASSERT_EQ(std::memcmp(some.row(r), all.row(first + r), some.row_bytes()), 0)
               << "row " << first + r << " among " << rows << " with " << threads << " threads";
@@ -287,8 +284,8 @@ TEST_P(MoeTest, ARowsBitsDependOnThatRowAlone) {
 }
 
 TEST_P(MoeTest, MoreRowsThanOnePassAndExpertsThatNoneChooses) {
-  const Case c{32, 32, 6, 2, 2, 2100, 0.01f};
-  Layer layer(invariant_device(), dtype(), c);
+  const MoeCase c{32, 32, 6, 2, 2, 2100, 0.01f};
+  MoeLayer layer(invariant_device(), dtype(), c);
   for (int e = 0; e < 6; ++e) layer.bias.set(0, e, e == 1 || e == 4 ? 5 : 0);
   const Rows x(invariant_device(), dtype(), c.rows, c.hidden,
                random_floats(std::size_t(c.rows * c.hidden), 5));
@@ -303,14 +300,14 @@ TEST_P(MoeTest, MoreRowsThanOnePassAndExpertsThatNoneChooses) {
   }
   for (const int r : {0, 1, 1023, 2047, 2048, 2099}) {
     Rows one(invariant_device(), DType::f32, 1, c.hidden);
-    run(invariant_device(), layer.op(one, device_row(x, r), 1));
+    run(invariant_device(), layer.op(one, x.device_row(r), 1));
     ASSERT_EQ(std::memcmp(one.row(0), all.row(r), one.row_bytes()), 0) << r;
   }
 }
 
 TEST_P(MoeTest, PaddingRowsTouchNothing) {
-  const Case c{40, 48, 8, 2, 2, 5};
-  const Layer layer(device(), dtype(), c);
+  const MoeCase c{40, 48, 8, 2, 2, 5};
+  const MoeLayer layer(device(), dtype(), c);
   const Rows x(device(), dtype(), c.rows, c.hidden, random_floats(std::size_t(c.rows * c.hidden), 5));
   Memory slots(device(), sizeof(KvSlot) * std::size_t(c.rows));
   const Memory chosen(device(), 10 * sizeof(std::int32_t));
@@ -328,14 +325,14 @@ TEST_P(MoeTest, PaddingRowsTouchNothing) {
 }
 
 TEST_P(MoeTest, NothingWithoutRows) {
-  const Layer layer(device(), dtype(), {16, 16, 4, 0, 2, 0});
+  const MoeLayer layer(device(), dtype(), {16, 16, 4, 0, 2, 0});
   const Rows none(device(), DType::f32, 1, 16);
   run(device(), layer.op(none, none.data(), 0));
 }
 
 TEST_P(MoeTest, NotANumberStaysInItsRow) {
-  const Case c{32, 32, 4, 1, 2, 2};
-  const Layer layer(device(), dtype(), c);
+  const MoeCase c{32, 32, 4, 1, 2, 2};
+  const MoeLayer layer(device(), dtype(), c);
   Rows x(device(), dtype(), 2, 32, random_floats(64, 5));
   x.set(0, 3, std::nanf(""));
   Rows y(device(), DType::f32, 2, 32);
@@ -348,7 +345,7 @@ TEST_P(MoeTest, NotANumberStaysInItsRow) {
 template <class D>
 class RandomLayer {
  public:
-  RandomLayer(D& device, DType dtype, const Case& c) : device_(device), case_(c) {
+  RandomLayer(D& device, DType dtype, const MoeCase& c) : device_(device), case_(c) {
     const int groups = c.experts + c.shared;
     const auto matrix = [&](DType type, int outputs, int inputs, int count) {
       void* memory = device.alloc(std::size_t(count) * matrix_bytes(type, outputs, inputs));
@@ -417,7 +414,7 @@ class RandomLayer {
 
  private:
   D& device_;
-  const Case case_;
+  const MoeCase case_;
   MatrixStack gate_up_, down_;
   Matrix router_, bias_;
   std::vector<void*> memory_;
@@ -426,8 +423,8 @@ class RandomLayer {
 TEST_P(MoeTest, LargeShapesOnTheGpuAsOnTheCpu) {
   if (!where().cuda) GTEST_SKIP() << "the CPU is the reference";
   Cpu cpu({.threads = 0, .pin = false});
-  for (const Case& c :
-       {Case{1024, 512, 64, 2, 6, 0}, Case{576, 192, 8, 0, 8, 0}, Case{512, 96, 160, 1, 12, 0}}) {
+  for (const MoeCase& c :
+       {MoeCase{1024, 512, 64, 2, 6, 0}, MoeCase{576, 192, 8, 0, 8, 0}, MoeCase{512, 96, 160, 1, 12, 0}}) {
     RandomLayer<Cpu> expected_of(cpu, dtype(), c);
     RandomLayer<Cuda> usual(shared_cuda(false), dtype(), c), invariant(shared_cuda(true), dtype(), c);
     for (const int rows : {1, 5, 16, 17, 64, 130, 256, 300, 1100}) {

@@ -10,20 +10,13 @@
 #include "kernels/cpu/layout.h"
 #include "kernels/cuda/product/layout.h"
 #include "kernels/device_under_test.h"
+#include "kernels/head_shape.h"
 #include "kernels/qkv_rope_kv_write.h"
 #include "kernels/quantize_kv.h"
 #include "kernels/rope_table.h"
 
 namespace troupe::kernels {
 namespace {
-
-struct Shape {
-  int heads, kv_heads, head_dim;
-};
-
-struct Piece {
-  int position = 0, tokens = 1;
-};
 
 constexpr KvFormat kFormats[] = {KvFormat::int8, KvFormat::fp8};
 
@@ -129,8 +122,8 @@ struct Written {
 constexpr int kLayers = 2, kLayer = 1, kBlocks = 6, kPadding = 2;
 constexpr std::byte kUntouched{0xa5};
 
-Written write(DeviceUnderTest& device, DType dtype, const Shape& s, KvFormat format, int first, int tokens,
-              const Weight& weight, int hidden) {
+Written write(DeviceUnderTest& device, DType dtype, const HeadShape& s, KvFormat format, int first,
+              int tokens, const Weight& weight, int hidden) {
   KvCache kv{
       .dtype = dtype, .layers = kLayers, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .format = format};
   Memory memory(device, kBlocks * kv.block_bytes());
@@ -172,8 +165,8 @@ Written write(DeviceUnderTest& device, DType dtype, const Shape& s, KvFormat for
 
 // The plain cache of the same rows tells the numbers; a loop makes codes and scales of them.
 TEST_P(QuantisedKv, CodesAndScalesToTheBit) {
-  for (const Shape& s : {Shape{2, 2, 64}, Shape{5, 1, 96}, Shape{16, 2, 128}, Shape{3, 1, 256},
-                         Shape{2, 2, 6}, Shape{12, 1, 32}}) {
+  for (const HeadShape& s : {HeadShape{2, 2, 64}, HeadShape{5, 1, 96}, HeadShape{16, 2, 128},
+                             HeadShape{3, 1, 256}, HeadShape{2, 2, 6}, HeadShape{12, 1, 32}}) {
     const int outputs = (s.heads + 2 * s.kv_heads) * s.head_dim;
     const int hidden = s.head_dim == 128 ? 1024 : 64;  // 1024: every kind of product on the GPU
     const Weight weight(device(), dtype(), outputs, hidden,
@@ -221,7 +214,7 @@ TEST_P(QuantisedKv, CodesAndScalesToTheBit) {
 }
 
 /// Numbers in [0, 1), computed from an index.
-float noise(std::uint64_t seed, std::uint64_t i) {
+float uniform_number(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t x = (seed << 40) + i * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -229,14 +222,14 @@ float noise(std::uint64_t seed, std::uint64_t i) {
 }
 
 /// Sequences whose past is written directly, as codes and scales. What no token owns is NaN (scales) or 0xff.
-class Scene {
+class QuantisedKvScene {
  public:
-  Scene(DeviceUnderTest& device, DType dtype, KvFormat format, Shape shape, const std::vector<Piece>& pieces,
-        int spare_blocks = 0)
+  QuantisedKvScene(DeviceUnderTest& device, DType dtype, KvFormat format, HeadShape shape,
+                   const std::vector<StepPart>& pieces, int spare_blocks = 0)
       : device_(device), dtype_(dtype), shape_(shape), pieces_(pieces) {
     std::vector<int> first;
     int blocks = 1 + spare_blocks;
-    for (const Piece& piece : pieces) {
+    for (const StepPart& piece : pieces) {
       first.push_back(blocks);
       blocks += (piece.position + piece.tokens + kBlockTokens - 1) / kBlockTokens;
       rows_ += piece.tokens;
@@ -327,12 +320,12 @@ class Scene {
   }
   /// Of head h of K, or kv_heads + h of V. Neighbouring tokens, heads and layers differ by factors.
   float scale(int s, int layer, int head, int t) const {
-    const float spread = std::exp2(4 * noise(seed(s, layer, head), std::uint64_t(t)) - 2);
+    const float spread = std::exp2(4 * uniform_number(seed(s, layer, head), std::uint64_t(t)) - 2);
     return (head < shape_.kv_heads ? 0.02f : 0.5f) * spread / largest_code(kv_.format);
   }
   std::uint8_t code(int s, int layer, int head, int t, int d) const {
     const auto bits =
-        std::uint64_t(noise(seed(s, layer, head) + 100000, std::uint64_t(t * 512 + d)) * 0x1p20f);
+        std::uint64_t(uniform_number(seed(s, layer, head) + 100000, std::uint64_t(t * 512 + d)) * 0x1p20f);
     if (kv_.format == KvFormat::int8) return std::uint8_t(std::int8_t(int(bits % 255) - 127));
     const auto exponent = bits / 8 % 16 == 0 ? bits / 128 % 11 : 11 + bits / 8 % 5;  // mostly large codes
     return std::uint8_t(bits % 7 | exponent << 3 | (bits >> 8 & 0x80));
@@ -348,7 +341,7 @@ class Scene {
     }
   }
   float query(int row, int i) const {
-    return rounded_to(dtype_, 40 * (noise(0, std::uint64_t(row) * 65536 + std::uint64_t(i)) - 0.5f));
+    return rounded_to(dtype_, 40 * (uniform_number(0, std::uint64_t(row) * 65536 + std::uint64_t(i)) - 0.5f));
   }
 
   std::vector<double> reference(int s, int row, int h, int length) const {
@@ -376,8 +369,8 @@ class Scene {
 
   DeviceUnderTest& device_;
   DType dtype_;
-  Shape shape_;
-  std::vector<Piece> pieces_;
+  HeadShape shape_;
+  std::vector<StepPart> pieces_;
   int rows_ = 0;
   KvCache kv_;
   std::vector<std::byte> memory_;
@@ -386,19 +379,20 @@ class Scene {
   Attention op_;
 };
 
-std::string name(KvFormat format, Shape s) {
+std::string name(KvFormat format, HeadShape s) {
   return std::string(to_string(format)) + " " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) +
          "/" + std::to_string(s.head_dim);
 }
 
-constexpr Shape kShapes[] = {{1, 1, 64},  {5, 1, 64},   {16, 2, 64}, {12, 1, 64},  {5, 1, 96},  {2, 2, 96},
-                             {1, 1, 128}, {10, 2, 128}, {8, 1, 128}, {12, 1, 128}, {5, 1, 256}, {2, 2, 256}};
+constexpr HeadShape kQuantisedKvShapes[] = {{1, 1, 64},  {5, 1, 64},   {16, 2, 64}, {12, 1, 64},
+                                            {5, 1, 96},  {2, 2, 96},   {1, 1, 128}, {10, 2, 128},
+                                            {8, 1, 128}, {12, 1, 128}, {5, 1, 256}, {2, 2, 256}};
 
 TEST_P(QuantisedKv, DecodeAgainstDoublePrecision) {
   for (const KvFormat format : kFormats) {
-    for (const Shape& shape : kShapes) {
-      Scene scene(device(), dtype(), format, shape,
-                  {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}});
+    for (const HeadShape& shape : kQuantisedKvShapes) {
+      QuantisedKvScene scene(device(), dtype(), format, shape,
+                             {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}});
       EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(format, shape);
     }
   }
@@ -406,10 +400,11 @@ TEST_P(QuantisedKv, DecodeAgainstDoublePrecision) {
 
 TEST_P(QuantisedKv, LongPast) {
   for (const KvFormat format : kFormats) {
-    for (const Shape& shape : {Shape{5, 1, 128}, Shape{8, 1, 64}, Shape{12, 1, 64}, Shape{5, 1, 96}}) {
-      Scene scene(device(), dtype(), format, shape, {{2999}, {3}, {1500}});
+    for (const HeadShape& shape :
+         {HeadShape{5, 1, 128}, HeadShape{8, 1, 64}, HeadShape{12, 1, 64}, HeadShape{5, 1, 96}}) {
+      QuantisedKvScene scene(device(), dtype(), format, shape, {{2999}, {3}, {1500}});
       EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(format, shape);
-      Scene alone(device(), dtype(), format, shape, {{2047}});
+      QuantisedKvScene alone(device(), dtype(), format, shape, {{2047}});
       EXPECT_LE(alone.worst(alone.run_op()), alone.tolerance()) << name(format, shape);
     }
   }
@@ -417,12 +412,12 @@ TEST_P(QuantisedKv, LongPast) {
 
 TEST_P(QuantisedKv, PromptsBesideDecodeRows) {
   for (const KvFormat format : kFormats) {
-    for (const Shape& shape :
-         {Shape{5, 1, 128}, Shape{16, 2, 64}, Shape{12, 1, 128}, Shape{2, 2, 96}, Shape{1, 1, 256}}) {
-      const std::vector<Piece> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}, {1000, 40}};
-      Scene scene(device(), dtype(), format, shape, pieces);
+    for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{16, 2, 64}, HeadShape{12, 1, 128},
+                                   HeadShape{2, 2, 96}, HeadShape{1, 1, 256}}) {
+      const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}, {1000, 40}};
+      QuantisedKvScene scene(device(), dtype(), format, shape, pieces);
       EXPECT_LE(scene.worst(scene.run_op(), 7), scene.tolerance()) << name(format, shape);
-      Scene other(invariant_device(), dtype(), format, shape, pieces);
+      QuantisedKvScene other(invariant_device(), dtype(), format, shape, pieces);
       EXPECT_LE(other.worst(other.run_op(), 7), other.tolerance()) << name(format, shape);
     }
   }
@@ -432,8 +427,9 @@ TEST_P(QuantisedKv, PromptsBesideDecodeRows) {
 TEST_P(QuantisedKv, PastsBeyondTheExpandedCopy) {
   if (!where().cuda || dtype() != DType::bf16) GTEST_SKIP() << "Only CUDA with bfloat16 expands pages.";
   for (const KvFormat format : kFormats) {
-    for (const Shape& shape : {Shape{3, 1, 64}, Shape{9, 1, 64}}) {
-      Scene scene(device(), dtype(), format, shape, {{90, 3}, {100000, 2}, {5}, {60000, 3}, {70}, {1, 2}});
+    for (const HeadShape& shape : {HeadShape{3, 1, 64}, HeadShape{9, 1, 64}}) {
+      QuantisedKvScene scene(device(), dtype(), format, shape,
+                             {{90, 3}, {100000, 2}, {5}, {60000, 3}, {70}, {1, 2}});
       EXPECT_LE(scene.worst(scene.run_op(), 3), scene.tolerance()) << name(format, shape);
     }
   }
@@ -441,12 +437,12 @@ TEST_P(QuantisedKv, PastsBeyondTheExpandedCopy) {
 
 TEST_P(QuantisedKv, RowsDoNotDependOnOtherRows) {
   for (const KvFormat format : kFormats) {
-    for (const Shape& shape : {Shape{5, 1, 128}, Shape{3, 1, 64}, Shape{3, 1, 96}}) {
-      Scene alone(invariant_device(), dtype(), format, shape, {{1000, 3}});
-      Scene company(invariant_device(), dtype(), format, shape, {{1000, 3}, {2000}, {0, 90}, {3}});
+    for (const HeadShape& shape : {HeadShape{5, 1, 128}, HeadShape{3, 1, 64}, HeadShape{3, 1, 96}}) {
+      QuantisedKvScene alone(invariant_device(), dtype(), format, shape, {{1000, 3}});
+      QuantisedKvScene company(invariant_device(), dtype(), format, shape, {{1000, 3}, {2000}, {0, 90}, {3}});
       const auto a = alone.run_op(), b = company.run_op();
       EXPECT_EQ(std::memcmp(a.data(), b.data(), 3 * alone.row_bytes()), 0) << name(format, shape);
-      Scene single(invariant_device(), dtype(), format, shape, {{1000}});
+      QuantisedKvScene single(invariant_device(), dtype(), format, shape, {{1000}});
       const auto c = single.run_op();
       EXPECT_EQ(std::memcmp(a.data(), c.data(), alone.row_bytes()), 0) << name(format, shape);
     }

@@ -11,10 +11,6 @@
 namespace troupe::kernels {
 namespace {
 
-const void* device_row(const Rows& rows, int r) {
-  return static_cast<const std::byte*>(rows.data()) + static_cast<std::size_t>(r) * rows.row_bytes();
-}
-
 class Quantised : public testing::TestWithParam<std::tuple<Isa, DType>> {
  protected:
   Isa isa() const { return std::get<0>(GetParam()); }
@@ -122,7 +118,7 @@ TEST_P(Quantised, ARowsBitsDependOnThatRowAlone) {
     Rows alone(device(), DType::f32, kRows, kOutputs);
     for (int r = 0; r < kRows; ++r) {
       run(device(), LmHead{.logits = alone.floats() + std::size_t(r) * alone.row_bytes() / sizeof(float),
-                           .x = device_row(x, r),
+                           .x = x.device_row(r),
                            .weight = weight.matrix,
                            .rows = 1});
     }
@@ -132,8 +128,7 @@ TEST_P(Quantised, ARowsBitsDependOnThatRowAlone) {
         const int first = (rows * 7) % (kRows - rows + 1);
         Rows some(*other, DType::f32, rows, kOutputs);
         run(*other,
-            LmHead{
-                .logits = some.floats(), .x = device_row(x, first), .weight = weight.matrix, .rows = rows});
+            LmHead{.logits = some.floats(), .x = x.device_row(first), .weight = weight.matrix, .rows = rows});
         for (int r = 0; r < rows; ++r) {
           ASSERT_EQ(std::memcmp(some.row(r), alone.row(first + r), some.row_bytes()), 0)
               << to_string(format) << " row " << first + r << " among " << rows << " with " << threads
@@ -153,8 +148,7 @@ TEST_P(Quantised, ManyRowsInSeveralBlocks) {
     run(device(), LmHead{.logits = all.floats(), .x = x.data(), .weight = weight.matrix, .rows = kRows});
     for (const int r : {0, 11, 12, 191, 192, 350, 449, 450, 898, 899}) {
       Rows one(device(), DType::f32, 1, kOutputs);
-      run(device(),
-          LmHead{.logits = one.floats(), .x = device_row(x, r), .weight = weight.matrix, .rows = 1});
+      run(device(), LmHead{.logits = one.floats(), .x = x.device_row(r), .weight = weight.matrix, .rows = 1});
       ASSERT_EQ(std::memcmp(one.row(0), all.row(r), one.row_bytes()), 0) << r;
       double size = 0;
       const double expected = quantised_dot(Packed(weight.matrix), 39, quantised_row(row_of(x, r)), size);
@@ -264,7 +258,7 @@ TEST_P(Quantised, MoeIsTheSumOfItsExperts) {
     const Rows x(device(), dtype(), kRows, kHidden, random_floats(kRows * kHidden, 5));
     const auto moe = [&](DeviceUnderTest& where, Rows& y, int first, int rows) {
       run(where, Moe{.residual = y.floats(),
-                     .x = device_row(x, first),
+                     .x = x.device_row(first),
                      .router = router.matrix,
                      .bias = bias.floats(),
                      .gate_up = gate_ups,

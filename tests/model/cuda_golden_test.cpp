@@ -1,5 +1,5 @@
-// Logits of the small reference checkpoints on the GPU, compared with those of transformers. Their shapes take the generic
-// kernels; cuda_tuned_golden_test.cpp has shapes that take the tuned ones.
+// Logits of the small reference checkpoints on the GPU, compared with those of transformers. Their shapes
+// take the generic kernels; cuda_tuned_golden_test.cpp has shapes that take the tuned ones.
 #include "gpu/cuda.h"
 #include "model/support/golden.h"
 
@@ -17,7 +17,7 @@ TEST_P(CudaGoldenLogits, EqualTheReference) {
   test::check_golden(device, which, dtype);
 }
 
-std::string name_of(const ::testing::TestParamInfo<CudaGoldenLogits::ParamType>& info) {
+std::string cuda_golden_name(const ::testing::TestParamInfo<CudaGoldenLogits::ParamType>& info) {
   const auto [which, dtype, invariant] = info.param;
   return std::string(which.checkpoint) + "_" + to_string(dtype) + (invariant ? "_invariant" : "");
 }
@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaGoldenLogits,
                          ::testing::Combine(::testing::ValuesIn(test::kGoldenCases),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Bool()),
-                         name_of);
+                         cuda_golden_name);
 
 }  // namespace
 }  // namespace troupe::model

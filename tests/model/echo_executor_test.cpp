@@ -12,9 +12,9 @@ using test::Commands;
 using test::Engine;
 using test::Plans;
 
-constexpr SlotRef kSlot{0, 1};
+constexpr SlotRef kEchoSlot{0, 1};
 
-wire::Capacity small() {
+wire::Capacity echo_capacity() {
   wire::Capacity capacity;
   capacity.kv_blocks = 16;
   capacity.max_slots = 4;
@@ -26,7 +26,7 @@ wire::Capacity small() {
 
 class EchoExecutorTest : public ::testing::Test {
  protected:
-  std::unique_ptr<Executor> executor = make_echo_executor(small());
+  std::unique_ptr<Executor> executor = make_echo_executor(echo_capacity());
   Plans plans;
   Commands commands;
   std::vector<std::byte> out;
@@ -59,13 +59,13 @@ TEST_F(EchoExecutorTest, GoesOnAfterARecompute) {
 }
 
 TEST_F(EchoExecutorTest, TwoStepsAreInFlightAndNoMore) {
-  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
   ASSERT_TRUE(executor->submit(plans.plan()).ok());
-  ASSERT_TRUE(executor->submit(plans.row(kSlot, 1, 1, true).plan()).ok());
-  EXPECT_EQ(executor->submit(plans.row(kSlot, 2, 1, true).plan()).code, Code::overloaded);
+  ASSERT_TRUE(executor->submit(plans.row(kEchoSlot, 1, 1, true).plan()).ok());
+  EXPECT_EQ(executor->submit(plans.row(kEchoSlot, 2, 1, true).plan()).code, Code::overloaded);
   ASSERT_TRUE(poll());
   EXPECT_EQ(result()->step, 1u);
-  ASSERT_TRUE(executor->submit(plans.row(kSlot, 2, 1, true).plan(3)).ok());
+  ASSERT_TRUE(executor->submit(plans.row(kEchoSlot, 2, 1, true).plan(3)).ok());
   ASSERT_TRUE(poll());
   ASSERT_TRUE(poll());
   EXPECT_EQ(result()->step, 3u);
@@ -74,8 +74,8 @@ TEST_F(EchoExecutorTest, TwoStepsAreInFlightAndNoMore) {
 }
 
 TEST_F(EchoExecutorTest, RowsOfAnotherGenerationAreAnsweredWithAnError) {
-  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0});
-  plans.row({0, 9}, 0, 1, true).row(kSlot, 0, 1, true).row({1, 1}, 0, 1, false);
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0});
+  plans.row({0, 9}, 0, 1, true).row(kEchoSlot, 0, 1, true).row({1, 1}, 0, 1, false);
   ASSERT_TRUE(executor->submit(plans.plan()).ok());
   ASSERT_TRUE(poll());
   const auto rows = (result(), view.array(result()->rows));
@@ -109,11 +109,11 @@ TEST_F(EchoExecutorTest, LogprobsAreThoseOfCertainty) {
 }
 
 TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
-  plans.start(kSlot, 1, 1).ids(kSlot, 0, {4}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
   ASSERT_TRUE(executor->submit(plans.plan()).ok());
   executor->reset();
   EXPECT_FALSE(poll());
-  plans.start(kSlot, 1, 1).ids(kSlot, 0, {6}).blocks(kSlot, 0, {0}).row(kSlot, 0, 1, true);
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {6}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
   ASSERT_TRUE(executor->submit(plans.plan(1)).ok());
   ASSERT_TRUE(poll());
   EXPECT_EQ((result(), view.array(result()->tokens))[0], 6);

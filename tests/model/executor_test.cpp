@@ -264,7 +264,7 @@ TEST_P(ExecutorTest, AForkedBlockIsACopy) {
   EXPECT_EQ(view.array(result->tokens)[1], greedy[1]);
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::tuple<const char*, On>>& info) {
+std::string executor_name(const ::testing::TestParamInfo<std::tuple<const char*, On>>& info) {
   constexpr const char* kNames[] = {"cpu", "cuda", "cuda_invariant"};
   return std::string(std::get<0>(info.param)) + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
 }
@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ExecutorTest,
                          ::testing::Combine(::testing::Values("gqa3_tied", "gqa5_untied", "gqa8_tied",
                                                               "moe_end"),
                                             ::testing::Values(On::cpu, On::gpu, On::gpu_invariant)),
-                         name_of);
+                         executor_name);
 
 }  // namespace
 }  // namespace troupe::model

@@ -1,6 +1,6 @@
 // Logits of the small reference checkpoints on the CPU, compared with those of transformers.
-#include "gpu/cpu.h"
 #include "model/support/golden.h"
+#include "gpu/cpu.h"
 
 namespace troupe::model {
 namespace {
@@ -16,7 +16,7 @@ TEST_P(GoldenLogits, EqualTheReference) {
   test::check_golden(device, which, dtype);
 }
 
-std::string name_of(const ::testing::TestParamInfo<GoldenLogits::ParamType>& info) {
+std::string golden_name(const ::testing::TestParamInfo<GoldenLogits::ParamType>& info) {
   const auto [which, dtype, isa] = info.param;
   return std::string(which.checkpoint) + "_" + to_string(dtype) + "_" + to_string(isa);
 }
@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenLogits,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
                                                               Isa::avx512_bf16)),
-                         name_of);
+                         golden_name);
 
 }  // namespace
 }  // namespace troupe::model

@@ -12,9 +12,9 @@ namespace {
 using test::Commands;
 using test::Plans;
 
-constexpr SlotRef kSlot{1, 7};
+constexpr SlotRef kPlanSlot{1, 7};
 
-wire::Capacity small() {
+wire::Capacity plan_capacity() {
   wire::Capacity capacity;
   capacity.kv_blocks = 8;
   capacity.max_slots = 4;
@@ -44,44 +44,51 @@ class PlanCheckTest : public ::testing::Test {
   }
   // A sequence of three prompt tokens that has its first block and has run and sampled.
   void running() {
-    plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, 2, 3}).blocks(kSlot, 0, {5}).row(kSlot, 0, 3, true);
+    plans.start(kPlanSlot, 3, 3)
+        .ids(kPlanSlot, 0, {1, 2, 3})
+        .blocks(kPlanSlot, 0, {5})
+        .row(kPlanSlot, 0, 3, true);
     accepted();
   }
 
   Plans plans;
   Commands commands;
-  PlanCheck check{small()};
+  PlanCheck check{plan_capacity()};
 };
 
 TEST_F(PlanCheckTest, AWholeLife) {
   running();
-  plans.row(kSlot, 3, 1, true);  // the token that the step before sampled, which nobody has seen yet
+  plans.row(kPlanSlot, 3, 1, true);  // the token that the step before sampled, which nobody has seen yet
   accepted();
-  plans.row(kSlot, 4, 1, true);
+  plans.row(kPlanSlot, 4, 1, true);
   accepted();
-  plans.finish(kSlot).start({1, 8}, 1, 1).ids({1, 8}, 0, {4}).blocks({1, 8}, 0, {5}).row({1, 8}, 0, 1, true);
+  plans.finish(kPlanSlot)
+      .start({1, 8}, 1, 1)
+      .ids({1, 8}, 0, {4})
+      .blocks({1, 8}, 0, {5})
+      .row({1, 8}, 0, 1, true);
   accepted();
 }
 
 TEST_F(PlanCheckTest, PromptsComeInPieces) {
-  plans.start(kSlot, 70, 75)
-      .ids(kSlot, 0, std::vector<TokenId>(40, 1))
-      .blocks(kSlot, 0, {0})
-      .row(kSlot, 0, 40, false);
+  plans.start(kPlanSlot, 70, 75)
+      .ids(kPlanSlot, 0, std::vector<TokenId>(40, 1))
+      .blocks(kPlanSlot, 0, {0})
+      .row(kPlanSlot, 0, 40, false);
   accepted();
-  plans.ids(kSlot, 40, std::vector<TokenId>(35, 1)).row(kSlot, 40, 24, false);
+  plans.ids(kPlanSlot, 40, std::vector<TokenId>(35, 1)).row(kPlanSlot, 40, 24, false);
   accepted();
-  plans.row(kSlot, 64, 11, true);
+  plans.row(kPlanSlot, 64, 11, true);
   refused("1 blocks");
-  plans.blocks(kSlot, 1, {7}).row(kSlot, 64, 11, true);
+  plans.blocks(kPlanSlot, 1, {7}).row(kPlanSlot, 64, 11, true);
   accepted();
 }
 
 TEST_F(PlanCheckTest, ARefusedPlanChangesNothing) {
   running();
-  plans.finish(kSlot).start({1, 8}, 1, 1).row({1, 8}, 0, 1, true);
+  plans.finish(kPlanSlot).start({1, 8}, 1, 1).row({1, 8}, 0, 1, true);
   refused("0 ids");
-  plans.row(kSlot, 3, 1, true);
+  plans.row(kPlanSlot, 3, 1, true);
   accepted();
 }
 
@@ -120,85 +127,86 @@ TEST_F(PlanCheckTest, LateRecordsArePassedOver) {
   accepted();
   plans.row({2, 1}, 0, 1, true);
   accepted();
-  plans.row(kSlot, 3, 1, true);
+  plans.row(kPlanSlot, 3, 1, true);
   accepted();
 }
 
 TEST_F(PlanCheckTest, LengthsFitTheModel) {
-  plans.start(kSlot, 0, 0);
+  plans.start(kPlanSlot, 0, 0);
   refused("prompt of 0");
-  plans.start(kSlot, -1, 5);
+  plans.start(kPlanSlot, -1, 5);
   refused("prompt of -1");
-  plans.start(kSlot, 5, 4);
+  plans.start(kPlanSlot, 5, 4);
   refused("in 4 tokens");
-  plans.start(kSlot, 5, 301);
+  plans.start(kPlanSlot, 5, 301);
   refused("at most 300");
 }
 
 TEST_F(PlanCheckTest, IdsAreInTheVocabularyAndInOrder) {
   for (const TokenId id :
        {-1, 50, std::numeric_limits<TokenId>::min(), std::numeric_limits<TokenId>::max()}) {
-    plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, id});
+    plans.start(kPlanSlot, 3, 3).ids(kPlanSlot, 0, {1, id});
     refused("token id");
   }
-  plans.start(kSlot, 3, 3).ids(kSlot, 1, {1});
+  plans.start(kPlanSlot, 3, 3).ids(kPlanSlot, 1, {1});
   refused("missing");
-  plans.start(kSlot, 3, 3).ids(kSlot, -1, {1});
+  plans.start(kPlanSlot, 3, 3).ids(kPlanSlot, -1, {1});
   refused("missing");
-  plans.start(kSlot, 3, 3).ids(kSlot, 0, {1, 2, 3, 4});
+  plans.start(kPlanSlot, 3, 3).ids(kPlanSlot, 0, {1, 2, 3, 4});
   refused("missing");
   running();
-  plans.ids(kSlot, 3, {9});  // what it sampled is not for the engine to say
+  plans.ids(kPlanSlot, 3, {9});  // what it sampled is not for the engine to say
   refused("missing");
 }
 
 TEST_F(PlanCheckTest, BlocksExistAndAreInOrder) {
   for (const BlockId block : {-1, 8, std::numeric_limits<BlockId>::max()}) {
-    plans.start(kSlot, 3, 3).blocks(kSlot, 0, {block});
+    plans.start(kPlanSlot, 3, 3).blocks(kPlanSlot, 0, {block});
     refused("no block");
   }
-  plans.start(kSlot, 3, 3).blocks(kSlot, 1, {1});
+  plans.start(kPlanSlot, 3, 3).blocks(kPlanSlot, 1, {1});
   refused("entries [1, 2)");
-  plans.start(kSlot, 3, 3).blocks(kSlot, -1, {1});
+  plans.start(kPlanSlot, 3, 3).blocks(kPlanSlot, -1, {1});
   refused("entries [-1");
-  plans.start(kSlot, 3, 3).blocks(kSlot, 0, {0, 1, 2, 3, 4, 5});
+  plans.start(kPlanSlot, 3, 3).blocks(kPlanSlot, 0, {0, 1, 2, 3, 4, 5});
   refused("of 5");
-  plans.start(kSlot, 3, 3).blocks(kSlot, 0, {0, 1}).blocks(kSlot, 1, {4});
+  plans.start(kPlanSlot, 3, 3).blocks(kPlanSlot, 0, {0, 1}).blocks(kPlanSlot, 1, {4});
   accepted();
 }
 
 TEST_F(PlanCheckTest, RowsRunWhatIsThere) {
   running();
-  plans.row(kSlot, 3, 2, true);
+  plans.row(kPlanSlot, 3, 2, true);
   refused("4 ids");
-  plans.row(kSlot, -1, 1, true);
+  plans.row(kPlanSlot, -1, 1, true);
   refused("[-1, 0)");
-  plans.row(kSlot, 3, 0, true);
+  plans.row(kPlanSlot, 3, 0, true);
   refused("[3, 3)");
-  plans.row(kSlot, 3, -1, true);
+  plans.row(kPlanSlot, 3, -1, true);
   refused("[3, 2)");
-  plans.row(kSlot, 3, std::numeric_limits<std::int32_t>::max(), true);
+  plans.row(kPlanSlot, 3, std::numeric_limits<std::int32_t>::max(), true);
   refused("positions end at 300");
-  plans.row(kSlot, 3, 1, true).row(kSlot, 3, 1, true);
+  plans.row(kPlanSlot, 3, 1, true).row(kPlanSlot, 3, 1, true);
   refused("two rows");
-  plans.row(kSlot, 2, 1, true);
+  plans.row(kPlanSlot, 2, 1, true);
   refused("4 tokens are known");
   plans.start({2, 1}, 3, 3).ids({2, 1}, 0, {1, 2}).blocks({2, 1}, 0, {0}).row({2, 1}, 0, 2, true);
   refused("3 tokens are known");
 }
 
 TEST_F(PlanCheckTest, AStepHasABudget) {
-  plans.start(kSlot, 101, 101)
-      .ids(kSlot, 0, std::vector<TokenId>(101, 1))
-      .blocks(kSlot, 0, {0, 1})
-      .row(kSlot, 0, 101, true);
+  plans.start(kPlanSlot, 101, 101)
+      .ids(kPlanSlot, 0, std::vector<TokenId>(101, 1))
+      .blocks(kPlanSlot, 0, {0, 1})
+      .row(kPlanSlot, 0, 101, true);
   refused("more than 100 tokens");
 }
 
 TEST_F(PlanCheckTest, UnknownFlagsAreRefused) {
   wire::RecordWriter<wire::StepPlan> writer;
   writer.begin(1);
-  const auto rows = writer.array(std::vector<wire::PlanRow>{{kSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
+  const auto rows =
+      writer.array(std::vector<wire::PlanRow>{{kPlanSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
   writer.record().step = 1;
   writer.record().rows = rows;
   wire::RecordView view;
@@ -229,7 +237,7 @@ TEST_F(PlanCheckTest, ParametersAreNumbersInRange) {
   const auto bad = [&](auto set) {
     wire::Sampling sampling;
     set(sampling);
-    plans.start(kSlot, 1, 1, sampling);
+    plans.start(kPlanSlot, 1, 1, sampling);
     EXPECT_FALSE(admit().ok());
   };
   for (const float value : {nan, infinity, -1.0f}) {
@@ -250,27 +258,33 @@ TEST_F(PlanCheckTest, ParametersAreNumbersInRange) {
   bad([](wire::Sampling& s) { s.min_tokens = -1; });
   bad([](wire::Sampling& s) { s.logprobs = 21; });
   bad([](wire::Sampling& s) { s.prompt_logprobs = -2; });
-  plans.start(kSlot, 1, 1, {}, {50});
+  plans.start(kPlanSlot, 1, 1, {}, {50});
   refused("stop id 50");
-  plans.start(kSlot, 1, 1, {}, {}, {{-1, 1.0f}});
+  plans.start(kPlanSlot, 1, 1, {}, {}, {{-1, 1.0f}});
   refused("token -1");
-  plans.start(kSlot, 1, 1, {}, {}, {{1, nan}});
+  plans.start(kPlanSlot, 1, 1, {}, {}, {{1, nan}});
   refused("token 1");
-  plans.start(kSlot, 1, 1, {}, std::vector<TokenId>(1 + kMaxSamplingBytes / 4, 1));
+  plans.start(kPlanSlot, 1, 1, {}, std::vector<TokenId>(1 + kMaxSamplingBytes / 4, 1));
   refused("do not fit");
 }
 
 TEST_F(PlanCheckTest, PromptLogprobsNeedTheNextId) {
   wire::Sampling scored;
   scored.prompt_logprobs = 0;
-  plans.start(kSlot, 4, 4, scored).ids(kSlot, 0, {1, 2}).blocks(kSlot, 0, {0}).row(kSlot, 0, 2, false);
+  plans.start(kPlanSlot, 4, 4, scored)
+      .ids(kPlanSlot, 0, {1, 2})
+      .blocks(kPlanSlot, 0, {0})
+      .row(kPlanSlot, 0, 2, false);
   refused("without the id");
-  plans.start(kSlot, 4, 4, scored).ids(kSlot, 0, {1, 2, 3}).blocks(kSlot, 0, {0}).row(kSlot, 0, 2, false);
+  plans.start(kPlanSlot, 4, 4, scored)
+      .ids(kPlanSlot, 0, {1, 2, 3})
+      .blocks(kPlanSlot, 0, {0})
+      .row(kPlanSlot, 0, 2, false);
   accepted();
 }
 
 TEST_F(PlanCheckTest, ResultsFitARecord) {
-  wire::Capacity wide = small();
+  wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = wide.max_model_len = 10'000;
   wide.kv_blocks = 200;
   PlanCheck checked(wide);
@@ -279,23 +293,23 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   for (const auto& [top, fits] : {std::pair{20, false}, std::pair{0, true}}) {
     wire::Sampling scored;
     scored.prompt_logprobs = top;
-    plans.start(kSlot, 10'000, 10'000, scored)
-        .ids(kSlot, 0, std::vector<TokenId>(10'000, 1))
-        .blocks(kSlot, 0, blocks);
-    plans.row(kSlot, 0, 9'999, false);
+    plans.start(kPlanSlot, 10'000, 10'000, scored)
+        .ids(kPlanSlot, 0, std::vector<TokenId>(10'000, 1))
+        .blocks(kPlanSlot, 0, blocks);
+    plans.row(kPlanSlot, 0, 9'999, false);
     const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << top;
   }
 }
 
 TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
-  wire::Capacity wide = small();
+  wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = 100'000;
   PlanCheck checked(wide);
   constexpr std::size_t kRow = sizeof(wire::ResultRow) + sizeof(TokenId);
   const auto most = static_cast<int>((wire::kMaxRecordBytes - sizeof(wire::StepResult)) / kRow);
   for (const auto& [rows, fits] : {std::pair{most, false}, std::pair{most - 100, true}}) {
-    for (int i = 0; i < rows; ++i) plans.row(kSlot, 0, 1, true);
+    for (int i = 0; i < rows; ++i) plans.row(kPlanSlot, 0, 1, true);
     const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << rows;
   }

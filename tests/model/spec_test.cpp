@@ -12,7 +12,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json demo() {
+Json demo_json() {
   return Json::parse(
       R"({"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "vocab_size": 103424,
       "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18, "num_attention_heads": 16,
@@ -22,8 +22,8 @@ Json demo() {
 }
 
 // The 21B-A3B model.
-Json mixture() {
-  Json json = demo();
+Json mixture_json() {
+  Json json = demo_json();
   json.update(Json::parse(
       R"({"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "hidden_size": 2560,
       "intermediate_size": 12288, "num_hidden_layers": 28, "num_attention_heads": 20, "num_key_value_heads": 4,
@@ -37,20 +37,20 @@ Json mixture() {
 Result<ModelSpec> parse(const Json& json) { return parse_spec(json.dump(), "config.json"); }
 
 Result<ModelSpec> with(const char* key, const Json& value) {
-  Json json = demo();
+  Json json = demo_json();
   json[key] = value;
   return parse(json);
 }
 
 Result<ModelSpec> mixture_with(const char* key, const Json& value) {
-  Json json = mixture();
+  Json json = mixture_json();
   json[key] = value;
   return parse(json);
 }
 
 // Which layers of it have experts, '-' for a dense one.
 std::string layers_with(const Json& changes) {
-  Json json = mixture();
+  Json json = mixture_json();
   json.update(changes);
   const auto spec = parse(json);
   if (!spec.ok()) return spec.status().message;
@@ -61,13 +61,13 @@ std::string layers_with(const Json& changes) {
 }
 
 Result<ModelSpec> without(const char* key) {
-  Json json = demo();
+  Json json = demo_json();
   json.erase(key);
   return parse(json);
 }
 
 TEST(Spec, ReadsTheSmallModel) {
-  const auto spec = parse(demo());
+  const auto spec = parse(demo_json());
   ASSERT_TRUE(spec.ok()) << spec.status().message;
   EXPECT_EQ(spec->hidden, 1024);
   EXPECT_EQ(spec->q_width(), 2048);
@@ -80,7 +80,7 @@ TEST(Spec, ReadsTheSmallModel) {
 }
 
 TEST(Spec, ReadsTheMixturesOfExperts) {
-  const auto spec = parse(mixture());
+  const auto spec = parse(mixture_json());
   ASSERT_TRUE(spec.ok()) << spec.status().message;
   EXPECT_EQ(spec->experts, 64);
   EXPECT_EQ(spec->top_k, 6);
@@ -92,9 +92,9 @@ TEST(Spec, ReadsTheMixturesOfExperts) {
   EXPECT_EQ(spec->parameters(), 21'825'437'888);  // published, without the draft layer
   // Of 66 experts a layer 8, each 3 · 2560 · 1536.
   EXPECT_EQ(spec->active_parameters(), 21'825'437'888 - std::int64_t{27} * 58 * 3 * 2560 * 1536);
-  EXPECT_EQ(parse(demo())->active_parameters(), parse(demo())->parameters());
+  EXPECT_EQ(parse(demo_json())->active_parameters(), parse(demo_json())->parameters());
 
-  Json json = mixture();
+  Json json = mixture_json();
   json.update(Json::parse(R"({"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 54,
       "num_attention_heads": 64, "num_key_value_heads": 8, "moe_intermediate_size": 3584, "moe_k": 8,
       "moe_layer_start_index": 3, "moe_layer_end_index": 53, "moe_num_shared_experts": 0})"));
@@ -122,20 +122,20 @@ TEST(Spec, WhichLayersHaveExperts) {
 
 TEST(Spec, WhatAMixtureMayLeaveOut) {
   for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size"}) {
-    Json json = mixture();
+    Json json = mixture_json();
     json.erase(key);
     const auto spec = parse(json);
     ASSERT_FALSE(spec.ok()) << key;
     EXPECT_NE(spec.status().message.find(std::string(key) + " is missing"), std::string::npos);
   }
-  Json json = mixture();
+  Json json = mixture_json();
   for (const char* key :
        {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval",
         "moe_gate", "moe_use_aux_free", "moe_norm_min", "moe_capacity", "architectures"}) {
     json.erase(key);
   }
   ASSERT_TRUE(parse(json).ok()) << parse(json).status().message;
-  EXPECT_EQ(spec_hash(*parse(json)), spec_hash(*parse(mixture())));
+  EXPECT_EQ(spec_hash(*parse(json)), spec_hash(*parse(mixture_json())));
   EXPECT_EQ(mixture_with("moe_num_shared_experts", 0)->shared_experts, 0);
 }
 
@@ -184,7 +184,7 @@ TEST(Spec, ExpertsPerModalityAreNotAvailableYet) {
 TEST(Spec, HeadDimDefaultsToTheShareOfAHead) {
   EXPECT_EQ(without("head_dim")->head_dim, 64);
   EXPECT_EQ(with("head_dim", nullptr)->head_dim, 64);
-  Json json = demo();
+  Json json = demo_json();
   json.erase("head_dim");
   json["hidden_size"] = 1000;
   EXPECT_FALSE(parse(json).ok());
@@ -199,7 +199,7 @@ TEST(Spec, RotationMayBeNamedEitherWay) {
 }
 
 TEST(Spec, TheTypeOfStoredWeightsHasTwoNames) {
-  Json json = demo();
+  Json json = demo_json();
   json.erase("torch_dtype");
   EXPECT_EQ(parse(json)->stored, std::nullopt);
   json["dtype"] = "float16";
@@ -246,7 +246,7 @@ TEST(Spec, RefusesSizesThatCannotBe) {
   EXPECT_TRUE(with("num_attention_heads", 96).ok());
   EXPECT_NE(with("num_attention_heads", 98).status().message.find("up to 48 times num_key_value_heads, 2"),
             std::string::npos);
-  Json wide = demo();
+  Json wide = demo_json();
   wide.erase("head_dim");
   wide.update({{"hidden_size", 1024}, {"num_attention_heads", 2}, {"num_key_value_heads", 2}});
   EXPECT_NE(parse(wide).status().message.find("2 heads of at most 256"), std::string::npos);
@@ -294,7 +294,7 @@ TEST(Spec, TextThatIsNoObject) {
 
 TEST(Spec, HashTellsNetworksApart) {
   const auto hash = [](const Result<ModelSpec>& spec) { return spec_hash(*spec); };
-  const std::uint64_t same = hash(parse(demo()));
+  const std::uint64_t same = hash(parse(demo_json()));
   EXPECT_EQ(hash(with("eos_token_id", 5)), same);
   EXPECT_EQ(hash(with("transformers_version", "5.0")), same);
   EXPECT_NE(hash(with("num_hidden_layers", 17)), same);
@@ -303,7 +303,7 @@ TEST(Spec, HashTellsNetworksApart) {
   EXPECT_NE(hash(without("tie_word_embeddings")), same);
   EXPECT_NE(hash(with("rms_norm_eps", 1e-6)), same);
 
-  const std::uint64_t experts = hash(parse(mixture()));
+  const std::uint64_t experts = hash(parse(mixture_json()));
   EXPECT_EQ(hash(mixture_with("moe_layer_end_index", -1)), experts) << "the same layers";
   EXPECT_EQ(hash(mixture_with("moe_capacity", {1, 1, 1})), experts);
   for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
@@ -318,7 +318,7 @@ TEST(Spec, FilesThatAreNotThere) {
   EXPECT_EQ(read_spec(directory.path()).status().code, Code::not_found);
   test::write_text(directory.path() / "config.json", "");
   EXPECT_NE(read_spec(directory.path()).status().message.find("empty"), std::string::npos);
-  test::write_text(directory.path() / "other.json", demo().dump());
+  test::write_text(directory.path() / "other.json", demo_json().dump());
   EXPECT_TRUE(read_spec(directory.path(), "other.json").ok());
 }
 

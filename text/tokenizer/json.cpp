@@ -15,11 +15,10 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxFile = 256 << 20;
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // "▁"
+constexpr std::size_t kMaxTokenizerJson = 256 << 20;
 
-/// The characters that byte-level vocabularies use for bytes (the table of GPT-2): printable Latin-1 for itself, the
-/// others from U+0100 on in order.
+/// The characters that byte-level vocabularies use for bytes (the table of GPT-2): printable Latin-1 for
+/// itself, the others from U+0100 on in order.
 struct ByteAlphabet {
   char32_t character[256];
   int byte_of[0x180];
@@ -47,7 +46,8 @@ struct ByteAlphabet {
   }
 };
 
-/// object[name] without a copy (the vocabulary and the merges are most of a large file); null when it is absent.
+/// object[name] without a copy (the vocabulary and the merges are most of a large file); null when it is
+/// absent.
 const json& member(const json& object, const char* name) {
   static const json null;
   const auto found = object.is_object() ? object.find(name) : object.end();
@@ -116,7 +116,7 @@ class Loader {
   Loader(std::string path, const TokenizerFiles& files) : path_(std::move(path)), files_(files) {}
 
   Result<std::shared_ptr<const Tokenizer>> load() {
-    Result<std::string> text = read_text_file(path_, kMaxFile);
+    Result<std::string> text = read_text_file(path_, kMaxTokenizerJson);
     if (!text.ok()) return text.status();
     const Result<json> root = config::parse_json_object(*text, path_);
     if (!root.ok()) return root.status();

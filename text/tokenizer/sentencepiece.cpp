@@ -22,8 +22,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kMaxFile = 64 << 20;
-constexpr std::string_view kBlank = "\xE2\x96\x81";  // "▁"
+constexpr std::size_t kMaxSentencepieceFile = 64 << 20;
 
 using Processor = sentencepiece::SentencePieceProcessor;
 using Type = SentencePieceFile::Type;
@@ -110,14 +109,14 @@ std::optional<TokenId> piece_id(int id) { return id < 0 ? std::nullopt : std::op
 
 Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path,
                                                               const TokenizerFiles& files) {
-  Result<std::string> bytes = read_text_file(path, kMaxFile);
+  Result<std::string> bytes = read_text_file(path, kMaxSentencepieceFile);
   if (!bytes.ok()) return bytes.status();
   Result<SentencePieceFile> file = SentencePieceFile::parse(*bytes);
   if (!file.ok()) return invalid(path + " " + file.status().message);
 
-  // A model with add_dummy_prefix needs the blank once, not before each part between special tokens. The processor
-  // for all parts but the first has the setting off, by a second normalizer_spec
-  // {add_dummy_prefix: false} at the end, which protobuf merges into the first.
+  // A model with add_dummy_prefix needs the blank once, not before each part between special tokens. The
+  // processor for all parts but the first has the setting off, by a second normalizer_spec {add_dummy_prefix:
+  // false} at the end, which protobuf merges into the first.
   std::unique_ptr<const Processor> beginning;
   if (file->add_dummy_prefix) {
     auto as_it_is = std::make_unique<Processor>();

@@ -24,6 +24,9 @@ struct Vocabulary {
 /// Largest id accepted from a file, so that a damaged one cannot exhaust the memory.
 inline constexpr TokenId kMaxTokenId = 4'000'000;
 
+/// Stands for a blank in the pieces of SentencePiece vocabularies: U+2581.
+inline constexpr std::string_view kBlank = "\xE2\x96\x81";
+
 class VocabularyTokenizer : public Tokenizer {
  public:
   explicit VocabularyTokenizer(Vocabulary vocabulary);
@@ -40,8 +43,8 @@ class VocabularyTokenizer : public Tokenizer {
   std::optional<TokenId> pad_id() const override { return pad_; }
 
  protected:
-  /// Encodes text without added tokens, and appends. Must never yield an id for which is_reserved() holds, except
-  /// the unknown token. `first` means that the text starts the whole input.
+  /// Encodes text without added tokens, and appends. Must never yield an id for which is_reserved() holds,
+  /// except the unknown token. `first` means that the text starts the whole input.
   virtual void encode_ordinary(std::string_view text, bool first, std::vector<TokenId>& out) const = 0;
 
   /// True if only trusted text may yield this id.

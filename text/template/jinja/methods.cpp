@@ -1,5 +1,5 @@
-// The methods of strings, dictionaries and lists. None changes its object: append(), update() and similar are not
-// offered, as in Jinja's immutable sandbox.
+// The methods of strings, dictionaries and lists. None changes its object: append(), update() and similar are
+// not offered, as in Jinja's immutable sandbox.
 #include <algorithm>
 #include <iterator>
 
@@ -99,7 +99,7 @@ Value count_of_text(Rendering& rendering, const Value& self, const PassedArgumen
   return Value(count);
 }
 
-Value join(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
+Value join_strings(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
   const MatchedArguments parameters("join", arguments, {"iterable"});
   Text out;
   const std::vector<Value> items = items_of(rendering, parameters.required(0));
@@ -193,7 +193,7 @@ constexpr Method kTextMethods[] = {
     {"isnumeric", all_are<unicode::is_digit>},
     {"isspace", all_are<utf8::is_space>},
     {"isupper", case_is<unicode::is_upper, unicode::is_lower>},
-    {"join", join},
+    {"join", join_strings},
     {"lower", map_method<lower>},
     {"lstrip", strip_method<true, false>},
     {"removeprefix", remove_affix<true>},
