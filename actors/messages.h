@@ -18,7 +18,7 @@ using Bytes = std::vector<char>;
 
 // ------------------------------------------------------------------------------ requests
 
-enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info };
+enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info, reset_prefix_cache };
 
 /// What has to become token ids: a conversation with messages, or texts, or ids.
 struct Source {
@@ -39,6 +39,12 @@ struct Generation {
   std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   bool include_stop = false;  ///< leave the stop string in the text
+};
+
+/// How the sequences of one request use the prefix cache.
+struct PrefixUse {
+  bool enabled = true;  ///< false: finds nothing in it and leaves nothing in it
+  std::string salt;     ///< only requests with the same salt share blocks
 };
 
 /// The form of the answer.
@@ -62,6 +68,7 @@ struct Ask {
   std::int64_t arrived_ns = 0;
   Source source;
   Generation generation;
+  PrefixUse prefix;
   Answer answer;
 };
 
@@ -108,6 +115,7 @@ struct SequenceSpec {
 struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
+  PrefixUse prefix;
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.
@@ -141,6 +149,7 @@ struct SequenceTokens {
   Finish finish = Finish::none;
   std::string error;  ///< with aborted and error: one sentence
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens
+  std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
 };
 
 /// Results of one step for all sequences of one SESSION HOST.
@@ -153,11 +162,35 @@ struct StepTokens {
 
 // ------------------------------------------------------------------------- cache
 
+/// Blocks in each state; total is their sum.
+struct CacheStatus {
+  std::int32_t total = 0;
+  std::int32_t free = 0;
+  std::int32_t cached = 0;  ///< held by no sequence; found again until evicted
+  std::int32_t leased = 0;
+  std::int32_t moving = 0;
+  std::int64_t evicted = 0;  ///< cached blocks given to other contents since the worker attached
+};
+
+/// A part of CacheAsks::hashes.
+struct HashRange {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+/// Blocks [first, first + hashes.count) of `key`'s table hold these contents, written by steps that have come back.
+struct PublishAsk {
+  RequestKey key;
+  std::int32_t first = 0;
+  HashRange hashes;
+};
+
 /// The block table of `key` has to grow; granted all or nothing.
 struct GrowAsk {
   RequestKey key;
   std::int32_t blocks = 0;     ///< wanted length of the block table
-  std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free
+  std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free or cached
+  HashRange hashes;            ///< of a new table: the contents of its first blocks, to be looked up in this order
 };
 
 /// `child` starts with the first `tokens` positions of `parent`, whose KV is written already, and with
@@ -170,13 +203,16 @@ struct ForkAsk {
   std::int32_t keep_free = 0;
 };
 
-/// One step's wishes of the SCHEDULER, in this order: releases, forks, grows. Each fork and each grow
-/// is answered by one Grant, in the same order.
+/// One step's wishes of the SCHEDULER, in this order: publishes, withdrawals, releases, forks, grows. Each fork and
+/// each grow is answered by one Grant, in the same order.
 struct CacheAsks {
   std::uint32_t epoch = 0;
   std::vector<RequestKey> releases;
   std::vector<ForkAsk> forks;
   std::vector<GrowAsk> grows;
+  std::vector<PublishAsk> publishes;
+  std::vector<RequestKey> withdrawals;  ///< leases whose own blocks must not be found again: their step failed
+  std::vector<BlockHash> hashes;
 };
 
 struct Grant {
@@ -184,7 +220,8 @@ struct Grant {
   std::int32_t first = 0;        ///< index in the block table of the first new entry
   std::int32_t first_block = 0;  ///< index of that entry in CacheGrants::blocks
   std::int32_t blocks = 0;
-  bool refused = false;  ///< not enough free blocks; ask again when some were released
+  bool refused = false;     ///< not enough blocks; ask again when some were released
+  std::int32_t cached = 0;  ///< of a new table: so many of its first blocks hold their contents already
 };
 
 struct CacheGrants {
@@ -192,8 +229,11 @@ struct CacheGrants {
   std::vector<Grant> grants;
   std::vector<BlockId> blocks;
   std::uint64_t last_command = 0;  ///< plans that use these blocks depend on it
-  std::int32_t free_blocks = 0;
+  CacheStatus status;
 };
+
+/// Forget every published block; from GATEWAY. Answered with how many could be found before.
+struct ResetPrefixCache {};
 
 // ------------------------------------------------------------------------- worker
 
@@ -228,9 +268,11 @@ struct StepStats {
   std::int32_t prompt_tokens = 0;     ///< run through the model in this step
   std::int32_t generated_tokens = 0;
   std::int32_t preempted = 0;
-  std::int32_t kv_total = 0;
-  std::int32_t kv_free = 0;
-  std::int32_t kv_leased = 0;
+  std::int32_t admitted = 0;          ///< sequences admitted for the first time since the last step,
+  std::int32_t admitted_hits = 0;     ///< those of them that found a prefix,
+  std::int32_t admitted_tokens = 0;   ///< their prompt tokens, and
+  std::int32_t cached_tokens = 0;     ///< how many of these were found and not computed
+  CacheStatus kv;
   double step_s = 0;                  ///< on the device
 };
 
@@ -238,6 +280,7 @@ struct StepStats {
 struct RequestStats {
   bool ok = false;
   std::int32_t prompt_tokens = 0;
+  std::int32_t cached_tokens = 0;  ///< of the prompt
   std::int32_t output_tokens = 0;
   std::int32_t max_tokens = 0;
   double queue_s = 0;    ///< arrival → first plan
@@ -257,14 +300,8 @@ struct SchedulerStatus {
   std::int32_t max_running = 0;
   std::int32_t waiting = 0;
   std::int32_t max_waiting = 0;
-};
-
-struct CacheStatus {
-  std::int32_t total = 0;
-  std::int32_t free = 0;
-  std::int32_t cached = 0;
-  std::int32_t leased = 0;
-  std::int32_t moving = 0;
+  std::int64_t prompt_tokens = 0;  ///< of all sequences admitted since start
+  std::int64_t cached_tokens = 0;  ///< of these, found in the prefix cache
 };
 
 struct EngineStatus {

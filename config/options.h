@@ -146,11 +146,11 @@ struct SchedulerOptions {
   std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 
-/// What is kept of finished and preempted sequences.
+/// What is kept of finished and preempted sequences. Caching never changes greedy text.
 struct CacheOptions {
-  bool enable_prefix_caching = false;  ///< reuse KV blocks of equal prompt beginnings
-  bool enable_output_caching = false;  ///< reuse KV blocks of generated tokens too
-  double swap_space_gib = 0;           ///< host memory for blocks that left the device; 0: none
+  bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
+  bool enable_output_caching = true;  ///< reuse KV blocks of generated tokens too
+  double swap_space_gib = 0;          ///< host memory for blocks that left the device; 0: none
 };
 
 /// Converting text to token ids.

@@ -25,6 +25,8 @@ constexpr std::string_view kKnown[] = {
     "bad_words",
     "bad_words_token_ids",
     "best_of",
+    "cache",
+    "cache_salt",
     "chat_template",
     "chat_template_kwargs",
     "collect_metrics",

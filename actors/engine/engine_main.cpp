@@ -65,6 +65,9 @@ class EngineProcess {
                    {"state", status->state},
                    {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
                                   {"leased", cache.leased}, {"moving", cache.moving}}},
+                   {"prefix_cache", {{"prompt_tokens", status->scheduler.prompt_tokens},
+                                     {"cached_tokens", status->scheduler.cached_tokens},
+                                     {"evicted_blocks", cache.evicted}}},
                    {"queues", {{{"name", "open_requests"}, {"depth", status->open_requests}, {"capacity", status->max_requests}},
                                {{"name", "running"}, {"depth", status->scheduler.running}, {"capacity", status->scheduler.max_running}},
                                {{"name", "waiting"}, {"depth", status->scheduler.waiting}, {"capacity", status->scheduler.max_waiting}}}}});

@@ -79,6 +79,7 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
 Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::chat;
   ask.generation = generation(request.sampling, random);
+  ask.prefix = {request.sampling.cache, std::move(request.sampling.cache_salt)};
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   if (!request.prompt_token_ids.empty()) {
     ask.source.ids.push_back(std::move(request.prompt_token_ids));
@@ -91,6 +92,7 @@ Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, A
 Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::completion;
   ask.generation = generation(request.sampling, random);
+  ask.prefix = {request.sampling.cache, std::move(request.sampling.cache_salt)};
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   ask.answer.echo = request.echo;
   ask.generation.best_of = std::max(request.best_of.value_or(1), ask.generation.choices);
@@ -132,7 +134,11 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
     ask.source.ids.push_back(std::move(request->tokens));
   } else {
     const auto& page = std::get<http::InfoRequest>(call.body);
-    ask.api = page.kind == http::InfoRequest::Kind::metrics ? Api::metrics : Api::config_info;
+    switch (page.kind) {
+      case http::InfoRequest::Kind::metrics: ask.api = Api::metrics; break;
+      case http::InfoRequest::Kind::reset_prefix_cache: ask.api = Api::reset_prefix_cache; break;
+      default: ask.api = Api::config_info;
+    }
   }
   if (!status.ok()) return status;
   return ask;

@@ -37,8 +37,13 @@ void StepOutput::clear() {
   stats = {};
 }
 
-Scheduler::Scheduler(const config::SchedulerOptions& options, std::size_t max_tokens_in_plan)
-    : options_(options), builder_(max_tokens_in_plan), queue_(table_) {}
+Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching,
+                     std::size_t max_tokens_in_plan)
+    : options_(options),
+      caching_(caching),
+      hasher_(caching.key),
+      builder_(max_tokens_in_plan),
+      queue_(table_) {}
 
 void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
@@ -77,6 +82,9 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   running_.clear();
   finished_.clear();
   releases_.clear();
+  publishes_.clear();
+  published_hashes_.clear();
+  withdrawals_.clear();
   groups_.forget_leases();
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     ScheduledSequence& s = table_[i];
@@ -187,11 +195,14 @@ Status Scheduler::submit(Submit& request) {
       prompts[i] = specs[origin[i]].prompt;
     }
   }
-  for (std::size_t i = 0; i < specs.size(); ++i) enqueue(specs[i], std::move(prompts[i]), groups[i]);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    enqueue(specs[i], std::move(prompts[i]), groups[i], request.prefix);
+  }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group) {
+void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group,
+                        const PrefixUse& prefix) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
@@ -203,6 +214,8 @@ void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::ui
   s.sampling = spec.sampling;
   s.stop_ids = std::move(spec.stop_ids);
   s.logit_bias = std::move(spec.logit_bias);
+  s.cacheable = caching_.prompts && prefix.enabled;
+  if (s.cacheable) s.root = hasher_.root(prefix.salt);
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);
   rewind(s);
@@ -214,8 +227,8 @@ void Scheduler::cancel(const RequestKey& key) {
   if (sequence != kNoSequence) end(sequence, SequenceState::ending);
 }
 
-/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an open
-/// ask names it.
+/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an
+/// open ask names it.
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
@@ -254,7 +267,7 @@ void Scheduler::retire(std::uint32_t sequence) {
 void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
   s.started = s.refused = s.forks = false;
-  s.planned = s.committed = s.known = s.sent = s.blocks = 0;
+  s.planned = s.committed = s.known = s.sent = s.blocks = s.published = 0;
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};
   s.unsent_blocks.clear();

@@ -7,23 +7,28 @@
 //                ▲                             │                                         ▲
 //                └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
 //
-// The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at once: a
-// plan assumes that every sampling row in flight yields exactly one token, which the next row refers to as "what
-// the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned (positions that
-// plans have run or will run). An end by length is foreseen, so it never overshoots; a stop id is seen one step
-// late, and the token that the plan in flight yields for it is discarded.
+// The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at
+// once: a plan assumes that every sampling row in flight yields exactly one token, which the next row refers
+// to as "what the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned
+// (positions that plans have run or will run). An end by length is foreseen, so it never overshoots; a stop
+// id is seen one step late, and the token that the plan in flight yields for it is discarded.
 //
-// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only then
-// its slot is reused (with a new generation) and its blocks are released, so that neither a late result nor a
-// copy on the cache ring can refer to another sequence's slot or block.
+// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only
+// then its slot is reused (with a new generation) and its blocks are released, so that neither a late result
+// nor a copy on the cache ring can refer to another sequence's slot or block.
 //
 // A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
 // prompt chunks in the order of admission with what is left. take_asks() asks for blocks one step ahead and
-// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for the
-// blocks of the whole prompt at once, in queue order. A sequence that does not fit is passed over, at most
-// kMaxPassedOver times; then no other is admitted before it. When a running sequence cannot go on for lack of
-// blocks, the youngest running one (by submission) is put back: its lease is released, and it is recomputed later
-// from all its tokens. The oldest is never put back, so every sequence finishes.
+// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
+// the blocks of the whole prompt at once, in queue order. A sequence that does not fit is passed over, at
+// most kMaxPassedOver times; then no other is admitted before it. When a running sequence cannot go on for
+// lack of blocks, the youngest running one (by submission) is put back: its lease is released, and it is
+// recomputed later from all its tokens. The oldest is never put back, so every sequence finishes.
+//
+// Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
+// sequence begins at the first position that was not found. At least its last known token is always run, for
+// its logits. A full block is published when the step that filled it has come back
+// (actors/cache/cache_manager.h).
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -34,6 +39,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cache/block_hash.h"
 #include "actors/messages.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/plan_builder.h"
@@ -50,7 +56,7 @@ namespace troupe {
 /// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
 struct StepOutput {
   std::vector<StepTokens> hosts;  ///< by SESSION HOST; empty for those without sequences
-  StepStats stats;                ///< except the kv_* counts, which the CACHE MANAGER knows
+  StepStats stats;                ///< except `kv`, which the CACHE MANAGER knows
 
   void clear();
 };
@@ -75,6 +81,15 @@ struct SchedulerTotals {
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
   std::uint64_t stalled_rows = 0;  ///< rows skipped in a step for lack of a block
+  std::int64_t prompt_tokens = 0;  ///< of all sequences, each counted at its first admission
+  std::int64_t cached_tokens = 0;  ///< of these, found in the prefix cache
+};
+
+/// How the scheduler uses the prefix cache.
+struct PrefixCaching {
+  bool prompts = true;  ///< look up and publish blocks of prompts
+  bool outputs = true;  ///< publish blocks of generated tokens too
+  HashKey key;
 };
 
 /// Used by one thread. Nothing allocates per token in steady state.
@@ -83,11 +98,11 @@ class Scheduler {
   /// How often a sequence may be overtaken at admission.
   static constexpr std::int32_t kMaxPassedOver = 16;
 
-  explicit Scheduler(const config::SchedulerOptions& options,
+  explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
 
-  /// A worker is ready; steps start at 1. Kept sequences that do not fit this worker end with an error in `out`
-  /// (cleared first). `epoch` is not 0. Requires that no worker is attached.
+  /// A worker is ready; steps start at 1. Kept sequences that do not fit this worker end with an error in
+  /// `out` (cleared first). `epoch` is not 0. Requires that no worker is attached.
   void attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out);
 
   /// The worker is lost; plans in flight are void. `out` is cleared first.
@@ -99,8 +114,8 @@ class Scheduler {
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …
   Status submit(Submit& request);
 
-  /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in flight
-  /// have come back. Unknown keys are ignored.
+  /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
+  /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
 
   /// The next StepPlan, or empty when nothing can run now or enough plans are in flight. Valid until
@@ -110,9 +125,9 @@ class Scheduler {
   /// Takes the result of the oldest plan in flight. `out` is cleared first.
   Committed commit(std::span<const std::byte> result, StepOutput& out);
 
-  /// What the CACHE MANAGER has to do now: releases, then forks, then blocks for the next steps. False when there
-  /// is nothing. Call it after every other call. An ask is not repeated before it is answered, and a refused one
-  /// only after a release. `asks` is cleared first.
+  /// What the CACHE MANAGER has to do now: publications, releases, forks, blocks for the next steps. False
+  /// when there is nothing. Call it after every other call. An ask is not repeated before it is answered, and
+  /// a refused one only after a release. `asks` is cleared first.
   bool take_asks(CacheAsks& asks);
 
   /// Answers to asks; those of another epoch are dropped.
@@ -145,7 +160,7 @@ class Scheduler {
 
   // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group);
+  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const PrefixUse& prefix);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
@@ -177,7 +192,15 @@ class Scheduler {
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void admit(std::uint32_t sequence);
 
+  // scheduler_prefix.cpp
+  HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
+  void hash_blocks(ScheduledSequence& sequence, std::int32_t blocks);
+  void publish_full_blocks(ScheduledSequence& sequence);
+  void begin_at(ScheduledSequence& sequence, std::int32_t cached_blocks);
+
   const config::SchedulerOptions options_;
+  const PrefixCaching caching_;
+  const BlockHasher hasher_;
 
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
@@ -196,8 +219,11 @@ class Scheduler {
   ChoiceGroups groups_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<SlotRef> finished_;       ///< to be told to the worker
-  std::vector<Release> releases_;       ///< to be told to the cache manager
-  std::vector<PlannedStep> steps_;      ///< a ring: plans in flight, the oldest at first_step_
+  std::vector<Release> releases_;       ///< to be told to the cache manager, as are the next three
+  std::vector<PublishAsk> publishes_;
+  std::vector<BlockHash> published_hashes_;
+  std::vector<RequestKey> withdrawals_;
+  std::vector<PlannedStep> steps_;  ///< a ring: plans in flight, the oldest at first_step_
   std::size_t first_step_ = 0;
   std::size_t in_flight_ = 0;
   std::uint64_t next_step_ = 1;
@@ -205,7 +231,7 @@ class Scheduler {
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
-  std::int32_t preempted_in_step_ = 0;
+  StepStats since_step_;              ///< counts that the next commit() reports
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;
   std::vector<std::uint32_t> rows_of_slots_;

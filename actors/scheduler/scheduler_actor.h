@@ -11,6 +11,7 @@ namespace troupe {
 
 struct SchedulerParts {
   config::SchedulerOptions options;
+  PrefixCaching caching;
   cache_actor cache;
   worker_link_actor link;
   metrics_actor metrics;
@@ -23,8 +24,7 @@ struct SchedulerState {
   std::optional<Scheduler> scheduler;
   std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host; the actor that submitted for it last
   StepOutput output;
-  std::int32_t kv_total = 0;
-  std::int32_t kv_free = 0;
+  CacheStatus kv;  ///< as of the last grants
 };
 
 /// SCHEDULER. actors/scheduler/scheduler.h decides; the actor carries the messages.

@@ -36,12 +36,19 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   asks.releases.clear();
   asks.forks.clear();
   asks.grows.clear();
+  asks.publishes.clear();
+  asks.withdrawals.clear();
+  asks.hashes.clear();
   if (epoch_ == 0) return false;
+  asks.publishes.swap(publishes_);
+  asks.hashes.swap(published_hashes_);
+  asks.withdrawals.swap(withdrawals_);
   make_room();
   ask_releases(asks, false);
   ask_growth(asks);
   ask_releases(asks, true);
-  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty());
+  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty() && asks.publishes.empty() &&
+           asks.withdrawals.empty());
 }
 
 /// Puts the youngest running sequence back when another one cannot go on and no release is pending.
@@ -56,12 +63,12 @@ void Scheduler::make_room() {
   }
   if (!needed) return;
   ++totals_.preempted;
-  ++preempted_in_step_;
+  ++since_step_.preempted;
   end(youngest, SequenceState::putting_back);
 }
 
-/// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in `asks`
-/// copies from. These are released by a later call.
+/// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in
+/// `asks` copies from. These are released by a later call.
 void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < releases_.size(); ++i) {
@@ -90,7 +97,7 @@ void Scheduler::ask_growth(CacheAsks& asks) {
     if (s.remaining() > 1) backlog += s.remaining();
     const std::int32_t wanted = blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
-      asks.grows.push_back({s.key, wanted, 0});
+      asks.grows.push_back({s.key, wanted, 0, {}});
       mark_asked(s);
     }
     starved |= s.refused;
@@ -117,7 +124,7 @@ void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
       if (donor != nullptr) {
         asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
       } else {
-        asks.grows.push_back({s.key, wanted, keep_free});
+        asks.grows.push_back({s.key, wanted, keep_free, name_contents(s, asks.hashes)});
       }
       s.forks = donor != nullptr;
       mark_asked(s);
@@ -159,7 +166,10 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
     return;
   }
   if (grant.refused) return;
-  if (admission) admit(sequence);
+  if (admission) {
+    admit(sequence);
+    begin_at(s, grant.cached);
+  }
   s.unsent_blocks.insert(s.unsent_blocks.end(), blocks.begin(), blocks.end());
   s.blocks += grant.blocks;
 }
@@ -173,7 +183,6 @@ void Scheduler::admit(std::uint32_t sequence) {
   s.state = SequenceState::running;
   s.slot = slots_.take();
   s.passed_over = 0;
-  s.planned = s.committed = s.forks ? shared_positions(s) : 0;
   running_.push_back(sequence);
 }
 

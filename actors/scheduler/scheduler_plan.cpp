@@ -12,8 +12,8 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   builder_.begin(epoch_, budget_);
   for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
 
-  // Decodes first: sequences with exactly one position to compute. Their row makes one more position expected, so
-  // they still have one left afterwards, and the second pass skips them.
+  // Decodes first: sequences with exactly one position to compute. Their row makes one more position
+  // expected, so they still have one left afterwards, and the second pass skips them.
   for (std::uint32_t i : running_) {
     if (table_[i].remaining() == 1) plan_row(i, step, now_ns);
   }

@@ -20,8 +20,8 @@ enum class SequenceState : std::uint8_t {
 inline constexpr std::uint32_t kNoSequence = UINT32_MAX;
 inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 
-/// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running the
-/// last known position samples the token after it.
+/// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running
+/// the last known position samples the token after it.
 struct ScheduledSequence {
   SequenceState state = SequenceState::waiting;
   bool live = false;       ///< this entry of the table is in use
@@ -32,6 +32,7 @@ struct ScheduledSequence {
   bool refused = false;    ///< the last ask was refused
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
+  bool cacheable = false;  ///< its blocks are looked up and published
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -41,8 +42,12 @@ struct ScheduledSequence {
   std::int32_t blocks = 0;     ///< length of its granted block table
   std::int32_t plans_out = 0;  ///< plans in flight with a row of it
   std::int32_t prompt_tokens = 0;
-  std::int32_t max_length = 0;  ///< it ends when it has this many tokens
+  std::int32_t max_length = 0;      ///< it ends when it has this many tokens
+  std::int32_t published = 0;       ///< blocks of its table that were published, or found so
+  std::int32_t cached_tokens = -1;  ///< prompt tokens found at its first admission; -1 before it
   SlotRef slot{};
+  BlockHash root{};                    ///< start of its chain of hashes
+  std::vector<BlockHash> hashes;       ///< of its first full blocks, as far as they were needed
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
   std::vector<TokenId> tokens;         ///< prompt, then output as committed
 

@@ -137,6 +137,7 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   RequestStats stats;
   stats.ok = ok;
   stats.prompt_tokens = static_cast<std::int32_t>(used.prompt_tokens);
+  stats.cached_tokens = static_cast<std::int32_t>(used.cached_tokens);
   stats.output_tokens = static_cast<std::int32_t>(used.completion_tokens);
   stats.max_tokens = std::max(ask_.generation.max_tokens, 0);
   stats.queue_s = seconds(ask_.arrived_ns, scheduled_ns_);

@@ -17,6 +17,7 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
 
 bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step) {
   if (finished()) return false;
+  cached_tokens_ += sequence.cached_tokens;
   const std::span<const PositionLogprobs> scores(step.scores.data() + sequence.first_score,
                                                  static_cast<std::size_t>(sequence.scores));
   std::size_t next_score = 0;

@@ -45,6 +45,7 @@ class SessionChoice {
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
+  std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
   std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
@@ -62,6 +63,7 @@ class SessionChoice {
   Detokenizer detokenizer_;
   StopFilter stop_;
 
+  std::int32_t cached_tokens_ = 0;
   std::int32_t output_tokens_ = 0;
   double logprob_sum_ = 0;
   http::FinishReason finish_ = http::FinishReason::none;

@@ -22,6 +22,7 @@ void act(Self self, Effects& effects) {
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
                                       kv("prompt_tokens", done.stats.prompt_tokens),
+                                      kv("cached_tokens", done.stats.cached_tokens),
                                       kv("output_tokens", done.stats.output_tokens),
                                       kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
     self->send(state.parts.metrics, done.stats);

@@ -5,6 +5,7 @@
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
+//    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
 //   {"event":"served","requests":n}                      requests finished well since the last one; at
 //                                                        most one a second. Past deaths no longer count

@@ -111,7 +111,7 @@ class SchedulerActorTest : public testing::ActorWorld {
   metrics_actor metrics_ = keep(system_.spawn(fake_metrics, &heard_));
   cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
   scheduler_actor scheduler_ =
-      keep(system_.spawn(scheduler_behavior, SchedulerParts{{}, cache_, link_, metrics_, {}}));
+      keep(system_.spawn(scheduler_behavior, SchedulerParts{{}, {}, cache_, link_, metrics_, {}}));
 };
 
 TEST_F(SchedulerActorTest, RefusesBeforeAWorkerIsThere) {
@@ -134,7 +134,7 @@ TEST_F(SchedulerActorTest, TwoPlansLeaveBeforeAnyResultAndEveryTokenReachesItsHo
   EXPECT_EQ(tokens[2].sequences.at(0).finish, Finish::length);
   ASSERT_EQ(heard_.stats.size(), 3u);
   EXPECT_EQ(heard_.stats[0].prompt_tokens, 6);
-  EXPECT_EQ(heard_.stats[0].kv_total, 50);
+  EXPECT_EQ(heard_.stats[0].kv.total, 50);
   EXPECT_EQ(ask<CacheStatus>(cache_, caf::get_atom::value).free, 50);
 }
 
@@ -193,15 +193,15 @@ TEST_F(SchedulerActorTest, ALostWorkerEndsItsSequencesAndTheNextOneServesNewOnes
 
 TEST_F(SchedulerActorTest, MetricsShowTheRestAfterTheLastStep) {
   link_up(1);
-  EXPECT_EQ(heard_.gauges.kv_total, 50);
-  EXPECT_EQ(heard_.gauges.kv_free, 50);
+  EXPECT_EQ(heard_.gauges.kv.total, 50);
+  EXPECT_EQ(heard_.gauges.kv.free, 50);
   ASSERT_TRUE(submit({spec(1, 2)}).ok());
   step_done(0);
-  EXPECT_EQ(heard_.gauges.kv_leased, 2);
+  EXPECT_EQ(heard_.gauges.kv.leased, 2);
   EXPECT_EQ(heard_.gauges.running, 1);
   step_done(1);
-  EXPECT_EQ(heard_.gauges.kv_free, 50);
-  EXPECT_EQ(heard_.gauges.kv_leased, 0);
+  EXPECT_EQ(heard_.gauges.kv.free, 50);
+  EXPECT_EQ(heard_.gauges.kv.leased, 0);
   EXPECT_EQ(heard_.gauges.running, 0);
 }
 
@@ -213,7 +213,7 @@ TEST_F(SchedulerActorTest, MetricsShowNobodyAfterTheWorkersDeath) {
   self_->send(scheduler_, LinkDown{"killed"});
   run();
   EXPECT_EQ(heard_.gauges.running, 0);
-  EXPECT_EQ(heard_.gauges.kv_leased, 0);
+  EXPECT_EQ(heard_.gauges.kv.leased, 0);
 }
 
 TEST_F(SchedulerActorTest, AResultThatContradictsItsPlanEndsTheActor) {

@@ -94,6 +94,7 @@ class Surface(ServerCase):
             self.assertLessEqual(queue["depth"], queue["capacity"])
         blocks = status["kv_blocks"]
         self.assertEqual(blocks["free"] + blocks["cached"] + blocks["leased"] + blocks["moving"], blocks["total"])
+        self.assertEqual(set(status["prefix_cache"]), {"prompt_tokens", "cached_tokens", "evicted_blocks"})
         code, table, _ = self.server.command("status")  # one instance: no port needed
         self.assertEqual(code, 0)
         self.assertIn("worker", table)

@@ -20,8 +20,8 @@ double value(const std::string& text, const std::string& series) {
 
 TEST(Registry, AddsStepsAndRequests) {
   Registry registry(Constants{"m", 32, 64, "bfloat16", 0.9});
-  registry.add(StepStats{2, 1, 5, 2, 1, 10, 4, 6, 0.004});
-  registry.add(StepStats{3, 0, 0, 3, 0, 10, 5, 5, 0.002});
+  registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, {10, 4, 1, 5, 0, 3}, 0.004});
+  registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, {10, 5, 0, 5, 0, 4}, 0.002});
   RequestStats request;
   request.ok = true;
   request.prompt_tokens = 5;
