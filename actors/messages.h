@@ -66,6 +66,8 @@ struct Ask {
   std::string request_id;      ///< for the log and x-request-id
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
+  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer; 0: none
+  std::int32_t priority = 0;    ///< lower first
   Source source;
   Generation generation;
   PrefixUse prefix;
@@ -75,6 +77,11 @@ struct Ask {
 /// The client of an exchange has left.
 struct Withdraw {
   std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+};
+
+/// The request's timeout is over; a SESSION HOST tells itself.
+struct Expire {
   std::uint64_t exchange = 0;
 };
 
@@ -116,6 +123,7 @@ struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
   PrefixUse prefix;
+  std::int32_t priority = 0;  ///< lower first
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.
@@ -127,7 +135,8 @@ enum class Finish : std::uint8_t {
   none = 0,
   stop,
   length,
-  aborted,  ///< lost with the worker: the same request may succeed later
+  aborted,   ///< lost with the worker: the same request may succeed later
+  poisoned,  ///< it alone was suspected when a second worker died: it must not be tried again
   error,
 };
 
@@ -147,7 +156,7 @@ struct SequenceTokens {
   std::int32_t first_score = 0;
   std::int32_t scores = 0;
   Finish finish = Finish::none;
-  std::string error;  ///< with aborted and error: one sentence
+  std::string error;  ///< with aborted, poisoned and error: one sentence
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens
   std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
 };

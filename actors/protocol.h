@@ -76,15 +76,16 @@ TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ign
                x.bad_words, x.stop, x.include_stop)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.source, x.generation, x.prefix,
-               x.answer)
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
+               x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
+TROUPE_INSPECT(Expire, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias)
-TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix)
+TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
@@ -158,7 +159,7 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<StepDone>,
     // A worker is ready: a new epoch begins; from WORKER LINK.
     caf::reacts_to<LinkUp>,
-    // The worker is gone: every sequence ends with an error; from WORKER LINK.
+    // The worker is gone: sequences wait for the next one; from WORKER LINK.
     caf::reacts_to<LinkDown>,
     // Answers with its queue; from the ROOT.
     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
@@ -182,6 +183,8 @@ using session_host_actor = caf::typed_actor<
     caf::reacts_to<StepTokens>,
     // Uses this TOKENIZER from now on; from the ROOT.
     caf::reacts_to<TokenizerUp>,
+    // A request's timeout is over; from itself.
+    caf::reacts_to<Expire>,
     // Ends every session; from GATEWAY.
     caf::reacts_to<Abandon>>;
 

@@ -118,7 +118,7 @@ void Cast::spawn(CastSetup setup) {
   auto scheduler = system_.spawn(
       scheduler_behavior,
       SchedulerParts{setup.options.scheduler, prefix_caching(setup.options.cache), introduce("scheduler", cache), introduce("scheduler", link),
-                     introduce("scheduler", metrics_), setup.log("scheduler")});
+                     introduce("scheduler", metrics_), setup.log("scheduler"), setup.progress});
   add("scheduler", scheduler);
 
   std::vector<tokenizer_actor> tokenizers;

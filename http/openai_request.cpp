@@ -92,6 +92,7 @@ constexpr std::string_view kKnown[] = {
     "suffix",
     "temp_scaled_logprobs",
     "temperature",
+    "timeout",
     "tokens",
     "tool_choice",
     "tools",

@@ -13,6 +13,7 @@ constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
 constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
 constexpr std::size_t kMaxCacheSalt = 256;   // bytes
 constexpr std::size_t kMaxModelName = 256;   // bytes
+constexpr double kMaxTimeoutSeconds = 86400;
 constexpr std::size_t kMaxIdentifier = 128;  // bytes of request_id and user
 
 std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& limits) {
@@ -192,8 +193,10 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
   sampling.cache = fields.boolean("cache", true);
   sampling.cache_salt = read_cache_salt(fields);
   read_stream(fields, sampling);
-  fields.integer("priority", kMinInteger,
-                 kMaxInteger);  // has no effect, but a wrong value is refused
+  constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
+  sampling.priority = static_cast<std::int32_t>(
+      fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});
   return sampling;
 }
 

@@ -42,6 +42,8 @@ struct SamplingRequest {
   bool return_token_ids = false;
   bool cache = true;       ///< false: neither reads nor fills the prefix cache
   std::string cache_salt;  ///< only requests with the same one share cached prefixes; empty: none given
+  std::int32_t priority = 0;      ///< lower first
+  std::optional<double> timeout;  ///< seconds from arrival to the end of the answer, (0, 86400]
   bool stream = false;
   bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
   bool continuous_usage_stats = false;  ///< the usage in every chunk

@@ -81,10 +81,12 @@ class EngineProcess {
   }
 
   void tell_served() {
-    const std::uint64_t served = engine_->served();
-    if (served == told_served_ || Clock::now() < next_served_) return;
-    control_.tell({{"event", "served"}, {"requests", served - told_served_}});
+    const std::uint64_t served = engine_->served(), generated = engine_->generated_tokens();
+    if ((served == told_served_ && generated == told_generated_) || Clock::now() < next_served_) return;
+    control_.tell(
+        {{"event", "served"}, {"requests", served - told_served_}, {"tokens", generated - told_generated_}});
     told_served_ = served;
+    told_generated_ = generated;
     next_served_ = Clock::now() + kServedInterval;
   }
 
@@ -92,6 +94,7 @@ class EngineProcess {
   std::unique_ptr<Engine> engine_;
   std::string told_state_;
   std::uint64_t told_served_ = 0;
+  std::uint64_t told_generated_ = 0;
   TimePoint next_served_{};
   std::optional<TimePoint> drain_until_;
   bool abandoned_ = false;

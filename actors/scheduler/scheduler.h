@@ -18,17 +18,26 @@
 // nor a copy on the cache ring can refer to another sequence's slot or block.
 //
 // A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
-// prompt chunks in the order of admission with what is left. take_asks() asks for blocks one step ahead and
+// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
+// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
+// neither waits for the other. Few long prompts are computed at once (max_long_partial_prefills); short ones
+// overtake those that wait for that. take_asks() asks for blocks one step ahead and
 // granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
-// the blocks of the whole prompt at once, in queue order. A sequence that does not fit is passed over, at
-// most kMaxPassedOver times; then no other is admitted before it. When a running sequence cannot go on for
-// lack of blocks, the youngest running one (by submission) is put back: its lease is released, and it is
-// recomputed later from all its tokens. The oldest is never put back, so every sequence finishes.
+// the blocks of the whole prompt at once, in queue order: by submission, where one step of priority is worth
+// kPriorityWeight places. So a sequence is overtaken by a bounded number of later ones. A sequence that does
+// not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
+// sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
+// is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
+// finishes.
 //
 // Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
 // sequence begins at the first position that was not found. At least its last known token is always run, for
 // its logits. A full block is published when the step that filled it has come back
 // (actors/cache/cache_manager.h).
+//
+// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
+// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
+// runs only when no other suspect does; so a death beside it proves it guilty, and it fails alone.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -70,7 +79,7 @@ enum class Committed {
 /// What becomes of open sequences when the worker is lost.
 enum class Orphans {
   fail,     ///< each ends with an error
-  requeue,  ///< each is recomputed when a worker is attached again, unless it was running at two losses
+  requeue,  ///< each is recomputed when a worker is attached again, but for one that is known to kill workers
 };
 
 /// Totals since construction, for metrics and tests.
@@ -97,6 +106,8 @@ class Scheduler {
  public:
   /// How often a sequence may be overtaken at admission.
   static constexpr std::int32_t kMaxPassedOver = 16;
+  /// How many later submissions one step of priority overtakes.
+  static constexpr std::int64_t kPriorityWeight = 256;
 
   explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
@@ -109,7 +120,7 @@ class Scheduler {
   void detach(Orphans orphans, const std::string& why, StepOutput& out);
 
   /// Takes all sequences (moved from) or none:
-  ///   unavailable       no worker is attached
+  ///   unavailable       no worker has been attached yet. After one was lost, requests wait for the next
   ///   overloaded        the queue is full, in sequences or in tokens
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …
   Status submit(Submit& request);
@@ -153,6 +164,16 @@ class Scheduler {
     std::uint64_t step = 0;
     std::vector<PlannedRow> rows;
   };
+  /// Prompts that are admitted, or asked for, and not computed yet.
+  struct Admissions {
+    std::int64_t short_tokens = 0;  ///< positions left of the short ones
+    std::int32_t prompts = 0;
+    std::int32_t long_prompts = 0;
+    std::int32_t suspects = 0;
+    bool isolated_suspect = false;
+
+    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long);
+  };
   struct Release {
     RequestKey key{};
     std::uint32_t group = kNoGroup;
@@ -160,15 +181,16 @@ class Scheduler {
 
   // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const PrefixUse& prefix);
+  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const Submit& request);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
-  void fail(std::uint32_t sequence, const std::string& why, StepOutput& out);
+  void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
-  void plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns);
+  void plan_prompts(PlannedStep& step, std::int64_t now_ns);
+  void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
   // scheduler_commit.cpp
   Committed judge(std::span<const std::byte> bytes, wire::RecordView& view) const;
@@ -187,10 +209,16 @@ class Scheduler {
   void mark_asked(ScheduledSequence& sequence);
   void make_room();
   void ask_growth(CacheAsks& asks);
-  void ask_admissions(CacheAsks& asks, std::int64_t backlog);
   void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void admit(std::uint32_t sequence);
+
+  // scheduler_admission.cpp
+  Admissions count_admitted() const;
+  bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
+  void ask_admission(std::uint32_t sequence, CacheAsks& asks);
+  void ask_admissions(CacheAsks& asks);
+  bool is_long(std::int32_t tokens) const { return tokens > long_prompt_; }
 
   // scheduler_prefix.cpp
   HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
@@ -208,6 +236,7 @@ class Scheduler {
   std::int32_t max_length_ = 0;  ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
+  std::int32_t long_prompt_ = 0;  ///< a prompt with more tokens left is long
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
   std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
@@ -232,6 +261,7 @@ class Scheduler {
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   StepStats since_step_;              ///< counts that the next commit() reports
+  std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;
   std::vector<std::uint32_t> rows_of_slots_;

@@ -82,6 +82,8 @@ void step_done(Self self, const StepDone& done) {
     return self->quit(caf::make_error(caf::sec::runtime_error, "the worker's result contradicts its plan"));
   }
   if (verdict == Committed::stale) return;
+  const auto generated = static_cast<std::uint64_t>(state.output.stats.generated_tokens);
+  if (state.parts.progress != nullptr) state.parts.progress->fetch_add(generated, std::memory_order_relaxed);
   advance(self);
   tell_hosts(self);
   tell_metrics(self, state.output.stats);
@@ -89,7 +91,7 @@ void step_done(Self self, const StepDone& done) {
 
 void link_up(Self self, const LinkUp& up) {
   SchedulerState& state = self->state;
-  state.scheduler->detach(Orphans::fail, "The model's worker was replaced; try again.", state.output);
+  state.scheduler->detach(Orphans::requeue, {}, state.output);
   tell_hosts(self);
   state.scheduler->attach(up.epoch, up.capacity, state.output);
   tell_hosts(self);
@@ -105,7 +107,7 @@ void link_down(Self self, const LinkDown& down) {
   SchedulerState& state = self->state;
   state.parts.log.warning("link_down", {kv("why", down.why), kv("running", state.scheduler->running()),
                                         kv("waiting", state.scheduler->waiting())});
-  state.scheduler->detach(Orphans::fail, "The model's worker was lost; try again.", state.output);
+  state.scheduler->detach(Orphans::requeue, {}, state.output);
   tell_hosts(self);
   state.kv = {state.kv.total, state.kv.total};
   tell_idle_metrics(self);

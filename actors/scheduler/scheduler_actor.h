@@ -1,4 +1,6 @@
 #pragma once
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -16,6 +18,7 @@ struct SchedulerParts {
   worker_link_actor link;
   metrics_actor metrics;
   Log log;
+  std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
 };
 
 struct SchedulerState {

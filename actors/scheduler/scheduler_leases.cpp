@@ -7,9 +7,6 @@
 namespace troupe {
 namespace {
 
-/// Most waiting sequences considered in one call.
-constexpr int kMaxCandidates = 64;
-
 /// True for a running sequence that has no block for its next position.
 bool blocked(const ScheduledSequence& s, std::int32_t block_tokens) {
   return s.refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
@@ -51,20 +48,20 @@ bool Scheduler::take_asks(CacheAsks& asks) {
            asks.withdrawals.empty());
 }
 
-/// Puts the youngest running sequence back when another one cannot go on and no release is pending.
+/// Puts the last running sequence back when another one cannot go on and no release is pending.
 void Scheduler::make_room() {
   if (ending_ > 0 || !releases_.empty()) return;
-  std::uint32_t youngest = kNoSequence;
+  std::uint32_t last = kNoSequence;
   bool needed = false;
   for (std::uint32_t i : running_) {
     const ScheduledSequence& s = table_[i];
     needed |= !s.ask_open && s.asked_at == released_ && blocked(s, block_tokens_);
-    if (youngest == kNoSequence || s.arrival > table_[youngest].arrival) youngest = i;
+    if (last == kNoSequence || table_[last].before(s)) last = i;
   }
   if (!needed) return;
   ++totals_.preempted;
   ++since_step_.preempted;
-  end(youngest, SequenceState::putting_back);
+  end(last, SequenceState::putting_back);
 }
 
 /// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in
@@ -91,10 +88,8 @@ void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
 
 void Scheduler::ask_growth(CacheAsks& asks) {
   bool starved = false;
-  std::int64_t backlog = 0;  // prompt positions that are admitted and not planned yet
   for (std::uint32_t i : running_) {
     ScheduledSequence& s = table_[i];
-    if (s.remaining() > 1) backlog += s.remaining();
     const std::int32_t wanted = blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
       asks.grows.push_back({s.key, wanted, 0, {}});
@@ -102,40 +97,7 @@ void Scheduler::ask_growth(CacheAsks& asks) {
     }
     starved |= s.refused;
   }
-  if (!starved) ask_admissions(asks, backlog);  // running sequences come first
-}
-
-/// Asks for admission in queue order, for as many sequences as there are slots, until the backlog of prompts
-/// fills two steps.
-void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
-  int looked_at = 0;
-  std::int32_t slots = slots_.free_slots() - admissions_open_;
-  for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0 && backlog < 2 * std::int64_t{budget_};
-       i = queue_.after(i)) {
-    ScheduledSequence& s = table_[i];
-    if (++looked_at > kMaxCandidates) return;
-    const bool grouped =
-        s.group != kNoGroup && s.sampling.prompt_logprobs < 0;  // else it runs its whole prompt
-    if (may_ask(s) && !s.leased && !(grouped && groups_.wait(s.group))) {
-      const std::int32_t others = running() + admissions_open_;
-      const std::int32_t keep_free = std::min(others, total_blocks_ / 16);
-      const std::int32_t wanted = blocks_for(s.wanted_positions());
-      const RequestKey* donor = grouped ? groups_.donor(s.group) : nullptr;
-      if (donor != nullptr) {
-        asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
-      } else {
-        asks.grows.push_back({s.key, wanted, keep_free, name_contents(s, asks.hashes)});
-      }
-      s.forks = donor != nullptr;
-      mark_asked(s);
-      s.admitting = true;
-      ++admissions_open_;
-      if (s.group != kNoGroup) groups_.add_active(s.group, 1);
-      backlog += s.expected - (s.forks ? shared_positions(s) : 0);
-      --slots;
-    }
-    if (s.passed_over >= kMaxPassedOver) return;
-  }
+  if (!starved) ask_admissions(asks);  // running sequences come first
 }
 
 void Scheduler::granted(const CacheGrants& grants) {

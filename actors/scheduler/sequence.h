@@ -33,6 +33,8 @@ struct ScheduledSequence {
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
   bool cacheable = false;  ///< its blocks are looked up and published
+  bool proven = false;     ///< has yielded a token since it started on this worker
+  bool isolated = false;   ///< suspected of killing workers: no other suspect runs beside it
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -53,6 +55,7 @@ struct ScheduledSequence {
 
   RequestKey key{};
   std::uint64_t arrival = 0;      ///< order of submission
+  std::int64_t rank = 0;          ///< place in the queue: arrival, moved by its priority; lower first
   std::uint64_t asked_at = 0;     ///< Scheduler::released_ when it was last asked for
   std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
   std::uint32_t host = 0;
@@ -60,12 +63,17 @@ struct ScheduledSequence {
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
   std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
-  std::int32_t losses = 0;       ///< workers lost while it was running
-  std::int32_t scored = 0;       ///< the logprobs of prompt positions below this were reported
+  std::int32_t losses =
+      0;  ///< workers lost with a plan in flight for it since its last token; above 0: a suspect
+  std::int32_t scored = 0;  ///< the logprobs of prompt positions below this were reported
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
 
+  /// True when it is admitted, or put back, before `other`.
+  bool before(const ScheduledSequence& other) const {
+    return rank != other.rank ? rank < other.rank : arrival < other.arrival;
+  }
   bool active() const { return state == SequenceState::running; }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length.
   std::int32_t remaining() const { return expected >= max_length ? 0 : expected - planned; }

@@ -40,6 +40,9 @@ class SessionChoice {
   /// the choice although the sequence goes on: the sequence has to be cancelled.
   bool take(const SequenceTokens& sequence, const StepTokens& step);
 
+  /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
+  void expire();
+
   /// Text, logprobs and ids that may be sent now. Logprobs wait with the text of their tokens.
   ChoiceNews take_news();
 
@@ -54,6 +57,7 @@ class SessionChoice {
 
  private:
   void append(TokenId id, bool hidden);
+  void flush_text();
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -1,5 +1,8 @@
 #include "actors/session/session_host_actor.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/clock.h"
 
 namespace troupe {
@@ -101,6 +104,10 @@ caf::typed_response_promise<Closed> open(Self self, Ask& ask) {
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
   state.parts.log.debug("opened", {kv("req", ask.request_id)});
+  if (ask.timeout_ns > 0) {
+    const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
+    self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});
+  }
   state.book->open(std::move(ask));
   state.waiting.push_back(exchange);
   feed_tokenizers(self);
@@ -127,6 +134,11 @@ session_host_actor::behavior_type session_host_behavior(Self self, SessionHostPa
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
+      [self](const Expire& late) {
+        Effects effects;
+        self->state.book->expire(late.exchange, now_ns(), effects);
+        act(self, effects);
+      },
       [self](const Abandon&) {
         Effects effects;
         self->state.book->fail_all(failure(Code::unavailable, "the server is shutting down"), now_ns(),

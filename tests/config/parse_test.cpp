@@ -256,7 +256,8 @@ TEST(Parse, RulesBetweenFields) {
             std::string::npos);
   parsed({"--port", "8182", "--metrics-port", "8182"});
   EXPECT_NE(error({"--cache-queue-port", "1,2"}).find("got 2 ports, expected 1"), std::string::npos);
-  EXPECT_NE(error({"--max-long-partial-prefills", "2"}).find("--max-num-partial-prefills (1)"),
+  EXPECT_NE(error({"--max-num-partial-prefills", "1", "--max-long-partial-prefills", "2"})
+                .find("--max-num-partial-prefills (1)"),
             std::string::npos);
   EXPECT_NE(error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
                 .find("contradicts"),

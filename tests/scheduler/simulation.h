@@ -22,6 +22,7 @@ struct Setting {
   int queued = 64;
   std::int64_t queued_tokens = 1 << 20;
   std::size_t max_ids = wire::kMaxTokensInPlan;
+  int long_prompt = 12;  ///< more tokens than this are a long prompt
   double poison = 0;  ///< share of sampled rows whose logits are not finite
   PrefixCaching caching = {true, true, {1, 2}};
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
@@ -107,6 +108,11 @@ class Simulation {
 
   bool run_worker() {
     if (!worker_.has_plan()) return false;
+    if (worker_.plan_reaches(killers)) {
+      ++deaths;
+      lose_worker(Orphans::requeue);
+      return true;
+    }
     const double share = setting_.poison;
     results_.push_back(worker_.run_plan([&](const RequestKey&) { return share > 0 && chance(share); }));
     if (!worker_.complaint().empty()) complain(worker_.complaint());
@@ -227,6 +233,9 @@ class Simulation {
   PrefixUse prefix;       ///< of the next submit()
   Status last_status;
   std::vector<RequestKey> last_keys;
+  std::map<RequestKey, std::int32_t> killers;  ///< a worker dies before it runs such a position of these
+  int deaths = 0;                              ///< of such workers
+  std::set<RequestKey> guilty;                 ///< sequences that failed as Finish::poisoned
   std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
 
  private:
@@ -242,6 +251,7 @@ class Simulation {
     config::SchedulerOptions o;
     o.max_num_seqs = s.slots;
     o.max_num_batched_tokens = s.budget;
+    o.long_prefill_token_threshold = s.long_prompt;
     o.max_queued_requests = s.queued;
     o.max_queued_tokens = s.queued_tokens;
     return o;
@@ -332,8 +342,9 @@ class Simulation {
       }
     }
     if (s.finish == Finish::none) return;
-    if (s.finish == Finish::error || s.finish == Finish::aborted) {
+    if (s.finish == Finish::error || s.finish == Finish::aborted || s.finish == Finish::poisoned) {
       ++failed;
+      if (s.finish == Finish::poisoned) guilty.insert(s.key);
       if (s.error.empty()) complain("an error without a sentence");
       if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error without a cause");
     } else {

@@ -74,6 +74,23 @@ class WorkerModel {
   }
   std::deque<std::vector<std::byte>>& done() { return done_; }
 
+  /// True when the oldest plan runs a sequence of `keys` up to the position given there, or further.
+  bool plan_reaches(const std::map<RequestKey, std::int32_t>& keys) const {
+    wire::RecordView view;
+    if (plans_.empty() || !wire::RecordView::open(plans_.front(), view)) return false;
+    const wire::StepPlan& plan = *view.as<wire::StepPlan>();
+    for (const wire::PlanRow& row : view.array(plan.rows)) {
+      RequestKey key{};
+      if (const auto slot = slots_.find(row.slot.slot); slot != slots_.end()) key = slot->second.key;
+      for (const wire::StartSequence& start : view.array(plan.started)) {
+        if (start.slot == row.slot) key = start.key;
+      }
+      const auto found = keys.find(key);
+      if (found != keys.end() && row.position + row.tokens > found->second) return true;
+    }
+    return false;
+  }
+
   /// Runs the oldest plan and returns its StepResult. Where `poison` is true, a row's logits are not finite.
   template <class Poison>
   std::vector<std::byte> run_plan(Poison&& poison) {
