@@ -43,6 +43,12 @@ TEST(Registry, AddsStepsAndRequests) {
   EXPECT_EQ(value(text, "fastdeploy:time_per_output_token_seconds_bucket{le=\"0.1\"}"), 1);
   EXPECT_EQ(value(text, "troupe:steps_total"), 2);
   EXPECT_EQ(value(text, "troupe:preemptions_total"), 1);
+  EXPECT_EQ(value(text, "fastdeploy:hit_token_rate"), 0.5);
+  EXPECT_NEAR(value(text, "fastdeploy:hit_req_rate"), 1.0 / 3, 1e-9);
+  EXPECT_EQ(value(text, "fastdeploy:prefix_cache_token_num"), 30);
+  EXPECT_EQ(value(text, "troupe:prefix_cache_queried_tokens_total"), 60);
+  EXPECT_EQ(value(text, "troupe:prefix_cache_evictions_total"), 4);
+  EXPECT_EQ(value(text, "fastdeploy:available_gpu_block_num"), 5);
 }
 
 TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
