@@ -80,7 +80,8 @@ class Surface(ServerCase):
 
     def test_status(self):
         status = self.server.status()
-        self.assertEqual(set(status), {"model", "state", "ports", "processes", "queues", "kv_blocks"})
+        self.assertEqual(set(status), {"model", "state", "ports", "processes", "queues", "kv_blocks",
+                                      "prefix_cache"})
         self.assertEqual(status["state"], "ready")
         self.assertEqual(set(status["ports"]), {"http", "metrics", "engine_worker_queue", "cache_queue"})
         self.assertEqual(status["ports"]["http"], self.server.port)
