@@ -18,7 +18,7 @@ using Bytes = std::vector<char>;
 
 // ------------------------------------------------------------------------------ requests
 
-enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info };
+enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info, reset_prefix_cache };
 
 /// What has to become token ids: a conversation with messages, or texts, or ids.
 struct Source {
@@ -41,6 +41,12 @@ struct Generation {
   bool include_stop = false;  ///< leave the stop string in the text
 };
 
+/// How the sequences of one request use the prefix cache.
+struct PrefixUse {
+  bool enabled = true;  ///< false: finds nothing in it and leaves nothing in it
+  std::string salt;     ///< only requests with the same salt share blocks
+};
+
 /// The form of the answer.
 struct Answer {
   std::string id;     ///< "chatcmpl-…"
@@ -60,14 +66,22 @@ struct Ask {
   std::string request_id;      ///< for the log and x-request-id
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
+  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer; 0: none
+  std::int32_t priority = 0;    ///< lower first
   Source source;
   Generation generation;
+  PrefixUse prefix;
   Answer answer;
 };
 
 /// The client of an exchange has left.
 struct Withdraw {
   std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+};
+
+/// The request's timeout is over; a SESSION HOST tells itself.
+struct Expire {
   std::uint64_t exchange = 0;
 };
 
@@ -108,6 +122,8 @@ struct SequenceSpec {
 struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
+  PrefixUse prefix;
+  std::int32_t priority = 0;  ///< lower first
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.
@@ -119,7 +135,8 @@ enum class Finish : std::uint8_t {
   none = 0,
   stop,
   length,
-  aborted,  ///< lost with the worker: the same request may succeed later
+  aborted,   ///< lost with the worker: the same request may succeed later
+  poisoned,  ///< it alone was suspected when a second worker died: it must not be tried again
   error,
 };
 
@@ -139,8 +156,9 @@ struct SequenceTokens {
   std::int32_t first_score = 0;
   std::int32_t scores = 0;
   Finish finish = Finish::none;
-  std::string error;  ///< with aborted and error: one sentence
+  std::string error;  ///< with aborted, poisoned and error: one sentence
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens
+  std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
 };
 
 /// Results of one step for all sequences of one SESSION HOST.
@@ -153,11 +171,35 @@ struct StepTokens {
 
 // ------------------------------------------------------------------------- cache
 
+/// Blocks in each state; total is their sum.
+struct CacheStatus {
+  std::int32_t total = 0;
+  std::int32_t free = 0;
+  std::int32_t cached = 0;  ///< held by no sequence; found again until evicted
+  std::int32_t leased = 0;
+  std::int32_t moving = 0;
+  std::int64_t evicted = 0;  ///< cached blocks given to other contents since the worker attached
+};
+
+/// A part of CacheAsks::hashes.
+struct HashRange {
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+/// Blocks [first, first + hashes.count) of `key`'s table hold these contents, written by steps that have come back.
+struct PublishAsk {
+  RequestKey key;
+  std::int32_t first = 0;
+  HashRange hashes;
+};
+
 /// The block table of `key` has to grow; granted all or nothing.
 struct GrowAsk {
   RequestKey key;
   std::int32_t blocks = 0;     ///< wanted length of the block table
-  std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free
+  std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free or cached
+  HashRange hashes;            ///< of a new table: the contents of its first blocks, to be looked up in this order
 };
 
 /// `child` starts with the first `tokens` positions of `parent`, whose KV is written already, and with
@@ -170,13 +212,16 @@ struct ForkAsk {
   std::int32_t keep_free = 0;
 };
 
-/// One step's wishes of the SCHEDULER, in this order: releases, forks, grows. Each fork and each grow
-/// is answered by one Grant, in the same order.
+/// One step's wishes of the SCHEDULER, in this order: publishes, withdrawals, releases, forks, grows. Each fork and
+/// each grow is answered by one Grant, in the same order.
 struct CacheAsks {
   std::uint32_t epoch = 0;
   std::vector<RequestKey> releases;
   std::vector<ForkAsk> forks;
   std::vector<GrowAsk> grows;
+  std::vector<PublishAsk> publishes;
+  std::vector<RequestKey> withdrawals;  ///< leases whose own blocks must not be found again: their step failed
+  std::vector<BlockHash> hashes;
 };
 
 struct Grant {
@@ -184,7 +229,8 @@ struct Grant {
   std::int32_t first = 0;        ///< index in the block table of the first new entry
   std::int32_t first_block = 0;  ///< index of that entry in CacheGrants::blocks
   std::int32_t blocks = 0;
-  bool refused = false;  ///< not enough free blocks; ask again when some were released
+  bool refused = false;     ///< not enough blocks; ask again when some were released
+  std::int32_t cached = 0;  ///< of a new table: so many of its first blocks hold their contents already
 };
 
 struct CacheGrants {
@@ -192,8 +238,11 @@ struct CacheGrants {
   std::vector<Grant> grants;
   std::vector<BlockId> blocks;
   std::uint64_t last_command = 0;  ///< plans that use these blocks depend on it
-  std::int32_t free_blocks = 0;
+  CacheStatus status;
 };
+
+/// Forget every published block; from GATEWAY. Answered with how many could be found before.
+struct ResetPrefixCache {};
 
 // ------------------------------------------------------------------------- worker
 
@@ -228,9 +277,11 @@ struct StepStats {
   std::int32_t prompt_tokens = 0;     ///< run through the model in this step
   std::int32_t generated_tokens = 0;
   std::int32_t preempted = 0;
-  std::int32_t kv_total = 0;
-  std::int32_t kv_free = 0;
-  std::int32_t kv_leased = 0;
+  std::int32_t admitted = 0;          ///< sequences admitted for the first time since the last step,
+  std::int32_t admitted_hits = 0;     ///< those of them that found a prefix,
+  std::int32_t admitted_tokens = 0;   ///< their prompt tokens, and
+  std::int32_t cached_tokens = 0;     ///< how many of these were found and not computed
+  CacheStatus kv;
   double step_s = 0;                  ///< on the device
 };
 
@@ -238,6 +289,7 @@ struct StepStats {
 struct RequestStats {
   bool ok = false;
   std::int32_t prompt_tokens = 0;
+  std::int32_t cached_tokens = 0;  ///< of the prompt
   std::int32_t output_tokens = 0;
   std::int32_t max_tokens = 0;
   double queue_s = 0;    ///< arrival → first plan
@@ -257,14 +309,8 @@ struct SchedulerStatus {
   std::int32_t max_running = 0;
   std::int32_t waiting = 0;
   std::int32_t max_waiting = 0;
-};
-
-struct CacheStatus {
-  std::int32_t total = 0;
-  std::int32_t free = 0;
-  std::int32_t cached = 0;
-  std::int32_t leased = 0;
-  std::int32_t moving = 0;
+  std::int64_t prompt_tokens = 0;  ///< of all sequences admitted since start
+  std::int64_t cached_tokens = 0;  ///< of these, found in the prefix cache
 };
 
 struct EngineStatus {

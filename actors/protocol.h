@@ -26,6 +26,9 @@ template <class I> typename I::result_type inspect(I& f, Status& x) {
 template <class I> typename I::result_type inspect(I& f, RequestKey& x) {
   return f(caf::meta::type_name("RequestKey"), x.hi, x.lo);
 }
+template <class I> typename I::result_type inspect(I& f, BlockHash& x) {
+  return f(caf::meta::type_name("BlockHash"), x.hi, x.lo);
+}
 
 namespace wire {
 template <class I> typename I::result_type inspect(I& f, Sampling& x) {
@@ -71,25 +74,31 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
 TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop)
+TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.source, x.generation, x.answer)
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
+               x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
+TROUPE_INSPECT(Expire, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias)
-TROUPE_INSPECT(Submit, x.sequences, x.request_id)
+TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
-               x.scheduled_ns)
+               x.scheduled_ns, x.cached_tokens)
 TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
-TROUPE_INSPECT(GrowAsk, x.key, x.blocks, x.keep_free)
+TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted)
+TROUPE_INSPECT(HashRange, x.first, x.count)
+TROUPE_INSPECT(PublishAsk, x.key, x.first, x.hashes)
+TROUPE_INSPECT(GrowAsk, x.key, x.blocks, x.keep_free, x.hashes)
 TROUPE_INSPECT(ForkAsk, x.parent, x.child, x.tokens, x.blocks, x.keep_free)
-TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows)
-TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused)
-TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.blocks, x.last_command, x.free_blocks)
+TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows, x.publishes, x.withdrawals, x.hashes)
+TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cached)
+TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.blocks, x.last_command, x.status)
 TROUPE_INSPECT(SendPlan, x.record)
 TROUPE_INSPECT(SendCacheCommand, x.record)
 TROUPE_INSPECT(StepDone, x.record)
@@ -97,15 +106,17 @@ TROUPE_INSPECT(CacheReport, x.record)
 TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
 TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
-TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.kv_total,
-               x.kv_free, x.kv_leased, x.step_s)
-TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s,
-               x.decode_s, x.e2e_s)
+TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
+               x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.kv, x.step_s)
+TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
+               x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
-TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting)
-TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving)
+TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
+template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
+  return f(caf::meta::type_name("ResetPrefixCache"));
+}
 template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
 #undef TROUPE_INSPECT
 
@@ -133,6 +144,8 @@ using cache_actor = caf::typed_actor<
     caf::reacts_to<CacheReport>,
     // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER hears of it.
     caf::reacts_to<LinkUp>,
+    // Forgets every published block; answers with how many there were; from GATEWAY.
+    caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
     // Answers with the block counts; from the ROOT.
     caf::replies_to<caf::get_atom>::with<CacheStatus>>;
 
@@ -146,7 +159,7 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<StepDone>,
     // A worker is ready: a new epoch begins; from WORKER LINK.
     caf::reacts_to<LinkUp>,
-    // The worker is gone: every sequence ends with an error; from WORKER LINK.
+    // The worker is gone: sequences wait for the next one; from WORKER LINK.
     caf::reacts_to<LinkDown>,
     // Answers with its queue; from the ROOT.
     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
@@ -170,6 +183,8 @@ using session_host_actor = caf::typed_actor<
     caf::reacts_to<StepTokens>,
     // Uses this TOKENIZER from now on; from the ROOT.
     caf::reacts_to<TokenizerUp>,
+    // A request's timeout is over; from itself.
+    caf::reacts_to<Expire>,
     // Ends every session; from GATEWAY.
     caf::reacts_to<Abandon>>;
 

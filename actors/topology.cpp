@@ -1,6 +1,7 @@
 #include "actors/topology.h"
 
 #include <algorithm>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -45,6 +46,13 @@ class Introductions {
 
 tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder, const Log& log) {
   return system.spawn<caf::detached>(tokenizer_behavior, *encoder, log);
+}
+
+/// With a key of this instance's own.
+PrefixCaching prefix_caching(const config::CacheOptions& options) {
+  std::random_device random;
+  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+  return {options.enable_prefix_caching, options.enable_output_caching, {word(), word()}};
 }
 
 }  // namespace
@@ -109,8 +117,8 @@ void Cast::spawn(CastSetup setup) {
 
   auto scheduler = system_.spawn(
       scheduler_behavior,
-      SchedulerParts{setup.options.scheduler, introduce("scheduler", cache), introduce("scheduler", link),
-                     introduce("scheduler", metrics_), setup.log("scheduler")});
+      SchedulerParts{setup.options.scheduler, prefix_caching(setup.options.cache), introduce("scheduler", cache), introduce("scheduler", link),
+                     introduce("scheduler", metrics_), setup.log("scheduler"), setup.progress});
   add("scheduler", scheduler);
 
   std::vector<tokenizer_actor> tokenizers;
@@ -137,7 +145,7 @@ void Cast::spawn(CastSetup setup) {
 
   for (const auto& host : *hosts) introduce("gateway", host);
   gateway_ = system_.spawn(gateway_behavior,
-                           GatewayParts{*hosts, introduce("gateway", metrics_), setup.health, setup.deliver,
+                           GatewayParts{*hosts, introduce("gateway", metrics_), introduce("gateway", cache), setup.health, setup.deliver,
                                         setup.config_json, setup.options.http.max_concurrency,
                                         setup.log("gateway")});
   add("gateway", gateway_);

@@ -63,6 +63,7 @@ struct CastSetup {
   metrics::Constants constants;
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
+  std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
   std::string config_json;  ///< what /config-info answers
   std::function<Log(const std::string& actor)> log;
 };

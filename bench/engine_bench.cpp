@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   auto metrics = system.spawn(metrics_behavior, metrics::Constants{}, Log());
   auto link = system.spawn(worker_link_behavior, WorkerLinkParts{engine_end, 0, 0, {}});
   auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
-  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, cache, link, metrics, {}});
+  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, {}, cache, link, metrics, {}, {}});
   auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
     // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
     auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
                     });
                 return opened;
               },
-              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {},
+              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}, [](const Expire&) {},
               [](const Abandon&) {}};
     });
     return {[](Ask&) {}, [](const Withdraw&) {},

@@ -80,6 +80,9 @@ Result<std::string> status_table(std::string_view json) {
     out +=
         shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");
   }
+  const JsonValue& prefix = member(status, "prefix_cache");
+  out += "prefix  " + shown(member(prefix, "cached_tokens")) + " of " + shown(member(prefix, "prompt_tokens")) +
+         " prompt tokens found in the cache · " + shown(member(prefix, "evicted_blocks")) + " blocks evicted\n";
   std::vector<TableRow> rows = {{"process", "pid", "up", "restarts", "state"}};
   for (const JsonValue& process : member(status, "processes")) {
     rows.push_back({shown(member(process, "name")), shown(member(process, "pid")),

@@ -142,15 +142,18 @@ struct SchedulerOptions {
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
+  int max_num_partial_prefills = 0;      ///< prompts that are computed at the same time; 0: as many as there are slots
+  int max_long_partial_prefills = 1;     ///< of these, long ones
+  int long_prefill_token_threshold = 0;  ///< a prompt with more tokens left is long; 0: 4 % of the model length, 64 at least
   int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
   std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 
-/// What is kept of finished and preempted sequences.
+/// What is kept of finished and preempted sequences. Caching never changes greedy text.
 struct CacheOptions {
-  bool enable_prefix_caching = false;  ///< reuse KV blocks of equal prompt beginnings
-  bool enable_output_caching = false;  ///< reuse KV blocks of generated tokens too
-  double swap_space_gib = 0;           ///< host memory for blocks that left the device; 0: none
+  bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
+  bool enable_output_caching = true;  ///< reuse KV blocks of generated tokens too
+  double swap_space_gib = 0;          ///< host memory for blocks that left the device; 0: none
 };
 
 /// Converting text to token ids.
@@ -223,9 +226,6 @@ struct LaterOptions {
   std::string kvcache_storage_backend;
   std::string write_policy = "write_through";
   bool enable_chunked_prefill = true;
-  int max_num_partial_prefills = 1;
-  int max_long_partial_prefills = 1;
-  int long_prefill_token_threshold = 0;
   bool enable_overlap_schedule = true;
   // numerics and sampling
   std::string graph_optimization_config;

@@ -103,23 +103,27 @@ Status check_runtime_dir(const std::string& directory) {
   return {};
 }
 
-Status check_later(const Options& o) {
-  const LaterOptions& l = o.later;
-  if (l.max_long_partial_prefills > l.max_num_partial_prefills) {
-    return conflict("got " + std::to_string(l.max_long_partial_prefills) +
+Status check_prefills(const Options& o) {
+  const SchedulerOptions& s = o.scheduler;
+  if (s.max_num_partial_prefills > 0 && s.max_long_partial_prefills > s.max_num_partial_prefills) {
+    return conflict("got " + std::to_string(s.max_long_partial_prefills) +
                         ", expected at most --max-num-partial-prefills (" +
-                        std::to_string(l.max_num_partial_prefills) + ")",
+                        std::to_string(s.max_num_partial_prefills) + ")",
                     "max-long-partial-prefills");
   }
-  if (l.max_num_partial_prefills > 1 && !l.enable_chunked_prefill) {
+  if (s.max_num_partial_prefills > 1 && !o.later.enable_chunked_prefill) {
     return conflict("more than 1 needs --enable-chunked-prefill", "max-num-partial-prefills");
   }
-  if (o.scheduler.max_model_len != 0 && l.long_prefill_token_threshold >= o.scheduler.max_model_len) {
-    return conflict("got " + std::to_string(l.long_prefill_token_threshold) +
-                        ", expected less than --max-model-len (" + std::to_string(o.scheduler.max_model_len) +
-                        ")",
+  if (s.max_model_len != 0 && s.long_prefill_token_threshold >= s.max_model_len) {
+    return conflict("got " + std::to_string(s.long_prefill_token_threshold) +
+                        ", expected less than --max-model-len (" + std::to_string(s.max_model_len) + ")",
                     "long-prefill-token-threshold");
   }
+  return {};
+}
+
+Status check_later(const Options& o) {
+  const LaterOptions& l = o.later;
   if (l.enable_early_stop && json_has(l.early_stop_config, "enable_early_stop") &&
       !json_flag(l.early_stop_config, "enable_early_stop")) {
     return conflict("contradicts --early-stop-config, which says enable_early_stop is false",
@@ -156,7 +160,7 @@ Status check_later(const Options& o) {
 Status validate(const Options& options) {
   for (Status status :
        {check_step(options.scheduler), check_blocks(options), check_ports(options), check_logs(options.log),
-        check_runtime_dir(options.process.runtime_dir), check_later(options),
+        check_runtime_dir(options.process.runtime_dir), check_prefills(options), check_later(options),
         check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }

@@ -142,6 +142,7 @@ std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::st
     case Handler::model: return info_call(InfoRequest::Kind::model, admission.tail);
     case Handler::metrics: return info_call(InfoRequest::Kind::metrics);
     case Handler::config_info: return info_call(InfoRequest::Kind::config_info);
+    case Handler::reset_prefix_cache: return info_call(InfoRequest::Kind::reset_prefix_cache);
     case Handler::health:
     case Handler::live: return health(admission.handler, draining);
     case Handler::not_found:

@@ -28,6 +28,7 @@ std::string_view to_string(FinishReason reason) {
     case FinishReason::stop: return "\"stop\"";
     case FinishReason::length: return "\"length\"";
     case FinishReason::tool_calls: return "\"tool_calls\"";
+    case FinishReason::timeout: return "\"timeout\"";
     case FinishReason::abort: return "\"abort\"";
   }
   return "null";

@@ -17,7 +17,7 @@
 namespace troupe::http {
 
 enum class Dialect : std::uint8_t { chat, completion };
-enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, abort };
+enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, timeout, abort };
 
 struct Usage {
   std::int64_t prompt_tokens = 0;

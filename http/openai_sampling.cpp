@@ -10,7 +10,9 @@ namespace {
 
 constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
 constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
+constexpr std::size_t kMaxCacheSalt = 256;   // bytes
 constexpr std::size_t kMaxModelName = 256;   // bytes
+constexpr double kMaxTimeoutSeconds = 86400;
 constexpr std::size_t kMaxIdentifier = 128;  // bytes of request_id and user
 
 std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& limits) {
@@ -143,6 +145,18 @@ void read_lengths(Fields& fields, Dialect dialect, SamplingRequest& sampling) {
   }
 }
 
+std::string read_cache_salt(Fields& fields) {
+  auto salt = fields.string("cache_salt");
+  if (!salt) return {};
+  if (salt->empty() || salt->size() > kMaxCacheSalt) {
+    fields.fail("cache_salt",
+                "must be a string of 1 to " + std::to_string(kMaxCacheSalt) + " bytes, got " +
+                    std::to_string(salt->size()),
+                "invalid_value");
+  }
+  return *std::move(salt);
+}
+
 bool is_identifier(std::string_view text) {
   return !text.empty() && text.size() <= kMaxIdentifier && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
@@ -175,9 +189,13 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
   sampling.include_stop_str_in_output = fields.boolean("include_stop_str_in_output");
   sampling.ignore_eos = fields.boolean("ignore_eos");
   sampling.return_token_ids = fields.boolean("return_token_ids");
+  sampling.cache = fields.boolean("cache", true);
+  sampling.cache_salt = read_cache_salt(fields);
   read_stream(fields, sampling);
-  fields.integer("priority", kMinInteger,
-                 kMaxInteger);  // has no effect, but a wrong value is refused
+  constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
+  sampling.priority = static_cast<std::int32_t>(
+      fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});
   return sampling;
 }
 

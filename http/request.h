@@ -40,6 +40,10 @@ struct SamplingRequest {
       logprobs;  ///< alternatives to report beside each output token; 0: the token only
   std::optional<std::int32_t> prompt_logprobs;
   bool return_token_ids = false;
+  bool cache = true;       ///< false: neither reads nor fills the prefix cache
+  std::string cache_salt;  ///< only requests with the same one share cached prefixes; empty: none given
+  std::int32_t priority = 0;      ///< lower first
+  std::optional<double> timeout;  ///< seconds from arrival to the end of the answer, (0, 86400]
   bool stream = false;
   bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
   bool continuous_usage_stats = false;  ///< the usage in every chunk
@@ -91,9 +95,9 @@ struct DetokenizeRequest {
   std::vector<TokenId> tokens;
 };
 
-/// Pages without parameters. Health is not among them: the server answers it from Backend::health().
+/// Pages and actions without parameters. Health is not among them: the server answers it from Backend::health().
 struct InfoRequest {
-  enum class Kind { models, model, metrics, config_info };
+  enum class Kind { models, model, metrics, config_info, reset_prefix_cache };
   Kind kind = Kind::models;
   std::string name;  ///< of Kind::model: what stands behind /v1/models/
 };

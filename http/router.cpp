@@ -24,6 +24,7 @@ constexpr Row kRows[] = {
     {"/ping", Handler::health, kGet | kPost, Pages::both},
     {"/metrics", Handler::metrics, kGet, Pages::operations},
     {"/config-info", Handler::config_info, kGet, Pages::operations},
+    {"/reset_prefix_cache", Handler::reset_prefix_cache, kPost, Pages::api},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
 

@@ -19,6 +19,7 @@ enum class Handler : std::uint8_t {
   live,
   metrics,
   config_info,
+  reset_prefix_cache,
 };
 
 /// What a listening socket serves.

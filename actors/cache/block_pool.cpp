@@ -4,37 +4,95 @@
 
 namespace troupe {
 
-BlockPool::BlockPool(std::int32_t total) : entries_(static_cast<std::size_t>(total)) {
+BlockPool::BlockPool(std::int32_t total) : entries_(static_cast<std::size_t>(total)), index_(total) {
   free_.reserve(entries_.size());
   for (BlockId block = total - 1; block >= 0; --block) free_.push_back(block);
 }
 
+void BlockPool::append(BlockId block) {
+  Entry& entry = at(block);
+  entry.older = newest_;
+  entry.newer = kNoBlock;
+  (newest_ == kNoBlock ? oldest_ : at(newest_).newer) = block;
+  newest_ = block;
+  ++cached_;
+}
+
+void BlockPool::unlink(BlockId block) {
+  const Entry& entry = at(block);
+  (entry.older == kNoBlock ? oldest_ : at(entry.older).newer) = entry.newer;
+  (entry.newer == kNoBlock ? newest_ : at(entry.newer).older) = entry.older;
+  --cached_;
+}
+
 BlockId BlockPool::take() {
-  TROUPE_CHECK(!free_.empty());
-  const BlockId block = free_.back();
-  free_.pop_back();
-  entries_[static_cast<std::size_t>(block)].holders = 1;
+  BlockId block = oldest_;
+  if (!free_.empty()) {
+    block = free_.back();
+    free_.pop_back();
+  } else {
+    TROUPE_CHECK(block != kNoBlock);
+    unlink(block);
+    index_.erase(at(block).hash);
+    ++evicted_;
+  }
+  at(block).hash = {};
+  at(block).holders = 1;
   ++leased_;
   return block;
 }
 
 void BlockPool::share(BlockId block) {
-  Entry& entry = entries_[static_cast<std::size_t>(block)];
-  TROUPE_CHECK(entry.holders > 0);
-  ++entry.holders;
+  Entry& entry = at(block);
+  if (entry.holders++ > 0) return;
+  TROUPE_CHECK(entry.hash != BlockHash{});
+  unlink(block);
+  ++leased_;
 }
 
 void BlockPool::drop(BlockId block) {
-  Entry& entry = entries_[static_cast<std::size_t>(block)];
+  Entry& entry = at(block);
   TROUPE_CHECK(entry.holders > 0);
   if (--entry.holders > 0) return;
   --(entry.moved_by != 0 ? moving_ : leased_);
   entry.moved_by = 0;
+  if (entry.hash != BlockHash{}) {
+    const BlockId found = index_.find(entry.hash);
+    if (found == kNoBlock) index_.insert(entry.hash, block);
+    if (found == kNoBlock || found == block) return append(block);
+    entry.hash = {};
+  }
   free_.push_back(block);
 }
 
+void BlockPool::publish(BlockId block, const BlockHash& hash) {
+  Entry& entry = at(block);
+  TROUPE_CHECK(entry.holders > 0 && hash != BlockHash{});
+  if (entry.hash != BlockHash{}) return;
+  entry.hash = hash;
+  if (index_.find(hash) == kNoBlock) index_.insert(hash, block);
+}
+
+void BlockPool::withdraw(BlockId block) {
+  Entry& entry = at(block);
+  TROUPE_CHECK(entry.holders > 0);
+  if (entry.hash != BlockHash{} && index_.find(entry.hash) == block) index_.erase(entry.hash);
+  entry.hash = {};
+}
+
+std::int32_t BlockPool::forget() {
+  const std::int32_t known = index_.size();
+  while (oldest_ != kNoBlock) {
+    free_.push_back(oldest_);
+    unlink(oldest_);
+  }
+  index_.clear();
+  for (Entry& entry : entries_) entry.hash = {};
+  return known;
+}
+
 void BlockPool::begin_move(BlockId block, std::uint64_t command) {
-  Entry& entry = entries_[static_cast<std::size_t>(block)];
+  Entry& entry = at(block);
   TROUPE_CHECK(entry.holders > 0 && command != 0);
   if (entry.moved_by == 0) {
     --leased_;
@@ -44,7 +102,7 @@ void BlockPool::begin_move(BlockId block, std::uint64_t command) {
 }
 
 void BlockPool::end_move(BlockId block, std::uint64_t command) {
-  Entry& entry = entries_[static_cast<std::size_t>(block)];
+  Entry& entry = at(block);
   if (entry.moved_by != command) return;
   entry.moved_by = 0;
   --moving_;
@@ -52,24 +110,39 @@ void BlockPool::end_move(BlockId block, std::uint64_t command) {
 }
 
 CacheStatus BlockPool::status() const {
-  return {static_cast<std::int32_t>(entries_.size()), free_blocks(), 0, leased_, moving_};
+  return {static_cast<std::int32_t>(entries_.size()),
+          static_cast<std::int32_t>(free_.size()),
+          cached_,
+          leased_,
+          moving_,
+          evicted_};
 }
 
 bool BlockPool::sound() const {
-  std::int32_t leased = 0, moving = 0, unheld = 0;
-  for (const Entry& entry : entries_) {
+  std::int32_t leased = 0, moving = 0, unheld = 0, found = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
     if (entry.holders < 0 || (entry.holders == 0 && entry.moved_by != 0)) return false;
     ++(entry.holders == 0 ? unheld : entry.moved_by != 0 ? moving : leased);
+    const bool published = entry.hash != BlockHash{};
+    found += published && index_.find(entry.hash) == static_cast<BlockId>(i) ? 1 : 0;
   }
   std::vector<bool> seen(entries_.size());
-  for (BlockId block : free_) {
+  const auto first_time = [&](BlockId block) {
     const std::size_t i = static_cast<std::size_t>(block);
-    if (entries_[i].holders != 0 || seen[i]) return false;
-    seen[i] = true;
+    return entries_[i].holders == 0 && !seen[i] && (seen[i] = true);
+  };
+  for (BlockId block : free_) {
+    if (!first_time(block) || at(block).hash != BlockHash{}) return false;
+  }
+  std::int32_t cached = 0;
+  for (BlockId block = oldest_, older = kNoBlock; block != kNoBlock; older = block, block = at(block).newer) {
+    if (!first_time(block) || at(block).older != older || index_.find(at(block).hash) != block) return false;
+    ++cached;
   }
   const CacheStatus s = status();
-  return leased == leased_ && moving == moving_ && unheld == s.free &&
-         s.free + s.cached + s.leased + s.moving == s.total;
+  return leased == leased_ && moving == moving_ && cached == cached_ && unheld == s.free + s.cached &&
+         found == index_.size() && s.free + s.cached + s.leased + s.moving == s.total;
 }
 
 }  // namespace troupe

@@ -1,38 +1,62 @@
 #pragma once
-// The set of all KV blocks and how many sequences hold each. A block is in exactly one of four states, so that
-// free + cached + leased + moving == total holds after every call:
+// The set of all KV blocks, how many sequences hold each, and which contents can be found again. A block is
+// in exactly one of four states, so that free + cached + leased + moving == total holds after every call:
 //
 //   free     nobody holds it; it may be taken
-//   cached   nobody holds it, but its contents are known and may be found again (no index yet: zero)
+//   cached   nobody holds it, but its contents are published and may be found again; it may be taken when no
+//   block
+//            is free
 //   leased   one or more sequences hold it; a block shared by several is counted once
 //   moving   held, and the target of a copy that the worker has not confirmed yet
 //
-// Swap space and eviction, once offered, act between `cached` and `free`, inside this class.
+// Cached blocks are evicted in the order in which their last holders dropped them. A holder drops its blocks
+// from the end of its table, and whoever holds a block holds the ones before it, so leaves are evicted first:
+// a prefix never loses its beginning before its end. The exception are two sequences that computed the same
+// block at the same time. Only one of the two copies is found; when the other sequence goes on longer, its
+// later blocks may outlive the copy that is found. They are then of no use until drop() publishes the other
+// copy, or they are evicted.
 #include <cstdint>
 #include <vector>
 
+#include "actors/cache/prefix_index.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 
 namespace troupe {
 
-/// Reference counts over block ids [0, total). Every call is O(1) but sound() and the constructor.
+/// Reference counts over block ids [0, total). Every call is O(1) but sound(), forget() and the constructor.
 /// Used by one thread; allocates in the constructor only.
 class BlockPool {
  public:
   explicit BlockPool(std::int32_t total = 0);
 
-  std::int32_t free_blocks() const { return static_cast<std::int32_t>(free_.size()); }
+  /// Blocks that take() can give: free and cached ones.
+  std::int32_t available() const { return static_cast<std::int32_t>(free_.size()) + cached_; }
 
-  /// A free block, held once by the caller. Requires free_blocks() > 0.
+  /// A block whose contents are not published, held once by the caller. Evicts the least recently used cached
+  /// block when none is free. Requires available() > 0.
   BlockId take();
 
-  /// Adds a holder to a held block.
+  /// Adds a holder to a held or cached block.
   void share(BlockId block);
 
-  /// Removes a holder. The last one frees the block, even while it is the target of a copy: its next user waits
-  /// for a later cache command, so the copy is complete before the block is used.
+  /// Removes a holder. Without holders a published block is cached, another one is free, even while it is the
+  /// target of a copy: its next user waits for a later cache command, so the copy is complete before the
+  /// block is used.
   void drop(BlockId block);
+
+  /// The contents of a held block are complete and will not change. Changes nothing when they are published
+  /// already. When another block has the same contents, that one is found as long as it exists.
+  void publish(BlockId block, const BlockHash& hash);
+
+  /// The block's contents must not be found any more. Requires that it is held.
+  void withdraw(BlockId block);
+
+  /// The block with these contents, or kNoBlock. share() it before any other call.
+  BlockId find(const BlockHash& hash) const { return index_.find(hash); }
+
+  /// Withdraws all blocks; cached ones become free. Returns how many could be found before. O(total).
+  std::int32_t forget();
 
   /// Marks a held block as the target of cache command `command`.
   void begin_move(BlockId block, std::uint64_t command);
@@ -43,19 +67,33 @@ class BlockPool {
   std::int32_t holders(BlockId block) const { return entries_[static_cast<std::size_t>(block)].holders; }
   CacheStatus status() const;
 
-  /// Recounts everything: true when each block is in one state and the counters agree. O(total).
+  /// Recounts everything: true when each block is in one state, every published one can be found or has an
+  /// equal that can, and the counters agree. O(total).
   bool sound() const;
 
  private:
   struct Entry {
     std::int32_t holders = 0;
+    BlockId older = kNoBlock;  ///< links of the list of cached blocks, in the order of their last use
+    BlockId newer = kNoBlock;
     std::uint64_t moved_by = 0;  ///< the unfinished command that writes it; 0 none
+    BlockHash hash{};            ///< of published contents; zero: not published
   };
+
+  Entry& at(BlockId block) { return entries_[static_cast<std::size_t>(block)]; }
+  const Entry& at(BlockId block) const { return entries_[static_cast<std::size_t>(block)]; }
+  void append(BlockId block);
+  void unlink(BlockId block);
 
   std::vector<Entry> entries_;
   std::vector<BlockId> free_;  ///< a stack: the block freed last is most likely still in the CPU caches
+  PrefixIndex index_;
+  BlockId oldest_ = kNoBlock;
+  BlockId newest_ = kNoBlock;
+  std::int32_t cached_ = 0;
   std::int32_t leased_ = 0;
   std::int32_t moving_ = 0;
+  std::int64_t evicted_ = 0;
 };
 
 }  // namespace troupe

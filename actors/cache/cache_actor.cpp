@@ -50,6 +50,11 @@ cache_actor::behavior_type cache_behavior(Self self, CacheParts parts) {
       },
       [self](const CacheReport& report) { take_report(self, report); },
       [self](const LinkUp& up) { link_up(self, up); },
+      [self](const ResetPrefixCache&) {
+        const std::int32_t blocks = self->state.cache.reset_prefixes();
+        self->state.parts.log.info("prefix_cache_reset", {kv("blocks", blocks)});
+        return blocks;
+      },
       [self](caf::get_atom) { return self->state.cache.status(); },
   };
 }

@@ -6,8 +6,10 @@
 // written again, and copies the partly filled one, which both would write. The copy is a CacheCommand on the
 // cache ring; every plan that uses blocks granted with or after it names its id.
 //
-// A prefix index would be asked in grow() for blocks that already hold the first positions (entered only after
-// the step that filled them), and eviction would happen there too.
+// A new lease begins with the published blocks that hold its first positions, when the ask names their
+// contents (block_hash.h). Only full blocks are published, each after the step that filled it has come back,
+// so a block that is found is never written. What no lease holds stays findable until take() needs the block
+// (block_pool.h).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -29,16 +31,20 @@ class CacheManager {
   /// command ids start at 1 again. Before the first reset() there is no block to grant.
   void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens);
 
-  /// Carries out `asks` and fills `grants` (cleared first, its memory is reused): one for each fork and grow, in
-  /// their order. Asks of another epoch change nothing and get no grants. Afterwards command() has the copies
-  /// that the grants depend on.
+  /// Carries out `asks` and fills `grants` (cleared first, its memory is reused): one for each fork and grow,
+  /// in their order. A lease that begins before reset_prefixes() publishes nothing after it. Asks of another
+  /// epoch change nothing and get no grants. Afterwards command() has the copies that the grants depend on.
   void answer(const CacheAsks& asks, CacheGrants& grants);
+
+  /// Forgets all published blocks, and what current leases have computed so far is never published. Returns
+  /// how many blocks could be found before. O(blocks).
+  std::int32_t reset_prefixes();
 
   /// The CacheCommand record made by the last answer(), or empty. Valid until the next answer().
   std::span<const std::byte> command() const { return command_; }
 
-  /// The worker confirmed a command. False when the command failed or the record is malformed: the contents of
-  /// the forked blocks are then unknown, and the owner has to give up this epoch.
+  /// The worker confirmed a command. False when the command failed or the record is malformed: the contents
+  /// of the forked blocks are then unknown, and the owner has to give up this epoch.
   [[nodiscard]] bool done(const wire::CacheDone& record);
 
   /// Blocks of a lease in table order; empty when there is none.
@@ -56,19 +62,28 @@ class CacheManager {
     BlockId target = 0;
   };
 
-  bool grow(const GrowAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
+  struct Lease {
+    std::vector<BlockId> blocks;
+    bool publishes = true;
+  };
+
+  void publish(const PublishAsk& ask, std::span<const BlockHash> hashes);
+  void withdraw(const RequestKey& key);
+  bool grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
+            std::vector<BlockId>& blocks);
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
-  std::vector<BlockId>& open_lease(const RequestKey& key);
-  void extend(std::vector<BlockId>& lease, std::int32_t to, std::vector<BlockId>& granted);
+  Lease& open_lease(const RequestKey& key);
+  void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
   void write_command();
 
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
   BlockPool pool_;
-  std::vector<std::vector<BlockId>> leases_;  ///< block tables; a freed one keeps its memory
-  std::vector<std::uint32_t> unused_;         ///< free entries of leases_
+  std::vector<Lease> leases_;          ///< a freed one keeps its memory
+  std::vector<std::uint32_t> unused_;  ///< free entries of leases_
+  std::vector<BlockId> found_;         ///< scratch: blocks of a new lease that hold their contents already
   std::unordered_map<RequestKey, std::uint32_t> index_;
   std::uint64_t last_command_ = 0;
   std::vector<Move> moves_;              ///< unfinished copies, oldest first

@@ -106,6 +106,7 @@ std::uint32_t half_the_cores(int wanted) {
 struct Engine::Impl {
   config::Options options;
   std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
+  std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::unique_ptr<Cast> cast;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
@@ -152,6 +153,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
                           cache_type(options, files->spec), options.device.gpu_memory_utilization};
   cast_setup.health = health;
   cast_setup.deliver = deliver;
+  cast_setup.progress = progress;
   cast_setup.config_json = config::to_public_json(options);
   cast_setup.log = [this](const std::string& actor) { return log(actor); };
 
@@ -192,6 +194,8 @@ void Engine::abandon() { impl_->cast->abandon(); }
 bool Engine::idle() const { return impl_->cast->drained() && impl_->server->active() == 0; }
 
 std::uint64_t Engine::served() const { return impl_->http_side->served(); }
+
+std::uint64_t Engine::generated_tokens() const { return *impl_->progress; }
 
 void Engine::stop() {
   if (impl_->server != nullptr) impl_->server->stop();

@@ -48,6 +48,9 @@ class Engine {
   /// Generation requests that ended without an error since the start. Lock-free.
   std::uint64_t served() const;
 
+  /// Tokens generated since the start, of open requests too. Lock-free.
+  std::uint64_t generated_tokens() const;
+
   /// False when an actor that cannot be replaced has died: the process should end with why().
   bool alive() const;
   std::string why() const;

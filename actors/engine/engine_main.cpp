@@ -65,6 +65,9 @@ class EngineProcess {
                    {"state", status->state},
                    {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
                                   {"leased", cache.leased}, {"moving", cache.moving}}},
+                   {"prefix_cache", {{"prompt_tokens", status->scheduler.prompt_tokens},
+                                     {"cached_tokens", status->scheduler.cached_tokens},
+                                     {"evicted_blocks", cache.evicted}}},
                    {"queues", {{{"name", "open_requests"}, {"depth", status->open_requests}, {"capacity", status->max_requests}},
                                {{"name", "running"}, {"depth", status->scheduler.running}, {"capacity", status->scheduler.max_running}},
                                {{"name", "waiting"}, {"depth", status->scheduler.waiting}, {"capacity", status->scheduler.max_waiting}}}}});
@@ -78,10 +81,12 @@ class EngineProcess {
   }
 
   void tell_served() {
-    const std::uint64_t served = engine_->served();
-    if (served == told_served_ || Clock::now() < next_served_) return;
-    control_.tell({{"event", "served"}, {"requests", served - told_served_}});
+    const std::uint64_t served = engine_->served(), generated = engine_->generated_tokens();
+    if ((served == told_served_ && generated == told_generated_) || Clock::now() < next_served_) return;
+    control_.tell(
+        {{"event", "served"}, {"requests", served - told_served_}, {"tokens", generated - told_generated_}});
     told_served_ = served;
+    told_generated_ = generated;
     next_served_ = Clock::now() + kServedInterval;
   }
 
@@ -89,6 +94,7 @@ class EngineProcess {
   std::unique_ptr<Engine> engine_;
   std::string told_state_;
   std::uint64_t told_served_ = 0;
+  std::uint64_t told_generated_ = 0;
   TimePoint next_served_{};
   std::optional<TimePoint> drain_until_;
   bool abandoned_ = false;

@@ -101,6 +101,16 @@ void dispatch(GatewaySelf self, Ask& ask) {
             [self, ask](const caf::error&) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
+  } else if (ask.api == Api::reset_prefix_cache) {
+    self->request(state.parts.cache, caf::infinite, ResetPrefixCache{})
+        .then(
+            [self, ask](std::int32_t blocks) {
+              deliver_one(self->state.parts.deliver, ask.io,
+                          page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(blocks) + "}"));
+            },
+            [self, ask](const caf::error&) {
+              refuse(self->state, ask, failure(Code::unavailable, "the cache manager is being restarted"));
+            });
   } else {
     admit(self, ask);
   }

@@ -29,6 +29,7 @@ class HealthCell {
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
   metrics_actor metrics;
+  cache_actor cache;
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::string config_json;       ///< what /config-info answers; no secrets

@@ -27,6 +27,13 @@ void take_prompt(http::Prompt& prompt, Source& source) {
   }
 }
 
+/// What a request says about how it is run, as opposed to what it generates.
+void take_handling(http::SamplingRequest& wanted, Ask& ask) {
+  ask.prefix = {wanted.cache, std::move(wanted.cache_salt)};
+  ask.priority = wanted.priority;
+  ask.timeout_ns = static_cast<std::int64_t>(wanted.timeout.value_or(0) * 1e9);
+}
+
 }  // namespace
 
 Generation RequestResolver::generation(const http::SamplingRequest& wanted, std::uint64_t random) const {
@@ -79,6 +86,7 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
 Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::chat;
   ask.generation = generation(request.sampling, random);
+  take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   if (!request.prompt_token_ids.empty()) {
     ask.source.ids.push_back(std::move(request.prompt_token_ids));
@@ -91,6 +99,7 @@ Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, A
 Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::completion;
   ask.generation = generation(request.sampling, random);
+  take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   ask.answer.echo = request.echo;
   ask.generation.best_of = std::max(request.best_of.value_or(1), ask.generation.choices);
@@ -132,7 +141,11 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
     ask.source.ids.push_back(std::move(request->tokens));
   } else {
     const auto& page = std::get<http::InfoRequest>(call.body);
-    ask.api = page.kind == http::InfoRequest::Kind::metrics ? Api::metrics : Api::config_info;
+    switch (page.kind) {
+      case http::InfoRequest::Kind::metrics: ask.api = Api::metrics; break;
+      case http::InfoRequest::Kind::reset_prefix_cache: ask.api = Api::reset_prefix_cache; break;
+      default: ask.api = Api::config_info;
+    }
   }
   if (!status.ok()) return status;
   return ask;

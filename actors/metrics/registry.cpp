@@ -25,6 +25,12 @@ void Registry::add(const StepStats& step) {
   prompt_tokens_ += static_cast<std::uint64_t>(step.prompt_tokens);
   generated_tokens_ += static_cast<std::uint64_t>(step.generated_tokens);
   preempted_ += static_cast<std::uint64_t>(step.preempted);
+  admitted_ += static_cast<std::uint64_t>(step.admitted);
+  admitted_hits_ += static_cast<std::uint64_t>(step.admitted_hits);
+  admitted_tokens_ += static_cast<std::uint64_t>(step.admitted_tokens);
+  cached_tokens_ += static_cast<std::uint64_t>(step.cached_tokens);
+  if (step.kv.evicted > evicted_before_) evicted_ += static_cast<std::uint64_t>(step.kv.evicted - evicted_before_);
+  evicted_before_ = step.kv.evicted;
   if (step.step_s > 0) {
     ++steps_;
     step_.observe(step.step_s);
@@ -54,8 +60,13 @@ void Registry::add(const HttpStats& answer) { ++http_[{answer.path, answer.statu
 
 std::string Registry::text() const {
   Exposition out;
-  const double total = last_.kv_total;
-  const double used = total > 0 ? (total - last_.kv_free) / total : 0;
+  const CacheStatus& kv = last_.kv;
+  const double total = kv.total, available = kv.free + kv.cached;
+  const double used = total > 0 ? (total - available) / total : 0;
+  const auto share = [](std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  };
+  const double token_rate = share(cached_tokens_, admitted_tokens_);
 
   out.counter("fastdeploy:requests_number_total", "Requests that have ended", static_cast<double>(requests_));
   out.counter("fastdeploy:request_success_total", "Requests finished without an error", static_cast<double>(successes_));
@@ -73,18 +84,27 @@ std::string Registry::text() const {
   out.histogram("fastdeploy:request_prompt_tokens", "Prompt tokens of a request", request_prompt_);
   out.histogram("fastdeploy:request_generation_tokens", "Tokens generated for a request", request_generation_);
   out.histogram("fastdeploy:request_params_max_tokens", "max_tokens of a request", request_max_tokens_);
-  out.gauge("fastdeploy:gpu_cache_usage_perc", "Share of KV blocks in use; 1 is full", used);
+  out.gauge("fastdeploy:gpu_cache_usage_perc", "Share of KV blocks that sequences hold; 1 is full", used);
   const std::string labels = "model=\"" + escape_label(constants_.model) + "\",block_size=\"" +
                              std::to_string(constants_.block_size) + "\",cache_dtype=\"" +
                              escape_label(constants_.cache_dtype) + "\",gpu_memory_utilization=\"" +
                              std::to_string(constants_.gpu_memory_utilization) + "\",total_block_num=\"" +
-                             std::to_string(last_.kv_total) + "\"";
+                             std::to_string(kv.total) + "\"";
   out.gauge("fastdeploy:cache_config_info", "Cache configuration, as labels", 1, labels);
-  out.gauge("fastdeploy:available_gpu_block_num", "KV blocks free or evictable", last_.kv_free);
-  out.gauge("fastdeploy:free_gpu_block_num", "KV blocks free", last_.kv_free);
+  out.gauge("fastdeploy:available_gpu_block_num", "KV blocks free or evictable", available);
+  out.gauge("fastdeploy:free_gpu_block_num", "KV blocks free", kv.free);
   out.gauge("fastdeploy:max_gpu_block_num", "KV blocks in all", total);
   out.gauge("fastdeploy:max_cpu_block_num", "KV blocks in host memory", 0);
-  out.gauge("fastdeploy:available_gpu_resource", "Share of KV blocks free", 1 - used);
+  out.gauge("fastdeploy:available_gpu_resource", "Share of KV blocks free or evictable", 1 - used);
+  out.gauge("fastdeploy:hit_req_rate", "Share of admitted sequences that found a prefix",
+            share(admitted_hits_, admitted_));
+  out.gauge("fastdeploy:hit_token_rate", "Share of prompt tokens found in the prefix cache", token_rate);
+  out.gauge("fastdeploy:gpu_hit_token_rate", "Share of prompt tokens found in device memory", token_rate);
+  out.gauge("fastdeploy:cpu_hit_token_rate", "Share of prompt tokens found in host memory", 0);
+  out.counter("fastdeploy:prefix_cache_token_num", "Prompt tokens found in the prefix cache",
+              static_cast<double>(cached_tokens_));
+  out.counter("fastdeploy:prefix_gpu_cache_token_num", "Prompt tokens found in device memory",
+              static_cast<double>(cached_tokens_));
   out.gauge("fastdeploy:batch_size", "Sequences in the last step", last_.running);
   out.gauge("fastdeploy:max_batch_size", "Sequences a step can hold", constants_.max_num_seqs);
   out.gauge("fastdeploy:available_batch_size", "Slots free", constants_.max_num_seqs - last_.running);
@@ -94,7 +114,12 @@ std::string Registry::text() const {
   out.counter("troupe:steps_total", "Steps run", static_cast<double>(steps_));
   out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks", static_cast<double>(preempted_));
   out.histogram("troupe:step_seconds", "Device time of a step", step_);
-  out.gauge("troupe:kv_blocks_leased", "KV blocks leased to sequences", last_.kv_leased);
+  out.gauge("troupe:kv_blocks_leased", "KV blocks leased to sequences", kv.leased + kv.moving);
+  out.gauge("troupe:kv_blocks_cached", "KV blocks that no sequence holds and a prompt may find", kv.cached);
+  out.counter("troupe:prefix_cache_queried_tokens_total", "Prompt tokens of admitted sequences",
+              static_cast<double>(admitted_tokens_));
+  out.counter("troupe:prefix_cache_evictions_total", "Cached KV blocks given to other contents",
+              static_cast<double>(evicted_));
   out.heading("troupe:http_answers_total", "HTTP answers by route and status", "counter");
   for (const auto& [key, count] : http_) {
     out.sample("troupe:http_answers_total",

@@ -36,6 +36,12 @@ class Registry {
   std::uint64_t prompt_tokens_ = 0;
   std::uint64_t generated_tokens_ = 0;
   std::uint64_t preempted_ = 0;
+  std::uint64_t admitted_ = 0;
+  std::uint64_t admitted_hits_ = 0;
+  std::uint64_t admitted_tokens_ = 0;
+  std::uint64_t cached_tokens_ = 0;
+  std::uint64_t evicted_ = 0;
+  std::int64_t evicted_before_ = 0;  ///< CacheStatus::evicted as reported last; it restarts with the worker
   std::uint64_t requests_ = 0;
   std::uint64_t successes_ = 0;
   double last_ttft_s_ = 0;

@@ -32,7 +32,8 @@ void ChoiceGroups::prompt_ready(std::uint32_t group, const RequestKey& member) {
   g.has_donor = true;
 }
 
-void ChoiceGroups::lease_ends(std::uint32_t group, const RequestKey& member, const ScheduledSequences& table) {
+void ChoiceGroups::lease_ends(std::uint32_t group, const RequestKey& member,
+                              const ScheduledSequences& table) {
   Group& g = groups_[group];
   if (!g.has_donor || g.donor != member) return;
   g.has_donor = false;

@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// A group exists while it has members. Its donor is a lease that holds the prompt's KV and is not released yet;
-/// the sequence of that lease may have ended.
+/// A group exists while it has members. Its donor is a lease that holds the prompt's KV and is not released
+/// yet; the sequence of that lease may have ended.
 class ChoiceGroups {
  public:
   std::uint32_t create();

@@ -27,8 +27,8 @@ void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
   writer_.begin(epoch);
   ids_left_ = max_ids_;
   tokens_left_ = max_tokens;
-  bytes_left_ =
-      wire::kMaxRecordBytes - sizeof(wire::StepPlan) - wire::kAlignment;  // padding behind an odd count of SlotRefs
+  bytes_left_ = wire::kMaxRecordBytes - sizeof(wire::StepPlan) -
+                wire::kAlignment;  // padding behind an odd count of SlotRefs
   result_left_ = wire::kMaxRecordBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
   finished_.clear();
   started_.clear();

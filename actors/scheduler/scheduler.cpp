@@ -16,8 +16,10 @@ constexpr std::uint32_t kMaxHosts = 1024;
 /// At most as many slots as a plan can have rows.
 constexpr std::int32_t kMaxSlots = 4096;
 constexpr std::int32_t kMaxStepsInFlight = 8;
-/// A sequence that was running when this many workers were lost may be what kills them.
-constexpr std::int32_t kMaxLosses = 2;
+/// Without an option, prompts of up to so many tokens are short however little the model takes.
+constexpr std::int32_t kLeastLongPrompt = 64;
+constexpr const char* kPoisoned =
+    "This request was being computed when two workers died one after the other; it is not tried again.";
 
 std::int32_t limited(int option, std::int32_t capacity) {
   return std::max(0, option > 0 ? std::min(option, capacity) : capacity);
@@ -37,8 +39,13 @@ void StepOutput::clear() {
   stats = {};
 }
 
-Scheduler::Scheduler(const config::SchedulerOptions& options, std::size_t max_tokens_in_plan)
-    : options_(options), builder_(max_tokens_in_plan), queue_(table_) {}
+Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching,
+                     std::size_t max_tokens_in_plan)
+    : options_(options),
+      caching_(caching),
+      hasher_(caching.key),
+      builder_(max_tokens_in_plan),
+      queue_(table_) {}
 
 void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
@@ -52,6 +59,8 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
+  long_prompt_ = options_.long_prefill_token_threshold > 0 ? options_.long_prefill_token_threshold
+                                                           : std::max(kLeastLongPrompt, max_length_ / 25);
   slots_.reset(std::min({limited(options_.max_num_seqs, capacity.max_slots), budget_, kMaxSlots}));
   steps_.resize(static_cast<std::size_t>(std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight)));
   first_step_ = in_flight_ = 0;
@@ -64,7 +73,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
     s.max_length = std::min(s.max_length, max_length_);
     if (s.expected < s.max_length) continue;
     queue_.remove(i);
-    fail(i, "The model's worker was restarted with too little room for this request.", out);
+    fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
 }
 
@@ -77,20 +86,30 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   running_.clear();
   finished_.clear();
   releases_.clear();
+  publishes_.clear();
+  published_hashes_.clear();
+  withdrawals_.clear();
   groups_.forget_leases();
+  int suspects = 0;  // that the worker may have been running
+  for (std::uint32_t i = 0; i < table_.places(); ++i) {
+    const ScheduledSequence& s = table_[i];
+    suspects += s.live && s.state != SequenceState::ending && s.plans_out > 0 && s.losses > 0 ? 1 : 0;
+  }
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     ScheduledSequence& s = table_[i];
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
+    const bool in_flight = s.plans_out > 0;
+    const bool guilty = in_flight && s.isolated && suspects == 1;
     s.ask_open = s.admitting = s.leased = false;
     s.plans_out = 0;
-    s.losses += s.state == SequenceState::running ? 1 : 0;
     if (s.state == SequenceState::ending) {
       forget(i);
-    } else if (orphans == Orphans::fail || s.losses >= kMaxLosses) {
+    } else if (orphans == Orphans::fail || guilty) {
       if (was_waiting) queue_.remove(i);
-      fail(i, why, out);
+      fail(i, guilty ? Finish::poisoned : Finish::aborted, guilty ? kPoisoned : why, out);
     } else {
+      if (in_flight) s.isolated = ++s.losses > 1 || !s.proven;
       rewind(s);
       if (!was_waiting) queue_.insert(i);
     }
@@ -139,7 +158,7 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
 
 Status Scheduler::submit(Submit& request) {
   std::vector<SequenceSpec>& specs = request.sequences;
-  if (epoch_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
+  if (vocab_size_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
   // For each sequence the one whose prompt it runs: itself, or an earlier one without a parent.
   std::vector<std::size_t> origin(specs.size());
   std::int64_t tokens = 0;
@@ -187,14 +206,18 @@ Status Scheduler::submit(Submit& request) {
       prompts[i] = specs[origin[i]].prompt;
     }
   }
-  for (std::size_t i = 0; i < specs.size(); ++i) enqueue(specs[i], std::move(prompts[i]), groups[i]);
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    enqueue(specs[i], std::move(prompts[i]), groups[i], request);
+  }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group) {
+void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group,
+                        const Submit& request) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
+  s.rank = static_cast<std::int64_t>(s.arrival) + kPriorityWeight * request.priority;
   s.host = spec.host;
   s.tokens = std::move(prompt);
   s.prompt_tokens = spec.prompt_tokens;
@@ -203,6 +226,8 @@ void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::ui
   s.sampling = spec.sampling;
   s.stop_ids = std::move(spec.stop_ids);
   s.logit_bias = std::move(spec.logit_bias);
+  s.cacheable = caching_.prompts && request.prefix.enabled;
+  if (s.cacheable) s.root = hasher_.root(request.prefix.salt);
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);
   rewind(s);
@@ -214,8 +239,8 @@ void Scheduler::cancel(const RequestKey& key) {
   if (sequence != kNoSequence) end(sequence, SequenceState::ending);
 }
 
-/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an open
-/// ask names it.
+/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an
+/// open ask names it.
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
@@ -253,8 +278,8 @@ void Scheduler::retire(std::uint32_t sequence) {
 /// Resets a sequence so that it is computed from its first token again.
 void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
-  s.started = s.refused = s.forks = false;
-  s.planned = s.committed = s.known = s.sent = s.blocks = 0;
+  s.started = s.refused = s.forks = s.proven = false;
+  s.planned = s.committed = s.known = s.sent = s.blocks = s.published = 0;
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};
   s.unsent_blocks.clear();
@@ -266,9 +291,9 @@ void Scheduler::forget(std::uint32_t sequence) {
   table_.erase(sequence);
 }
 
-void Scheduler::fail(std::uint32_t sequence, const std::string& why, StepOutput& out) {
+void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
   SequenceTokens& tokens = report(table_[sequence], out);
-  tokens.finish = Finish::aborted;
+  tokens.finish = how;
   tokens.error = why;
   forget(sequence);
 }

@@ -7,23 +7,37 @@
 //                ▲                             │                                         ▲
 //                └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
 //
-// The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at once: a
-// plan assumes that every sampling row in flight yields exactly one token, which the next row refers to as "what
-// the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned (positions that
-// plans have run or will run). An end by length is foreseen, so it never overshoots; a stop id is seen one step
-// late, and the token that the plan in flight yields for it is discarded.
+// The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at
+// once: a plan assumes that every sampling row in flight yields exactly one token, which the next row refers
+// to as "what the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned
+// (positions that plans have run or will run). An end by length is foreseen, so it never overshoots; a stop
+// id is seen one step late, and the token that the plan in flight yields for it is discarded.
 //
-// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only then
-// its slot is reused (with a new generation) and its blocks are released, so that neither a late result nor a
-// copy on the cache ring can refer to another sequence's slot or block.
+// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only
+// then its slot is reused (with a new generation) and its blocks are released, so that neither a late result
+// nor a copy on the cache ring can refer to another sequence's slot or block.
 //
 // A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
-// prompt chunks in the order of admission with what is left. take_asks() asks for blocks one step ahead and
-// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for the
-// blocks of the whole prompt at once, in queue order. A sequence that does not fit is passed over, at most
-// kMaxPassedOver times; then no other is admitted before it. When a running sequence cannot go on for lack of
-// blocks, the youngest running one (by submission) is put back: its lease is released, and it is recomputed later
-// from all its tokens. The oldest is never put back, so every sequence finishes.
+// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
+// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
+// neither waits for the other. Few long prompts are computed at once (max_long_partial_prefills); short ones
+// overtake those that wait for that. take_asks() asks for blocks one step ahead and
+// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
+// the blocks of the whole prompt at once, in queue order: by submission, where one step of priority is worth
+// kPriorityWeight places. So a sequence is overtaken by a bounded number of later ones. A sequence that does
+// not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
+// sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
+// is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
+// finishes.
+//
+// Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
+// sequence begins at the first position that was not found. At least its last known token is always run, for
+// its logits. A full block is published when the step that filled it has come back
+// (actors/cache/cache_manager.h).
+//
+// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
+// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
+// runs only when no other suspect does; so a death beside it proves it guilty, and it fails alone.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -34,6 +48,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/cache/block_hash.h"
 #include "actors/messages.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/plan_builder.h"
@@ -50,7 +65,7 @@ namespace troupe {
 /// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
 struct StepOutput {
   std::vector<StepTokens> hosts;  ///< by SESSION HOST; empty for those without sequences
-  StepStats stats;                ///< except the kv_* counts, which the CACHE MANAGER knows
+  StepStats stats;                ///< except `kv`, which the CACHE MANAGER knows
 
   void clear();
 };
@@ -64,7 +79,7 @@ enum class Committed {
 /// What becomes of open sequences when the worker is lost.
 enum class Orphans {
   fail,     ///< each ends with an error
-  requeue,  ///< each is recomputed when a worker is attached again, unless it was running at two losses
+  requeue,  ///< each is recomputed when a worker is attached again, but for one that is known to kill workers
 };
 
 /// Totals since construction, for metrics and tests.
@@ -75,6 +90,15 @@ struct SchedulerTotals {
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
   std::uint64_t stalled_rows = 0;  ///< rows skipped in a step for lack of a block
+  std::int64_t prompt_tokens = 0;  ///< of all sequences, each counted at its first admission
+  std::int64_t cached_tokens = 0;  ///< of these, found in the prefix cache
+};
+
+/// How the scheduler uses the prefix cache.
+struct PrefixCaching {
+  bool prompts = true;  ///< look up and publish blocks of prompts
+  bool outputs = true;  ///< publish blocks of generated tokens too
+  HashKey key;
 };
 
 /// Used by one thread. Nothing allocates per token in steady state.
@@ -82,25 +106,27 @@ class Scheduler {
  public:
   /// How often a sequence may be overtaken at admission.
   static constexpr std::int32_t kMaxPassedOver = 16;
+  /// How many later submissions one step of priority overtakes.
+  static constexpr std::int64_t kPriorityWeight = 256;
 
-  explicit Scheduler(const config::SchedulerOptions& options,
+  explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
 
-  /// A worker is ready; steps start at 1. Kept sequences that do not fit this worker end with an error in `out`
-  /// (cleared first). `epoch` is not 0. Requires that no worker is attached.
+  /// A worker is ready; steps start at 1. Kept sequences that do not fit this worker end with an error in
+  /// `out` (cleared first). `epoch` is not 0. Requires that no worker is attached.
   void attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out);
 
   /// The worker is lost; plans in flight are void. `out` is cleared first.
   void detach(Orphans orphans, const std::string& why, StepOutput& out);
 
   /// Takes all sequences (moved from) or none:
-  ///   unavailable       no worker is attached
+  ///   unavailable       no worker has been attached yet. After one was lost, requests wait for the next
   ///   overloaded        the queue is full, in sequences or in tokens
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …
   Status submit(Submit& request);
 
-  /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in flight
-  /// have come back. Unknown keys are ignored.
+  /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
+  /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
 
   /// The next StepPlan, or empty when nothing can run now or enough plans are in flight. Valid until
@@ -110,9 +136,9 @@ class Scheduler {
   /// Takes the result of the oldest plan in flight. `out` is cleared first.
   Committed commit(std::span<const std::byte> result, StepOutput& out);
 
-  /// What the CACHE MANAGER has to do now: releases, then forks, then blocks for the next steps. False when there
-  /// is nothing. Call it after every other call. An ask is not repeated before it is answered, and a refused one
-  /// only after a release. `asks` is cleared first.
+  /// What the CACHE MANAGER has to do now: publications, releases, forks, blocks for the next steps. False
+  /// when there is nothing. Call it after every other call. An ask is not repeated before it is answered, and
+  /// a refused one only after a release. `asks` is cleared first.
   bool take_asks(CacheAsks& asks);
 
   /// Answers to asks; those of another epoch are dropped.
@@ -138,6 +164,16 @@ class Scheduler {
     std::uint64_t step = 0;
     std::vector<PlannedRow> rows;
   };
+  /// Prompts that are admitted, or asked for, and not computed yet.
+  struct Admissions {
+    std::int64_t short_tokens = 0;  ///< positions left of the short ones
+    std::int32_t prompts = 0;
+    std::int32_t long_prompts = 0;
+    std::int32_t suspects = 0;
+    bool isolated_suspect = false;
+
+    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long);
+  };
   struct Release {
     RequestKey key{};
     std::uint32_t group = kNoGroup;
@@ -145,15 +181,16 @@ class Scheduler {
 
   // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group);
+  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const Submit& request);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
-  void fail(std::uint32_t sequence, const std::string& why, StepOutput& out);
+  void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
-  void plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns);
+  void plan_prompts(PlannedStep& step, std::int64_t now_ns);
+  void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
   // scheduler_commit.cpp
   Committed judge(std::span<const std::byte> bytes, wire::RecordView& view) const;
@@ -172,12 +209,26 @@ class Scheduler {
   void mark_asked(ScheduledSequence& sequence);
   void make_room();
   void ask_growth(CacheAsks& asks);
-  void ask_admissions(CacheAsks& asks, std::int64_t backlog);
   void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void admit(std::uint32_t sequence);
 
+  // scheduler_admission.cpp
+  Admissions count_admitted() const;
+  bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
+  void ask_admission(std::uint32_t sequence, CacheAsks& asks);
+  void ask_admissions(CacheAsks& asks);
+  bool is_long(std::int32_t tokens) const { return tokens > long_prompt_; }
+
+  // scheduler_prefix.cpp
+  HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
+  void hash_blocks(ScheduledSequence& sequence, std::int32_t blocks);
+  void publish_full_blocks(ScheduledSequence& sequence);
+  void begin_at(ScheduledSequence& sequence, std::int32_t cached_blocks);
+
   const config::SchedulerOptions options_;
+  const PrefixCaching caching_;
+  const BlockHasher hasher_;
 
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
@@ -185,6 +236,7 @@ class Scheduler {
   std::int32_t max_length_ = 0;  ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
+  std::int32_t long_prompt_ = 0;  ///< a prompt with more tokens left is long
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
   std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
@@ -196,8 +248,11 @@ class Scheduler {
   ChoiceGroups groups_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<SlotRef> finished_;       ///< to be told to the worker
-  std::vector<Release> releases_;       ///< to be told to the cache manager
-  std::vector<PlannedStep> steps_;      ///< a ring: plans in flight, the oldest at first_step_
+  std::vector<Release> releases_;       ///< to be told to the cache manager, as are the next three
+  std::vector<PublishAsk> publishes_;
+  std::vector<BlockHash> published_hashes_;
+  std::vector<RequestKey> withdrawals_;
+  std::vector<PlannedStep> steps_;  ///< a ring: plans in flight, the oldest at first_step_
   std::size_t first_step_ = 0;
   std::size_t in_flight_ = 0;
   std::uint64_t next_step_ = 1;
@@ -205,7 +260,8 @@ class Scheduler {
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
-  std::int32_t preempted_in_step_ = 0;
+  StepStats since_step_;              ///< counts that the next commit() reports
+  std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;
   std::vector<std::uint32_t> rows_of_slots_;

@@ -12,11 +12,8 @@ namespace {
 using Self = scheduler_actor::stateful_pointer<SchedulerState>;
 
 void tell_metrics(Self self, StepStats stats) {
-  const SchedulerState& state = self->state;
-  stats.kv_total = state.kv_total;
-  stats.kv_free = state.kv_free;
-  stats.kv_leased = state.kv_total - state.kv_free;
-  self->send(state.parts.metrics, stats);
+  stats.kv = self->state.kv;
+  self->send(self->state.parts.metrics, stats);
 }
 
 /// Reports the queue while no step runs: METRICS would otherwise show the values of the last step.
@@ -40,7 +37,7 @@ void advance(Self self) {
   self->request(state.parts.cache, caf::infinite, std::move(asks))
       .then(
           [self](const CacheGrants& grants) {
-            self->state.kv_free = grants.free_blocks;
+            self->state.kv = grants.status;
             self->state.scheduler->granted(grants);
             advance(self);
             tell_idle_metrics(self);
@@ -85,6 +82,8 @@ void step_done(Self self, const StepDone& done) {
     return self->quit(caf::make_error(caf::sec::runtime_error, "the worker's result contradicts its plan"));
   }
   if (verdict == Committed::stale) return;
+  const auto generated = static_cast<std::uint64_t>(state.output.stats.generated_tokens);
+  if (state.parts.progress != nullptr) state.parts.progress->fetch_add(generated, std::memory_order_relaxed);
   advance(self);
   tell_hosts(self);
   tell_metrics(self, state.output.stats);
@@ -92,11 +91,11 @@ void step_done(Self self, const StepDone& done) {
 
 void link_up(Self self, const LinkUp& up) {
   SchedulerState& state = self->state;
-  state.scheduler->detach(Orphans::fail, "The model's worker was replaced; try again.", state.output);
+  state.scheduler->detach(Orphans::requeue, {}, state.output);
   tell_hosts(self);
   state.scheduler->attach(up.epoch, up.capacity, state.output);
   tell_hosts(self);
-  state.kv_total = state.kv_free = up.capacity.kv_blocks;
+  state.kv = {up.capacity.kv_blocks, up.capacity.kv_blocks};
   state.parts.log.info("link_up",
                        {kv("epoch", up.epoch), kv("device", up.device), kv("blocks", up.capacity.kv_blocks),
                         kv("max_model_len", up.capacity.max_model_len)});
@@ -108,16 +107,16 @@ void link_down(Self self, const LinkDown& down) {
   SchedulerState& state = self->state;
   state.parts.log.warning("link_down", {kv("why", down.why), kv("running", state.scheduler->running()),
                                         kv("waiting", state.scheduler->waiting())});
-  state.scheduler->detach(Orphans::fail, "The model's worker was lost; try again.", state.output);
+  state.scheduler->detach(Orphans::requeue, {}, state.output);
   tell_hosts(self);
-  state.kv_free = state.kv_total;
+  state.kv = {state.kv.total, state.kv.total};
   tell_idle_metrics(self);
 }
 
 }  // namespace
 
 scheduler_actor::behavior_type scheduler_behavior(Self self, SchedulerParts parts) {
-  self->state.scheduler.emplace(parts.options);
+  self->state.scheduler.emplace(parts.options, parts.caching);
   self->state.parts = std::move(parts);
   return {
       [self](Submit& request) { return submit(self, request); },
@@ -130,8 +129,12 @@ scheduler_actor::behavior_type scheduler_behavior(Self self, SchedulerParts part
       [self](const LinkDown& down) { link_down(self, down); },
       [self](caf::get_atom) {
         const Scheduler& scheduler = *self->state.scheduler;
-        return SchedulerStatus{scheduler.running(), self->state.parts.options.max_num_seqs,
-                               scheduler.waiting(), self->state.parts.options.max_queued_requests};
+        return SchedulerStatus{scheduler.running(),
+                               self->state.parts.options.max_num_seqs,
+                               scheduler.waiting(),
+                               self->state.parts.options.max_queued_requests,
+                               scheduler.totals().prompt_tokens,
+                               scheduler.totals().cached_tokens};
       },
   };
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,10 +13,12 @@ namespace troupe {
 
 struct SchedulerParts {
   config::SchedulerOptions options;
+  PrefixCaching caching;
   cache_actor cache;
   worker_link_actor link;
   metrics_actor metrics;
   Log log;
+  std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
 };
 
 struct SchedulerState {
@@ -23,8 +27,7 @@ struct SchedulerState {
   std::optional<Scheduler> scheduler;
   std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host; the actor that submitted for it last
   StepOutput output;
-  std::int32_t kv_total = 0;
-  std::int32_t kv_free = 0;
+  CacheStatus kv;  ///< as of the last grants
 };
 
 /// SCHEDULER. actors/scheduler/scheduler.h decides; the actor carries the messages.

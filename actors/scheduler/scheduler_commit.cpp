@@ -43,8 +43,12 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   }
   out.stats.running = running();
   out.stats.waiting = waiting();
-  out.stats.preempted = preempted_in_step_;
-  preempted_in_step_ = 0;
+  out.stats.preempted = since_step_.preempted;
+  out.stats.admitted = since_step_.admitted;
+  out.stats.admitted_hits = since_step_.admitted_hits;
+  out.stats.admitted_tokens = since_step_.admitted_tokens;
+  out.stats.cached_tokens = since_step_.cached_tokens;
+  since_step_ = {};
   out.stats.step_s = std::max(0.0, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
   return Committed::applied;
 }
@@ -60,8 +64,8 @@ Committed Scheduler::judge(std::span<const std::byte> bytes, wire::RecordView& v
   return agrees(view, *result, steps_[first_step_]) ? Committed::applied : Committed::malformed;
 }
 
-/// Checks that the result has one row for each plan row that samples, in the plan's order, with one token or an
-/// error.
+/// Checks that the result has one row for each plan row that samples, in the plan's order, with one token or
+/// an error.
 bool Scheduler::agrees(const wire::RecordView& view, const wire::StepResult& result,
                        const PlannedStep& step) const {
   if (!view.holds(result.rows) || !view.holds(result.tokens) || !view.holds(result.logprobs)) return false;
@@ -115,6 +119,12 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   --s.plans_out;
   s.committed = row.end;
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
+  if (result == nullptr || result->error == wire::RowError::none) {
+    publish_full_blocks(s);
+  } else if (s.cacheable) {
+    withdrawals_.push_back(s.key);
+    s.cacheable = false;
+  }
   if (s.state == SequenceState::ending) {
     totals_.discarded_tokens += result != nullptr ? 1 : 0;
     if (s.plans_out == 0 && !s.ask_open) retire(row.sequence);
@@ -172,13 +182,19 @@ SequenceTokens& Scheduler::report(ScheduledSequence& s, StepOutput& out) {
   tokens.key = s.key;
   tokens.first_token = static_cast<std::int32_t>(host.tokens.size());
   tokens.first_score = static_cast<std::int32_t>(host.scores.size());
-  if (!s.reported) tokens.scheduled_ns = s.scheduled_ns;
+  if (!s.reported) {
+    tokens.scheduled_ns = s.scheduled_ns;
+    tokens.cached_tokens = std::max(0, s.cached_tokens);
+  }
   s.reported = true;
   return tokens;
 }
 
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
+  s.proven = true;
+  s.isolated = false;
+  s.losses = 0;
   if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;
 }

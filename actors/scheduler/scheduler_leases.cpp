@@ -7,9 +7,6 @@
 namespace troupe {
 namespace {
 
-/// Most waiting sequences considered in one call.
-constexpr int kMaxCandidates = 64;
-
 /// True for a running sequence that has no block for its next position.
 bool blocked(const ScheduledSequence& s, std::int32_t block_tokens) {
   return s.refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
@@ -36,32 +33,39 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   asks.releases.clear();
   asks.forks.clear();
   asks.grows.clear();
+  asks.publishes.clear();
+  asks.withdrawals.clear();
+  asks.hashes.clear();
   if (epoch_ == 0) return false;
+  asks.publishes.swap(publishes_);
+  asks.hashes.swap(published_hashes_);
+  asks.withdrawals.swap(withdrawals_);
   make_room();
   ask_releases(asks, false);
   ask_growth(asks);
   ask_releases(asks, true);
-  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty());
+  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty() && asks.publishes.empty() &&
+           asks.withdrawals.empty());
 }
 
-/// Puts the youngest running sequence back when another one cannot go on and no release is pending.
+/// Puts the last running sequence back when another one cannot go on and no release is pending.
 void Scheduler::make_room() {
   if (ending_ > 0 || !releases_.empty()) return;
-  std::uint32_t youngest = kNoSequence;
+  std::uint32_t last = kNoSequence;
   bool needed = false;
   for (std::uint32_t i : running_) {
     const ScheduledSequence& s = table_[i];
     needed |= !s.ask_open && s.asked_at == released_ && blocked(s, block_tokens_);
-    if (youngest == kNoSequence || s.arrival > table_[youngest].arrival) youngest = i;
+    if (last == kNoSequence || table_[last].before(s)) last = i;
   }
   if (!needed) return;
   ++totals_.preempted;
-  ++preempted_in_step_;
-  end(youngest, SequenceState::putting_back);
+  ++since_step_.preempted;
+  end(last, SequenceState::putting_back);
 }
 
-/// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in `asks`
-/// copies from. These are released by a later call.
+/// Adds releases: without `donors` all but those of donors; with it the rest, except leases that a fork in
+/// `asks` copies from. These are released by a later call.
 void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < releases_.size(); ++i) {
@@ -84,51 +88,16 @@ void Scheduler::ask_releases(CacheAsks& asks, bool donors) {
 
 void Scheduler::ask_growth(CacheAsks& asks) {
   bool starved = false;
-  std::int64_t backlog = 0;  // prompt positions that are admitted and not planned yet
   for (std::uint32_t i : running_) {
     ScheduledSequence& s = table_[i];
-    if (s.remaining() > 1) backlog += s.remaining();
     const std::int32_t wanted = blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
-      asks.grows.push_back({s.key, wanted, 0});
+      asks.grows.push_back({s.key, wanted, 0, {}});
       mark_asked(s);
     }
     starved |= s.refused;
   }
-  if (!starved) ask_admissions(asks, backlog);  // running sequences come first
-}
-
-/// Asks for admission in queue order, for as many sequences as there are slots, until the backlog of prompts
-/// fills two steps.
-void Scheduler::ask_admissions(CacheAsks& asks, std::int64_t backlog) {
-  int looked_at = 0;
-  std::int32_t slots = slots_.free_slots() - admissions_open_;
-  for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0 && backlog < 2 * std::int64_t{budget_};
-       i = queue_.after(i)) {
-    ScheduledSequence& s = table_[i];
-    if (++looked_at > kMaxCandidates) return;
-    const bool grouped =
-        s.group != kNoGroup && s.sampling.prompt_logprobs < 0;  // else it runs its whole prompt
-    if (may_ask(s) && !s.leased && !(grouped && groups_.wait(s.group))) {
-      const std::int32_t others = running() + admissions_open_;
-      const std::int32_t keep_free = std::min(others, total_blocks_ / 16);
-      const std::int32_t wanted = blocks_for(s.wanted_positions());
-      const RequestKey* donor = grouped ? groups_.donor(s.group) : nullptr;
-      if (donor != nullptr) {
-        asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
-      } else {
-        asks.grows.push_back({s.key, wanted, keep_free});
-      }
-      s.forks = donor != nullptr;
-      mark_asked(s);
-      s.admitting = true;
-      ++admissions_open_;
-      if (s.group != kNoGroup) groups_.add_active(s.group, 1);
-      backlog += s.expected - (s.forks ? shared_positions(s) : 0);
-      --slots;
-    }
-    if (s.passed_over >= kMaxPassedOver) return;
-  }
+  if (!starved) ask_admissions(asks);  // running sequences come first
 }
 
 void Scheduler::granted(const CacheGrants& grants) {
@@ -159,7 +128,10 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
     return;
   }
   if (grant.refused) return;
-  if (admission) admit(sequence);
+  if (admission) {
+    admit(sequence);
+    begin_at(s, grant.cached);
+  }
   s.unsent_blocks.insert(s.unsent_blocks.end(), blocks.begin(), blocks.end());
   s.blocks += grant.blocks;
 }
@@ -173,7 +145,6 @@ void Scheduler::admit(std::uint32_t sequence) {
   s.state = SequenceState::running;
   s.slot = slots_.take();
   s.passed_over = 0;
-  s.planned = s.committed = s.forks ? shared_positions(s) : 0;
   running_.push_back(sequence);
 }
 

@@ -12,15 +12,12 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   builder_.begin(epoch_, budget_);
   for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
 
-  // Decodes first: sequences with exactly one position to compute. Their row makes one more position expected, so
-  // they still have one left afterwards, and the second pass skips them.
+  // Decodes first: sequences with exactly one position to compute. Their row makes one more position
+  // expected, so they still have one left afterwards, and the second pass skips them.
   for (std::uint32_t i : running_) {
-    if (table_[i].remaining() == 1) plan_row(i, step, now_ns);
+    if (table_[i].remaining() == 1) plan_row(i, budget_, step, now_ns);
   }
-  for (std::uint32_t i : running_) {
-    if (builder_.tokens_left() == 0) break;
-    if (table_[i].remaining() > 1) plan_row(i, step, now_ns);
-  }
+  if (builder_.tokens_left() > 0) plan_prompts(step, now_ns);
   if (builder_.empty()) return {};
 
   finished_.clear();
@@ -30,9 +27,29 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   return builder_.finish(step.step, last_command_);
 }
 
-/// Adds one row of the sequence and what the worker must know for it. Runs fewer positions, or none, when the
-/// budget, its blocks or the record do not suffice.
-void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t now_ns) {
+/// Adds rows of prompts, within what decodes left of the budget: first of short ones, in the order of
+/// admission, then equal shares of the long ones. Short ones leave a quarter to the long ones, at least one
+/// token.
+void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
+  long_rows_.clear();
+  for (std::uint32_t i : running_) {
+    if (is_long(table_[i].remaining())) long_rows_.push_back(i);
+  }
+  const std::int32_t reserved = long_rows_.empty() ? 0 : std::max(1, builder_.tokens_left() / 4);
+  for (std::uint32_t i : running_) {
+    if (builder_.tokens_left() <= reserved) break;
+    const std::int32_t left = table_[i].remaining();
+    if (left > 1 && !is_long(left)) plan_row(i, builder_.tokens_left() - reserved, step, now_ns);
+  }
+  for (std::size_t k = 0; k < long_rows_.size() && builder_.tokens_left() > 0; ++k) {
+    const std::int32_t sharers = static_cast<std::int32_t>(long_rows_.size() - k);
+    plan_row(long_rows_[k], (builder_.tokens_left() + sharers - 1) / sharers, step, now_ns);
+  }
+}
+
+/// Adds one row of the sequence and what the worker must know for it. Runs at most `most` positions, and
+/// fewer, or none, when the budget, its blocks or the record do not suffice.
+void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
   if (covered <= 0) {
@@ -51,7 +68,7 @@ void Scheduler::plan_row(std::uint32_t sequence, PlannedStep& step, std::int64_t
                                .first(static_cast<std::size_t>(s.known))
                                .subspan(static_cast<std::size_t>(s.sent)));
   }
-  std::int32_t tokens = std::min({s.remaining(), builder_.tokens_left(), covered});
+  std::int32_t tokens = std::min({s.remaining(), most, builder_.tokens_left(), covered});
   // Includes the id after the row: its logprob, if wanted, comes from the row's last position.
   if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
   if (tokens <= 0) return;

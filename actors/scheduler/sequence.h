@@ -20,8 +20,8 @@ enum class SequenceState : std::uint8_t {
 inline constexpr std::uint32_t kNoSequence = UINT32_MAX;
 inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 
-/// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running the
-/// last known position samples the token after it.
+/// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running
+/// the last known position samples the token after it.
 struct ScheduledSequence {
   SequenceState state = SequenceState::waiting;
   bool live = false;       ///< this entry of the table is in use
@@ -32,6 +32,9 @@ struct ScheduledSequence {
   bool refused = false;    ///< the last ask was refused
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
+  bool cacheable = false;  ///< its blocks are looked up and published
+  bool proven = false;     ///< has yielded a token since it started on this worker
+  bool isolated = false;   ///< suspected of killing workers: no other suspect runs beside it
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -41,13 +44,18 @@ struct ScheduledSequence {
   std::int32_t blocks = 0;     ///< length of its granted block table
   std::int32_t plans_out = 0;  ///< plans in flight with a row of it
   std::int32_t prompt_tokens = 0;
-  std::int32_t max_length = 0;  ///< it ends when it has this many tokens
+  std::int32_t max_length = 0;      ///< it ends when it has this many tokens
+  std::int32_t published = 0;       ///< blocks of its table that were published, or found so
+  std::int32_t cached_tokens = -1;  ///< prompt tokens found at its first admission; -1 before it
   SlotRef slot{};
+  BlockHash root{};                    ///< start of its chain of hashes
+  std::vector<BlockHash> hashes;       ///< of its first full blocks, as far as they were needed
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
   std::vector<TokenId> tokens;         ///< prompt, then output as committed
 
   RequestKey key{};
   std::uint64_t arrival = 0;      ///< order of submission
+  std::int64_t rank = 0;          ///< place in the queue: arrival, moved by its priority; lower first
   std::uint64_t asked_at = 0;     ///< Scheduler::released_ when it was last asked for
   std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
   std::uint32_t host = 0;
@@ -55,12 +63,17 @@ struct ScheduledSequence {
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
   std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
-  std::int32_t losses = 0;       ///< workers lost while it was running
-  std::int32_t scored = 0;       ///< the logprobs of prompt positions below this were reported
+  std::int32_t losses =
+      0;  ///< workers lost with a plan in flight for it since its last token; above 0: a suspect
+  std::int32_t scored = 0;  ///< the logprobs of prompt positions below this were reported
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
 
+  /// True when it is admitted, or put back, before `other`.
+  bool before(const ScheduledSequence& other) const {
+    return rank != other.rank ? rank < other.rank : arrival < other.arrival;
+  }
   bool active() const { return state == SequenceState::running; }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length.
   std::int32_t remaining() const { return expected >= max_length ? 0 : expected - planned; }

@@ -30,7 +30,8 @@ class ScheduledSequences {
   std::unordered_map<RequestKey, std::uint32_t> index_;
 };
 
-/// The worker's slots. A slot's generation rises with every sequence that takes it; reset() starts again at 0.
+/// The worker's slots. A slot's generation rises with every sequence that takes it; reset() starts again at
+/// 0.
 class SlotTable {
  public:
   void reset(std::int32_t slots);

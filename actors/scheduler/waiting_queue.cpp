@@ -6,9 +6,9 @@ void WaitingQueue::insert(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   // A new one belongs at the end; one that was put back is older than nearly all, so search from the head.
   std::uint32_t before = kNoSequence;
-  if (tail_ != kNoSequence && table_[tail_].arrival > s.arrival) {
+  if (tail_ != kNoSequence && s.before(table_[tail_])) {
     before = head_;
-    while (table_[before].arrival < s.arrival) before = table_[before].next;
+    while (table_[before].before(s)) before = table_[before].next;
   }
   s.next = before;
   s.previous = before == kNoSequence ? tail_ : table_[before].previous;

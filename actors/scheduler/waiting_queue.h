@@ -11,8 +11,8 @@ class WaitingQueue {
  public:
   explicit WaitingQueue(ScheduledSequences& table) : table_(table) {}
 
-  /// Inserts it behind all that were submitted before it: a new one at the end, one that was put back near the
-  /// head.
+  /// Inserts it behind all that come before it: with equal priorities a new one at the end, one that was put
+  /// back near the head.
   void insert(std::uint32_t sequence);
   void remove(std::uint32_t sequence);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 
 namespace troupe {
 
@@ -135,6 +136,12 @@ std::vector<http::TokenLogprob> AnswerWriter::prompt_logprobs(const AnswerConten
 http::Usage AnswerWriter::usage(const AnswerContent& content) const {
   http::Usage used;
   for (const SessionPrompt& prompt : content.prompts) used.prompt_tokens += prompt.tokens;
+  std::vector<std::int32_t> cached(content.prompts.size());  // of each prompt's choices, the most
+  for (const SessionSequence& sequence : content.sequences) {
+    std::int32_t& most = cached[static_cast<std::size_t>(sequence.prompt)];
+    most = std::max(most, sequence.choice.cached_tokens());
+  }
+  used.cached_tokens = std::accumulate(cached.begin(), cached.end(), std::int64_t{0});
   if (hides_output()) return used;
   for (const SessionSequence& sequence : content.sequences) used.completion_tokens += sequence.choice.output_tokens();
   return used;

@@ -79,9 +79,10 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   SessionSequence& sequence = content_.sequences[place];
   if (tokens.finish != Finish::none) sequence.ended = true;
   if (sequence.choice.finished()) return;  // ended by a stop string; tokens sampled since are discarded
-  if (tokens.finish == Finish::error || tokens.finish == Finish::aborted) {
-    const Code code = tokens.finish == Finish::error ? Code::internal : Code::unavailable;
-    fail(failure(code, tokens.error), now_ns, effects);
+  if (tokens.finish == Finish::error || tokens.finish == Finish::aborted || tokens.finish == Finish::poisoned) {
+    Status status = failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
+    if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
+    fail(status, now_ns, effects);
     return;
   }
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
@@ -124,6 +125,22 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
   close(false, now_ns, effects);
 }
 
+void Session::expire(std::int64_t now_ns, Effects& effects) {
+  if (closed_) return;
+  if (first_token_ns_ == 0) {
+    Status late = failure(Code::timeout, "the request's timeout passed before its first token");
+    late.param = "timeout";
+    fail(late, now_ns, effects);
+    return;
+  }
+  for (SessionSequence& sequence : content_.sequences) {
+    sequence.choice.expire();
+    if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
+  }
+  changed_ = true;
+  flush(now_ns, effects);
+}
+
 void Session::withdraw(std::int64_t now_ns, Effects& effects) {
   if (!closed_) close(false, now_ns, effects);
 }
@@ -137,6 +154,7 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   RequestStats stats;
   stats.ok = ok;
   stats.prompt_tokens = static_cast<std::int32_t>(used.prompt_tokens);
+  stats.cached_tokens = static_cast<std::int32_t>(used.cached_tokens);
   stats.output_tokens = static_cast<std::int32_t>(used.completion_tokens);
   stats.max_tokens = std::max(ask_.generation.max_tokens, 0);
   stats.queue_s = seconds(ask_.arrived_ns, scheduled_ns_);

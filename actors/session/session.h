@@ -57,6 +57,9 @@ class Session {
   /// Ends the request with an error, as a whole answer or as an event of the stream that has begun.
   void fail(const Status& status, std::int64_t now_ns, Effects& effects);
 
+  /// The request's timeout is over: an error when it has no token yet, else the answer ends with what it has.
+  void expire(std::int64_t now_ns, Effects& effects);
+
   /// The client went away: nothing more is sent.
   void withdraw(std::int64_t now_ns, Effects& effects);
 

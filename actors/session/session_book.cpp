@@ -66,6 +66,13 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
   settle(exchange);
 }
 
+void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return;
+  it->second.session->expire(now_ns, effects);
+  settle(exchange);
+}
+
 /// Forgets the session if it has closed.
 void SessionBook::settle(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);

@@ -31,6 +31,8 @@ class SessionBook {
 
   /// The request cannot go on (refused by the SCHEDULER, TOKENIZER dead).
   void fail(std::uint64_t exchange, const Status& status, std::int64_t now_ns, Effects& effects);
+  /// The request's timeout is over; nothing happens when it is closed.
+  void expire(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
   void fail_all(const Status& status, std::int64_t now_ns, Effects& effects);
   void withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
 

@@ -17,6 +17,7 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
 
 bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step) {
   if (finished()) return false;
+  cached_tokens_ += sequence.cached_tokens;
   const std::span<const PositionLogprobs> scores(step.scores.data() + sequence.first_score,
                                                  static_cast<std::size_t>(sequence.scores));
   std::size_t next_score = 0;
@@ -51,12 +52,24 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     case Finish::stop: finish_ = http::FinishReason::stop; break;
     case Finish::length: finish_ = http::FinishReason::length; break;
     case Finish::aborted:
+    case Finish::poisoned:
     case Finish::error: finish_ = http::FinishReason::abort; break;
   }
+  flush_text();
+  return false;
+}
+
+void SessionChoice::expire() {
+  if (finished()) return;
+  finish_ = http::FinishReason::timeout;
+  flush_text();
+}
+
+/// The sequence has ended: text that was held back can be sent, unless it completes a stop string.
+void SessionChoice::flush_text() {
   text_ += stop_.push(detokenizer_.flush());
   if (stop_.stopped()) finish_ = http::FinishReason::stop;
   text_ += stop_.flush();
-  return false;
 }
 
 void SessionChoice::append(TokenId id, bool hidden) {

@@ -40,11 +40,15 @@ class SessionChoice {
   /// the choice although the sequence goes on: the sequence has to be cancelled.
   bool take(const SequenceTokens& sequence, const StepTokens& step);
 
+  /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
+  void expire();
+
   /// Text, logprobs and ids that may be sent now. Logprobs wait with the text of their tokens.
   ChoiceNews take_news();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
+  std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
   std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
@@ -53,6 +57,7 @@ class SessionChoice {
 
  private:
   void append(TokenId id, bool hidden);
+  void flush_text();
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -62,6 +67,7 @@ class SessionChoice {
   Detokenizer detokenizer_;
   StopFilter stop_;
 
+  std::int32_t cached_tokens_ = 0;
   std::int32_t output_tokens_ = 0;
   double logprob_sum_ = 0;
   http::FinishReason finish_ = http::FinishReason::none;

@@ -1,5 +1,8 @@
 #include "actors/session/session_host_actor.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "base/clock.h"
 
 namespace troupe {
@@ -20,11 +23,11 @@ void act(SessionHostSelf self, Effects& effects) {
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const FinishedRequest& done : effects.finished) {
-    state.parts.log.info(
-        "finished",
-        {kv("req", done.request_id), kv("ok", done.stats.ok), kv("prompt_tokens", done.stats.prompt_tokens),
-         kv("output_tokens", done.stats.output_tokens), kv("ttft_ms", done.stats.ttft_s * 1e3),
-         kv("ms", done.stats.e2e_s * 1e3)});
+    state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
+                                      kv("prompt_tokens", done.stats.prompt_tokens),
+                                      kv("cached_tokens", done.stats.cached_tokens),
+                                      kv("output_tokens", done.stats.output_tokens),
+                                      kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
     self->send(state.parts.metrics, done.stats);
   }
   for (const std::uint64_t exchange : state.book->take_closed()) {
@@ -103,6 +106,10 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
   state.parts.log.debug("opened", {kv("req", ask.request_id)});
+  if (ask.timeout_ns > 0) {
+    const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
+    self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});
+  }
   state.book->open(std::move(ask));
   state.waiting.push_back(exchange);
   feed_tokenizers(self);
@@ -129,6 +136,11 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
+      [self](const Expire& late) {
+        Effects effects;
+        self->state.book->expire(late.exchange, now_ns(), effects);
+        act(self, effects);
+      },
       [self](const Abandon&) {
         Effects effects;
         self->state.book->fail_all(failure(Code::unavailable, "the server is shutting down"), now_ns(),

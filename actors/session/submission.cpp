@@ -113,6 +113,8 @@ Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<st
                    KeySource& keys) {
   Submit submit;
   submit.request_id = ask.request_id;
+  submit.prefix = ask.prefix;
+  submit.priority = ask.priority;
   for (std::vector<TokenId>& ids : prompts) {
     const auto prompt_tokens = static_cast<std::int32_t>(ids.size());
     RequestKey leader;

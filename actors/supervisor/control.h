@@ -5,9 +5,11 @@
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
+//    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
-//   {"event":"served","requests":n}                      requests finished well since the last one; at
-//                                                        most one a second. Past deaths no longer count
+//   {"event":"served","requests":n,"tokens":m}           requests finished well, and tokens generated, since
+//                                                        the last one; at most one a second, when there were any.
+//                                                        Past deaths no longer count
 //   {"event":"fatal","message":…}                        one sentence, right before the child ends
 // from a worker
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served

@@ -21,7 +21,7 @@ class RestartPolicy {
   /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded.
   std::optional<Duration> died(TimePoint now);
 
-  /// Requests were answered: earlier deaths no longer count.
+  /// Requests were answered, or tokens generated: earlier deaths no longer count.
   void served() { deaths_.clear(); }
 
   /// Deaths in the current window, including the last one.

@@ -39,7 +39,10 @@ std::string to_json(const StatusPage& page) {
                                      {"free", page.kv_blocks.free},
                                      {"cached", page.kv_blocks.cached},
                                      {"leased", page.kv_blocks.leased},
-                                     {"moving", page.kv_blocks.moving}}}};
+                                     {"moving", page.kv_blocks.moving}}},
+                  {"prefix_cache", Json{{"prompt_tokens", page.prefix_cache.prompt_tokens},
+                                        {"cached_tokens", page.prefix_cache.cached_tokens},
+                                        {"evicted_blocks", page.prefix_cache.evicted_blocks}}}};
   return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -3,7 +3,8 @@
 //   {"model","state","ports":{"http","metrics","engine_worker_queue","cache_queue"},
 //    "processes":[{"name","pid","uptime_s","restarts","state"}],
 //    "queues":[{"name","depth","capacity"}],
-//    "kv_blocks":{"total","free","cached","leased","moving"}}
+//    "kv_blocks":{"total","free","cached","leased","moving"},
+//    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"}}
 // Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,13 @@ struct KvBlocks {
   std::int64_t total = 0, free = 0, cached = 0, leased = 0, moving = 0;
 };
 
+/// Tokens count since the engine's start, blocks since the worker's.
+struct PrefixCacheTotals {
+  std::int64_t prompt_tokens = 0;  ///< of admitted sequences
+  std::int64_t cached_tokens = 0;  ///< of these, found and not computed
+  std::int64_t evicted_blocks = 0;
+};
+
 struct StatusPage {
   std::string model;
   std::string state;  ///< loading, ready, draining, restarting
@@ -43,6 +51,7 @@ struct StatusPage {
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
   KvBlocks kv_blocks;
+  PrefixCacheTotals prefix_cache;
 };
 
 std::string to_json(const StatusPage& page);

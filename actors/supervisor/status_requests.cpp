@@ -41,6 +41,9 @@ void StatusRequests::fill(StatusPage& page) const {
   const nlohmann::json& blocks = member_of(last_, "kv_blocks");
   page.kv_blocks = {number_of(blocks, "total"), number_of(blocks, "free"), number_of(blocks, "cached"),
                     number_of(blocks, "leased"), number_of(blocks, "moving")};
+  const nlohmann::json& prefix = member_of(last_, "prefix_cache");
+  page.prefix_cache = {number_of(prefix, "prompt_tokens"), number_of(prefix, "cached_tokens"),
+                       number_of(prefix, "evicted_blocks")};
   const nlohmann::json& queues = member_of(last_, "queues");
   if (!queues.is_array()) return;
   for (const nlohmann::json& queue : queues) {

@@ -27,6 +27,7 @@ class GatewayTest : public testing::ActorWorld {
           },
           [](const StepTokens&) {},
           [](const TokenizerUp&) {},
+          [](const Expire&) {},
           [this](const Abandon&) {
             for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
           },
@@ -36,7 +37,17 @@ class GatewayTest : public testing::ActorWorld {
       return {[](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
               [](caf::get_atom) { return std::string("m 1\n"); }};
     }));
-    GatewayParts parts{{host_}, metrics_, health_, {}, "{}", 2, {}};
+    cache_ = keep(system_.spawn([this](cache_actor::pointer) -> cache_actor::behavior_type {
+      return {[](const CacheAsks&) { return CacheGrants(); },
+              [](const CacheReport&) {},
+              [](const LinkUp&) {},
+              [this](const ResetPrefixCache&) {
+                heard_.push_back("reset");
+                return std::int32_t{7};
+              },
+              [](caf::get_atom) { return CacheStatus(); }};
+    }));
+    GatewayParts parts{{host_}, metrics_, cache_, health_, {}, "{}", 2, {}};
     parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
       for (auto& output : outputs) answers_.push_back(std::move(output));
     };
@@ -77,8 +88,17 @@ class GatewayTest : public testing::ActorWorld {
   std::shared_ptr<HealthCell> health_ = std::make_shared<HealthCell>();
   session_host_actor host_;
   metrics_actor metrics_;
+  cache_actor cache_;
   gateway_actor gateway_;
 };
+
+TEST_F(GatewayTest, EmptiesThePrefixCacheAndSaysHowManyBlocksItForgot) {
+  send(1, Api::reset_prefix_cache);
+  EXPECT_EQ(heard_, std::vector<std::string>{"reset"});
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 200);
+  EXPECT_EQ(answers_[0].body, R"({"forgotten_blocks":7})");
+}
 
 TEST_F(GatewayTest, RefusesUntilTheWorkerIsThere) {
   EXPECT_EQ(health_->get(), State::loading);

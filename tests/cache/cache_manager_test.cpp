@@ -17,14 +17,14 @@ struct CacheManagerTest : ::testing::Test {
 
   void reset(std::int32_t blocks) { cache.reset(++epoch, blocks, kBlockTokens); }
   const Grant& grow(std::uint64_t k, std::int32_t blocks, std::int32_t keep_free = 0) {
-    cache.answer({epoch, {}, {}, {{key(k), blocks, keep_free}}}, grants);
+    cache.answer({epoch, {}, {}, {{key(k), blocks, keep_free, {}}}, {}, {}, {}}, grants);
     return grants.grants.at(0);
   }
   const Grant& fork(std::uint64_t parent, std::uint64_t child, std::int32_t tokens, std::int32_t blocks) {
-    cache.answer({epoch, {}, {{key(parent), key(child), tokens, blocks, 0}}, {}}, grants);
+    cache.answer({epoch, {}, {{key(parent), key(child), tokens, blocks, 0}}, {}, {}, {}, {}}, grants);
     return grants.grants.at(0);
   }
-  void release(std::uint64_t k) { cache.answer({epoch, {key(k)}, {}, {}}, grants); }
+  void release(std::uint64_t k) { cache.answer({epoch, {key(k)}, {}, {}, {}, {}, {}}, grants); }
   wire::CacheDone done(std::uint64_t id, std::uint32_t failed = 0) const {
     wire::CacheDone record;
     record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
@@ -152,7 +152,7 @@ TEST_F(CacheManagerTest, ABlockReleasedWhileItIsCopiedIsFreeAtOnceAndALateConfir
 
 TEST_F(CacheManagerTest, OneCommandHoldsAllCopiesOfOneRound) {
   grow(1, 1);
-  cache.answer({epoch, {}, {{key(1), key(2), 5, 1, 0}, {key(1), key(3), 5, 1, 0}}, {}}, grants);
+  cache.answer({epoch, {}, {{key(1), key(2), 5, 1, 0}, {key(1), key(3), 5, 1, 0}}, {}, {}, {}, {}}, grants);
   wire::RecordView view;
   ASSERT_TRUE(wire::RecordView::open(cache.command(), view));
   EXPECT_EQ(view.array(view.as<wire::CacheCommand>()->copies).size(), 2u);
@@ -176,7 +176,7 @@ TEST_F(CacheManagerTest, ANewEpochDropsLeasesAndIgnoresRequestsOfTheOldOne) {
   fork(1, 2, 5, 2);
   reset(6);
   expect_counts(6, 0, 0);
-  cache.answer({epoch - 1, {}, {}, {{key(1), 2, 0}}}, grants);
+  cache.answer({epoch - 1, {}, {}, {{key(1), 2, 0, {}}}, {}, {}, {}}, grants);
   EXPECT_TRUE(grants.grants.empty());
   EXPECT_EQ(grants.epoch, epoch - 1);
   expect_counts(6, 0, 0);

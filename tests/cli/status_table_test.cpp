@@ -13,13 +13,15 @@ TEST(StatusTable, ShowsEveryPart) {
     "processes": [{"name": "engine", "pid": 7, "uptime_s": 3725.2, "restarts": 0, "state": "ready"},
                   {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading"}],
     "queues": [{"name": "plans", "depth": 1, "capacity": 65536}],
-    "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0}})");
+    "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0},
+    "prefix_cache": {"prompt_tokens": 1000, "cached_tokens": 640, "evicted_blocks": 5}})");
   ASSERT_TRUE(text.ok()) << text.status().message;
   EXPECT_EQ(*text,
             "model   demo\n"
             "state   ready\n"
             "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
             "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
+            "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
             "\n"
             "  process   pid    up     restarts  state\n"
             "  engine    7      1h 2m  0         ready\n"

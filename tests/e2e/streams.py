@@ -34,6 +34,12 @@ class Stream:
         return self
 
     @property
+    def text(self):
+        """The text of a completion's first choice so far."""
+        chunks = [json.loads(e) for e in self.events if e != "[DONE]"]
+        return "".join(c["choices"][0]["text"] for c in chunks if c.get("choices"))
+
+    @property
     def error(self):
         """The error object inside the stream, if any."""
         for event in self.events:

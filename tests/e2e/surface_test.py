@@ -80,7 +80,8 @@ class Surface(ServerCase):
 
     def test_status(self):
         status = self.server.status()
-        self.assertEqual(set(status), {"model", "state", "ports", "processes", "queues", "kv_blocks"})
+        self.assertEqual(set(status), {"model", "state", "ports", "processes", "queues", "kv_blocks",
+                                      "prefix_cache"})
         self.assertEqual(status["state"], "ready")
         self.assertEqual(set(status["ports"]), {"http", "metrics", "engine_worker_queue", "cache_queue"})
         self.assertEqual(status["ports"]["http"], self.server.port)
@@ -94,6 +95,7 @@ class Surface(ServerCase):
             self.assertLessEqual(queue["depth"], queue["capacity"])
         blocks = status["kv_blocks"]
         self.assertEqual(blocks["free"] + blocks["cached"] + blocks["leased"] + blocks["moving"], blocks["total"])
+        self.assertEqual(set(status["prefix_cache"]), {"prompt_tokens", "cached_tokens", "evicted_blocks"})
         code, table, _ = self.server.command("status")  # one instance: no port needed
         self.assertEqual(code, 0)
         self.assertIn("worker", table)

@@ -20,8 +20,8 @@ double value(const std::string& text, const std::string& series) {
 
 TEST(Registry, AddsStepsAndRequests) {
   Registry registry(Constants{"m", 32, 64, "bfloat16", 0.9});
-  registry.add(StepStats{2, 1, 5, 2, 1, 10, 4, 6, 0.004});
-  registry.add(StepStats{3, 0, 0, 3, 0, 10, 5, 5, 0.002});
+  registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, {10, 4, 1, 5, 0, 3}, 0.004});
+  registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, {10, 5, 0, 5, 0, 4}, 0.002});
   RequestStats request;
   request.ok = true;
   request.prompt_tokens = 5;
@@ -43,6 +43,12 @@ TEST(Registry, AddsStepsAndRequests) {
   EXPECT_EQ(value(text, "fastdeploy:time_per_output_token_seconds_bucket{le=\"0.1\"}"), 1);
   EXPECT_EQ(value(text, "troupe:steps_total"), 2);
   EXPECT_EQ(value(text, "troupe:preemptions_total"), 1);
+  EXPECT_EQ(value(text, "fastdeploy:hit_token_rate"), 0.5);
+  EXPECT_NEAR(value(text, "fastdeploy:hit_req_rate"), 1.0 / 3, 1e-9);
+  EXPECT_EQ(value(text, "fastdeploy:prefix_cache_token_num"), 30);
+  EXPECT_EQ(value(text, "troupe:prefix_cache_queried_tokens_total"), 60);
+  EXPECT_EQ(value(text, "troupe:prefix_cache_evictions_total"), 4);
+  EXPECT_EQ(value(text, "fastdeploy:available_gpu_block_num"), 5);
 }
 
 TEST(Registry, WhatProducedNoTokenHasNoLatencies) {

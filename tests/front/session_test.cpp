@@ -226,6 +226,70 @@ TEST_F(SessionTest, AnEchoWithLogprobsWaitsForTheRunOfThePrompt) {
   EXPECT_EQ(echoes, 2);
 }
 
+TEST_F(SessionTest, ATimeoutBeforeTheFirstTokenIsAnErrorAndCancels) {
+  Ask request = ask();
+  request.answer.stream = true;
+  open(request, {{'a'}});
+  book_.expire(5, 30, effects_);
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 504);
+  EXPECT_EQ(json::parse(bytes())["error"]["code"], "timeout");
+  EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{sequences_[0].key});
+  book_.expire(5, 40, effects_);
+  EXPECT_EQ(effects_.outputs.size(), 1u) << "it is closed";
+}
+
+TEST_F(SessionTest, ATimeoutAfterTheFirstTokenEndsTheAnswerWithWhatItHas) {
+  Ask request = ask();
+  request.generation.choices = request.generation.best_of = 2;
+  request.generation.stop = {"xyz"};
+  open(request, {{'a'}});
+  step(0, "done", Finish::length);
+  step(1, "half x");  // the x may begin a stop string
+  book_.expire(5, 30, effects_);
+  const json answer = json::parse(bytes());
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][1]["finish_reason"], "timeout");
+  EXPECT_EQ(answer["choices"][1]["message"]["content"], "half x");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 10);
+  EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{sequences_[1].key});
+  EXPECT_EQ(book_.size(), 0u);
+}
+
+TEST_F(SessionTest, APoisonousRequestSaysSo) {
+  open(ask(), {{'a'}});
+  StepTokens out;
+  SequenceTokens tokens;
+  tokens.key = sequences_[0].key;
+  tokens.finish = Finish::poisoned;
+  tokens.error = "It killed two workers.";
+  out.sequences.push_back(tokens);
+  book_.take(out, 20, effects_);
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 500);
+  EXPECT_EQ(json::parse(bytes())["error"]["code"], "poison_request");
+}
+
+TEST_F(SessionTest, CachedTokensAreCountedOncePerPrompt) {
+  Ask request = ask(Api::completion);
+  request.generation.choices = request.generation.best_of = 2;
+  open(request, {{'a'}, {'b'}});
+  for (std::size_t i = 0; i < 4; ++i) {
+    StepTokens out;
+    out.tokens = {'x'};
+    SequenceTokens tokens;
+    tokens.key = sequences_[i].key;
+    tokens.tokens = 1;
+    tokens.cached_tokens = i == 0 ? 64 : i == 3 ? 128 : 0;
+    tokens.finish = Finish::length;
+    out.sequences.push_back(tokens);
+    book_.take(out, 20, effects_);
+  }
+  EXPECT_EQ(json::parse(bytes())["usage"]["prompt_tokens_details"]["cached_tokens"], 192);
+  ASSERT_EQ(effects_.finished.size(), 1u);
+  EXPECT_EQ(effects_.finished[0].stats.cached_tokens, 192);
+}
+
 TEST_F(SessionTest, TooLongAPromptNamesTheNumbers) {
   open(ask(), {std::vector<TokenId>(64, 'a')});
   EXPECT_TRUE(sequences_.empty());

@@ -321,6 +321,15 @@ TEST(Request, Row36And43Lengths) {
   bad_chat(chat(R"("max_tokens":0)"), "max_tokens", "out_of_range");
   bad_both(R"("min_tokens":5,"max_tokens":4)", "min_tokens", "out_of_range");
   bad_both(R"("priority":18446744073709551616)", "priority", "out_of_range");
+  bad_both(R"("priority":2147483648)", "priority", "out_of_range");
+  bad_both(R"("priority":"high")", "priority", "out_of_range");
+  for (const char* value : {"0", "-1", "86401"}) {
+    bad_both("\"timeout\":" + std::string(value), "timeout", "out_of_range");
+  }
+  bad_both(R"("timeout":"1")", "timeout", "invalid_type");
+  bad_both(R"("cache":1)", "cache", "invalid_value");
+  bad_both(R"("cache_salt":7)", "cache_salt", "invalid_type");
+  bad_both(R"("cache_salt":"")", "cache_salt", "invalid_value");
   bad_both(R"("bad_words":)" + repeated("\"x\"", 100'000), "bad_words", "out_of_range");
   bad_both(R"("bad_words":[""])", "bad_words.0", "invalid_value");
   EXPECT_EQ(good_chat(chat(R"("max_tokens":9223372036854775807)")).sampling.max_tokens,

@@ -101,7 +101,8 @@ TEST(SchedulerLimits, AFinishedSequenceHoldsNoMemory) {
   table[at].stop_ids.assign(1000, 1);
   table[at].logit_bias.assign(1000, {});
   table.erase(at);
-  EXPECT_EQ(table[at].tokens.capacity() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(), 0u);
+  EXPECT_EQ(table[at].tokens.capacity() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(),
+            0u);
 }
 
 TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {

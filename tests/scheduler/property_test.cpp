@@ -18,6 +18,8 @@ void submit_any(Simulation& sim, const Setting& setting) {
   for (int n = sim.below(3); n > 0; --n) spec.stop_ids.push_back(sim.below(setting.vocab));
   if (sim.chance(0.2)) spec.sampling.logprobs = 2;
   if (sim.chance(0.1)) spec.sampling.prompt_logprobs = 0;
+  sim.prefix.enabled = !sim.chance(0.1);
+  sim.prefix.salt = sim.chance(0.1) ? "other" : "";
   sim.submit(spec, sim.chance(0.25) ? 2 + sim.below(4) : 1);
 }
 
@@ -32,6 +34,7 @@ void random_operation(Simulation& sim, const Setting& setting) {
       if (sim.chance(0.2)) sim.commit_invalid();
       break;
     case 4:
+      if (sim.chance(0.003)) sim.reset_prefixes();
       if (sim.chance(0.003)) sim.lose_worker(sim.chance(0.5) ? Orphans::fail : Orphans::requeue);
       break;
     case 5:
@@ -82,10 +85,16 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_GT(sim.finished, 500);
   EXPECT_GT(sim.scheduler().totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
   EXPECT_GT(sim.worker().rows_run(), 0);
+  EXPECT_EQ(sim.scheduler().totals().cached_tokens > 0, setting.caching.prompts);
   std::printf(
-      "%-12s finished %lld failed %lld tokens %lld scores %lld preempted %llu stalled %llu steps %llu\n",
+      "%-12s finished %lld failed %lld tokens %lld scores %lld cached %lld of %lld evicted %lld preempted "
+      "%llu "
+      "stalled %llu steps %llu\n",
       GetParam().name, static_cast<long long>(sim.finished), static_cast<long long>(sim.failed),
       static_cast<long long>(sim.tokens), static_cast<long long>(sim.scores),
+      static_cast<long long>(sim.scheduler().totals().cached_tokens),
+      static_cast<long long>(sim.scheduler().totals().prompt_tokens),
+      static_cast<long long>(sim.cache().status().evicted),
       static_cast<unsigned long long>(sim.scheduler().totals().preempted),
       static_cast<unsigned long long>(sim.scheduler().totals().stalled_rows),
       static_cast<unsigned long long>(sim.scheduler().totals().steps));
@@ -98,6 +107,8 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"starving", {.blocks = 16, .block_tokens = 4, .slots = 6, .budget = 16, .max_length = 60}},
         Named{"one_sequence_fits",
               {.blocks = 8, .block_tokens = 4, .slots = 4, .budget = 7, .max_length = 60}},
+        Named{"no_prefix_cache", {.blocks = 24, .caching = {false, false, {}}}},
+        Named{"prompts_only", {.blocks = 24, .caching = {true, false, {1, 2}}, .repeats = 0.9}},
         Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
         Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
         Named{"few_ids_a_plan",

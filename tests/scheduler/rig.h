@@ -12,7 +12,10 @@
 namespace troupe::test {
 
 struct Rig {
-  explicit Rig(Setting s = {}, config::SchedulerOptions options = {}) : scheduler(options) {
+  /// Without a prefix cache unless `caching` says otherwise.
+  explicit Rig(Setting s = {}, config::SchedulerOptions options = {},
+               PrefixCaching caching = {false, false, {}})
+      : scheduler(options, caching) {
     wire::Capacity c;
     c.kv_blocks = s.blocks;
     c.block_tokens = s.block_tokens;

@@ -22,7 +22,10 @@ struct Setting {
   int queued = 64;
   std::int64_t queued_tokens = 1 << 20;
   std::size_t max_ids = wire::kMaxTokensInPlan;
+  int long_prompt = 12;  ///< more tokens than this are a long prompt
   double poison = 0;  ///< share of sampled rows whose logits are not finite
+  PrefixCaching caching = {true, true, {1, 2}};
+  double repeats = 0.6;  ///< share of prompts that begin like an earlier text
 };
 
 class Simulation {
@@ -30,7 +33,7 @@ class Simulation {
   Simulation(const Setting& setting, std::uint64_t seed)
       : random_(seed),
         setting_(setting),
-        scheduler_(options(setting), setting.max_ids),
+        scheduler_(options(setting), setting.caching, setting.max_ids),
         worker_(capacity(setting), setting.budget) {
     attach();
   }
@@ -41,7 +44,15 @@ class Simulation {
     SequenceSpec spec;
     spec.key = {7, ++keys_};
     spec.host = static_cast<std::uint32_t>(keys_ % 3);
-    for (std::int32_t i = 0; i < prompt_tokens; ++i) spec.prompt.push_back(below(setting_.vocab));
+    if (!texts_.empty() && chance(setting_.repeats)) {
+      const std::vector<TokenId>& text =
+          texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))];
+      const std::size_t shared = std::min(text.size(), static_cast<std::size_t>(prompt_tokens));
+      spec.prompt.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(shared));
+    }
+    while (static_cast<std::int32_t>(spec.prompt.size()) < prompt_tokens) {
+      spec.prompt.push_back(below(setting_.vocab));
+    }
     spec.prompt_tokens = prompt_tokens;
     spec.max_output_tokens = max_output;
     return spec;
@@ -62,8 +73,10 @@ class Simulation {
       last_keys.push_back(spec.key);
       request.sequences.push_back(std::move(spec));
     }
+    request.prefix = prefix;
     last_status = scheduler_.submit(request);
     if (!last_status.ok()) return false;
+    remember(first);
     for (int c = 0; c < choices; ++c) {
       open_[last_keys[static_cast<std::size_t>(c)]] = reference(first, static_cast<std::uint32_t>(c));
     }
@@ -95,6 +108,11 @@ class Simulation {
 
   bool run_worker() {
     if (!worker_.has_plan()) return false;
+    if (worker_.plan_reaches(killers)) {
+      ++deaths;
+      lose_worker(Orphans::requeue);
+      return true;
+    }
     const double share = setting_.poison;
     results_.push_back(worker_.run_plan([&](const RequestKey&) { return share > 0 && chance(share); }));
     if (!worker_.complaint().empty()) complain(worker_.complaint());
@@ -191,8 +209,11 @@ class Simulation {
     const CacheStatus s = cache_.status();
     if (!open_.empty()) complain(std::to_string(open_.size()) + " sequences never finished");
     if (!scheduler_.idle() || scheduler_.running() > 0 || scheduler_.waiting() > 0) complain("not idle");
-    if (s.free != s.total || cache_.leases() != 0) complain("blocks leaked");
+    if (s.free + s.cached != s.total || cache_.leases() != 0) complain("blocks leaked");
   }
+
+  /// Forgets what is published; the same texts are computed again.
+  void reset_prefixes() { cache_.reset_prefixes(); }
 
   void complain(const std::string& what) {
     if (complaint.empty()) complaint = what;
@@ -209,8 +230,12 @@ class Simulation {
   bool is_open(const RequestKey& key) const { return open_.contains(key); }
 
   std::string complaint;  ///< the first thing that went wrong, or empty
+  PrefixUse prefix;       ///< of the next submit()
   Status last_status;
   std::vector<RequestKey> last_keys;
+  std::map<RequestKey, std::int32_t> killers;  ///< a worker dies before it runs such a position of these
+  int deaths = 0;                              ///< of such workers
+  std::set<RequestKey> guilty;                 ///< sequences that failed as Finish::poisoned
   std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
 
  private:
@@ -226,6 +251,7 @@ class Simulation {
     config::SchedulerOptions o;
     o.max_num_seqs = s.slots;
     o.max_num_batched_tokens = s.budget;
+    o.long_prefill_token_threshold = s.long_prompt;
     o.max_queued_requests = s.queued;
     o.max_queued_tokens = s.queued_tokens;
     return o;
@@ -255,6 +281,16 @@ class Simulation {
   void after() {
     CacheAsks asks;
     if (scheduler_.take_asks(asks)) asks_.push_back(std::move(asks));
+  }
+
+  /// Keeps a few prompts with their answers, for later prompts to begin with.
+  void remember(const SequenceSpec& spec) {
+    constexpr std::size_t kTexts = 12;
+    std::vector<TokenId> text = spec.prompt;
+    const Expected expected = reference(spec, 0);
+    text.insert(text.end(), expected.tokens.begin(), expected.tokens.end());
+    if (texts_.size() < kTexts) texts_.emplace_back();
+    texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))] = std::move(text);
   }
 
   /// The tokens that the model gives when this sequence runs alone, one token at a time.
@@ -306,8 +342,9 @@ class Simulation {
       }
     }
     if (s.finish == Finish::none) return;
-    if (s.finish == Finish::error || s.finish == Finish::aborted) {
+    if (s.finish == Finish::error || s.finish == Finish::aborted || s.finish == Finish::poisoned) {
       ++failed;
+      if (s.finish == Finish::poisoned) guilty.insert(s.key);
       if (s.error.empty()) complain("an error without a sentence");
       if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error without a cause");
     } else {
@@ -352,6 +389,7 @@ class Simulation {
   std::deque<CacheGrants> grants_;
   std::deque<std::vector<std::byte>> results_;
   std::vector<std::byte> stale_;
+  std::vector<std::vector<TokenId>> texts_;
   std::map<RequestKey, Expected> open_;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<RequestKey, std::vector<BlockId>>> tables_;
   std::uint32_t epoch_ = 0;

@@ -74,6 +74,23 @@ class WorkerModel {
   }
   std::deque<std::vector<std::byte>>& done() { return done_; }
 
+  /// True when the oldest plan runs a sequence of `keys` up to the position given there, or further.
+  bool plan_reaches(const std::map<RequestKey, std::int32_t>& keys) const {
+    wire::RecordView view;
+    if (plans_.empty() || !wire::RecordView::open(plans_.front(), view)) return false;
+    const wire::StepPlan& plan = *view.as<wire::StepPlan>();
+    for (const wire::PlanRow& row : view.array(plan.rows)) {
+      RequestKey key{};
+      if (const auto slot = slots_.find(row.slot.slot); slot != slots_.end()) key = slot->second.key;
+      for (const wire::StartSequence& start : view.array(plan.started)) {
+        if (start.slot == row.slot) key = start.key;
+      }
+      const auto found = keys.find(key);
+      if (found != keys.end() && row.position + row.tokens > found->second) return true;
+    }
+    return false;
+  }
+
   /// Runs the oldest plan and returns its StepResult. Where `poison` is true, a row's logits are not finite.
   template <class Poison>
   std::vector<std::byte> run_plan(Poison&& poison) {
@@ -92,6 +109,8 @@ class WorkerModel {
   const std::string& complaint() const { return complaint_; }
   std::int64_t rows_run() const { return rows_run_; }
   std::int64_t forked_rows() const { return forked_rows_; }
+  /// Positions that sequences found written when they started, other than by a fork inside a block.
+  std::int64_t cached_tokens() const { return cached_tokens_; }
   std::set<RequestKey>& poisoned() { return poisoned_; }
 
  private:
@@ -209,11 +228,14 @@ class WorkerModel {
     ++rows_run_;
     if (row.tokens < 1) return complain("an empty row");
     if (slot.run < 0) {
-      // The first row of this sequence: tokens before it must already be in blocks shared with its parent.
-      if (row.position > 0) {
+      // The first row of this sequence: tokens before it must already be in blocks that another one has
+      // written, its parent or one whose blocks were published.
+      if (row.position % capacity_.block_tokens == 0) {
+        cached_tokens_ += row.position;
+      } else {
         ++forked_rows_;
         if (row.position != slot.prompt_tokens - 1)
-          return complain("a fork elsewhere than at the prompt's end");
+          return complain("begins neither at a block nor at the prompt's end");
       }
       slot.run = row.position;
     }
@@ -288,7 +310,7 @@ class WorkerModel {
   std::vector<std::uint64_t> kv_;
   std::vector<std::int32_t> users_;  ///< per block: how many slots have it in their table
   std::string complaint_;
-  std::int64_t rows_run_ = 0, forked_rows_ = 0;
+  std::int64_t rows_run_ = 0, forked_rows_ = 0, cached_tokens_ = 0;
   std::set<RequestKey> poisoned_;
   wire::RecordWriter<wire::StepResult> writer_;
   std::vector<wire::ResultRow> rows_;

@@ -185,12 +185,14 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.processes.push_back({"engine", 77, 1.26, 2, "ready"});
   page.queues.push_back({"plan", 5, 6});
   page.kv_blocks = {10, 4, 3, 2, 1};
+  page.prefix_cache = {100, 40, 5};
   EXPECT_EQ(
       to_json(page),
       R"({"model":"demo","state":"ready","ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
       R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready"}],)"
       R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
-      R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1}})");
+      R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1},)"
+      R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5}})");
 }
 
 }  // namespace

@@ -1,0 +1,102 @@
+// Which waiting sequences ask for admission.
+#include <algorithm>
+
+#include "actors/scheduler/scheduler.h"
+
+namespace troupe {
+namespace {
+
+/// Most waiting sequences considered in one call.
+constexpr int kMaxCandidates = 64;
+
+/// Positions that a waiting sequence has to run, as far as is known before its admission.
+std::int32_t positions_to_run(const ScheduledSequence& s, bool forks) {
+  return s.expected - (forks ? shared_positions(s) : 0);
+}
+
+/// With prompt logprobs a choice runs its whole prompt itself.
+bool may_fork(const ScheduledSequence& s) { return s.group != kNoGroup && s.sampling.prompt_logprobs < 0; }
+
+}  // namespace
+
+void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens, bool is_long) {
+  if (tokens > 1) ++prompts;
+  if (is_long) {
+    ++long_prompts;
+  } else if (tokens > 1) {
+    short_tokens += tokens;
+  }
+  if (s.losses == 0) return;
+  ++suspects;
+  isolated_suspect |= s.isolated;
+}
+
+/// Counts running sequences and those that have asked for admission.
+Scheduler::Admissions Scheduler::count_admitted() const {
+  Admissions admitted;
+  for (std::uint32_t i : running_) {
+    const std::int32_t left = table_[i].remaining();
+    admitted.add(table_[i], left, is_long(left));
+  }
+  std::int32_t open = admissions_open_;
+  for (std::uint32_t i = queue_.head(); i != kNoSequence && open > 0; i = queue_.after(i)) {
+    const ScheduledSequence& s = table_[i];
+    if (!s.admitting) continue;
+    const std::int32_t left = positions_to_run(s, s.forks);
+    admitted.add(s, left, is_long(left));
+    --open;
+  }
+  return admitted;
+}
+
+/// True when the limits allow one more sequence like this: short prompts are admitted until they fill two
+/// steps, long ones by their number.
+bool Scheduler::admissible(const ScheduledSequence& s, const Admissions& admitted) const {
+  if (s.losses > 0 && (s.isolated ? admitted.suspects > 0 : admitted.isolated_suspect)) return false;
+  const bool forks = may_fork(s) && groups_.donor(s.group) != nullptr;
+  const std::int32_t left = positions_to_run(s, forks);
+  const std::int32_t most = options_.max_num_partial_prefills;
+  if (left > 1 && most > 0 && admitted.prompts >= most) return false;
+  if (is_long(left)) return admitted.long_prompts < options_.max_long_partial_prefills;
+  return admitted.short_tokens < 2 * std::int64_t{budget_};
+}
+
+void Scheduler::ask_admission(std::uint32_t sequence, CacheAsks& asks) {
+  ScheduledSequence& s = table_[sequence];
+  const std::int32_t others = running() + admissions_open_;
+  const std::int32_t keep_free = std::min(others, total_blocks_ / 16);
+  const std::int32_t wanted = blocks_for(s.wanted_positions());
+  const RequestKey* donor = may_fork(s) ? groups_.donor(s.group) : nullptr;
+  if (donor != nullptr) {
+    asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
+  } else {
+    asks.grows.push_back({s.key, wanted, keep_free, name_contents(s, asks.hashes)});
+  }
+  s.forks = donor != nullptr;
+  mark_asked(s);
+  s.admitting = true;
+  ++admissions_open_;
+  if (s.group != kNoGroup) groups_.add_active(s.group, 1);
+}
+
+/// Asks for admission in queue order, for as many sequences as there are slots. Those that a limit holds back
+/// are passed by: they wait for sequences of their own kind, whose order is kept.
+void Scheduler::ask_admissions(CacheAsks& asks) {
+  std::int32_t slots = slots_.free_slots() - admissions_open_;
+  if (slots <= 0 || queue_.size() == 0) return;
+  Admissions admitted = count_admitted();
+  int looked_at = 0;
+  for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0; i = queue_.after(i)) {
+    ScheduledSequence& s = table_[i];
+    if (++looked_at > kMaxCandidates) return;
+    if (may_ask(s) && !s.leased && !(may_fork(s) && groups_.wait(s.group)) && admissible(s, admitted)) {
+      ask_admission(i, asks);
+      const std::int32_t left = positions_to_run(s, s.forks);
+      admitted.add(s, left, is_long(left));
+      --slots;
+    }
+    if (s.passed_over >= kMaxPassedOver) return;
+  }
+}
+
+}  // namespace troupe

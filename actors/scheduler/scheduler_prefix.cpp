@@ -1,0 +1,64 @@
+// The prefix cache: which contents admission names, and which blocks are published.
+#include <algorithm>
+
+#include "actors/scheduler/scheduler.h"
+
+namespace troupe {
+
+/// Makes the hashes of the first `blocks` full blocks known.
+void Scheduler::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
+  const std::size_t length = static_cast<std::size_t>(block_tokens_);
+  while (s.hashes.size() < static_cast<std::size_t>(blocks)) {
+    const BlockHash& previous = s.hashes.empty() ? s.root : s.hashes.back();
+    s.hashes.push_back(hasher_.next(previous, std::span(s.tokens).subspan(s.hashes.size() * length, length)));
+  }
+}
+
+/// Appends the contents that a waiting sequence may use without computing them: all full blocks before its
+/// last known token, which it has to run, and before the first prompt position whose logprobs are still
+/// wanted.
+HashRange Scheduler::name_contents(ScheduledSequence& s, std::vector<BlockHash>& hashes) {
+  const HashRange none{static_cast<std::int32_t>(hashes.size()), 0};
+  if (!s.cacheable) return none;
+  std::int32_t positions = s.expected - 1;
+  // The logprobs of position p come from running position p - 1.
+  if (s.sampling.prompt_logprobs >= 0 && s.scored < s.prompt_tokens) {
+    positions = std::min(positions, std::max(1, s.scored) - 1);
+  }
+  const std::int32_t blocks = positions / block_tokens_;
+  hash_blocks(s, blocks);
+  hashes.insert(hashes.end(), s.hashes.begin(), s.hashes.begin() + blocks);
+  return {none.first, blocks};
+}
+
+/// Publishes the blocks that committed steps have filled. Positions that ran a token which was discarded
+/// later are not counted.
+void Scheduler::publish_full_blocks(ScheduledSequence& s) {
+  if (!s.cacheable) return;
+  const std::int32_t known = caching_.outputs ? static_cast<std::int32_t>(s.tokens.size()) : s.prompt_tokens;
+  const std::int32_t full = std::min(s.committed, known) / block_tokens_;
+  if (full <= s.published) return;
+  hash_blocks(s, full);
+  const HashRange range{static_cast<std::int32_t>(published_hashes_.size()), full - s.published};
+  published_hashes_.insert(published_hashes_.end(), s.hashes.begin() + s.published, s.hashes.begin() + full);
+  publishes_.push_back({s.key, s.published, range});
+  s.published = full;
+}
+
+/// An admitted sequence begins behind the positions that its lease holds already: those that it shares with
+/// the other choices of its prompt, or so many blocks found in the cache.
+void Scheduler::begin_at(ScheduledSequence& s, std::int32_t cached_blocks) {
+  s.published = s.forks ? shared_positions(s) / block_tokens_ : cached_blocks;
+  s.planned = s.committed = s.forks ? shared_positions(s) : cached_blocks * block_tokens_;
+  if (s.cached_tokens >= 0) return;  // admitted before
+  s.cached_tokens = std::min(cached_blocks * block_tokens_, s.prompt_tokens);
+  if (s.forks) return;  // the prompt is counted with the choice that computed it
+  ++since_step_.admitted;
+  since_step_.admitted_hits += s.cached_tokens > 0 ? 1 : 0;
+  since_step_.admitted_tokens += s.prompt_tokens;
+  since_step_.cached_tokens += s.cached_tokens;
+  totals_.prompt_tokens += s.prompt_tokens;
+  totals_.cached_tokens += s.cached_tokens;
+}
+
+}  // namespace troupe
