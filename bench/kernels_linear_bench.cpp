@@ -139,7 +139,7 @@ void measure(Report& report, const Shape& shape, Isa isa, const WeightFormat& fo
     for (const double group : decode[j]) seconds += group;
     const double by_bandwidth = bytes / bandwidth, by_peak = operations * rows / peak;
     const double bound = bytes / std::max(by_bandwidth, by_peak) * 1e-9;
-    const double share = demanded && rows == 1 ? 0.7 : 0;
+    const double share = !demanded ? 0 : rows == 1 ? 0.7 : rows == 16 && !format.quantised() ? 0.75 : 0;
     report.row({"linear.decode.rows_" + std::to_string(rows) + suffix, bytes / seconds * 1e-9,
                 by_peak > by_bandwidth ? "GB/s dot" : "GB/s read", bound, share * bound});
   }
@@ -193,6 +193,7 @@ int main(int argc, char** argv) {
   bench::measure_loading(report, best, DType::f16);
   for (const Isa isa : usable_isas()) {
     if (isa == best || isa == Isa::baseline) continue;
+    if (isa == Isa::avx512) bench::measure(report, bench::kDemo, isa, DType::bf16, true);
     for (const auto& format : {kernels::WeightFormat(DType::bf16), int8, int4}) {
       bench::measure(report, bench::kErnie03b, isa, format, false);
     }

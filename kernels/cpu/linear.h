@@ -84,7 +84,13 @@ class SharedOperands {
 struct Tile {
   void (*run)(const TileArgs&) = nullptr;
   int rows = 0;
-  int near_rows = 0;  ///< most rows for which it prefetches kNearBytes ahead
+  int near_rows = 0;  ///< most rows for which it stays close
+
+  /// How far ahead of its place in a panel it asks for memory when it is the first to read the panel.
+  std::size_t bytes_ahead(int x_rows) const {
+    if (x_rows > near_rows) return kFarBytes;
+    return x_rows == 1 ? kAloneBytes : kNearBytes;
+  }
 };
 Tile tile_of(const Routines& r, const WeightFormat& format);
 
@@ -154,7 +160,7 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
                     .c = sums[i][p][0],
                     .ldc = kPanel,
                     .accumulate = c > 0,
-                    .ahead = at + (group == 1 ? (tile_rows <= tile.near_rows ? kNearBytes : kFarBytes)
+                    .ahead = at + (group == 1 ? tile.bytes_ahead(tile_rows)
                                               : bytes + bytes / std::size_t(group) * std::size_t(i)),
                     .ahead_calls = group});
         }

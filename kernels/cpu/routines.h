@@ -11,9 +11,10 @@
 
 namespace troupe::kernels {
 
-/// How far ahead of its place in a panel a tile that is the first to read it asks for memory. A tile of few
-/// rows reads as fast as the memory delivers, which the machine's own prefetchers do best, and stays close.
-/// With more rows it asks early enough for the whole latency. kernels/README.md has the measurements.
+/// How far ahead a tile asks for memory. One of few rows reads as fast as the memory delivers, which the
+/// machine's own prefetchers do best, and stays close to them. One of many asks early enough for the whole
+/// latency. kernels/README.md has the measurements.
+inline constexpr std::size_t kAloneBytes = 2048;  // a single row
 inline constexpr std::size_t kNearBytes = 512;
 inline constexpr std::size_t kFarBytes = 8192;
 
@@ -115,7 +116,7 @@ struct Routines {
   int tile_rows;         ///< most rows of one tile call
   bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
   void (*tile[kDTypes])(const TileArgs&);
-  int near_rows;      ///< most rows for which a tile stays close: kNearBytes
+  int near_rows;      ///< most rows for which a tile stays close: kAloneBytes, kNearBytes
   int dot_rows;       ///< most rows of one tile call with quantised weights
   int near_dot_rows;  ///< as near_rows, with int8 weights
   void (*tile_int8)(const TileArgs&);
