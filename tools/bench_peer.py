@@ -61,13 +61,14 @@ class Bench:
 
     def gguf(self, model, form):
         """The peer's file of a model, made on first use. `model`: "shape" or "demo"."""
-        plain, path = self.peer / f"{model}-BF16.gguf", self.peer / f"{model}-{form}.gguf"
+        plain, path = self.peer / f"{model}-BF16.gguf", self.peer / f"{model}-{form}{'' if form == 'BF16' else '-pure'}.gguf"
         if not plain.exists():
             source = ["--demo"] if model == "demo" else ["--shape", self.shape]
             output_of([sys.executable, self.root / "tools/make_peer_gguf.py", *source, plain])
         if not path.exists():
             scratch = path.with_name(path.name + ".tmp")
-            output_of([self.peer / "build/bin/llama-quantize", plain, scratch, form, self.threads])
+            # --pure: all matrices in this format; without it the tied head of Q4_0 becomes Q6_K.
+            output_of([self.peer / "build/bin/llama-quantize", "--pure", plain, scratch, form, self.threads])
             scratch.rename(path)
         return path
 

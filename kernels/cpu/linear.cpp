@@ -51,28 +51,55 @@ void OperandFormat::convert(void* row, const void* from, std::size_t column, std
   }
 }
 
-Operands operands(Cpu& device, const Matrix& weight, const void* x, int rows) {
-  const OperandFormat format(routines(device.isa()), weight);
-  if (format.in_place() && rows <= kRowsInPlace) return {x, format.width(), format.element()};
-  const std::size_t pitch = format.pitch();
-  const std::size_t x_bytes = format.width() * size_of(weight.activations());
-  auto* to = static_cast<std::byte*>(device.scratch(static_cast<std::size_t>(rows) * pitch));
-  device.pool().for_each(rows, kRowsPerClaim, [&](int begin, int end, int) {
-    for (auto row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end); ++row) {
-      format.convert(to + row * pitch, static_cast<const std::byte*>(x) + row * x_bytes, 0, format.width());
-    }
-  });
-  return {to, pitch / format.element(), format.element()};
+SharedOperands::SharedOperands(Cpu& device, const Matrix& weight, const void* x, int rows)
+    : device_(device),
+      format_(routines(device.isa()), weight),
+      x_(x),
+      rows_(rows),
+      x_bytes_(format_.width() * size_of(weight.activations())),
+      pitch_(format_.pitch()) {
+  if (format_.in_place() && rows <= kRowsInPlace) {
+    pitch_ = x_bytes_;
+    shared_ = x;
+    return;
+  }
+  const std::size_t bytes = static_cast<std::size_t>(rows) * pitch_;
+  if (rows <= kRowsPerClaim && device.pool().threads() <= kMostLanes) {
+    device.reserve_lanes(bytes);
+    return;
+  }
+  auto* together = static_cast<std::byte*>(device.scratch(bytes));
+  device.pool().for_each(rows, kRowsPerClaim,
+                         [&](int begin, int end, int) { convert(together, begin, end); });
+  shared_ = together;
+}
+
+void SharedOperands::convert(std::byte* to, int begin, int end) const {
+  for (auto row = static_cast<std::size_t>(begin); row < static_cast<std::size_t>(end); ++row) {
+    format_.convert(to + row * pitch_, static_cast<const std::byte*>(x_) + row * x_bytes_, 0,
+                    format_.width());
+  }
+}
+
+Operands SharedOperands::of(int lane) {
+  const void* data = shared_;
+  if (data == nullptr) {
+    auto* own = static_cast<std::byte*>(device_.lane(lane));
+    if (!copied_[lane]) convert(own, 0, rows_);
+    copied_[lane] = true;
+    data = own;
+  }
+  return {data, pitch_ / format_.element(), format_.element()};
 }
 
 Tile tile_of(const Routines& r, const WeightFormat& format) {
   switch (format.kind) {
-    case WeightKind::int8: return {r.tile_int8, r.dot_rows};
-    case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, r.dot_rows};
+    case WeightKind::int8: return {r.tile_int8, r.dot_rows, r.near_dot_rows};
+    case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, r.dot_rows, 0};
     default: break;
   }
   TROUPE_CHECK(!format.quantised());
-  return {r.tile[static_cast<int>(format.activations)], r.tile_rows};
+  return {r.tile[static_cast<int>(format.activations)], r.tile_rows, r.near_rows};
 }
 
 int rows_of_a_block(std::size_t row_bytes, int tile_rows) {

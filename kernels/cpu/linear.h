@@ -52,13 +52,45 @@ struct Operands {
   }
 };
 
-/// x itself, or a copy in the device's scratch memory: converted, or at a better pitch.
-Operands operands(Cpu& device, const Matrix& weight, const void* x, int rows);
+/// The operands of one product for every thread: x itself, or copies of it, converted and at a better pitch.
+///
+/// Many rows are copied once, by all threads together, into the device's scratch memory. Of a few rows each
+/// thread makes a copy of its own in its lane when it asks for them first. Nobody then waits for a single
+/// thread's copy, and what other threads wrote comes from their caches in one go, where a tile would wait for
+/// each line in turn.
+class SharedOperands {
+ public:
+  SharedOperands(Cpu& device, const Matrix& weight, const void* x, int rows);
+
+  /// For thread `lane` of the pool, which calls it.
+  Operands of(int lane);
+
+ private:
+  static constexpr int kMostLanes = 64;
+
+  void convert(std::byte* to, int begin, int end) const;
+
+  Cpu& device_;
+  const OperandFormat format_;
+  const void* const x_;
+  const int rows_;
+  const std::size_t x_bytes_;  // of a row
+  std::size_t pitch_;
+  const void* shared_ = nullptr;  // null: each thread has a copy of its own
+  bool copied_[kMostLanes] = {};
+};
 
 /// The inner loop for a matrix, and how many rows of x it takes at once.
 struct Tile {
   void (*run)(const TileArgs&) = nullptr;
   int rows = 0;
+  int near_rows = 0;  ///< most rows for which it stays close
+
+  /// How far ahead of its place in a panel it asks for memory when it is the first to read the panel.
+  std::size_t bytes_ahead(int x_rows) const {
+    if (x_rows > near_rows) return kFarBytes;
+    return x_rows == 1 ? kAloneBytes : kNearBytes;
+  }
 };
 Tile tile_of(const Routines& r, const WeightFormat& format);
 
@@ -114,7 +146,7 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
         const std::size_t bytes = std::size_t(count) * bytes_of_input;
         const bool scaled = quantised && (weight.format.group != 0 || c + 1 == chunks);
         for (int i = 0; i < group; ++i) {
-          const int row = first_row(first_tile + i);
+          const int row = first_row(first_tile + i), tile_rows = first_row(first_tile + i + 1) - row;
           const auto* x = static_cast<const std::byte*>(in.row(row));
           tile.run({.x = x + std::size_t(k) * in.element,
                     .ldx = in.ld,
@@ -124,11 +156,11 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
                     .scales = scaled ? panel_scales(weight, panel + p, k) : nullptr,
                     .group = weight.format.group,
                     .inputs = count,
-                    .rows = first_row(first_tile + i + 1) - row,
+                    .rows = tile_rows,
                     .c = sums[i][p][0],
                     .ldc = kPanel,
                     .accumulate = c > 0,
-                    .ahead = at + (group == 1 ? kPrefetchBytes
+                    .ahead = at + (group == 1 ? tile.bytes_ahead(tile_rows)
                                               : bytes + bytes / std::size_t(group) * std::size_t(i)),
                     .ahead_calls = group});
         }
@@ -147,9 +179,10 @@ template <int Panels, class Epilogue>
 void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue&& epilogue) {
   if (rows == 0) return;
   const Routines& r = routines(device.isa());
-  const Operands in = operands(device, weight, x, rows);
+  SharedOperands operands(device, weight, x, rows);
   const Cut c = cut(r, weight, rows, Panels, device.pool().threads());
-  device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int) {
+  device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int lane) {
+    const Operands in = operands.of(lane);
     for (int item = begin; item < end; ++item) {
       const int piece = item % c.pieces;
       const int first = item / c.pieces * c.row_block;

@@ -11,8 +11,12 @@
 
 namespace troupe::kernels {
 
-/// How far ahead of its place in a panel a tile that is the first to read it asks for memory.
-inline constexpr std::size_t kPrefetchBytes = 2048;
+/// How far ahead a tile asks for memory. One of few rows reads as fast as the memory delivers, which the
+/// machine's own prefetchers do best, and stays close to them. One of many asks early enough for the whole
+/// latency. kernels/README.md has the measurements.
+inline constexpr std::size_t kAloneBytes = 2048;  // a single row
+inline constexpr std::size_t kNearBytes = 512;
+inline constexpr std::size_t kFarBytes = 8192;
 
 /// Inputs of one integer dot product. So many numbers of x share a scale.
 inline constexpr int kDotInputs = 32;
@@ -20,7 +24,8 @@ inline constexpr int kDotInputs = 32;
 /// What kDotInputs codes of x share.
 struct OperandGroup {
   float scale = 0;
-  /// Weights' codes are stored with an offset that makes them unsigned; this is -offset * the sum of x's codes.
+  /// Weights' codes are stored with an offset that makes them unsigned; this is -offset * the sum of x's
+  /// codes.
   std::int32_t correction = 0;
 };
 
@@ -28,15 +33,16 @@ struct OperandGroup {
 struct TileArgs {
   const void* x = nullptr;  ///< operands: bf16 where Routines::native, else floats; of quantised weights int8
   std::size_t ldx = 0;      ///< elements between rows of x
-  const OperandGroup* x_groups = nullptr;  ///< of quantised weights: the first row's; rows are ldx bytes apart
+  const OperandGroup* x_groups =
+      nullptr;  ///< of quantised weights: the first row's; rows are ldx bytes apart
   const void* panel = nullptr;
-  /// Groups of inputs: bf16 scales, 32 for a group of `group` inputs. Otherwise 32 floats by which the sums are
-  /// multiplied at the end; null: not yet.
+  /// Groups of inputs: bf16 scales, 32 for a group of `group` inputs. Otherwise 32 floats by which the sums
+  /// are multiplied at the end; null: not yet.
   const void* scales = nullptr;
   int group = 0;
   /// bf16: an odd count reads one more input, whose weights or x are 0. Quantised: a multiple of kDotInputs.
   int inputs = 0;
-  int rows = 0;    ///< 1 … Routines::tile_rows or dot_rows
+  int rows = 0;  ///< 1 … Routines::tile_rows or dot_rows
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
@@ -79,7 +85,7 @@ struct AttendArgs {
   std::size_t value_offset = 0;
   KvFormat format = KvFormat::plain;
   std::size_t scales_offset = 0;  ///< of an 8-bit format: from a piece's codes to its scales
-  int position = 0;  ///< of the first token
+  int position = 0;               ///< of the first token
   int tokens = 0;
   int group = 0;  ///< heads; tokens * group <= kAttendRows
   int head_dim = 0;
@@ -110,7 +116,9 @@ struct Routines {
   int tile_rows;         ///< most rows of one tile call
   bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
   void (*tile[kDTypes])(const TileArgs&);
-  int dot_rows;          ///< most rows of one tile call with quantised weights
+  int near_rows;      ///< most rows for which a tile stays close: kAloneBytes, kNearBytes
+  int dot_rows;       ///< most rows of one tile call with quantised weights
+  int near_dot_rows;  ///< as near_rows, with int8 weights
   void (*tile_int8)(const TileArgs&);
   void (*tile_int4)(const TileArgs&);
   void (*tile_int4_groups)(const TileArgs&);

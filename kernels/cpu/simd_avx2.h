@@ -13,6 +13,7 @@ struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kTileRows = 3;
+  static constexpr int kNearRows = 1;
   static constexpr bool kBf16Dot = false;
 
   static F set1(float x) { return _mm256_set1_ps(x); }
@@ -86,6 +87,7 @@ struct Avx2 {
   // Bytes: what dots.h is made of.
   using Bytes = __m256i;
   static constexpr int kDotRows = 3;
+  static constexpr int kNearDotRows = 0;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
   using Dots = HalfByteDots<Avx2, K>;

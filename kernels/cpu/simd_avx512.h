@@ -13,6 +13,7 @@ struct Avx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kTileRows = 12;
+  static constexpr int kNearRows = 1;
   static constexpr bool kBf16Dot = false;
 
   static F set1(float x) { return _mm512_set1_ps(x); }
@@ -73,6 +74,7 @@ struct Avx512 {
   // Bytes: what dots.h is made of.
   using Bytes = __m512i;
   static constexpr int kDotRows = 8;
+  static constexpr int kNearDotRows = 0;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
   using Dots = HalfByteDots<Avx512, K>;

@@ -9,10 +9,15 @@ namespace troupe::kernels {
 
 struct Avx512Bf16 : Avx512Vnni {
   static constexpr int kTileRows = 12;
+  static constexpr int kNearRows = 5;
   static constexpr bool kBf16Dot = true;
   using W = __m512bh;
 
-  static W load_weights(const std::uint16_t* p) { return reinterpret_cast<W>(_mm512_loadu_si512(p)); }
+  /// Volatile: else the compiler loads the same weights again for every row.
+  static W load_weights(const std::uint16_t* p) {
+    const __m512i pairs = *reinterpret_cast<const volatile __m512i_u*>(p);
+    return reinterpret_cast<W>(pairs);
+  }
   /// The pair at p in every lane.
   static W broadcast_pair(const std::uint16_t* p) {
     int pair;

@@ -6,6 +6,7 @@ namespace troupe::kernels {
 
 struct Avx512Vnni : Avx512 {
   static constexpr int kDotVectors = 2;
+  static constexpr int kNearDotRows = 4;
   template <WeightKind K>
   using Dots = ByteDots<Avx512Vnni, K>;
 

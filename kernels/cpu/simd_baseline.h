@@ -68,6 +68,7 @@ struct Baseline {
   typedef std::int32_t I __attribute__((vector_size(16)));
   static constexpr int kLanes = 4;
   static constexpr int kTileRows = 1;
+  static constexpr int kNearRows = 1;
   static constexpr bool kBf16Dot = false;
 
   static F set1(float x) { return F{x, x, x, x}; }
@@ -132,6 +133,7 @@ struct Baseline {
   }
 
   static constexpr int kDotRows = 1;
+  static constexpr int kNearDotRows = 0;
   static constexpr int kDotVectors = 1;
   template <WeightKind K>
   using Dots = WidenedDots<K>;

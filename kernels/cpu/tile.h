@@ -22,6 +22,9 @@ using Operand = std::conditional_t<V::kBf16Dot && T == DType::bf16, std::uint16_
 template <class V, DType T>
 using Stored = std::conditional_t<T == DType::f32, float, std::uint16_t>;
 
+/// Where sums begin that do not go on from others.
+alignas(64) inline constexpr float kZeros[kPanel] = {};
+
 template <class V, DType T, int R>
 void tile_of(const TileArgs& a) {
   using F = typename V::F;
@@ -35,11 +38,14 @@ void tile_of(const TileArgs& a) {
   const auto calls = static_cast<std::size_t>(a.ahead_calls);
   const std::size_t ahead_step = (kStepBytes + calls - 1) / calls;
 
+  // Zeros are loaded too: sums that come from two branches are spilled where the branches meet.
+  const float* const start = a.accumulate ? a.c : kZeros;
+  const std::size_t start_ld = a.accumulate ? a.ldc : 0;
   F sum[R][kVectors];
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = a.accumulate ? V::load(a.c + r * a.ldc + v * V::kLanes) : V::set1(0);
-    }
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = V::load(start + r * start_ld + v * V::kLanes);
   }
   for (int k = 0; k < a.inputs; k += kStep) {
     if constexpr (V::kBf16Dot && T == DType::bf16) {
@@ -88,8 +94,12 @@ void tile_of(const TileArgs& a) {
     ahead += ahead_step;
     w += kStep * kPanel;
   }
+  float* const c = a.c;
+  const std::size_t ldc = a.ldc;
+#pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < kVectors; ++v) V::store(a.c + r * a.ldc + v * V::kLanes, sum[r][v]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) V::store(c + r * ldc + v * V::kLanes, sum[r][v]);
   }
 }
 
