@@ -8,16 +8,16 @@
 namespace troupe {
 namespace {
 
-using Self = cache_actor::stateful_pointer<CacheState>;
+using CacheSelf = cache_actor::stateful_pointer<CacheState>;
 
 /// After a failed copy the contents of the forked blocks are unknown, so their sequences cannot go on: the
 /// actor ends, and with it the engine.
-void give_up(Self self, const char* why) {
+void give_up(CacheSelf self, const char* why) {
   self->state.parts.log.error("cache_lost", {kv("why", why)});
   self->quit(caf::make_error(caf::sec::runtime_error, why));
 }
 
-void take_report(Self self, const CacheReport& report) {
+void take_report(CacheSelf self, const CacheReport& report) {
   wire::RecordView view;
   if (!wire::RecordView::open(std::as_bytes(std::span(report.record)), view)) {
     return give_up(self, "a record of the cache ring is damaged");
@@ -30,7 +30,7 @@ void take_report(Self self, const CacheReport& report) {
   }
 }
 
-void link_up(Self self, const LinkUp& up) {
+void link_up(CacheSelf self, const LinkUp& up) {
   const std::int32_t blocks = std::max(0, up.capacity.kv_blocks);
   self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens));
   self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("blocks", blocks)});
@@ -38,7 +38,7 @@ void link_up(Self self, const LinkUp& up) {
 
 }  // namespace
 
-cache_actor::behavior_type cache_behavior(Self self, CacheParts parts) {
+cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   self->state.parts = std::move(parts);
   return {
       [self](const CacheAsks& asks) {

@@ -9,15 +9,15 @@
 namespace troupe {
 namespace {
 
-using Self = scheduler_actor::stateful_pointer<SchedulerState>;
+using SchedulerSelf = scheduler_actor::stateful_pointer<SchedulerState>;
 
-void tell_metrics(Self self, StepStats stats) {
+void tell_metrics(SchedulerSelf self, StepStats stats) {
   stats.kv = self->state.kv;
   self->send(self->state.parts.metrics, stats);
 }
 
 /// Reports the queue while no step runs: METRICS would otherwise show the values of the last step.
-void tell_idle_metrics(Self self) {
+void tell_idle_metrics(SchedulerSelf self) {
   const Scheduler& scheduler = *self->state.scheduler;
   if (scheduler.plans_in_flight() > 0) return;
   StepStats stats;
@@ -27,7 +27,7 @@ void tell_idle_metrics(Self self) {
 }
 
 /// Sends plans first, since the worker waits for them, then the asks for later steps.
-void advance(Self self) {
+void advance(SchedulerSelf self) {
   SchedulerState& state = self->state;
   for (auto plan = state.scheduler->plan(now_ns()); !plan.empty(); plan = state.scheduler->plan(now_ns())) {
     self->send(state.parts.link, SendPlan{to_bytes(plan)});
@@ -49,14 +49,14 @@ void advance(Self self) {
 }
 
 /// Sends one message to each SESSION HOST that has sequences in the step.
-void tell_hosts(Self self) {
+void tell_hosts(SchedulerSelf self) {
   std::vector<StepTokens>& hosts = self->state.output.hosts;
   for (std::size_t host = 0; host < hosts.size(); ++host) {
     if (!hosts[host].sequences.empty()) self->send(self->state.hosts[host], std::exchange(hosts[host], {}));
   }
 }
 
-Status submit(Self self, Submit& request) {
+Status submit(SchedulerSelf self, Submit& request) {
   SchedulerState& state = self->state;
   Status status = state.scheduler->submit(request);
   if (!status.ok()) {
@@ -74,7 +74,7 @@ Status submit(Self self, Submit& request) {
   return status;
 }
 
-void step_done(Self self, const StepDone& done) {
+void step_done(SchedulerSelf self, const StepDone& done) {
   SchedulerState& state = self->state;
   const Committed verdict = state.scheduler->commit(std::as_bytes(std::span(done.record)), state.output);
   if (verdict == Committed::malformed) {
@@ -89,7 +89,7 @@ void step_done(Self self, const StepDone& done) {
   tell_metrics(self, state.output.stats);
 }
 
-void link_up(Self self, const LinkUp& up) {
+void link_up(SchedulerSelf self, const LinkUp& up) {
   SchedulerState& state = self->state;
   state.scheduler->detach(Orphans::requeue, {}, state.output);
   tell_hosts(self);
@@ -103,7 +103,7 @@ void link_up(Self self, const LinkUp& up) {
   tell_idle_metrics(self);
 }
 
-void link_down(Self self, const LinkDown& down) {
+void link_down(SchedulerSelf self, const LinkDown& down) {
   SchedulerState& state = self->state;
   state.parts.log.warning("link_down", {kv("why", down.why), kv("running", state.scheduler->running()),
                                         kv("waiting", state.scheduler->waiting())});
@@ -115,7 +115,7 @@ void link_down(Self self, const LinkDown& down) {
 
 }  // namespace
 
-scheduler_actor::behavior_type scheduler_behavior(Self self, SchedulerParts parts) {
+scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerParts parts) {
   self->state.scheduler.emplace(parts.options, parts.caching);
   self->state.parts = std::move(parts);
   return {
