@@ -1,5 +1,5 @@
 // Products of many rows on Hopper. Which shape of tiles: kernels/cuda/product/wgmma.h; the kernel:
-// wgmma_product.cuh. Those of quantised weights are compiled in linear_wgmma_codes_cuda.cu.
+// wgmma_product.cuh.
 #include <iterator>
 #include <utility>
 
@@ -21,7 +21,6 @@ void launch_tile(Cuda& device, const Linear& linear, int tile, std::index_sequen
 
 void run_wgmma(Cuda& device, const Linear& linear, int tile) {
   if (linear.rows <= 0) return;
-  if (linear.weight.format.quantised()) return run_wgmma_codes(device, linear, tile);
   if (linear.weight.activations() == DType::f16)
     return launch_product<F16, TileShapeAt<kWgmmaF16Tile>>(device, linear);
   launch_tile<Bf16>(device, linear, tile, std::make_index_sequence<std::size(kWgmmaTiles)>());

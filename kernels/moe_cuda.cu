@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
       const std::size_t place =
           k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.experts + k - a.top_k] + row;
       part[i] = *reinterpret_cast<const ColumnValues<Element>*>(static_cast<const Element*>(a.outputs) +
-                                                           place * a.stride + column);
+                                                                place * a.stride + column);
     }
 #pragma unroll
     for (int i = 0; i < kMostAtOnce; ++i) {
@@ -70,7 +70,8 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
 void run(Cuda& device, const Moe& op) {
   TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
-  TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.activations() == op.down.first.activations());
+  TROUPE_CHECK(op.router.activations() == DType::f32 &&
+               op.gate_up.first.activations() == op.down.first.activations());
   TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
   if (op.rows == 0) return;
   const DType dtype = op.down.first.activations();
@@ -92,11 +93,26 @@ void run(Cuda& device, const Moe& op) {
                     coded_activation_bytes = coded_bytes(coded_activations.rows, width);
   cuda::Routing routing;
   const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
-  auto* memory = static_cast<std::byte*>(
-      device.scratch(routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes));
+  const std::size_t fixed_bytes =
+      routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes;
+  const auto expanded_bytes_of = [&](const MatrixStack& stack, cuda::Ending ending) {
+    const cuda::LinearShape shape{.ending = ending,
+                                  .format = stack.first.format,
+                                  .outputs = stack.first.outputs,
+                                  .inputs = stack.first.inputs,
+                                  .rows = places,
+                                  .groups = stack.count};
+    return choose(shape, cuda::traits_of(device)).way == cuda::LinearWay::expanded
+               ? cuda::expanded_bytes(stack.first, stack.count)
+               : 0;
+  };
+  const std::size_t expanded_bytes = std::max(expanded_bytes_of(op.gate_up, cuda::Ending::swiglu),
+                                              expanded_bytes_of(op.down, cuda::Ending::store_scaled));
+  auto* memory = static_cast<std::byte*>(device.scratch(fixed_bytes + expanded_bytes));
   cuda::lay_out(routing, op, memory);
   std::byte* activations = memory + routing_bytes;
   std::byte* outputs = activations + activation_bytes;
+  void* expanded = memory + fixed_bytes;
   lay_out(coded_x, outputs + rows_of(hidden));
   lay_out(coded_activations, outputs + rows_of(hidden) + x_bytes);
   coded_activations.x = activations;
@@ -125,6 +141,7 @@ void run(Cuda& device, const Moe& op) {
                                  .x_scales = coded ? coded_x.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.gate_up, routing.gather, false),
+                                 .expanded = expanded,
                                  .ending = cuda::Ending::swiglu,
                                  .out = activations});
   run(device, coded_activations);
@@ -134,11 +151,12 @@ void run(Cuda& device, const Moe& op) {
                                  .x_scales = coded ? coded_activations.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.down, nullptr, true),
+                                 .expanded = expanded,
                                  .ending = cuda::Ending::store_scaled,
                                  .out = outputs,
                                  .scale = routing.scale});
   const CombineArgs arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
-                            op.experts,  op.shared, op.top_k,       hidden};
+                              op.experts,  op.shared, op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;
   const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;

@@ -40,6 +40,10 @@ struct WeightFormat {
   constexpr bool operator==(const WeightFormat&) const = default;
 
   constexpr bool quantised() const { return kind >= WeightKind::int8; }
+  /// True if each output has one scale for all its inputs.
+  constexpr bool scales_outputs() const {
+    return kind == WeightKind::int8 || (kind == WeightKind::int4 && group == 0);
+  }
   constexpr int bits() const {
     return kind == WeightKind::f32 ? 32 : kind <= WeightKind::f16 ? 16 : kind == WeightKind::int4 ? 4 : 8;
   }

@@ -124,8 +124,8 @@ TEST(ChooseLinear, CodesRunTheSameWays) {
     EXPECT_EQ(way(experts), LinearWay::stream) << "codes are not expanded for a few rows";
     experts.rows = 8192 * 8;
     const LinearChoice many = choose(experts, kH200);
-    ASSERT_EQ(many.way, LinearWay::wgmma) << to_string(format);
-    EXPECT_TRUE(kWgmmaTiles[many.wgmma_tile].codes) << "a tile that is compiled for codes";
+    ASSERT_EQ(many.way, LinearWay::expanded) << to_string(format);
+    EXPECT_TRUE(kWgmmaTiles[many.wgmma_tile].scaled) << "a tile that is compiled for scales of outputs";
   }
 }
 

@@ -161,6 +161,26 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     return gate / (1 + std::exp(-gate)) * dot(2 * g + 1, p, o);
   }
 
+  /// Row p, output o of the outputs that are looked at, and the sum to expect there.
+  struct Expected {
+    int p, o;
+    double sum;
+  };
+  void compute_expected() {
+    std::mt19937 random(9);
+    for (int group = 0; group < static_cast<int>(c().group_rows.size()); ++group) {
+      for (int p = offsets_[static_cast<std::size_t>(group)];
+           p < offsets_[static_cast<std::size_t>(group) + 1]; ++p) {
+        for (int n = 0; n < 40; ++n) {
+          const int o = n < 4   ? n
+                        : n < 8 ? c().outputs - 1 - (n - 4)
+                                : static_cast<int>(random() % static_cast<unsigned>(c().outputs));
+          expected_.push_back({p, o, expected(group, p, o)});
+        }
+      }
+    }
+  }
+
   bool wide() const { return c().ending == Ending::add || c().ending == Ending::store_f32; }
 
   template <class Run>
@@ -184,25 +204,15 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     }
     device_->call([&] { run_it(device_->cuda(), linear); });
     int failures = 0;
-    std::mt19937 random(9);
-    for (int group = 0; group < static_cast<int>(c().group_rows.size()); ++group) {
-      for (int p = offsets_[static_cast<std::size_t>(group)];
-           p < offsets_[static_cast<std::size_t>(group) + 1]; ++p) {
-        for (int n = 0; n < 40; ++n) {
-          const int o = n < 4   ? n
-                        : n < 8 ? c().outputs - 1 - (n - 4)
-                                : static_cast<int>(random() % static_cast<unsigned>(c().outputs));
-          const double old = c().ending == Ending::add
-                                 ? static_cast<double>(before[static_cast<std::size_t>(p * c().outputs + o)])
-                                 : 0.0;
-          const double want = old + expected(group, p, o), got = static_cast<double>(out.at(p, o));
-          const double allowed = (wide() ? 1e-6 : 0x1p-8) * std::abs(want) + 3e-4;
-          if (!(std::abs(got - want) <= allowed) && ++failures <= 3) {
-            ADD_FAILURE() << way << ", row " << p << ", output " << o << ": " << got << " instead of "
-                          << want;
-          }
-        }
-      }
+    for (const Expected& e : expected_) {
+      const double old = c().ending == Ending::add
+                             ? static_cast<double>(before[static_cast<std::size_t>(e.p * c().outputs + e.o)])
+                             : 0.0;
+      const double want = old + e.sum, got = static_cast<double>(out.at(e.p, e.o));
+      const double allowed = (wide() ? 1e-6 : 0x1p-8) * std::abs(want) + 3e-4;
+      if (!(std::abs(got - want) <= allowed) && ++failures <= 3)
+        ADD_FAILURE() << way << ", row " << e.p << ", output " << e.o << ": " << got << " instead of "
+                      << want;
     }
   }
 
@@ -212,10 +222,12 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
   std::vector<float> x_, scale_;
   std::unique_ptr<Memory> weights_;
   std::vector<Codes> made_;  // of each group, or of its gate and up
+  std::vector<Expected> expected_;
 };
 
 TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
   const GpuTraits gpu = traits_of(device_->cuda());
+  compute_expected();
   check("generic", [](Cuda& device, const Linear& l) { run_generic(device, l); });
   check("chosen", [](Cuda& device, const Linear& l) { run(device, l); });
   LinearShape shape;
@@ -225,9 +237,11 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
   });
   if (!gpu.hopper || !shape.covers_x()) return;
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
-    if (!kWgmmaTiles[tile].codes || wgmma_cycles(kWgmmaTiles[tile], shape, gpu.multiprocessors) < 0) continue;
-    const std::string name = "wgmma tile " + std::to_string(tile);
-    check(name.c_str(), [&](Cuda& device, const Linear& l) { run_wgmma(device, l, tile); });
+    if ((format().scales_outputs() && !kWgmmaTiles[tile].scaled) ||
+        wgmma_cycles(kWgmmaTiles[tile], shape, gpu.multiprocessors) < 0)
+      continue;
+    const std::string name = "expanded, tile " + std::to_string(tile);
+    check(name.c_str(), [&](Cuda& device, const Linear& l) { run_expanded(device, l, tile); });
   }
 }
 

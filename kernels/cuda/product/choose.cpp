@@ -7,9 +7,10 @@ namespace {
 constexpr int kManyRows = 32;
 constexpr int kManyRowsOfGroup = 12;
 
-/// Codes are read in half the time or less, and are expanded anew for each tile of rows.
+/// A stream expands codes anew for each tile of rows; before wgmma all are expanded once, which takes the
+/// time of writing and reading them as bf16.
 constexpr int kManyRowsOfCodes = 256;
-constexpr int kManyRowsOfGroupOfCodes = 40;
+constexpr int kManyRowsOfGroupOfCodes = 96;
 
 bool many_rows(const LinearShape& s) {
   const bool codes = s.format.quantised();
@@ -39,7 +40,8 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
   if (s.activations() == DType::f32)
     return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
   if (s.format.quantised() && s.activations() == DType::f16)
-    return {.way = LinearWay::generic, .reason = "codes are expanded to bfloat16, and the activations are float16"};
+    return {.way = LinearWay::generic,
+            .reason = "codes are expanded to bfloat16, and the activations are float16"};
   if (!s.covers_x())
     return {.way = LinearWay::generic, .reason = "a piece of codes covers more inputs than a row of x has"};
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
@@ -50,7 +52,7 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
                     s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
   }
   if (wgmma_takes(s, gpu)) {
-    return {.way = LinearWay::wgmma,
+    return {.way = s.format.quantised() ? LinearWay::expanded : LinearWay::wgmma,
             .reason = "many rows: bound by arithmetic",
             .wgmma_tile = wgmma_plan(s, gpu)};
   }
@@ -83,6 +85,7 @@ const char* to_string(LinearWay way) {
     case LinearWay::stream: return "stream";
     case LinearWay::strips: return "strips";
     case LinearWay::wgmma: return "wgmma";
+    case LinearWay::expanded: return "expanded, then wgmma";
   }
   return "?";
 }
@@ -117,7 +120,7 @@ std::string to_string(const LinearChoice& c) {
     if (p.cluster > 1) text += ", clusters of " + number(p.cluster);
     text += ", " + number(p.stages) + (p.stages == 1 ? " stage of " : " stages of ") +
             number(p.boxes * streaming::kBox) + " inputs";
-  } else if (c.way == LinearWay::wgmma) {
+  } else if (c.way == LinearWay::wgmma || c.way == LinearWay::expanded) {
     const WgmmaTile& t = kWgmmaTiles[c.wgmma_tile];
     text += ": tiles of " + number(t.columns) + " outputs × " + number(t.rows) + " rows";
     if (t.cluster > 1) text += ", clusters of " + number(t.cluster);

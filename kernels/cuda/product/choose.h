@@ -19,6 +19,7 @@ enum class LinearWay {
   stream,       ///< 16-bit types: weights are read once for a few rows (decode); mma.sync
   strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
   wgmma,        ///< 16-bit types on Hopper: many rows (prefill)
+  expanded,     ///< int8 and int4 on Hopper: many rows. Codes become bf16 in memory, then wgmma
 };
 
 /// The way, and its plan; the other plans mean nothing.
@@ -27,7 +28,7 @@ struct LinearChoice {
   const char* reason = "";
   StripPlan strips{};
   StreamPlan stream{};
-  int wgmma_tile = 0;  ///< index into kWgmmaTiles
+  int wgmma_tile = 0;  ///< index into kWgmmaTiles; of wgmma and expanded
 };
 
 /// A product with rows.

@@ -55,6 +55,8 @@ struct Linear {
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
+  /// expanded_bytes() of working memory, if the way is LinearWay::expanded; null: run() takes the device's.
+  void* expanded = nullptr;
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
                                  ///< for store_f32 and add, else as x. Unused by qkv. Padding
@@ -105,11 +107,14 @@ void run(Cuda& device, const Linear& linear);
 /// Runs the product as `choice` says: choose() of its shape.
 void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
 
+/// Working memory of a product that expands its weights, in bytes.
+std::size_t expanded_bytes(const Matrix& weight, int groups);
+
 // The ways. They check nothing; a product without rows is no product.
 void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
-void run_wgmma_codes(Cuda& device, const Linear& linear, int tile);  ///< the same for quantised weights
+void run_expanded(Cuda& device, const Linear& linear, int tile);  ///< the same for weights that are codes
 
 }  // namespace troupe::kernels::cuda

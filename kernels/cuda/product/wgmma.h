@@ -23,7 +23,7 @@ struct WgmmaTile {
   int rows, columns;
   int cluster;  ///< blocks that share a tile's inputs
   int step_cycles;
-  bool codes = false;  ///< compiled for quantised weights too
+  bool scaled = false;  ///< compiled for weights whose outputs have scales too
 };
 inline constexpr WgmmaTile kWgmmaTiles[] = {
     {128, 256, 1, 1100, true}, {128, 192, 1, 850}, {128, 160, 1, 720}, {128, 128, 1, 610, true}, {64, 256, 1, 770},
@@ -65,7 +65,7 @@ constexpr int wgmma_plan(const LinearShape& shape, const GpuTraits& gpu) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < static_cast<int>(std::size(kWgmmaTiles)); ++i) {
-    if (shape.format.quantised() && !kWgmmaTiles[i].codes) continue;
+    if (shape.format.scales_outputs() && !kWgmmaTiles[i].scaled) continue;
     const double cycles = wgmma_cycles(kWgmmaTiles[i], shape, gpu.multiprocessors);
     if (cycles < 0 || (best >= 0 && cycles >= least)) continue;
     best = i;

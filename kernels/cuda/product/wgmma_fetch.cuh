@@ -5,7 +5,6 @@
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/tile_walk.cuh"
 #include "kernels/cuda/product/wgmma.h"
 #include "kernels/cuda/product/wgmma_endings.cuh"
@@ -19,7 +18,6 @@ using namespace troupe::cuda;
 constexpr int kThreads = 384;
 constexpr int kRowBytes = 128;
 constexpr int kMostShared = 227 * 1024;
-constexpr int kMostCodes = 64 * 1024;  ///< of it for codes
 
 struct Product {
   const std::int32_t* offsets = nullptr;
@@ -29,22 +27,16 @@ struct Product {
   int steps = 0;       // of 64 inputs
   int row_chunks = 0;  // 16-byte pieces of a row of x
   const void* x = nullptr;
-  const char* weight = nullptr;   // codes: for their scales
-  std::size_t weight_stride = 0;  // bytes from a group's weight to the next
-  std::size_t scales_at = 0;      // bytes from a group's weight to its scales
-  int scale_group = 0;            // inputs that share a scale; 0: none do
+  const char* scales = nullptr;   // of group 0's outputs, a float each; null: 1
+  std::size_t scales_stride = 0;  // bytes from a group's scales to the next
+  bool constant_weights = true;   // no kernel of the step writes them
   WgmmaEndingArgs finish{};
-
-  __device__ __forceinline__ const char* scales(int group) const {
-    return weight + static_cast<std::size_t>(group) * weight_stride + scales_at;
-  }
 };
 
-/// kSplit: blocks that share a tile.
-template <int kTileRows, int kTileColumns, int kSplitBlocks = 1, class Codes_ = PlainCodes>
+/// kSplit: blocks that share a tile. kScaled: sums are multiplied by Product::scales.
+template <int kTileRows, int kTileColumns, int kSplitBlocks = 1, bool kScaledSums = false>
 struct TileShape {
-  using Codes = Codes_;
-  static constexpr bool kExpands = Codes::kOperands > 1;
+  static constexpr bool kScaled = kScaledSums;
   static constexpr int kRows = kTileRows;
   static constexpr int kColumns = kTileColumns;
   static constexpr int kSplit = kSplitBlocks;
@@ -52,12 +44,8 @@ struct TileShape {
   static constexpr int kXBytes = kRows * kRowBytes;
   static constexpr int kWeightBytes = kColumns * kRowBytes;
   static constexpr int kSlotBytes = kXBytes + kWeightBytes;
-  // Boxes of codes: 128 bytes of a row, for kCodeSteps steps.
-  static constexpr int kCodeSteps = Codes::kOperands;
-  static constexpr int kCodeBytes = kColumns * kRowBytes;
-  static constexpr int kCodeSlots = kExpands ? std::min(4, kMostCodes / kCodeBytes) : 0;
-  static constexpr int kSlots = std::min(8, (kMostShared - 2048 - kCodeSlots * kCodeBytes) / kSlotBytes);
-  static constexpr int kSharedBytes = kSlots * kSlotBytes + kCodeSlots * kCodeBytes + 1024;
+  static constexpr int kSlots = std::min(8, (kMostShared - 2048) / kSlotBytes);
+  static constexpr int kSharedBytes = kSlots * kSlotBytes + 1024;
   static_assert(kSplit == 1 || kSlots * kSlotBytes >= kRows * kColumns * 4);
   using Walk = TileWalk<kRows, kColumns>;
 };
@@ -80,10 +68,6 @@ struct WgmmaShared {
   std::byte* slots;
   ptx::Barrier* full;
   ptx::Barrier* empty;
-  ptx::Barrier* codes_full;
-  __device__ std::byte* codes(int slot) const {
-    return slots + Shape::kSlots * Shape::kSlotBytes + slot * Shape::kCodeBytes;
-  }
   __device__ std::byte* x(int slot) const { return slots + slot * Shape::kSlotBytes; }
   __device__ std::byte* weight(int slot) const { return x(slot) + Shape::kXBytes; }
 };
@@ -112,12 +96,12 @@ __device__ __forceinline__ Steps steps_of(const Product& product) {
   }
 }
 
-/// One thread. Weights are constants: a dense product's first ones are fetched while the previous kernel
-/// still runs.
+/// One thread. A dense product's first weights are fetched while the previous kernel still runs, if they are
+/// constants.
 template <class Shape>
 __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaShared<Shape>& shared,
                                             const CUtensorMap* x_map, const CUtensorMap* weight_map) {
-  const bool early = product.offsets == nullptr;
+  const bool early = product.offsets == nullptr && product.constant_weights;
   if (!early) wait_for_previous();
   auto walk = walk_of<Shape>(product);
   const Steps steps = steps_of<Shape>(product);
@@ -240,125 +224,6 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
       }
       rows.fetch(shared.x(slot), step);
       if (++flying.count == 3) flying.land();
-    }
-  }
-  while (flying.count > 0) flying.land();
-}
-
-/// One thread: requests boxes of codes in the order in which steps take them, into slots one after the other.
-template <class Shape>
-struct CodeBoxes {
-  const WgmmaShared<Shape>& shared;
-  const CUtensorMap* const map;
-  const Steps steps;
-  typename Shape::Walk walk;
-  ProductTile tile{};
-  bool any;
-  int box = 0, slot = 0;
-
-  __device__ __forceinline__ CodeBoxes(const Product& product, const WgmmaShared<Shape>& shared,
-                                       const CUtensorMap* map)
-      : shared(shared), map(map), steps(steps_of<Shape>(product)), walk(walk_of<Shape>(product)) {
-    any = walk.next(tile);
-    box = steps.begin / Shape::kCodeSteps;
-  }
-  __device__ __forceinline__ void request() {
-    if (!any) return;
-    ptx::mbarrier_arrive_expect(&shared.codes_full[slot], Shape::kCodeBytes);
-    ptx::bulk_copy_box(shared.codes(slot), map, &shared.codes_full[slot], box * kWgmmaStepInputs, tile.column,
-                       tile.group);
-    if (++slot == Shape::kCodeSlots) slot = 0;
-    if (++box * Shape::kCodeSteps < steps.end) return;
-    box = steps.begin / Shape::kCodeSteps;
-    any = walk.next(tile);
-  }
-};
-
-/// Expands a step's 64 inputs of the tile's weights. Warp t takes what lane t of mma's four would; a lane has
-/// a row at a time, so neither its loads nor its stores collide in shared memory's banks.
-template <class Shape>
-__device__ __forceinline__ void expand_step(const Product& product, const ProductTile& tile,
-                                            ptx::SharedAddress codes, ptx::SharedAddress weight, int step) {
-  using Codes = typename Shape::Codes;
-  const int lane = static_cast<int>(threadIdx.x) % 32, t = static_cast<int>(threadIdx.x) / 32;
-  const int first = step % Shape::kCodeSteps * 2;  // operand, of the box
-  const int from = (first / Codes::kOperands * 4 + t) ^ lane % 8, to = t ^ lane % 8;
-  constexpr int kAtOnce = 4;  // rows whose codes are loaded before the first is expanded
-  static_assert(Shape::kColumns % (32 * kAtOnce) == 0);
-#pragma unroll
-  for (int first_row = lane; first_row < Shape::kColumns; first_row += 32 * kAtOnce) {
-    uint4 raw[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i)
-      raw[i] = ptx::load_shared_16(
-          codes + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes + from * 16));
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const ptx::SharedAddress place = weight + static_cast<ptx::SharedAddress>((to ^ half * 4) * 16);
-      Bf16 scales[kAtOnce];
-      if constexpr (Codes::kGroupScales) {
-        const int group = (step * kWgmmaStepInputs + half * 32) / product.scale_group;
-        const auto* line =
-            reinterpret_cast<const Bf16*>(product.scales(tile.group)) + group * product.finish.columns;
-#pragma unroll
-        for (int i = 0; i < kAtOnce; ++i)
-          scales[i] = line[min(tile.column + first_row + 32 * i, product.finish.columns - 1)];
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int o = first % Codes::kOperands + half;
-        uint4 v;
-        if constexpr (Codes::kGroupScales) {
-          v = Codes::operand(raw[i], o, scales[i]);
-        } else {
-          v = Codes::operand(raw[i], o);
-        }
-        ptx::store_shared_16(place + static_cast<ptx::SharedAddress>((first_row + 32 * i) * kRowBytes), v);
-      }
-    }
-  }
-}
-
-/// A warpgroup fills the ring from codes.
-template <class Shape>
-__device__ __forceinline__ void expand_codes(const Product& product, const WgmmaShared<Shape>& shared,
-                                             const CUtensorMap* x_map, const CUtensorMap* weight_map) {
-  const bool early = product.offsets == nullptr, gathered = product.gather != nullptr;
-  if (!early) wait_for_previous();
-  CodeBoxes<Shape> boxes(product, shared, weight_map);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kCodeSlots; ++i) boxes.request();
-  }
-  if (early) wait_for_previous();
-  auto walk = walk_of<Shape>(product);
-  const Steps steps = steps_of<Shape>(product);
-  GatheredRows<Shape> rows{product};
-  FlyingSteps<Shape> flying{shared};
-  Ring<Shape::kSlots> ring;
-  Ring<Shape::kCodeSlots> codes;
-  for (ProductTile tile; walk.next(tile);) {
-    if (gathered) rows.enter(tile);
-    for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
-      const int slot = ring.slot;
-      flying.land_while_full(slot, ring.parity ^ 1);
-      if (gathered) {
-        rows.fetch(shared.x(slot), step);
-      } else if (threadIdx.x == 0) {
-        ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kXBytes);
-        ptx::bulk_copy_box(shared.x(slot), x_map, &shared.full[slot], step * kWgmmaStepInputs, tile.row, 0);
-      }
-      ptx::mbarrier_wait(&shared.codes_full[codes.slot], codes.parity);
-      expand_step<Shape>(product, tile, ptx::shared_address(shared.codes(codes.slot)),
-                         ptx::shared_address(shared.weight(slot)), step);
-      if (gathered) {
-        if (++flying.count == 3) flying.land();
-      } else {
-        arrive_after_writes(&shared.full[slot]);
-      }
-      if ((step + 1) % Shape::kCodeSteps != 0 && step + 1 < steps.end) continue;
-      ptx::barrier_sync(3, 128);  // all have read the box
-      if (threadIdx.x == 0) boxes.request();
-      codes.next();
     }
   }
   while (flying.count > 0) flying.land();

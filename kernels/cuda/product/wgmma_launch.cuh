@@ -9,8 +9,14 @@
 
 namespace troupe::kernels::cuda {
 
+/// Of weights that were expanded: the scales of their sums, and that a kernel of the step wrote them.
+struct ExpandedWeights {
+  const char* scales = nullptr;
+  std::size_t scales_stride = 0;
+};
+
 template <class T, class Shape>
-void launch_product(Cuda& device, const Linear& linear) {
+void launch_product(Cuda& device, const Linear& linear, const ExpandedWeights* expanded = nullptr) {
   const Matrix& weight = linear.weight;
   const Groups& groups = linear.groups;
   const auto x_row_bytes = static_cast<std::uint64_t>(padded(weight.inputs)) * sizeof(T);
@@ -38,11 +44,12 @@ void launch_product(Cuda& device, const Linear& linear) {
                   .rows = linear.rows,
                   .steps = wgmma_steps(weight.inputs),
                   .row_chunks = static_cast<int>(x_row_bytes / 16),
-                  .x = linear.x,
-                  .weight = static_cast<const char*>(weight.data),
-                  .weight_stride = groups.weight_stride,
-                  .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
-                  .scale_group = weight.format.group};
+                  .x = linear.x};
+  if (expanded != nullptr) {
+    product.scales = expanded->scales;
+    product.scales_stride = expanded->scales_stride;
+    product.constant_weights = false;
+  }
   product.finish = {.ending = linear.ending,
                     .outputs = weight.outputs,
                     .columns = padded(weight.outputs),
@@ -71,7 +78,9 @@ void launch_product(Cuda& device, const Linear& linear) {
           .block = dim3(kThreads),
           .shared_bytes = Shape::kSharedBytes,
           .cluster = Shape::kSplit,
-          .overlap = {.holds_next = grouped, .reads_constant = grouped ? nullptr : weight.data}},
+          .overlap = {.holds_next = grouped,
+                      .reads_constant =
+                          product.offsets == nullptr && product.constant_weights ? weight.data : nullptr}},
          x_map, weight_map, product);
 }
 

@@ -10,9 +10,6 @@
 // part of the inputs for the same tile, then each takes a share of its columns, adds up the parts in the
 // order of the blocks and ends it.
 //
-// Codes of quantised weights come into slots of their own; the first warpgroup expands them to bf16 in the ring, a
-// step at a time (wgmma_codes.cuh). It has the issue slots for that, because the other two wait for wgmma.
-//
 // Every sum, or part of one, runs over k in rising order in one thread's register whatever the shape of the
 // tile.
 #include <cstdint>
@@ -25,7 +22,9 @@ namespace troupe::kernels::cuda {
 template <int kSums>
 __device__ __forceinline__ void scale_outputs(const Product& product, const ProductTile& tile, int column,
                                               float (&d)[kSums]) {
-  const auto* scales = reinterpret_cast<const float*>(product.scales(tile.group)) + column + threadIdx.x % 4 * 2;
+  const auto* scales = reinterpret_cast<const float*>(product.scales + static_cast<std::size_t>(tile.group) *
+                                                                           product.scales_stride) +
+                       column + threadIdx.x % 4 * 2;
 #pragma unroll
   for (int j = 0; j < kSums / 4; ++j) {
     if (column + 8 * j >= product.finish.columns) continue;
@@ -119,7 +118,7 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     ptx::wgmma_wait<0>();
     release(shared, previous);
     if constexpr (Shape::kSplit == 1) {
-      if constexpr (Shape::Codes::kOutputScales) scale_outputs(product, tile, tile.column + column, d);
+      if constexpr (Shape::kScaled) scale_outputs(product, tile, tile.column + column, d);
       finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
     } else {
       constexpr int kShare = kN / Shape::kSplit;
@@ -144,31 +143,24 @@ __global__ void __launch_bounds__(kThreads, 1)
                    const __grid_constant__ Product product) {
   extern __shared__ std::byte dynamic[];
   __shared__ ptx::Barrier full[Shape::kSlots], empty[Shape::kSlots];
-  __shared__ ptx::Barrier codes_full[Shape::kExpands ? Shape::kCodeSlots : 1];
-  const WgmmaShared<Shape> shared{dynamic + (1024 - ptx::shared_address(dynamic) % 1024) % 1024, full, empty,
-                                  codes_full};
+  const WgmmaShared<Shape> shared{dynamic + (1024 - ptx::shared_address(dynamic) % 1024) % 1024, full, empty};
   const bool gathered = product.gather != nullptr;
   if (threadIdx.x == 0) {
     ptx::prefetch_tensor_map(&x_map);
     ptx::prefetch_tensor_map(&weight_map);
     // The copy engine's, and each fetching warp's.
-    const int full_arrivals = (Shape::kExpands && gathered ? 0 : 1) + (Shape::kExpands || gathered ? 4 : 0);
+    const int full_arrivals = gathered ? 5 : 1;
     for (int i = 0; i < Shape::kSlots; ++i) {
       ptx::mbarrier_init(&full[i], full_arrivals);
       ptx::mbarrier_init(&empty[i], 8);  // a warp of each
-    }
-    if constexpr (Shape::kExpands) {
-      for (int i = 0; i < Shape::kCodeSlots; ++i) ptx::mbarrier_init(&codes_full[i], 1);
     }
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
   if (product.offsets == nullptr) let_next_start();
   if (threadIdx.x < 128) {
-    ptx::lower_registers<Shape::kExpands ? 56 : 40>();
-    if constexpr (Shape::kExpands) {
-      expand_codes<Shape>(product, shared, &x_map, &weight_map);
-    } else if (gathered) {
+    ptx::lower_registers<40>();
+    if (gathered) {
       fetch_gathered<Shape>(product, shared, &weight_map);
     } else if (threadIdx.x == 0) {
       fetch_boxes<Shape>(product, shared, &x_map, &weight_map);
@@ -178,7 +170,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncwarp();
     if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // the sums are there
   } else {
-    ptx::raise_registers<Shape::kExpands ? 224 : 232>();
+    ptx::raise_registers<232>();
     multiply<T, Shape>(product, shared);
   }
   if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // no block leaves while another reads from it

@@ -1,0 +1,138 @@
+// Products of many rows on Hopper whose weights are codes: codes become bf16 in working memory, some groups
+// at a time, and those are multiplied by wgmma. A bf16 holds every code; scales of outputs multiply the sums.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/cuda/product/codes.cuh"
+#include "kernels/cuda/product/wgmma_launch.cuh"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+constexpr int kExpandWarps = 8;
+
+struct ExpandWeightsArgs {
+  const char* codes = nullptr;  ///< of the first group
+  std::size_t group_bytes = 0;  ///< from a group's codes to the next
+  std::size_t scales_at = 0;    ///< bytes from a group's codes to its scales
+  int scale_group = 0;          ///< inputs that share a scale; 0: none do
+  int row_bytes = 0;            ///< of codes
+  int outputs = 0;              ///< padded
+  Bf16* to = nullptr;           ///< (groups, outputs, stride)
+  int stride = 0;
+};
+
+/// A warp for each output of a group: block (x, g) has outputs 8 x … 8 x + 7 of group g. A lane takes 16
+/// bytes of codes at a time; the four lanes of a piece of 64 bytes write 64 neighbouring bytes for each 32
+/// inputs.
+template <class Codes>
+__global__ void __launch_bounds__(kExpandWarps * 32) expand_weights(const ExpandWeightsArgs a) {
+  const int output = static_cast<int>(blockIdx.x) * kExpandWarps + static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  // The product before this one reads `to`, so no store before the wait; codes are constants.
+  const char* group = a.codes + static_cast<std::size_t>(blockIdx.y) * a.group_bytes;
+  const auto* codes = reinterpret_cast<const uint4*>(group + static_cast<std::size_t>(output) *
+                                                                 static_cast<std::size_t>(a.row_bytes));
+  Bf16* to = a.to + (static_cast<std::size_t>(blockIdx.y) * static_cast<std::size_t>(a.outputs) +
+                     static_cast<std::size_t>(output)) *
+                        static_cast<std::size_t>(a.stride);
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  if (output >= a.outputs) return;
+#pragma unroll 4
+  for (int i = lane; i < a.row_bytes / 16; i += 32) {
+    const uint4 raw = __ldg(codes + i);
+#pragma unroll
+    for (int o = 0; o < Codes::kOperands; ++o) {
+      const int input = (i / 4 * Codes::kOperands + o) * 32 + i % 4 * 8;
+      uint4 expanded;
+      if constexpr (Codes::kGroupScales) {
+        const auto* scales = reinterpret_cast<const Bf16*>(group + a.scales_at);
+        expanded = Codes::operand(
+            raw, o,
+            scales[static_cast<std::size_t>(input / a.scale_group) * static_cast<std::size_t>(a.outputs) +
+                   output]);
+      } else {
+        expanded = Codes::operand(raw, o);
+      }
+      *reinterpret_cast<uint4*>(to + input) = expanded;
+    }
+  }
+}
+
+template <bool kScaled, std::size_t kTile>
+void launch_if(Cuda& device, const Linear& linear, int tile, const ExpandedWeights& expanded) {
+  constexpr WgmmaTile kShape = kWgmmaTiles[kTile];
+  if constexpr (!kScaled || kShape.scaled) {
+    if (tile == static_cast<int>(kTile))
+      launch_product<Bf16, TileShape<kShape.rows, kShape.columns, kShape.cluster, kScaled>>(device, linear,
+                                                                                            &expanded);
+  }
+}
+template <bool kScaled, std::size_t... kTile>
+void launch_tile(Cuda& device, const Linear& linear, int tile, const ExpandedWeights& expanded,
+                 std::index_sequence<kTile...>) {
+  (launch_if<kScaled, kTile>(device, linear, tile, expanded), ...);
+}
+
+std::size_t expanded_group_bytes(const Matrix& weight) {
+  return matrix_bytes(weight.activations(), weight.outputs, weight.inputs);
+}
+
+int groups_at_once(const Matrix& weight, int groups) {
+  constexpr std::size_t kMostBytes = 256 << 20;
+  return std::clamp(static_cast<int>(kMostBytes / expanded_group_bytes(weight)), 1, groups);
+}
+
+}  // namespace
+
+std::size_t expanded_bytes(const Matrix& weight, int groups) {
+  return expanded_group_bytes(weight) * static_cast<std::size_t>(groups_at_once(weight, groups));
+}
+
+void run_expanded(Cuda& device, const Linear& linear, int tile) {
+  const Matrix& weight = linear.weight;
+  const bool grouped = linear.groups.offsets != nullptr;
+  const int groups = grouped ? linear.groups.count : 1, at_once = groups_at_once(weight, groups);
+  void* memory =
+      linear.expanded != nullptr ? linear.expanded : device.scratch(expanded_bytes(weight, groups));
+  const std::size_t scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs);
+  for (int first = 0; first < groups; first += at_once) {
+    const int count = std::min(at_once, groups - first);
+    const char* codes =
+        static_cast<const char*>(weight.data) + static_cast<std::size_t>(first) * linear.groups.weight_stride;
+    const ExpandWeightsArgs arguments{.codes = codes,
+                                      .group_bytes = linear.groups.weight_stride,
+                                      .scales_at = scales_at,
+                                      .scale_group = weight.format.group,
+                                      .row_bytes = row_bytes(weight.format, weight.inputs),
+                                      .outputs = padded(weight.outputs),
+                                      .to = static_cast<Bf16*>(memory),
+                                      .stride = row_stride(weight.inputs)};
+    Linear plain = linear;
+    plain.weight.data = memory;
+    plain.weight.format = weight.activations();
+    if (grouped) {
+      plain.groups.offsets += first;
+      plain.groups.count = count;
+      plain.groups.weight_stride = expanded_group_bytes(weight);
+    }
+    const ExpandedWeights expanded{.scales = codes + scales_at, .scales_stride = linear.groups.weight_stride};
+    TROUPE_CHECK(with_codes(weight.format, [&](auto kind) {
+      using Codes = decltype(kind);
+      if constexpr (Codes::kOperands > 1) {
+        troupe::cuda::launch(
+            device, expand_weights<Codes>,
+            {.grid = dim3(unsigned((arguments.outputs + kExpandWarps - 1) / kExpandWarps), unsigned(count)),
+             .block = kExpandWarps * 32},
+            arguments);
+        launch_tile<Codes::kOutputScales>(device, plain, tile, expanded,
+                                          std::make_index_sequence<std::size(kWgmmaTiles)>());
+      }
+    }));
+  }
+}
+
+}  // namespace troupe::kernels::cuda
