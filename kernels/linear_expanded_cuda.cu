@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/product/codes.cuh"
+#include "kernels/cuda/product/expanded.h"
 #include "kernels/cuda/product/wgmma_launch.cuh"
 
 namespace troupe::kernels::cuda {
@@ -77,25 +78,12 @@ void launch_tile(Cuda& device, const Linear& linear, int tile, const ExpandedWei
   (launch_if<kScaled, kTile>(device, linear, tile, expanded), ...);
 }
 
-std::size_t expanded_group_bytes(const Matrix& weight) {
-  return matrix_bytes(weight.activations(), weight.outputs, weight.inputs);
-}
-
-int groups_at_once(const Matrix& weight, int groups) {
-  constexpr std::size_t kMostBytes = 256 << 20;
-  return std::clamp(static_cast<int>(kMostBytes / expanded_group_bytes(weight)), 1, groups);
-}
-
 }  // namespace
-
-std::size_t expanded_bytes(const Matrix& weight, int groups) {
-  return expanded_group_bytes(weight) * static_cast<std::size_t>(groups_at_once(weight, groups));
-}
 
 void run_expanded(Cuda& device, const Linear& linear, int tile) {
   const Matrix& weight = linear.weight;
   const bool grouped = linear.groups.offsets != nullptr;
-  const int groups = grouped ? linear.groups.count : 1, at_once = groups_at_once(weight, groups);
+  const int groups = grouped ? linear.groups.count : 1, at_once = groups_expanded_at_once(weight, groups);
   void* memory =
       linear.expanded != nullptr ? linear.expanded : device.scratch(expanded_bytes(weight, groups));
   const std::size_t scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/product/expanded.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/moe.h"
 #include "kernels/quantise_rows.h"

@@ -5,6 +5,7 @@
 
 #include "kernels/batch.h"
 #include "kernels/cuda/attention/expand.h"
+#include "kernels/cuda/product/expanded.h"
 #include "kernels/quantise_rows.h"
 #include "model/cuda/step_memory.h"
 #include "model/decoder.h"
@@ -183,6 +184,20 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
 
 namespace {
 
+// Weights that long prompts expand to bf16, at most; of dense products, and of the experts' beside their
+// rows.
+std::uint64_t bytes_of_expansion(const kernels::WeightFormat& format, int outputs, int inputs, int groups) {
+  if (format.kind != kernels::WeightKind::int8 && format.kind != kernels::WeightKind::int4) return 0;
+  if (groups == 0 || format.activations != DType::bf16) return 0;
+  return kernels::cuda::expanded_bytes({nullptr, format, outputs, inputs}, groups);
+}
+std::uint64_t working_bytes_of_dense(const ModelSpec& spec, const WeightFormats& formats) {
+  const int qkv = spec.q_width() + 2 * spec.kv_heads * spec.head_dim;
+  return std::max(
+      bytes_of_expansion(formats.attention, qkv, spec.hidden, 1),
+      bytes_of_expansion(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden, 1));
+}
+
 bool is_fp8(const kernels::WeightFormat& format) { return format.kind == kernels::WeightKind::fp8; }
 
 // Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
@@ -196,7 +211,10 @@ std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const We
       is_fp8(formats.experts)
           ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
           : 0;
-  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes;
+  const std::uint64_t expanded =
+      bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden,
+                         spec.experts + spec.shared_experts);
+  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes + expanded;
 }
 
 // Codes of the widest input of a dense product with fp8 weights.
@@ -221,7 +239,7 @@ std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& 
   const int rows = capacity.max_tokens_per_step;
   const std::uint64_t working =
       std::max({working_bytes_of_experts(rows, spec, formats), working_bytes_of_codes(rows, spec, formats),
-                working_bytes_of_pages(spec, formats)});
+                working_bytes_of_dense(spec, formats), working_bytes_of_pages(spec, formats)});
   return capacity.weight_bytes + capacity.arena_bytes + working + kCudaExtraBytes;
 }
 

@@ -163,13 +163,16 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   wire::Capacity capacity;
   capacity.max_tokens_per_step = 512;
   const auto fixed = [&](const WeightFormats& formats) { return cuda_fixed_bytes(capacity, spec, formats); };
-  WeightFormats kv = DType::bf16, fp8 = DType::bf16;
+  WeightFormats kv = DType::bf16, fp8 = DType::bf16, int4 = DType::bf16;
   kv.kv = kernels::KvFormat::int8;
   fp8.attention = fp8.mlp = fp8.experts = {kernels::WeightKind::fp8, DType::bf16};
   // The experts' rows of 512 tokens take less than the pages that prefill expands: 131,072 tokens of 4 KV
   // heads.
   const std::uint64_t rows = 512 * (6 + 2), experts = rows * (2560 + 1536) * 2;
   EXPECT_EQ(fixed(kv) - fixed(DType::bf16), std::uint64_t{131072} * 2 * 4 * 128 * 2 - experts);
+  // 17 experts of 3,072 × 2,560 numbers in bf16 are at most 256 MiB.
+  int4.experts = {kernels::WeightKind::int4, DType::bf16};
+  EXPECT_EQ(fixed(int4) - fixed(DType::bf16), std::uint64_t{17} * 3072 * 2560 * 2);
   // A byte for each number, and four for 128: of the rows and of the activations.
   const std::uint64_t numbers = 512 * 2560 + rows * 1536;
   EXPECT_EQ(fixed(fp8) - fixed(DType::bf16), numbers + numbers / 128 * 4);

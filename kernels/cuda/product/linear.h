@@ -55,7 +55,7 @@ struct Linear {
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
-  /// expanded_bytes() of working memory, if the way is LinearWay::expanded; null: run() takes the device's.
+  /// expanded_bytes() (expanded.h) of working memory, if the way is LinearWay::expanded; null: run() takes the device's.
   void* expanded = nullptr;
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
@@ -106,9 +106,6 @@ Linear with_coded_x(Cuda& device, const Linear& linear);
 void run(Cuda& device, const Linear& linear);
 /// Runs the product as `choice` says: choose() of its shape.
 void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
-
-/// Working memory of a product that expands its weights, in bytes.
-std::size_t expanded_bytes(const Matrix& weight, int groups);
 
 // The ways. They check nothing; a product without rows is no product.
 void run_generic(Cuda& device, const Linear& linear);
