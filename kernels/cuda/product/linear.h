@@ -4,7 +4,7 @@
 //   y[p] = W_g · x[row(p)]        for every row p of group g
 //
 // A dense product is one group of all rows. A grouped product has one weight per group (an expert) and its
-// rows sorted by group. There are four ways to run it; choose.h says which.
+// rows sorted by group. There are five ways to run it; choose.h says which.
 #include <cstddef>
 #include <cstdint>
 
