@@ -186,7 +186,7 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .unit = "tokens",
        .min = 0,
        .max = 1 << 24,
-       .when_unset = "4 % of --max-model-len, at least 64"},
+       .when_unset = "4 % of --max-model-len, at least a quarter of a step and 64"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

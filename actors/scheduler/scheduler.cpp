@@ -16,8 +16,10 @@ constexpr std::uint32_t kMaxHosts = 1024;
 /// At most as many slots as a plan can have rows.
 constexpr std::int32_t kMaxSlots = 4096;
 constexpr std::int32_t kMaxStepsInFlight = 8;
-/// Without an option, prompts of up to so many tokens are short however little the model takes.
+/// Without an option, prompts of up to so many tokens are short however little the model takes, and so are
+/// those of which a step holds this many: it takes several, and none is held up.
 constexpr std::int32_t kLeastLongPrompt = 64;
+constexpr std::int32_t kShortPromptsOfAStep = 4;
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
@@ -59,8 +61,9 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
-  long_prompt_ = options_.long_prefill_token_threshold > 0 ? options_.long_prefill_token_threshold
-                                                           : std::max(kLeastLongPrompt, max_length_ / 25);
+  long_prompt_ = options_.long_prefill_token_threshold > 0
+                     ? options_.long_prefill_token_threshold
+                     : std::max({kLeastLongPrompt, max_length_ / 25, budget_ / kShortPromptsOfAStep});
   slots_.reset(std::min({limited(options_.max_num_seqs, capacity.max_slots), budget_, kMaxSlots}));
   steps_.resize(static_cast<std::size_t>(std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight)));
   first_step_ = in_flight_ = 0;

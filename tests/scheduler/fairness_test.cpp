@@ -99,6 +99,15 @@ TEST(Fairness, TheThresholdSaysWhatIsLong) {
   EXPECT_EQ(rig.rows()[1].tokens, 150);
 }
 
+TEST(Fairness, AStepThatHoldsSeveralPromptsTakesThemTogether) {
+  Setting wide = demo();
+  wide.budget = 8192;
+  Rig rig(wide);
+  for (std::uint64_t k = 1; k <= 4; ++k) rig.add(k, 2000, 1);  // more than 4 % of the model's length
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.rows().size(), 4u);
+}
+
 TEST(Fairness, OnePartialPrefillMeansOnePromptAtATime) {
   config::SchedulerOptions options;
   options.max_num_partial_prefills = 1;
