@@ -37,8 +37,8 @@ struct HttpOptions {
   std::string host = "127.0.0.1";   ///< address to listen on; 0.0.0.0 opens it to the network
   int port = 8180;                  ///< 1…65535; also names this instance to `troupe status`
   std::optional<int> metrics_port;  ///< absent or equal to port: /metrics is on the HTTP port
-  /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate metrics
-  /// port.
+  /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate
+  /// metrics port.
   std::vector<std::string> api_keys;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
@@ -118,14 +118,15 @@ struct DeviceOptions {
   /// left to other programs. Too high a value fails at start, not later.
   double gpu_memory_utilization = 0.9;
   int num_gpu_blocks_override = 0;  ///< KV blocks on the device, instead of measuring; 0: measure
-  /// A sequence's tokens are the same to the bit whatever else runs in the step. Slower on CUDA; always so on the
-  /// CPU.
+  /// A sequence's tokens are the same to the bit whatever else runs in the step. Slower on CUDA; always so on
+  /// the CPU.
   bool batch_invariant = false;
   /// A GPU kernel may start while the one before it ends. The results are the same without it, to the bit.
   bool overlap_kernels = true;
 };
 
-/// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep --dtype.
+/// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
+/// --dtype.
 struct QuantizationOptions {
   /// A method's name or a JSON object (quantization.h); empty: as the checkpoint has the weights.
   std::string method;
@@ -142,10 +143,12 @@ struct SchedulerOptions {
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
-  int max_num_partial_prefills = 0;      ///< prompts that are computed at the same time; 0: as many as there are slots
-  int max_long_partial_prefills = 1;     ///< of these, long ones
-  int long_prefill_token_threshold = 0;  ///< a prompt with more tokens left is long; 0: 4 % of the model length, 64 at least
-  int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
+  int max_num_partial_prefills =
+      0;  ///< prompts that are computed at the same time; 0: as many as there are slots
+  int max_long_partial_prefills = 1;  ///< of these, long ones
+  int long_prefill_token_threshold =
+      0;  ///< a prompt with more tokens left is long; 0: a share of the model length or of a step
+  int max_queued_requests = 1024;            ///< sequences that wait for a slot; one more gets 429
   std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 

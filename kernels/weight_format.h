@@ -40,6 +40,7 @@ struct WeightFormat {
   constexpr bool operator==(const WeightFormat&) const = default;
 
   constexpr bool quantised() const { return kind >= WeightKind::int8; }
+  constexpr bool fp8() const { return kind == WeightKind::fp8; }
   /// True if each output has one scale for all its inputs.
   constexpr bool scales_outputs() const {
     return kind == WeightKind::int8 || (kind == WeightKind::int4 && group == 0);

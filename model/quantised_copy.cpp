@@ -44,7 +44,7 @@ struct Module {
   int scales_of_slice() const {
     return format.group == 0 ? 1 : (slices.front()->inputs + format.group - 1) / format.group;
   }
-  bool fp8() const { return format.kind == WeightKind::fp8; }
+  bool fp8() const { return format.fp8(); }
   /// Rows and columns of scales of fp8.
   std::int64_t block_rows() const { return (outputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
   std::int64_t block_columns() const { return (inputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
@@ -476,7 +476,7 @@ Status copy_others(const CopyPlaces& places) {
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
   const WeightFormats& formats = files.formats;
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
-    if (!formats.fp8() || !format.quantised() || format.kind == WeightKind::fp8) continue;
+    if (!formats.fp8() || !format.quantised() || format.fp8()) continue;
     return failure(Code::unsupported, "A checkpoint holds fp8 or integers, and not " +
                                           to_string(formats, files.spec) +
                                           "; troupe serve --quantization makes both while it loads.");

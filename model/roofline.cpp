@@ -23,7 +23,7 @@ Amount operator*(double times, const Amount& one) { return {times * one.weights,
 Amount matrix(const kernels::WeightFormat& format, double outputs, double inputs) {
   const double weights = outputs * inputs;
   double scales = 0;
-  if (format.kind == kernels::WeightKind::fp8) {
+  if (format.fp8()) {
     scales = 4 * weights / (kernels::kFp8ScaleOutputs * kernels::kFp8Block);
   } else if (format.quantised()) {
     scales = format.group == 0 ? 4 * outputs : 2 * weights / format.group;

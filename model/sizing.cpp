@@ -187,18 +187,16 @@ namespace {
 // Weights that long prompts expand to bf16, at most; of dense products, and of the experts' beside their
 // rows.
 std::uint64_t bytes_of_expansion(const kernels::WeightFormat& format, int outputs, int inputs, int groups) {
-  if (format.kind != kernels::WeightKind::int8 && format.kind != kernels::WeightKind::int4) return 0;
+  if (!format.quantised() || format.fp8()) return 0;
   if (groups == 0 || format.activations != DType::bf16) return 0;
   return kernels::cuda::expanded_bytes({nullptr, format, outputs, inputs}, groups);
 }
 std::uint64_t working_bytes_of_dense(const ModelSpec& spec, const WeightFormats& formats) {
-  const int qkv = spec.q_width() + 2 * spec.kv_heads * spec.head_dim;
+  const int qkv = spec.q_width() + 2 * spec.kv_width();
   return std::max(
       bytes_of_expansion(formats.attention, qkv, spec.hidden, 1),
       bytes_of_expansion(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden, 1));
 }
-
-bool is_fp8(const kernels::WeightFormat& format) { return format.kind == kernels::WeightKind::fp8; }
 
 // Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
 // the codes of the rows and of the activations.
@@ -208,7 +206,7 @@ std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const We
   const auto columns =
       static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
   const std::uint64_t codes =
-      is_fp8(formats.experts)
+      formats.experts.fp8()
           ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
           : 0;
   const std::uint64_t expanded =
@@ -219,8 +217,8 @@ std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const We
 
 // Codes of the widest input of a dense product with fp8 weights.
 std::uint64_t working_bytes_of_codes(int rows, const ModelSpec& spec, const WeightFormats& formats) {
-  int widest = is_fp8(formats.attention) ? std::max(spec.hidden, spec.q_width()) : 0;
-  if (is_fp8(formats.mlp)) widest = std::max({widest, spec.hidden, spec.intermediate});
+  int widest = formats.attention.fp8() ? std::max(spec.hidden, spec.q_width()) : 0;
+  if (formats.mlp.fp8()) widest = std::max({widest, spec.hidden, spec.intermediate});
   return widest == 0 ? 0 : kernels::coded_bytes(rows, widest);
 }
 

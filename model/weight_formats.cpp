@@ -42,7 +42,7 @@ Status check_fp8(const ModelSpec& spec, config::Device device, const WeightForma
   }
   // q, k and v lie in one matrix, of which so many outputs share a scale.
   constexpr int kTogether = kernels::kFp8ScaleOutputs;
-  if (formats.attention.kind != WeightKind::fp8) return {};
+  if (!formats.attention.fp8()) return {};
   for (const int width : {spec.q_width(), spec.kv_width()}) {
     if (width % kTogether == 0) continue;
     return failure(Code::unsupported, "--quantization block_wise_fp8: the model has " +

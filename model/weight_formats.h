@@ -31,10 +31,7 @@ struct WeightFormats {
       : activations(dtype), attention(dtype), mlp(dtype), experts(dtype), embedding(dtype), lm_head(dtype) {}
 
   bool operator==(const WeightFormats&) const = default;
-  bool fp8() const {
-    constexpr auto kind = kernels::WeightKind::fp8;
-    return attention.kind == kind || mlp.kind == kind || experts.kind == kind || lm_head.kind == kind;
-  }
+  bool fp8() const { return attention.fp8() || mlp.fp8() || experts.fp8() || lm_head.fp8(); }
   bool quantised() const {
     return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();
   }

@@ -1,7 +1,8 @@
 #pragma once
 // Names for the contents of KV blocks. The KV of a position depends on every token up to it, so a block's
 // name is a chain: the hash of the block before it and of its own tokens. The hash is keyed with random bits
-// that clients never see: nobody can construct two prompts with one name and so read another client's KV.
+// that clients never see. Without them no one can make two prompts with the same name, and so use the KV of
+// another client.
 #include <cstddef>
 #include <span>
 #include <string_view>

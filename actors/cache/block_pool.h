@@ -2,16 +2,15 @@
 // The set of all KV blocks, how many sequences hold each, and which contents can be found again. A block is
 // in exactly one of four states, so that free + cached + leased + moving == total holds after every call:
 //
-//   free     nobody holds it; it may be taken
-//   cached   nobody holds it, but its contents are published and may be found again; it may be taken when no
-//   block
-//            is free
+//   free     no sequence holds it; it may be taken
+//   cached   no sequence holds it, but its contents are published and may be found again; it may be taken
+//            when no block is free
 //   leased   one or more sequences hold it; a block shared by several is counted once
 //   moving   held, and the target of a copy that the worker has not confirmed yet
 //
 // Cached blocks are evicted in the order in which their last holders dropped them. A holder drops its blocks
-// from the end of its table, and whoever holds a block holds the ones before it, so leaves are evicted first:
-// a prefix never loses its beginning before its end. The exception are two sequences that computed the same
+// from the end of its table, and a sequence that holds a block holds the ones before it. So a prefix never
+// loses its beginning before its end. The exception are two sequences that computed the same
 // block at the same time. Only one of the two copies is found; when the other sequence goes on longer, its
 // later blocks may outlive the copy that is found. They are then of no use until drop() publishes the other
 // copy, or they are evicted.

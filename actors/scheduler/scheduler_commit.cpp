@@ -1,5 +1,6 @@
 // commit(): checks a result against its plan and applies it.
 #include <algorithm>
+#include <utility>
 
 #include "actors/scheduler/scheduler.h"
 #include "base/check.h"
@@ -36,6 +37,7 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   --in_flight_;
 
   sort_scores(view.array(record.logprobs), step);
+  out.stats = std::exchange(since_step_, {});
   std::size_t next_result = 0;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const wire::ResultRow* result = step.rows[i].samples ? &results[next_result++] : nullptr;
@@ -43,12 +45,6 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   }
   out.stats.running = running();
   out.stats.waiting = waiting();
-  out.stats.preempted = since_step_.preempted;
-  out.stats.admitted = since_step_.admitted;
-  out.stats.admitted_hits = since_step_.admitted_hits;
-  out.stats.admitted_tokens = since_step_.admitted_tokens;
-  out.stats.cached_tokens = since_step_.cached_tokens;
-  since_step_ = {};
   out.stats.step_s = std::max(0.0, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
   return Committed::applied;
 }

@@ -63,8 +63,8 @@ struct ScheduledSequence {
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
   std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
-  std::int32_t losses =
-      0;  ///< workers lost with a plan in flight for it since its last token; above 0: a suspect
+  /// Workers lost with a plan in flight for it since its last token; above 0: a suspect.
+  std::int32_t losses = 0;
   std::int32_t scored = 0;  ///< the logprobs of prompt positions below this were reported
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;

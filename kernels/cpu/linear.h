@@ -55,9 +55,9 @@ struct Operands {
 /// The operands of one product for every thread: x itself, or copies of it, converted and at a better pitch.
 ///
 /// Many rows are copied once, by all threads together, into the device's scratch memory. Of a few rows each
-/// thread makes a copy of its own in its lane when it asks for them first. Nobody then waits for a single
-/// thread's copy, and what other threads wrote comes from their caches in one go, where a tile would wait for
-/// each line in turn.
+/// thread makes a copy of its own in its lane when it asks for them first. No thread then waits for the
+/// copy of another, and what other threads wrote comes from their caches in one go, where a tile would wait
+/// for each line in turn.
 class SharedOperands {
  public:
   SharedOperands(Cpu& device, const Matrix& weight, const void* x, int rows);

@@ -11,16 +11,14 @@
 //   - Before wait_for_previous() a thread writes no global memory, and reads only its own shared memory,
 //     memory that is constant while the step runs, and settled memory.
 //   - let_next_start() allows the blocks of the next kernel to be scheduled. It orders no memory. It is
-//   called
-//     as early as possible, at the latest right after wait_for_previous().
+//     called as early as possible, at the latest right after wait_for_previous().
 //
 // "Constant while the step runs": no kernel of a step writes it. Weights and tables made at load time are; so
 // the following kernels read them before their wait:
 //   - add_rms_norm_cuda.cu: the norm's weights
 //   - routing_cuda.cu, tensor_route_kernel: the router
-//   - linear_stream_cuda.cu, linear_strip_cuda.cu, linear_wgmma_cuda.cu: the weights of dense products; and
-//   of
-//     grouped ones, if their offsets are settled
+//   - linear_stream_cuda.cu, linear_strip_cuda.cu, linear_wgmma_cuda.cu: the weights of dense products;
+//     and of grouped ones, if their offsets are settled
 //   - product_chain_cuda.cu, which only the bench runs
 //
 // "Settled": an earlier kernel W wrote it, and W is complete before the reading kernel R can begin. That

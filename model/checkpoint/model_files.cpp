@@ -60,8 +60,9 @@ Status check_stored(const ModelFiles& files) {
                                             to_string(format) + "; all of a kind have to be alike.");
     }
     // A slice of the shared experts may be a group of its own.
-    const bool alike = source.stored->group == format.group || (format.group == 0 && source.stored->group == source.inputs);
-    const bool same_kind = source.stored->fp8 == (format.kind == kernels::WeightKind::fp8);
+    const bool alike =
+        source.stored->group == format.group || (format.group == 0 && source.stored->group == source.inputs);
+    const bool same_kind = source.stored->fp8 == format.fp8();
     if (!format.quantised() || !same_kind || source.stored->bits != format.bits() || !alike) {
       return failure(
           Code::unsupported,

@@ -4,8 +4,7 @@
 // Two forms are read. compressed-tensors' "pack-quantized" with symmetric 8-bit or 4-bit integers, where a
 // linear X is three tensors:
 //   X.weight_packed  int32 [outputs, words]: an output's codes, each plus 2^(bits - 1), packed from the
-//   lowest bits
-//                    of little-endian words; the last word is filled up with zeros
+//                    lowest bits of little-endian words; the last word is filled up with zeros
 //   X.weight_scale   [outputs, 1], or [outputs, inputs / group]: a weight is code * scale
 //   X.weight_shape   int64 [2]: outputs and inputs
 // And "fp8" with a weight_block_size of [128, 128], where it is two:

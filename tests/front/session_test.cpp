@@ -41,7 +41,8 @@ class SessionTest : public ::testing::Test {
     sequences_ = book_.encoded(exchange, with_prompts(std::move(prompts)), 10, effects_).sequences;
   }
 
-  void step(std::size_t sequence, const std::string& text, Finish finish = Finish::none, bool eos = false) {
+  void step(std::size_t sequence, const std::string& text, Finish finish = Finish::none, bool eos = false,
+            std::int32_t cached_tokens = 0) {
     StepTokens out;
     SequenceTokens tokens;
     tokens.key = sequences_[sequence].key;
@@ -49,8 +50,20 @@ class SessionTest : public ::testing::Test {
     if (eos) out.tokens.push_back(ByteTokenizer::kEos);
     tokens.tokens = static_cast<std::int32_t>(out.tokens.size());
     tokens.finish = finish;
+    tokens.cached_tokens = cached_tokens;
     out.sequences.push_back(tokens);
     book_.take(out, 20, effects_);
+  }
+
+  /// Ends a sequence without a token.
+  void end(std::size_t sequence, Finish finish, const std::string& error) {
+    StepTokens out;
+    SequenceTokens tokens;
+    tokens.key = sequences_[sequence].key;
+    tokens.finish = finish;
+    tokens.error = error;
+    out.sequences.push_back(tokens);
+    book_.take(out, 30, effects_);
   }
 
   std::string bytes() const {
@@ -258,13 +271,7 @@ TEST_F(SessionTest, ATimeoutAfterTheFirstTokenEndsTheAnswerWithWhatItHas) {
 
 TEST_F(SessionTest, APoisonousRequestSaysSo) {
   open(ask(), {{'a'}});
-  StepTokens out;
-  SequenceTokens tokens;
-  tokens.key = sequences_[0].key;
-  tokens.finish = Finish::poisoned;
-  tokens.error = "It killed two workers.";
-  out.sequences.push_back(tokens);
-  book_.take(out, 20, effects_);
+  end(0, Finish::poisoned, "It killed two workers.");
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 500);
   EXPECT_EQ(json::parse(bytes())["error"]["code"], "poison_request");
@@ -274,17 +281,7 @@ TEST_F(SessionTest, CachedTokensAreCountedOncePerPrompt) {
   Ask request = ask(Api::completion);
   request.generation.choices = request.generation.best_of = 2;
   open(request, {{'a'}, {'b'}});
-  for (std::size_t i = 0; i < 4; ++i) {
-    StepTokens out;
-    out.tokens = {'x'};
-    SequenceTokens tokens;
-    tokens.key = sequences_[i].key;
-    tokens.tokens = 1;
-    tokens.cached_tokens = i == 0 ? 64 : i == 3 ? 128 : 0;
-    tokens.finish = Finish::length;
-    out.sequences.push_back(tokens);
-    book_.take(out, 20, effects_);
-  }
+  for (std::size_t i = 0; i < 4; ++i) step(i, "x", Finish::length, false, i == 0 ? 64 : i == 3 ? 128 : 0);
   EXPECT_EQ(json::parse(bytes())["usage"]["prompt_tokens_details"]["cached_tokens"], 192);
   ASSERT_EQ(effects_.finished.size(), 1u);
   EXPECT_EQ(effects_.finished[0].stats.cached_tokens, 192);
@@ -311,13 +308,7 @@ TEST_F(SessionTest, AnErrorAfterTheFirstByteIsAnEventAndDone) {
   request.answer.stream = true;
   open(request, {{'a'}});
   step(0, "x");
-  StepTokens bad;
-  SequenceTokens tokens;
-  tokens.key = sequences_[0].key;
-  tokens.finish = Finish::error;
-  tokens.error = "the worker died";
-  bad.sequences.push_back(tokens);
-  book_.take(bad, 30, effects_);
+  end(0, Finish::error, "the worker died");
   EXPECT_NE(bytes().find("the worker died"), std::string::npos);
   EXPECT_TRUE(bytes().ends_with("data: [DONE]\n\n"));
   EXPECT_EQ(effects_.outputs.back().kind, http::Output::Kind::end);

@@ -13,6 +13,7 @@
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/device_under_test.h"
+#include "kernels/drawn_numbers.h"
 #include "kernels/e4m3.h"
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
@@ -288,12 +289,7 @@ TEST_F(Fp8, StoredCodesAreTakenAsTheyAre) {
 
 TEST_F(Fp8, DummiesAreTheSameDrawsQuantised) {
   const int outputs = 300, inputs = 1024;
-  const Memory plain_memory(*device_, matrix_bytes(DType::bf16, outputs, inputs));
-  const Matrix plain{plain_memory.as(), DType::bf16, outputs, inputs};
-  run(*device_, FillRandom{.into = plain, .outputs = outputs, .seed = 17});
-  std::vector<float> numbers;
-  for (std::size_t i = 0; i < std::size_t(outputs) * inputs; ++i)
-    numbers.push_back(load_element(plain_memory.host(), DType::bf16, i));
+  const std::vector<float> numbers = drawn_numbers(*device_, outputs, inputs, 17);
   const Memory memory(*device_, matrix_bytes(kFp8, gate_up_outputs(outputs), inputs));
   const Matrix matrix{memory.as(), kFp8, gate_up_outputs(outputs), inputs};
   run(*device_, FillRandom{.into = matrix, .place = Place::up, .outputs = outputs, .seed = 17});

@@ -1,7 +1,6 @@
 // Quantised formats on the GPU beside the numpy reference, through the executor that the server uses.
 #include <algorithm>
 #include <bit>
-#include <sstream>
 
 #include "gpu/buffer.h"
 #include "gpu/cuda.h"
@@ -23,8 +22,8 @@ INSTANTIATE_TEST_SUITE_P(All, CudaQuantisedGoldens, ::testing::ValuesIn(test::qu
 TEST_P(CudaQuantisedGoldens, LogProbabilities) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   config::Options options = test::quantised_options(GetParam());
-  options.device.num_gpu_blocks_override =
-      std::max(test::quantised_blocks(GetParam()), options.scheduler.max_model_len / kernels::kBlockTokens + 1);
+  options.device.num_gpu_blocks_override = std::max(
+      test::quantised_blocks(GetParam()), options.scheduler.max_model_len / kernels::kBlockTokens + 1);
   options.scheduler.max_num_seqs = 8;
   options.scheduler.max_num_batched_tokens = 1024;
   auto files = open_model(options.model);
@@ -50,24 +49,19 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
   const test::QuantisedFile file(GetParam());
   const auto spec = read_spec(test::tuned_directory(GetParam()));
   ASSERT_TRUE(spec.ok()) << spec.status().message;
-  const auto names = file.read<char>("sum_names");
-  const auto code_sums = file.read<std::int64_t>("code_sums"),
-             scale_sums = file.read<std::int64_t>("scale_sums");
   Cuda device;
-  std::istringstream lines(std::string(names.begin(), names.end()));
-  std::size_t at = 0;
   int checked = 0;
-  for (std::string format_name, weight; lines >> format_name >> weight; ++at) {
-    if (format_name != "fp8") continue;
-    SCOPED_TRACE(weight);
-    const kernels::WeightFormat format = test::format_named(format_name);
-    const auto [outputs, inputs] = test::shape_of(*spec, weight);
+  for (const test::StoredSums& stored : test::stored_sums(file)) {
+    if (stored.format != "fp8") continue;
+    SCOPED_TRACE(stored.weight);
+    const kernels::WeightFormat format = test::format_named(stored.format);
+    const auto [outputs, inputs] = test::shape_of(*spec, stored.weight);
     auto memory = Buffer<Cuda>::make(device, kernels::matrix_bytes(format, outputs, inputs), "a matrix");
     ASSERT_TRUE(memory.ok()) << memory.status().message;
     const kernels::Matrix into{memory->data(), format, outputs, inputs};
     kernels::run(device, kernels::FillRandom{.into = into,
                                              .outputs = outputs,
-                                             .seed = test::seed_of(weight),
+                                             .seed = test::seed_of(stored.weight),
                                              .deviation = spec->initializer_range});
     std::vector<std::byte> bytes(memory->bytes());
     device.download(bytes.data(), into.data, bytes.size());
@@ -90,8 +84,8 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
                                 std::int64_t(b));
       }
     }
-    EXPECT_EQ(codes, code_sums.at(at));
-    EXPECT_EQ(sum, scale_sums.at(at));
+    EXPECT_EQ(codes, stored.codes);
+    EXPECT_EQ(sum, stored.scales);
     ++checked;
   }
   EXPECT_GT(checked, 0);

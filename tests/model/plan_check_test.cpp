@@ -58,7 +58,7 @@ class PlanCheckTest : public ::testing::Test {
 
 TEST_F(PlanCheckTest, AWholeLife) {
   running();
-  plans.row(kPlanSlot, 3, 1, true);  // the token that the step before sampled, which nobody has seen yet
+  plans.row(kPlanSlot, 3, 1, true);  // the token that the step before sampled, which is not committed yet
   accepted();
   plans.row(kPlanSlot, 4, 1, true);
   accepted();

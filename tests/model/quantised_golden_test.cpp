@@ -5,7 +5,6 @@
 
 #include <bit>
 #include <memory>
-#include <sstream>
 
 #include "gpu/cpu.h"
 #include "kernels/quantised_weights.h"
@@ -29,25 +28,20 @@ TEST_P(QuantisedGoldens, CodesAndScalesAreTheReferences) {
   const test::QuantisedFile file(GetParam());
   const auto spec = read_spec(test::tuned_directory(GetParam()));
   ASSERT_TRUE(spec.ok()) << spec.status().message;
-  const auto names = file.read<char>("sum_names");
-  const auto code_sums = file.read<std::int64_t>("code_sums"),
-             scale_sums = file.read<std::int64_t>("scale_sums");
   Cpu device({.threads = 2, .pin = false});
-  std::istringstream lines(std::string(names.begin(), names.end()));
-  std::size_t at = 0;
-  for (std::string format_name, weight; lines >> format_name >> weight; ++at) {
-    if (format_name == "fp8") continue;  // cuda_quantised_golden_test.cpp
-    SCOPED_TRACE(format_name + " " + weight);
-    const WeightFormat format = format_named(format_name);
-    const auto [outputs, inputs] = shape_of(*spec, weight);
+  for (const test::StoredSums& stored : test::stored_sums(file)) {
+    if (stored.format == "fp8") continue;  // cuda_quantised_golden_test.cpp
+    SCOPED_TRACE(stored.format + " " + stored.weight);
+    const WeightFormat format = format_named(stored.format);
+    const auto [outputs, inputs] = shape_of(*spec, stored.weight);
     std::vector<std::byte> memory(kernels::matrix_bytes(format, outputs, inputs) + 64);
     void* start = memory.data();
     std::size_t space = memory.size();
     const kernels::Matrix into{std::align(64, memory.size() - 64, start, space), format, outputs, inputs};
-    kernels::run(
-        device,
-        kernels::FillRandom{
-            .into = into, .outputs = outputs, .seed = seed_of(weight), .deviation = spec->initializer_range});
+    kernels::run(device, kernels::FillRandom{.into = into,
+                                             .outputs = outputs,
+                                             .seed = seed_of(stored.weight),
+                                             .deviation = spec->initializer_range});
     const kernels::Packed packed(into);
     std::int64_t codes = 0, scales = 0;
     const int groups = format.group == 0 ? 1 : (inputs + format.group - 1) / format.group;
@@ -60,10 +54,9 @@ TEST_P(QuantisedGoldens, CodesAndScalesAreTheReferences) {
                                     : weighted(float_to_bf16(scale), o, g);
       }
     }
-    EXPECT_EQ(codes, code_sums.at(at));
-    EXPECT_EQ(scales, scale_sums.at(at));
+    EXPECT_EQ(codes, stored.codes);
+    EXPECT_EQ(scales, stored.scales);
   }
-  EXPECT_EQ(at, code_sums.size());
 }
 
 std::vector<QuantisedCase> cases_of_the_cpu() {

@@ -2,11 +2,14 @@
 // Drawn weights of the tuned shapes and the sums over their codes and scales that
 // tools/make_quantised_goldens.py stores.
 #include <cstdint>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/weight_format.h"
 #include "model/checkpoint/spec.h"
+#include "model/support/quantised_golden.h"
 
 namespace troupe::model::test {
 
@@ -22,6 +25,24 @@ inline kernels::WeightFormat format_named(const std::string& name) {
           : name == "fp8" ? WeightKind::fp8
                           : WeightKind::int4,
           DType::bf16, group};
+}
+
+/// The sums over one weight's codes and scales in one format, by name.
+struct StoredSums {
+  std::string format, weight;
+  std::int64_t codes = 0, scales = 0;
+};
+inline std::vector<StoredSums> stored_sums(const QuantisedFile& file) {
+  const auto names = file.read<char>("sum_names");
+  const auto codes = file.read<std::int64_t>("code_sums"), scales = file.read<std::int64_t>("scale_sums");
+  std::istringstream lines(std::string(names.begin(), names.end()));
+  std::vector<StoredSums> all;
+  for (StoredSums sums; lines >> sums.format >> sums.weight; all.push_back(sums)) {
+    sums.codes = codes.at(all.size());
+    sums.scales = scales.at(all.size());
+  }
+  EXPECT_EQ(all.size(), codes.size());
+  return all;
 }
 
 /// As dummy_seed() makes it for --seed 0: FNV-1a of the name.
