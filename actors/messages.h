@@ -171,6 +171,20 @@ struct StepTokens {
 
 // ------------------------------------------------------------------------- cache
 
+/// Blocks of the swap space in each state: total == free + cached + moving. The counts of blocks copied and lost are
+/// since the worker attached.
+struct SwapStatus {
+  std::int32_t total = 0;  ///< 0: there is no swap space
+  std::int32_t free = 0;
+  std::int32_t cached = 0;  ///< hold contents that can be found
+  std::int32_t moving = 0;  ///< named by a copy that has not ended
+  std::int64_t out = 0;     ///< blocks copied out of the KV memory
+  std::int64_t in = 0;      ///< blocks copied back
+  std::int64_t evicted = 0;  ///< cached ones given to other contents
+  std::int64_t failed = 0;   ///< copies that the worker could not make
+  std::int64_t declined = 0;  ///< not copied, because computing them again is faster
+};
+
 /// Blocks in each state; total is their sum.
 struct CacheStatus {
   std::int32_t total = 0;
@@ -179,6 +193,7 @@ struct CacheStatus {
   std::int32_t leased = 0;
   std::int32_t moving = 0;
   std::int64_t evicted = 0;  ///< cached blocks given to other contents since the worker attached
+  SwapStatus swap;
 };
 
 /// A part of CacheAsks::hashes.
@@ -222,6 +237,7 @@ struct CacheAsks {
   std::vector<PublishAsk> publishes;
   std::vector<RequestKey> withdrawals;  ///< leases whose own blocks must not be found again: their step failed
   std::vector<BlockHash> hashes;
+  double prefill_tokens_per_s = 0;  ///< measured; 0: not known yet
 };
 
 struct Grant {
@@ -231,11 +247,21 @@ struct Grant {
   std::int32_t blocks = 0;
   bool refused = false;     ///< not enough blocks; ask again when some were released
   std::int32_t cached = 0;  ///< of a new table: so many of its first blocks hold their contents already
+  std::int32_t swapped = 0;  ///< of these, found in the swap space
+  bool fetching = false;     ///< some of them are on their way: a FetchOutcome follows; no plan may name the table before
 };
 
+/// All copies for a table that was granted with `fetching` have ended.
+struct FetchOutcome {
+  RequestKey key;
+  bool failed = false;  ///< a copy failed: the lease has been released; ask again
+};
+
+/// The answer to CacheAsks, or, without grants, the news that fetches have ended.
 struct CacheGrants {
   std::uint32_t epoch = 0;  ///< of the asks
   std::vector<Grant> grants;
+  std::vector<FetchOutcome> fetched;
   std::vector<BlockId> blocks;
   std::uint64_t last_command = 0;  ///< plans that use these blocks depend on it
   CacheStatus status;
@@ -280,7 +306,8 @@ struct StepStats {
   std::int32_t admitted = 0;          ///< sequences admitted for the first time since the last step,
   std::int32_t admitted_hits = 0;     ///< those of them that found a prefix,
   std::int32_t admitted_tokens = 0;   ///< their prompt tokens, and
-  std::int32_t cached_tokens = 0;     ///< how many of these were found and not computed
+  std::int32_t cached_tokens = 0;     ///< how many of these were found and not computed,
+  std::int32_t swapped_tokens = 0;    ///< and how many of those came from the swap space
   CacheStatus kv;
   double step_s = 0;                  ///< on the device
 };

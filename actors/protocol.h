@@ -44,7 +44,7 @@ template <class I> typename I::result_type inspect(I& f, Logprob& x) {
 template <class I> typename I::result_type inspect(I& f, Capacity& x) {
   return f(caf::meta::type_name("Capacity"), x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step,
            x.max_model_len, x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes,
-           x.arena_bytes);
+           x.arena_bytes, x.swap_blocks);
 }
 }  // namespace wire
 
@@ -91,14 +91,17 @@ TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
                x.scheduled_ns, x.cached_tokens)
 TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
-TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted)
+TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
+TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap)
 TROUPE_INSPECT(HashRange, x.first, x.count)
 TROUPE_INSPECT(PublishAsk, x.key, x.first, x.hashes)
 TROUPE_INSPECT(GrowAsk, x.key, x.blocks, x.keep_free, x.hashes)
 TROUPE_INSPECT(ForkAsk, x.parent, x.child, x.tokens, x.blocks, x.keep_free)
-TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows, x.publishes, x.withdrawals, x.hashes)
-TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cached)
-TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.blocks, x.last_command, x.status)
+TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows, x.publishes, x.withdrawals, x.hashes,
+               x.prefill_tokens_per_s)
+TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cached, x.swapped, x.fetching)
+TROUPE_INSPECT(FetchOutcome, x.key, x.failed)
+TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.fetched, x.blocks, x.last_command, x.status)
 TROUPE_INSPECT(SendPlan, x.record)
 TROUPE_INSPECT(SendCacheCommand, x.record)
 TROUPE_INSPECT(StepDone, x.record)
@@ -107,7 +110,7 @@ TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
 TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
 TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
-               x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.kv, x.step_s)
+               x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv, x.step_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
@@ -157,6 +160,8 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<Cancel>,
     // A step's result; from WORKER LINK.
     caf::reacts_to<StepDone>,
+    // Fetches from the swap space have ended; from CACHE MANAGER, to whoever sent it the last CacheAsks.
+    caf::reacts_to<CacheGrants>,
     // A worker is ready: a new epoch begins; from WORKER LINK.
     caf::reacts_to<LinkUp>,
     // The worker is gone: sequences wait for the next one; from WORKER LINK.

@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 2;
+inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -65,6 +65,8 @@ struct Capacity {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint64_t arena_bytes = 0;  ///< activations
+  std::int32_t swap_blocks = 0;   ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
+  std::int32_t padding = 0;
 };
 
 struct Hello {
@@ -181,7 +183,7 @@ struct PlanRow {
 struct StepPlan {
   Header header{};
   std::uint64_t step = 0;                 ///< rises by one; starts at 1 in every epoch
-  std::uint64_t after_cache_command = 0;  ///< the last cache command it depends on; 0 none
+  std::uint64_t after_cache_command = 0;  ///< runs when all cache commands up to this id have ended; 0 none
   Span<SlotRef> finished{};
   Span<StartSequence> started{};
   Span<TokenRun> tokens{};
@@ -191,17 +193,24 @@ struct StepPlan {
 
 // ----------------------------------------------------------------------------------- cache ring
 
-enum class CacheOp : std::uint32_t { copy_blocks = 1 };
+/// Blocks of the KV memory and blocks of the swap space are counted separately, each from 0.
+enum class CacheOp : std::uint32_t {
+  copy_blocks = 1,  ///< from KV block to KV block
+  swap_out,         ///< from KV block to swap block
+  swap_in,          ///< from swap block to KV block
+};
 
 struct BlockCopy {
   BlockId from = 0;
   BlockId to = 0;
 };
 
-/// Runs in order of arrival among plans and commands. Ids rise by one; they start at 1 in every epoch.
+/// Ids rise by one in the order of arrival; they start at 1 in every epoch. A command runs when all commands up to
+/// `after` have ended. Apart from that, commands may run and end in any order.
 struct CacheCommand {
   Header header{};
   std::uint64_t id = 0;
+  std::uint64_t after = 0;  ///< below id; 0 none
   CacheOp op = CacheOp::copy_blocks;
   std::uint32_t padding = 0;
   Span<BlockCopy> copies{};
@@ -210,8 +219,10 @@ struct CacheCommand {
 struct CacheDone {
   Header header{};
   std::uint64_t id = 0;
-  std::uint32_t failed = 0;  ///< 1: nothing was moved
+  std::uint32_t failed = 0;     ///< 1: the contents of the targets are unknown
   std::uint32_t padding = 0;
+  std::int64_t started_ns = 0;  ///< monotonic clock; of the copies, without the time that the command waited
+  std::int64_t finished_ns = 0;
 };
 
 struct HeldSequence {
@@ -244,7 +255,7 @@ concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
 static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
-static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 40 && sizeof(CacheDone) == 32);
+static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
 static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory>);
 

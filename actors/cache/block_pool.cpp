@@ -15,13 +15,17 @@ void BlockPool::append(BlockId block) {
   entry.newer = kNoBlock;
   (newest_ == kNoBlock ? oldest_ : at(newest_).newer) = block;
   newest_ = block;
+  if (unsaved_ == kNoBlock) unsaved_ = block;
   ++cached_;
 }
 
 void BlockPool::unlink(BlockId block) {
-  const Entry& entry = at(block);
+  Entry& entry = at(block);
   (entry.older == kNoBlock ? oldest_ : at(entry.older).newer) = entry.newer;
   (entry.newer == kNoBlock ? newest_ : at(entry.newer).older) = entry.older;
+  if (unsaved_ == block) unsaved_ = entry.newer;
+  saved_ -= entry.saved ? 1 : 0;
+  entry.saved = false;
   --cached_;
 }
 
@@ -36,8 +40,10 @@ BlockId BlockPool::take() {
     index_.erase(at(block).hash);
     ++evicted_;
   }
-  at(block).hash = {};
-  at(block).holders = 1;
+  Entry& entry = at(block);
+  entry.hash = {};
+  entry.filling = false;
+  entry.holders = 1;
   ++leased_;
   return block;
 }
@@ -47,21 +53,21 @@ void BlockPool::share(BlockId block) {
   if (entry.holders++ > 0) return;
   TROUPE_CHECK(entry.hash != BlockHash{});
   unlink(block);
-  ++leased_;
+  ++(entry.filling ? moving_ : leased_);
 }
 
 void BlockPool::drop(BlockId block) {
   Entry& entry = at(block);
   TROUPE_CHECK(entry.holders > 0);
   if (--entry.holders > 0) return;
-  --(entry.moved_by != 0 ? moving_ : leased_);
-  entry.moved_by = 0;
+  --(entry.filling ? moving_ : leased_);
   if (entry.hash != BlockHash{}) {
     const BlockId found = index_.find(entry.hash);
     if (found == kNoBlock) index_.insert(entry.hash, block);
     if (found == kNoBlock || found == block) return append(block);
     entry.hash = {};
   }
+  entry.filling = false;
   free_.push_back(block);
 }
 
@@ -87,26 +93,52 @@ std::int32_t BlockPool::forget() {
     unlink(oldest_);
   }
   index_.clear();
-  for (Entry& entry : entries_) entry.hash = {};
+  for (Entry& entry : entries_) {
+    entry.hash = {};
+    entry.filling &= entry.holders > 0;
+  }
   return known;
 }
 
-void BlockPool::begin_move(BlockId block, std::uint64_t command) {
+void BlockPool::use(BlockId block, std::uint64_t command, bool writes) {
   Entry& entry = at(block);
-  TROUPE_CHECK(entry.holders > 0 && command != 0);
-  if (entry.moved_by == 0) {
-    --leased_;
-    ++moving_;
-  }
-  entry.moved_by = command;
+  TROUPE_CHECK(command > entry.used_by);
+  entry.used_by = command;
+  if (writes) begin_fill(block);
 }
 
-void BlockPool::end_move(BlockId block, std::uint64_t command) {
+void BlockPool::begin_fill(BlockId block) {
   Entry& entry = at(block);
-  if (entry.moved_by != command) return;
-  entry.moved_by = 0;
-  --moving_;
-  ++leased_;
+  TROUPE_CHECK(entry.holders > 0);
+  if (entry.filling) return;
+  entry.filling = true;
+  --leased_;
+  ++moving_;
+}
+
+void BlockPool::end_use(BlockId block, std::uint64_t command, bool failed) {
+  Entry& entry = at(block);
+  if (entry.used_by != command) return;
+  entry.used_by = 0;
+  if (!entry.filling) return;
+  entry.filling = false;
+  if (entry.holders > 0) {
+    --moving_;
+    ++leased_;
+    if (failed) withdraw(block);
+  } else if (failed) {
+    unlink(block);
+    index_.erase(entry.hash);
+    entry.hash = {};
+    free_.push_back(block);
+  }
+}
+
+void BlockPool::mark_saved() {
+  TROUPE_CHECK(unsaved_ != kNoBlock);
+  at(unsaved_).saved = true;
+  unsaved_ = at(unsaved_).newer;
+  ++saved_;
 }
 
 CacheStatus BlockPool::status() const {
@@ -115,15 +147,16 @@ CacheStatus BlockPool::status() const {
           cached_,
           leased_,
           moving_,
-          evicted_};
+          evicted_,
+          {}};
 }
 
 bool BlockPool::sound() const {
   std::int32_t leased = 0, moving = 0, unheld = 0, found = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     const Entry& entry = entries_[i];
-    if (entry.holders < 0 || (entry.holders == 0 && entry.moved_by != 0)) return false;
-    ++(entry.holders == 0 ? unheld : entry.moved_by != 0 ? moving : leased);
+    if (entry.holders < 0 || (entry.filling && entry.used_by == 0)) return false;
+    ++(entry.holders == 0 ? unheld : entry.filling ? moving : leased);
     const bool published = entry.hash != BlockHash{};
     found += published && index_.find(entry.hash) == static_cast<BlockId>(i) ? 1 : 0;
   }
@@ -133,13 +166,18 @@ bool BlockPool::sound() const {
     return entries_[i].holders == 0 && !seen[i] && (seen[i] = true);
   };
   for (BlockId block : free_) {
-    if (!first_time(block) || at(block).hash != BlockHash{}) return false;
+    if (!first_time(block) || at(block).hash != BlockHash{} || at(block).filling) return false;
   }
-  std::int32_t cached = 0;
+  std::int32_t cached = 0, saved = 0;
+  BlockId unsaved = kNoBlock;
   for (BlockId block = oldest_, older = kNoBlock; block != kNoBlock; older = block, block = at(block).newer) {
     if (!first_time(block) || at(block).older != older || index_.find(at(block).hash) != block) return false;
     ++cached;
+    if (at(block).saved && unsaved != kNoBlock) return false;
+    if (!at(block).saved && unsaved == kNoBlock) unsaved = block;
+    saved += at(block).saved ? 1 : 0;
   }
+  if (saved != saved_ || unsaved != unsaved_) return false;
   const CacheStatus s = status();
   return leased == leased_ && moving == moving_ && cached == cached_ && unheld == s.free + s.cached &&
          found == index_.size() && s.free + s.cached + s.leased + s.moving == s.total;

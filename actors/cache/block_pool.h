@@ -8,12 +8,18 @@
 //   leased   one or more sequences hold it; a block shared by several is counted once
 //   moving   held, and the target of a copy that the worker has not confirmed yet
 //
+// A block remembers the last unfinished cache command that reads or writes it (use(), used_by()). It may be
+// taken all the same: whoever writes it next runs after that command.
+//
 // Cached blocks are evicted in the order in which their last holders dropped them. A holder drops its blocks
 // from the end of its table, and a sequence that holds a block holds the ones before it. So a prefix never
 // loses its beginning before its end. The exception are two sequences that computed the same
 // block at the same time. Only one of the two copies is found; when the other sequence goes on longer, its
 // later blocks may outlive the copy that is found. They are then of no use until drop() publishes the other
 // copy, or they are evicted.
+//
+// Cached blocks that will be evicted next can be marked as saved: someone has copied their contents, or
+// decided against it. The saved ones are the oldest, without gaps.
 #include <cstdint>
 #include <vector>
 
@@ -39,9 +45,8 @@ class BlockPool {
   /// Adds a holder to a held or cached block.
   void share(BlockId block);
 
-  /// Removes a holder. Without holders a published block is cached, another one is free, even while it is the
-  /// target of a copy: its next user waits for a later cache command, so the copy is complete before the
-  /// block is used.
+  /// Removes a holder. Without holders a published block is cached, another one is free, even while a copy
+  /// reads or writes it.
   void drop(BlockId block);
 
   /// The contents of a held block are complete and will not change. Changes nothing when they are published
@@ -57,11 +62,32 @@ class BlockPool {
   /// Withdraws all blocks; cached ones become free. Returns how many could be found before. O(total).
   std::int32_t forget();
 
-  /// Marks a held block as the target of cache command `command`.
-  void begin_move(BlockId block, std::uint64_t command);
+  /// Cache command `command` reads the block, or writes it. A block that is written is held.
+  void use(BlockId block, std::uint64_t command, bool writes);
 
-  /// The command finished. No effect when the block has been freed or given a later command since.
-  void end_move(BlockId block, std::uint64_t command);
+  /// A command that is not made yet will write the held block: it counts as moving from now on.
+  void begin_fill(BlockId block);
+
+  /// The command ended. Nothing when a later one uses the block. With `failed`, what it was to write must not
+  /// be found, and is not: the contents of a block that is still its target are withdrawn.
+  void end_use(BlockId block, std::uint64_t command, bool failed = false);
+
+  /// The last unfinished command that reads or writes the block; 0 none.
+  std::uint64_t used_by(BlockId block) const { return at(block).used_by; }
+  /// True while the block's contents are being written by a command.
+  bool filling(BlockId block) const { return at(block).filling; }
+  /// Name of the published contents, or zero.
+  const BlockHash& contents(BlockId block) const { return at(block).hash; }
+
+  /// The block that take() will evict; kNoBlock when it takes a free one, or there is none.
+  BlockId next_victim() const { return free_.empty() ? oldest_ : kNoBlock; }
+  /// Blocks that take() can give before it evicts one that is not saved.
+  std::int32_t ready() const { return static_cast<std::int32_t>(free_.size()) + saved_; }
+  /// The oldest cached block that is not saved, or kNoBlock.
+  BlockId next_unsaved() const { return unsaved_; }
+  bool saved(BlockId block) const { return at(block).saved; }
+  /// Marks next_unsaved() as saved, as long as it is cached.
+  void mark_saved();
 
   std::int32_t holders(BlockId block) const { return entries_[static_cast<std::size_t>(block)].holders; }
   CacheStatus status() const;
@@ -75,8 +101,10 @@ class BlockPool {
     std::int32_t holders = 0;
     BlockId older = kNoBlock;  ///< links of the list of cached blocks, in the order of their last use
     BlockId newer = kNoBlock;
-    std::uint64_t moved_by = 0;  ///< the unfinished command that writes it; 0 none
-    BlockHash hash{};            ///< of published contents; zero: not published
+    std::uint64_t used_by = 0;  ///< the last unfinished command that reads or writes it; 0 none
+    bool filling = false;  ///< an unfinished command writes what the hash names, or what its holder waits for
+    bool saved = false;
+    BlockHash hash{};  ///< of published contents; zero: not published
   };
 
   Entry& at(BlockId block) { return entries_[static_cast<std::size_t>(block)]; }
@@ -89,6 +117,8 @@ class BlockPool {
   PrefixIndex index_;
   BlockId oldest_ = kNoBlock;
   BlockId newest_ = kNoBlock;
+  BlockId unsaved_ = kNoBlock;  ///< the oldest cached block that is not saved
+  std::int32_t saved_ = 0;      ///< cached and saved blocks: those older than unsaved_
   std::int32_t cached_ = 0;
   std::int32_t leased_ = 0;
   std::int32_t moving_ = 0;

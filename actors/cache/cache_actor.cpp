@@ -17,13 +17,26 @@ void give_up(CacheSelf self, const char* why) {
   self->quit(caf::make_error(caf::sec::runtime_error, why));
 }
 
+/// Tells the end of fetches to the scheduler, and the first failure of the swap space to the log.
+void take_done(CacheSelf self, const wire::CacheDone& done) {
+  CacheState& state = self->state;
+  CacheGrants news;
+  if (!state.cache.done(done, news)) return give_up(self, "the worker could not copy blocks");
+  if (news.status.swap.failed > 0 && !state.swap_failed) {
+    state.swap_failed = true;
+    state.parts.log.warning("swap_failed", {kv("blocks", news.status.swap.failed),
+                                            kv("then", "what was swapped out is computed again")});
+  }
+  if (!news.fetched.empty() && state.scheduler) self->send(state.scheduler, std::move(news));
+}
+
 void take_report(CacheSelf self, const CacheReport& report) {
   wire::RecordView view;
   if (!wire::RecordView::open(std::as_bytes(std::span(report.record)), view)) {
     return give_up(self, "a record of the cache ring is damaged");
   }
   if (const wire::CacheDone* done = view.as<wire::CacheDone>()) {
-    if (!self->state.cache.done(*done)) give_up(self, "the worker could not copy blocks");
+    take_done(self, *done);
   } else if (const wire::Inventory* inventory = view.as<wire::Inventory>()) {
     self->state.parts.log.info(
         "inventory", {kv("old_epoch", inventory->old_epoch), kv("sequences", inventory->sequences.count)});
@@ -32,8 +45,13 @@ void take_report(CacheSelf self, const CacheReport& report) {
 
 void link_up(CacheSelf self, const LinkUp& up) {
   const std::int32_t blocks = std::max(0, up.capacity.kv_blocks);
-  self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens));
-  self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("blocks", blocks)});
+  const std::uint64_t block_bytes =
+      blocks > 0 ? up.capacity.kv_bytes / static_cast<std::uint64_t>(blocks) : 0;
+  self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens),
+                          {std::max(0, up.capacity.swap_blocks), block_bytes});
+  self->state.swap_failed = false;
+  self->state.parts.log.info(
+      "link_up", {kv("epoch", up.epoch), kv("blocks", blocks), kv("swap_blocks", up.capacity.swap_blocks)});
 }
 
 }  // namespace
@@ -43,9 +61,11 @@ cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   return {
       [self](const CacheAsks& asks) {
         CacheState& state = self->state;
+        state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
         state.cache.answer(asks, state.grants);
-        const std::span<const std::byte> command = state.cache.command();
-        if (!command.empty()) self->send(state.parts.link, SendCacheCommand{to_bytes(command)});
+        for (std::size_t i = 0; i < state.cache.commands(); ++i) {
+          self->send(state.parts.link, SendCacheCommand{to_bytes(state.cache.command(i))});
+        }
         return state.grants;
       },
       [self](const CacheReport& report) { take_report(self, report); },

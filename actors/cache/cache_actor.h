@@ -15,6 +15,8 @@ struct CacheState {
   CacheParts parts;
   CacheManager cache;
   CacheGrants grants;
+  scheduler_actor scheduler;  ///< the sender of the last CacheAsks
+  bool swap_failed = false;   ///< it was logged that the swap space fails; once for each worker
 };
 
 /// CACHE MANAGER. actors/cache/cache_manager.h decides; the actor carries the messages.

@@ -6,32 +6,45 @@
 
 namespace troupe {
 
-void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens) {
-  TROUPE_CHECK(epoch != 0 && blocks >= 0 && block_tokens > 0);
+void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens,
+                         const SwapShape& swap) {
+  TROUPE_CHECK(epoch != 0 && blocks >= 0 && block_tokens > 0 && swap.blocks >= 0);
   epoch_ = epoch;
   block_tokens_ = block_tokens;
+  block_bytes_ = swap.block_bytes;
   pool_ = BlockPool(blocks);
+  swap_ = SwapPool(swap.blocks);
   for (const auto& [key, at] : index_) {
     leases_[at].blocks.clear();
     unused_.push_back(at);
   }
   index_.clear();
+  fetching_.clear();
   last_command_ = 0;
-  moves_.clear();
-  copies_.clear();
-  command_ = {};
+  for (Flight& flight : flights_) flight.id = 0;
+  flying_ = saving_ = fetched_blocks_ = 0;
+  commands_ = 0;
+  prefill_tokens_per_s_ = 0;
+  out_speed_.forget();
+  in_speed_.forget();
+  declined_in_a_row_ = 0;
+  counts_ = {};
 }
 
 void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
   grants.epoch = asks.epoch;
   grants.grants.clear();
+  grants.fetched.clear();
   grants.blocks.clear();
-  command_ = {};
+  grants.last_command = 0;
+  commands_ = 0;
   if (asks.epoch == epoch_ && epoch_ != 0) {
     const auto hashes = [&asks](const HashRange& range) {
       return std::span(asks.hashes)
           .subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
     };
+    prefill_tokens_per_s_ = asks.prefill_tokens_per_s;
+    taken_.clear();
     for (const PublishAsk& ask : asks.publishes) publish(ask, hashes(ask.hashes));
     for (const RequestKey& key : asks.withdrawals) withdraw(key);
     for (const RequestKey& key : asks.releases) release(key);
@@ -43,10 +56,21 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       Grant& grant = grants.grants.emplace_back();
       grant.refused = !grow(ask, hashes(ask.hashes), grant, grants.blocks);
     }
-    write_command();
+    save_ahead();
+    write_commands();
+    for (BlockId block : taken_) grants.last_command = std::max(grants.last_command, pool_.used_by(block));
   }
-  grants.last_command = last_command_;
-  grants.status = pool_.status();
+  grants.status = status();
+}
+
+CacheStatus CacheManager::status() const {
+  CacheStatus status = pool_.status();
+  status.swap = swap_.status();
+  status.swap.out = counts_.out;
+  status.swap.in = counts_.in;
+  status.swap.failed = counts_.failed;
+  status.swap.declined = counts_.declined;
+  return status;
 }
 
 bool CacheManager::room(std::int32_t blocks, std::int32_t keep_free) const {
@@ -68,12 +92,15 @@ void CacheManager::withdraw(const RequestKey& key) {
   const auto found = index_.find(key);
   if (found == index_.end()) return;
   for (BlockId block : leases_[found->second].blocks) {
-    if (pool_.holders(block) == 1) pool_.withdraw(block);
+    if (pool_.holders(block) > 1) continue;
+    swap_.forget(pool_.contents(block));
+    pool_.withdraw(block);
   }
 }
 
 std::int32_t CacheManager::reset_prefixes() {
   for (const auto& [key, at] : index_) leases_[at].publishes = false;
+  swap_.forget();
   return pool_.forget();
 }
 
@@ -83,30 +110,60 @@ bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, G
   grant.key = ask.key;
   grant.first_block = static_cast<std::int32_t>(blocks.size());
   found_.clear();
-  std::int32_t revived = 0;  // found and cached: they are available now and will not be afterwards
   if (known == index_.end()) {
-    for (const BlockHash& hash :
-         hashes.first(std::min(hashes.size(), static_cast<std::size_t>(ask.blocks)))) {
-      const BlockId block = pool_.find(hash);
-      if (block == kNoBlock) break;
-      revived += pool_.holders(block) == 0 ? 1 : 0;
-      found_.push_back(block);
-    }
+    look_up(hashes.first(std::min(hashes.size(), static_cast<std::size_t>(std::max(0, ask.blocks)))));
   } else {
     grant.first = static_cast<std::int32_t>(leases_[known->second].blocks.size());
   }
-  const std::int32_t held = grant.first + static_cast<std::int32_t>(found_.size());
+  std::int32_t held = grant.first;
+  std::int32_t revived = 0;  // found and cached: they are available now and will not be afterwards
+  for (const Found& found : found_) {
+    if (found.block == kNoBlock) continue;
+    ++held;
+    revived += pool_.holders(found.block) == 0 ? 1 : 0;
+  }
   if (!room(ask.blocks - held + revived, ask.keep_free)) return false;
-  Lease& lease = known == index_.end() ? open_lease(ask.key) : leases_[known->second];
-  for (BlockId block : found_) {
-    pool_.share(block);
+  const std::uint32_t at = known == index_.end() ? open_lease(ask.key) : known->second;
+  begin_with_found(at, hashes, grant, blocks);
+  extend(leases_[at], ask.blocks, blocks);
+  grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
+  return true;
+}
+
+/// Fills the beginning of a new table with found_. What is found is held before anything is taken: taking
+/// evicts.
+void CacheManager::begin_with_found(std::uint32_t at, std::span<const BlockHash> hashes, Grant& grant,
+                                    std::vector<BlockId>& blocks) {
+  Lease& lease = leases_[at];
+  for (const Found& found : found_) {
+    if (found.block != kNoBlock) {
+      pool_.share(found.block);
+    } else {
+      swap_.begin_fetch(found.swap);
+      ++grant.swapped;
+    }
+  }
+  for (std::size_t i = 0; i < found_.size(); ++i) {
+    BlockId block = found_[i].block;
+    if (block == kNoBlock) {
+      block = take();
+      // Published before it is filled: another lease that finds it waits for the same copy.
+      pool_.publish(block, hashes[i]);
+      pool_.begin_fill(block);
+      fetches_.push_back({found_[i].swap, block});
+      ++fetched_blocks_;
+      grant.fetching = true;
+    } else {
+      grant.fetching |= pool_.filling(block);
+    }
     lease.blocks.push_back(block);
     blocks.push_back(block);
   }
-  extend(lease, ask.blocks, blocks);
   grant.cached = static_cast<std::int32_t>(found_.size());
-  grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
-  return true;
+  if (!grant.fetching) return;
+  lease.found = grant.cached;
+  lease.arrived = 0;
+  fetching_.push_back(grant.key);
 }
 
 bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks) {
@@ -121,7 +178,7 @@ bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& 
   if (!room(wanted - full, ask.keep_free)) return false;
 
   const std::uint32_t from = parent->second;  // open_lease() may move both the index and the leases
-  Lease& child = open_lease(ask.child);
+  Lease& child = leases_[open_lease(ask.child)];
   child.publishes = leases_[from].publishes;
   const std::vector<BlockId>& source = leases_[from].blocks;
   for (std::int32_t i = 0; i < full; ++i) {
@@ -147,11 +204,12 @@ void CacheManager::release(const RequestKey& key) {
   // the order of the table.
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) pool_.drop(*block);
   blocks.clear();
+  std::erase(fetching_, key);
   unused_.push_back(found->second);
   index_.erase(found);
 }
 
-CacheManager::Lease& CacheManager::open_lease(const RequestKey& key) {
+std::uint32_t CacheManager::open_lease(const RequestKey& key) {
   std::uint32_t at = static_cast<std::uint32_t>(leases_.size());
   if (unused_.empty()) {
     leases_.emplace_back();
@@ -161,41 +219,16 @@ CacheManager::Lease& CacheManager::open_lease(const RequestKey& key) {
   }
   index_.emplace(key, at);
   leases_[at].publishes = true;
-  return leases_[at];
+  return at;
 }
 
 void CacheManager::extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted) {
   while (static_cast<std::int32_t>(lease.blocks.size()) < to) {
-    lease.blocks.push_back(pool_.take());
-    granted.push_back(lease.blocks.back());
+    const BlockId block = take();
+    lease.blocks.push_back(block);
+    granted.push_back(block);
+    taken_.push_back(block);
   }
-}
-
-void CacheManager::write_command() {
-  if (copies_.empty()) return;
-  ++last_command_;
-  for (const wire::BlockCopy& copy : copies_) {
-    pool_.begin_move(copy.to, last_command_);
-    moves_.push_back({last_command_, copy.to});
-  }
-  writer_.begin(epoch_);
-  const wire::Span<wire::BlockCopy> copies = writer_.array(copies_);
-  writer_.record().id = last_command_;
-  writer_.record().op = wire::CacheOp::copy_blocks;
-  writer_.record().copies = copies;
-  command_ = writer_.finish();
-  copies_.clear();
-}
-
-bool CacheManager::done(const wire::CacheDone& record) {
-  if (record.header.epoch != epoch_) return true;
-  if (record.failed != 0 || record.id == 0 || record.id > last_command_) return false;
-  std::size_t ended = 0;
-  for (; ended < moves_.size() && moves_[ended].command <= record.id; ++ended) {
-    pool_.end_move(moves_[ended].target, moves_[ended].command);
-  }
-  moves_.erase(moves_.begin(), moves_.begin() + static_cast<std::ptrdiff_t>(ended));
-  return true;
 }
 
 std::span<const BlockId> CacheManager::table(const RequestKey& key) const {
@@ -205,7 +238,7 @@ std::span<const BlockId> CacheManager::table(const RequestKey& key) const {
 }
 
 bool CacheManager::sound() const {
-  if (!pool_.sound()) return false;
+  if (!pool_.sound() || !swap_.sound()) return false;
   std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.status().total));
   for (const auto& [key, at] : index_) {
     for (BlockId block : leases_[at].blocks) ++holders[static_cast<std::size_t>(block)];

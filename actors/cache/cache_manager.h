@@ -10,6 +10,18 @@
 // contents (block_hash.h). Only full blocks are published, each after the step that filled it has come back,
 // so a block that is found is never written. What no lease holds stays findable until take() needs the block
 // (block_pool.h).
+//
+// With a swap space (swap_pool.h) the contents of a cached block are copied there before the block is taken
+// for something else, and a new lease copies back what it finds there. The copies are cache commands, too,
+// and end in any order. Three rules keep them apart:
+//  - A KV block may be taken while a copy still reads it. The grant then names the command, so that the plans
+//    that write the block run after it; a later copy to the block names it as `after`. Waiting for CacheDone
+//    instead would refuse blocks that are almost free. It is rare: the blocks that are evicted next are saved
+//    ahead.
+//  - A swap block is found only after the copy to it has ended well, and is not taken while a copy reads it.
+//  - A lease with blocks that are still being fetched is of no use to plans until its FetchOutcome. When a
+//  fetch
+//    fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,56 +29,81 @@
 #include <vector>
 
 #include "actors/cache/block_pool.h"
+#include "actors/cache/restore_cost.h"
+#include "actors/cache/swap_pool.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 #include "ipc/wire.h"
 
 namespace troupe {
 
+/// The swap space of a worker.
+struct SwapShape {
+  std::int32_t blocks = 0;        ///< 0: none
+  std::uint64_t block_bytes = 0;  ///< of one KV block
+};
+
 /// Owner of every block id. Used by one thread. Allocates when a lease begins, not as it grows in
 /// steady state.
 class CacheManager {
  public:
-  /// A worker was attached. There are `blocks` blocks, all free; every lease and unfinished copy is void, and
-  /// command ids start at 1 again. Before the first reset() there is no block to grant.
-  void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens);
+  /// Most blocks that one command copies from or to the swap space.
+  static constexpr std::size_t kBlocksOfACommand = 64;
+
+  /// A worker was attached. There are `blocks` blocks and swap.blocks swap blocks, all free; every lease and
+  /// unfinished copy is void, and command ids start at 1 again. Before the first reset() there is no block to
+  /// grant.
+  void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens, const SwapShape& swap = {});
 
   /// Carries out `asks` and fills `grants` (cleared first, its memory is reused): one for each fork and grow,
   /// in their order. A lease that begins before reset_prefixes() publishes nothing after it. Asks of another
-  /// epoch change nothing and get no grants. Afterwards command() has the copies that the grants depend on.
+  /// epoch change nothing and get no grants. Afterwards command(i) are the copies to send to the worker.
   void answer(const CacheAsks& asks, CacheGrants& grants);
 
   /// Forgets all published blocks, and what current leases have computed so far is never published. Returns
-  /// how many blocks could be found before. O(blocks).
+  /// how many blocks could be found before, those of the swap space not counted. O(blocks).
   std::int32_t reset_prefixes();
 
-  /// The CacheCommand record made by the last answer(), or empty. Valid until the next answer().
-  std::span<const std::byte> command() const { return command_; }
+  /// The CacheCommand records made by the last answer(), in the order in which they are to be sent. Valid
+  /// until the next answer().
+  std::size_t commands() const { return commands_; }
+  std::span<const std::byte> command(std::size_t i) const { return records_[i]; }
 
-  /// The worker confirmed a command. False when the command failed or the record is malformed: the contents
-  /// of the forked blocks are then unknown, and the owner has to give up this epoch.
-  [[nodiscard]] bool done(const wire::CacheDone& record);
+  /// The worker reports the end of a command. Fills `news` (cleared first) with the leases whose fetches have
+  /// ended. False when a fork's copy failed or the record is malformed: the owner has to give up this epoch.
+  [[nodiscard]] bool done(const wire::CacheDone& record, CacheGrants& news);
 
   /// Blocks of a lease in table order; empty when there is none.
   std::span<const BlockId> table(const RequestKey& key) const;
 
   std::size_t leases() const { return index_.size(); }
-  CacheStatus status() const { return pool_.status(); }
+  CacheStatus status() const;
 
   /// For tests: true when every block's holders are exactly the leases that name it. O(blocks + leases).
   bool sound() const;
 
  private:
-  struct Move {
-    std::uint64_t command = 0;
-    BlockId target = 0;
+  /// A command that has not ended.
+  struct Flight {
+    std::uint64_t id = 0;  ///< 0: unused entry
+    wire::CacheOp op = wire::CacheOp::copy_blocks;
+    std::vector<wire::BlockCopy> copies;
   };
 
   struct Lease {
     std::vector<BlockId> blocks;
     bool publishes = true;
+    std::int32_t found = 0;    ///< while it fetches: its first blocks that were found, and
+    std::int32_t arrived = 0;  ///< how many of them no copy writes any more
   };
 
+  /// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
+  struct Found {
+    BlockId block = kNoBlock;
+    BlockId swap = kNoBlock;
+  };
+
+  // cache_manager.cpp
   void publish(const PublishAsk& ask, std::span<const BlockHash> hashes);
   void withdraw(const RequestKey& key);
   bool grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
@@ -74,22 +111,52 @@ class CacheManager {
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
-  Lease& open_lease(const RequestKey& key);
+  std::uint32_t open_lease(const RequestKey& key);
+  void begin_with_found(std::uint32_t lease, std::span<const BlockHash> hashes, Grant& grant,
+                        std::vector<BlockId>& blocks);
   void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
-  void write_command();
+
+  // swap_moves.cpp
+  void look_up(std::span<const BlockHash> hashes);
+  BlockId take();
+  void save(BlockId block);
+  void save_ahead();
+  bool may_copy(std::size_t blocks, std::size_t most) const;
+  Restore judge(std::int64_t blocks, bool out, bool in);
+  void write_commands();
+  void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies);
+  void end_copies(Flight& flight, bool failed);
+  void report_fetched(CacheGrants& news);
 
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
+  std::uint64_t block_bytes_ = 0;
   BlockPool pool_;
+  SwapPool swap_;
   std::vector<Lease> leases_;          ///< a freed one keeps its memory
   std::vector<std::uint32_t> unused_;  ///< free entries of leases_
-  std::vector<BlockId> found_;         ///< scratch: blocks of a new lease that hold their contents already
   std::unordered_map<RequestKey, std::uint32_t> index_;
+  std::vector<RequestKey> fetching_;  ///< leases with blocks that are being fetched
+  std::vector<Found> found_;          ///< scratch: what a new lease begins with
+  std::vector<BlockId> taken_;        ///< of the answer being made: blocks that plans will write
+
   std::uint64_t last_command_ = 0;
-  std::vector<Move> moves_;              ///< unfinished copies, oldest first
-  std::vector<wire::BlockCopy> copies_;  ///< of the command being made
-  wire::RecordWriter<wire::CacheCommand> writer_;
-  std::span<const std::byte> command_;
+  std::vector<Flight> flights_;
+  std::size_t flying_ = 0;              ///< entries of flights_ in use
+  std::size_t saving_ = 0;              ///< blocks of unfinished copies out, and of those being made
+  std::size_t fetched_blocks_ = 0;      ///< likewise, copies in
+  std::vector<wire::BlockCopy> saves_;  ///< of the answer being made, as are the next two
+  std::vector<wire::BlockCopy> copies_;
+  std::vector<wire::BlockCopy> fetches_;
+  std::vector<wire::RecordWriter<wire::CacheCommand>> writers_;
+  std::vector<std::span<const std::byte>> records_;
+  std::size_t commands_ = 0;
+
+  double prefill_tokens_per_s_ = 0;
+  MeasuredSpeed out_speed_;
+  MeasuredSpeed in_speed_;
+  std::int64_t declined_in_a_row_ = 0;
+  SwapStatus counts_;  ///< its out, in, failed and declined
 };
 
 }  // namespace troupe

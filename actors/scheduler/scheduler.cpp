@@ -69,6 +69,8 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   first_step_ = in_flight_ = 0;
   next_step_ = 1;
   last_command_ = 0;
+  swaps_ = capacity.swap_blocks > 0;
+  prefill_speed_.forget();
 
   for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue_.after(i);
@@ -87,6 +89,7 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   in_flight_ = 0;
   admissions_open_ = ending_ = 0;
   running_.clear();
+  fetching_.clear();
   finished_.clear();
   releases_.clear();
   publishes_.clear();
@@ -248,8 +251,9 @@ void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
   if (s.state == SequenceState::waiting) queue_.remove(sequence);
-  if (s.state == SequenceState::running) {
-    running_.erase(std::find(running_.begin(), running_.end(), sequence));
+  if (s.state == SequenceState::running || s.state == SequenceState::fetching) {
+    std::vector<std::uint32_t>& list = s.state == SequenceState::running ? running_ : fetching_;
+    list.erase(std::find(list.begin(), list.end(), sequence));
     if (s.group != kNoGroup) groups_.add_active(s.group, -1);
   }
   if (s.state != SequenceState::putting_back) ++ending_;
@@ -264,6 +268,11 @@ void Scheduler::retire(std::uint32_t sequence) {
   if (s.slot != SlotRef{}) {
     if (s.started) finished_.push_back(s.slot);
     slots_.give_back(s.slot);
+  }
+  if (s.leased && s.state == SequenceState::putting_back) {
+    park(s);
+  } else if (s.leased && s.parked && !s.cacheable) {
+    withdrawals_.push_back(s.key);  // nobody else knows their names
   }
   // One that was put back and ends before its release was sent has its release in the list already.
   const auto announced = [&](const Release& release) { return release.key == s.key; };
@@ -282,7 +291,7 @@ void Scheduler::retire(std::uint32_t sequence) {
 void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
   s.started = s.refused = s.forks = s.proven = false;
-  s.planned = s.committed = s.known = s.sent = s.blocks = s.published = 0;
+  s.planned = s.committed = s.known = s.sent = s.blocks = s.published = s.found = s.swapped = 0;
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};
   s.unsent_blocks.clear();

@@ -4,8 +4,9 @@
 // The life of a sequence
 //
 //   submit ─▶ waiting ──(blocks granted)──▶ running ──(stop, length, cancel, error)──▶ ending ─▶ gone
-//                ▲                             │                                         ▲
-//                └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
+//               ▲ │                          ▲ │                                         ▲
+//               │ └▶ fetching ──(arrived)────┘ │                                         │
+//               └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
 //
 // The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at
 // once: a plan assumes that every sampling row in flight yields exactly one token, which the next row refers
@@ -28,12 +29,15 @@
 // not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
 // sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
 // is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes.
+// finishes. With a swap space, what it has computed is published first, the answer under names that no other
+// sequence has unless answers are cached; so it is copied out when its blocks are needed, and copied back
+// when it is admitted again.
 //
 // Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
 // sequence begins at the first position that was not found. At least its last known token is always run, for
 // its logits. A full block is published when the step that filled it has come back
-// (actors/cache/cache_manager.h).
+// (actors/cache/cache_manager.h). A sequence of which something was found in the swap space is `fetching`
+// until the copies have ended: only it waits for them. When one fails it goes back to the queue.
 //
 // When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
 // suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
@@ -49,6 +53,7 @@
 #include <vector>
 
 #include "actors/cache/block_hash.h"
+#include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/plan_builder.h"
@@ -89,9 +94,12 @@ struct SchedulerTotals {
   std::uint64_t malformed_results = 0;
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
-  std::uint64_t stalled_rows = 0;  ///< rows skipped in a step for lack of a block
-  std::int64_t prompt_tokens = 0;  ///< of all sequences, each counted at its first admission
-  std::int64_t cached_tokens = 0;  ///< of these, found in the prefix cache
+  std::uint64_t stalled_rows = 0;   ///< rows skipped in a step for lack of a block
+  std::int64_t prompt_tokens = 0;   ///< of all sequences, each counted at its first admission
+  std::int64_t cached_tokens = 0;   ///< of these, found in the prefix cache,
+  std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
+  std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
+  std::uint64_t failed_fetches = 0;
 };
 
 /// How the scheduler uses the prefix cache.
@@ -141,10 +149,12 @@ class Scheduler {
   /// a refused one only after a release. `asks` is cleared first.
   bool take_asks(CacheAsks& asks);
 
-  /// Answers to asks; those of another epoch are dropped.
+  /// Answers to asks, and fetches that have ended; those of another epoch are dropped.
   void granted(const CacheGrants& grants);
 
-  std::int32_t running() const { return static_cast<std::int32_t>(running_.size()); }
+  /// Sequences that have a slot and have not ended, those that are fetching included.
+  std::int32_t running() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
+  std::int32_t fetching() const { return static_cast<std::int32_t>(fetching_.size()); }
   std::int32_t waiting() const { return queue_.size(); }
   std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(in_flight_); }
   /// True when no sequence is known, not even an ending one.
@@ -211,7 +221,8 @@ class Scheduler {
   void ask_growth(CacheAsks& asks);
   void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
-  void admit(std::uint32_t sequence);
+  void admit(std::uint32_t sequence, bool fetching);
+  void fetched(const FetchOutcome& outcome);
 
   // scheduler_admission.cpp
   Admissions count_admitted() const;
@@ -223,8 +234,11 @@ class Scheduler {
   // scheduler_prefix.cpp
   HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
   void hash_blocks(ScheduledSequence& sequence, std::int32_t blocks);
+  std::int32_t public_blocks(const ScheduledSequence& sequence) const;
+  void publish_blocks(ScheduledSequence& sequence, std::int32_t full);
   void publish_full_blocks(ScheduledSequence& sequence);
-  void begin_at(ScheduledSequence& sequence, std::int32_t cached_blocks);
+  void park(ScheduledSequence& sequence);
+  void begin_at(ScheduledSequence& sequence);
 
   const config::SchedulerOptions options_;
   const PrefixCaching caching_;
@@ -239,6 +253,8 @@ class Scheduler {
   std::int32_t long_prompt_ = 0;  ///< a prompt with more tokens left is long
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
+  bool swaps_ = false;              ///< there is a swap space
+  MeasuredSpeed prefill_speed_;     ///< tokens/s of steps that mostly ran prompts
   std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
 
   PlanBuilder builder_;
@@ -247,8 +263,9 @@ class Scheduler {
   WaitingQueue queue_;
   ChoiceGroups groups_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
-  std::vector<SlotRef> finished_;       ///< to be told to the worker
-  std::vector<Release> releases_;       ///< to be told to the cache manager, as are the next three
+  std::vector<std::uint32_t> fetching_;
+  std::vector<SlotRef> finished_;  ///< to be told to the worker
+  std::vector<Release> releases_;  ///< to be told to the cache manager, as are the next three
   std::vector<PublishAsk> publishes_;
   std::vector<BlockHash> published_hashes_;
   std::vector<RequestKey> withdrawals_;

@@ -125,6 +125,12 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
         advance(self);
       },
       [self](const StepDone& done) { step_done(self, done); },
+      [self](const CacheGrants& news) {
+        self->state.kv = news.status;
+        self->state.scheduler->granted(news);
+        advance(self);
+        tell_idle_metrics(self);
+      },
       [self](const LinkUp& up) { link_up(self, up); },
       [self](const LinkDown& down) { link_down(self, down); },
       [self](caf::get_atom) {

@@ -31,11 +31,15 @@ void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens,
   isolated_suspect |= s.isolated;
 }
 
-/// Counts running sequences and those that have asked for admission.
+/// Counts running and fetching sequences and those that have asked for admission.
 Scheduler::Admissions Scheduler::count_admitted() const {
   Admissions admitted;
   for (std::uint32_t i : running_) {
     const std::int32_t left = table_[i].remaining();
+    admitted.add(table_[i], left, is_long(left));
+  }
+  for (std::uint32_t i : fetching_) {
+    const std::int32_t left = table_[i].expected - table_[i].found * block_tokens_;
     admitted.add(table_[i], left, is_long(left));
   }
   std::int32_t open = admissions_open_;

@@ -39,13 +39,19 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   sort_scores(view.array(record.logprobs), step);
   out.stats = std::exchange(since_step_, {});
   std::size_t next_result = 0;
+  std::int32_t run = 0, of_prompts = 0;  // positions
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const wire::ResultRow* result = step.rows[i].samples ? &results[next_result++] : nullptr;
     commit_row(i, step.rows[i], result, view, record, out);
+    const std::int32_t positions = step.rows[i].end - step.rows[i].begin;
+    run += positions;
+    of_prompts += positions > 1 ? positions : 0;
   }
   out.stats.running = running();
   out.stats.waiting = waiting();
   out.stats.step_s = std::max(0.0, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
+  // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
+  if (4 * of_prompts >= 3 * run) prefill_speed_.add(run, out.stats.step_s);
   return Committed::applied;
 }
 
@@ -117,7 +123,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
   if (result == nullptr || result->error == wire::RowError::none) {
     publish_full_blocks(s);
-  } else if (s.cacheable) {
+  } else if (s.cacheable || s.parked) {
     withdrawals_.push_back(s.key);
     s.cacheable = false;
   }

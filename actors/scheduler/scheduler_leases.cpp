@@ -36,6 +36,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   asks.publishes.clear();
   asks.withdrawals.clear();
   asks.hashes.clear();
+  asks.prefill_tokens_per_s = prefill_speed_.value();
   if (epoch_ == 0) return false;
   asks.publishes.swap(publishes_);
   asks.hashes.swap(published_hashes_);
@@ -48,7 +49,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
            asks.withdrawals.empty());
 }
 
-/// Puts the last running sequence back when another one cannot go on and no release is pending.
+/// Puts the last running or fetching sequence back when another one cannot go on and no release is pending.
 void Scheduler::make_room() {
   if (ending_ > 0 || !releases_.empty()) return;
   std::uint32_t last = kNoSequence;
@@ -59,6 +60,9 @@ void Scheduler::make_room() {
     if (last == kNoSequence || table_[last].before(s)) last = i;
   }
   if (!needed) return;
+  for (std::uint32_t i : fetching_) {
+    if (table_[last].before(table_[i])) last = i;
+  }
   ++totals_.preempted;
   ++since_step_.preempted;
   end(last, SequenceState::putting_back);
@@ -111,6 +115,7 @@ void Scheduler::granted(const CacheGrants& grants) {
         std::span(grants.blocks)
             .subspan(static_cast<std::size_t>(grant.first_block), static_cast<std::size_t>(grant.blocks)));
   }
+  for (const FetchOutcome& outcome : grants.fetched) fetched(outcome);
 }
 
 void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks) {
@@ -129,23 +134,46 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
   }
   if (grant.refused) return;
   if (admission) {
-    admit(sequence);
-    begin_at(s, grant.cached);
+    s.found = grant.cached;
+    s.swapped = grant.swapped;
+    admit(sequence, grant.fetching);
+    if (!grant.fetching) begin_at(s);
   }
   s.unsent_blocks.insert(s.unsent_blocks.end(), blocks.begin(), blocks.end());
   s.blocks += grant.blocks;
 }
 
-void Scheduler::admit(std::uint32_t sequence) {
+void Scheduler::admit(std::uint32_t sequence, bool fetching) {
   ScheduledSequence& s = table_[sequence];
   for (std::uint32_t i = queue_.head(); i != sequence; i = queue_.after(i)) {
     if (table_[i].refused) ++table_[i].passed_over;
   }
   queue_.remove(sequence);
-  s.state = SequenceState::running;
+  s.state = fetching ? SequenceState::fetching : SequenceState::running;
   s.slot = slots_.take();
   s.passed_over = 0;
-  running_.push_back(sequence);
+  (fetching ? fetching_ : running_).push_back(sequence);
+  totals_.fetches += fetching ? 1 : 0;
+}
+
+/// The sequence may have ended, or been put back, while its blocks were fetched.
+void Scheduler::fetched(const FetchOutcome& outcome) {
+  const std::uint32_t sequence = table_.find(outcome.key);
+  if (sequence == kNoSequence || table_[sequence].state != SequenceState::fetching) return;
+  ScheduledSequence& s = table_[sequence];
+  fetching_.erase(std::find(fetching_.begin(), fetching_.end(), sequence));
+  if (!outcome.failed) {
+    s.state = SequenceState::running;
+    running_.push_back(sequence);
+    return begin_at(s);
+  }
+  ++totals_.failed_fetches;
+  ++released_;  // its lease is gone
+  s.leased = false;
+  if (s.group != kNoGroup) groups_.add_active(s.group, -1);
+  slots_.give_back(s.slot);
+  rewind(s);
+  queue_.insert(sequence);
 }
 
 }  // namespace troupe

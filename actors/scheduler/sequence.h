@@ -11,6 +11,7 @@ namespace troupe {
 
 enum class SequenceState : std::uint8_t {
   waiting,       ///< in the queue; no slot, no lease
+  fetching,      ///< has a slot and a lease, some blocks of which are still being copied from the swap space
   running,       ///< has a slot and a lease
   ending,        ///< has ended; kept until no plan in flight and no open ask names it
   putting_back,  ///< likewise, then waits again; results in flight for it still count
@@ -33,6 +34,7 @@ struct ScheduledSequence {
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
   bool cacheable = false;  ///< its blocks are looked up and published
+  bool parked = false;     ///< was put back, and its blocks were published under names that only it knows
   bool proven = false;     ///< has yielded a token since it started on this worker
   bool isolated = false;   ///< suspected of killing workers: no other suspect runs beside it
 
@@ -46,6 +48,8 @@ struct ScheduledSequence {
   std::int32_t prompt_tokens = 0;
   std::int32_t max_length = 0;      ///< it ends when it has this many tokens
   std::int32_t published = 0;       ///< blocks of its table that were published, or found so
+  std::int32_t found = 0;           ///< blocks of its table that were found at its last admission, and
+  std::int32_t swapped = 0;         ///< how many of them in the swap space
   std::int32_t cached_tokens = -1;  ///< prompt tokens found at its first admission; -1 before it
   SlotRef slot{};
   BlockHash root{};                    ///< start of its chain of hashes

@@ -72,7 +72,7 @@ struct Named {
 class Properties : public ::testing::TestWithParam<Named> {};
 
 TEST_P(Properties, HoldUnderRandomOperations) {
-  constexpr int kOperations = 400'000;
+  constexpr int kOperations = 1'000'000;
   const Setting setting = GetParam().setting;
   Simulation sim(setting, 20261121);
   for (int i = 0; i < kOperations; ++i) {
@@ -86,10 +86,12 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_GT(sim.scheduler().totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
   EXPECT_GT(sim.worker().rows_run(), 0);
   EXPECT_EQ(sim.scheduler().totals().cached_tokens > 0, setting.caching.prompts);
+  EXPECT_EQ(sim.scheduler().totals().fetches > 1000, setting.swap_blocks > 0);
+  if (setting.swap_failures > 0) EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
   std::printf(
       "%-12s finished %lld failed %lld tokens %lld scores %lld cached %lld of %lld evicted %lld preempted "
       "%llu "
-      "stalled %llu steps %llu\n",
+      "stalled %llu steps %llu fetches %llu (%llu failed)\n",
       GetParam().name, static_cast<long long>(sim.finished), static_cast<long long>(sim.failed),
       static_cast<long long>(sim.tokens), static_cast<long long>(sim.scores),
       static_cast<long long>(sim.scheduler().totals().cached_tokens),
@@ -97,7 +99,9 @@ TEST_P(Properties, HoldUnderRandomOperations) {
       static_cast<long long>(sim.cache().status().evicted),
       static_cast<unsigned long long>(sim.scheduler().totals().preempted),
       static_cast<unsigned long long>(sim.scheduler().totals().stalled_rows),
-      static_cast<unsigned long long>(sim.scheduler().totals().steps));
+      static_cast<unsigned long long>(sim.scheduler().totals().steps),
+      static_cast<unsigned long long>(sim.scheduler().totals().fetches),
+      static_cast<unsigned long long>(sim.scheduler().totals().failed_fetches));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -112,7 +116,15 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
         Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
         Named{"few_ids_a_plan",
-              {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}}),
+              {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}},
+        Named{"swap", {.blocks = 24, .swap_blocks = 60, .swap_failures = 0.01, .poison = 0.0005}},
+        Named{
+            "swap_starving",
+            {.blocks = 16, .block_tokens = 4, .slots = 6, .budget = 16, .max_length = 60, .swap_blocks = 9}},
+        Named{"swap_without_prefix_cache",
+              {.blocks = 20, .swap_blocks = 40, .caching = {false, false, {3, 4}}}},
+        Named{"swap_prompts_only",
+              {.blocks = 20, .swap_blocks = 100, .swap_failures = 0.05, .caching = {true, false, {5, 6}}}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

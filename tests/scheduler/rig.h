@@ -2,6 +2,7 @@
 // Scheduler and cache manager connected directly; the test makes each plan and answers it by hand.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct Rig {
     c.max_model_len = s.max_length;
     c.vocab_size = s.vocab;
     c.max_steps_in_flight = s.in_flight;
+    c.swap_blocks = s.swap_blocks;
     capacity = c;
     attach(1);
   }
@@ -32,7 +34,8 @@ struct Rig {
     epoch = e;
     done = 0;
     steps.clear();
-    cache.reset(e, capacity.kv_blocks, capacity.block_tokens);
+    commands.clear();
+    cache.reset(e, capacity.kv_blocks, capacity.block_tokens, {capacity.swap_blocks, 4096});
     scheduler.attach(e, capacity, out);
   }
   Status submit(std::uint64_t key, std::int32_t prompt, std::int32_t max_output, std::uint64_t parent = 0) {
@@ -56,8 +59,29 @@ struct Rig {
     CacheGrants grants;
     while (scheduler.take_asks(asks)) {
       cache.answer(asks, grants);
+      for (std::size_t i = 0; i < cache.commands(); ++i) {
+        commands.emplace_back(cache.command(i).begin(), cache.command(i).end());
+      }
       scheduler.granted(grants);
     }
+  }
+
+  /// Ends the oldest command, which must be of this kind.
+  void end_command(wire::CacheOp op, bool ok = true, std::int64_t ns = 1000) {
+    ASSERT_FALSE(commands.empty());
+    wire::RecordView command;
+    ASSERT_TRUE(wire::RecordView::open(commands.front(), command));
+    ASSERT_EQ(command.as<wire::CacheCommand>()->op, op);
+    wire::CacheDone record;
+    record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
+    record.id = command.as<wire::CacheCommand>()->id;
+    record.failed = ok ? 0 : 1;
+    record.finished_ns = ns;
+    commands.pop_front();
+    CacheGrants news;
+    ASSERT_TRUE(cache.done(record, news));
+    scheduler.granted(news);
+    exchange();
   }
 
   /// Makes the next plan; its rows are valid until the next call. False when the scheduler makes none.
@@ -115,6 +139,7 @@ struct Rig {
   std::vector<std::byte> record;
   wire::RecordView view;
   std::vector<std::vector<wire::PlanRow>> steps;
+  std::deque<std::vector<std::byte>> commands;
   std::uint32_t epoch = 0;
   std::uint64_t done = 0;
   std::int64_t now = 0;

@@ -23,7 +23,9 @@ struct Setting {
   std::int64_t queued_tokens = 1 << 20;
   std::size_t max_ids = wire::kMaxTokensInPlan;
   int long_prompt = 12;  ///< more tokens than this are a long prompt
-  double poison = 0;  ///< share of sampled rows whose logits are not finite
+  std::int32_t swap_blocks = 0;
+  double swap_failures = 0;  ///< share of copies from or to the swap space that fail
+  double poison = 0;         ///< share of sampled rows whose logits are not finite
   PrefixCaching caching = {true, true, {1, 2}};
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
 };
@@ -118,7 +120,13 @@ class Simulation {
     if (!worker_.complaint().empty()) complain(worker_.complaint());
     return true;
   }
-  bool run_command() { return worker_.has_command() ? worker_.run_command(), true : false; }
+  /// Runs one of the commands whose turn may have come, not always the oldest.
+  bool run_command() {
+    if (!worker_.has_command()) return false;
+    worker_.run_command(static_cast<std::size_t>(below(4)), chance(setting_.swap_failures));
+    if (!worker_.complaint().empty()) complain(worker_.complaint());
+    return true;
+  }
 
   bool commit() {
     if (results_.empty()) return false;
@@ -153,16 +161,17 @@ class Simulation {
     while (!worker_.done().empty()) {
       wire::RecordView view;
       const bool open = wire::RecordView::open(worker_.done().front(), view);
-      if (!open || !cache_.done(*view.as<wire::CacheDone>())) complain("a command failed");
+      CacheGrants news;
+      if (!open || !cache_.done(*view.as<wire::CacheDone>(), news)) complain("a command failed");
+      if (!news.fetched.empty()) grants_.push_back(std::move(news));
       worker_.done().pop_front();
+      check_blocks();
     }
     if (asks_.empty()) return false;
     cache_.answer(asks_.front(), grants_.emplace_back());
     asks_.pop_front();
-    if (!cache_.command().empty()) worker_.receive_command(cache_.command());
-    if (!cache_.sound()) complain("a block is lost or has two owners");
-    const CacheStatus s = cache_.status();
-    if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
+    for (std::size_t i = 0; i < cache_.commands(); ++i) worker_.receive_command(cache_.command(i));
+    check_blocks();
     return true;
   }
   bool grant() {
@@ -193,6 +202,7 @@ class Simulation {
     while (serve_cache()) moved = true;
     while (grant()) moved = true;
     moved |= run_worker();
+    if (!moved) moved = run_command();
     return moved;
   }
 
@@ -239,6 +249,14 @@ class Simulation {
   std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
 
  private:
+  void check_blocks() {
+    if (!cache_.sound()) complain("a block is lost or has two owners");
+    const CacheStatus s = cache_.status();
+    if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
+    if (s.swap.free + s.swap.cached + s.swap.moving != s.swap.total)
+      complain("swap block counts do not add up");
+  }
+
   struct Expected {
     std::vector<TokenId> tokens;
     Finish finish = Finish::length;
@@ -265,13 +283,14 @@ class Simulation {
     c.max_model_len = s.max_length;
     c.vocab_size = s.vocab;
     c.max_steps_in_flight = s.in_flight;
+    c.swap_blocks = s.swap_blocks;
     return c;
   }
 
   void attach() {
     ++epoch_;
     worker_.reset(epoch_);
-    cache_.reset(epoch_, setting_.blocks, setting_.block_tokens);
+    cache_.reset(epoch_, setting_.blocks, setting_.block_tokens, {setting_.swap_blocks, 4096});
     scheduler_.attach(epoch_, capacity(setting_), output_);
     take(output_);
     after();

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -41,6 +42,7 @@ class WorkerModel {
     *this = WorkerModel(capacity_, budget_);
     epoch_ = epoch;
     kv_.assign(static_cast<std::size_t>(capacity_.kv_blocks * capacity_.block_tokens), 0xdeadull + epoch);
+    swap_.assign(static_cast<std::size_t>(capacity_.swap_blocks * capacity_.block_tokens), 0xbadull);
     users_.assign(static_cast<std::size_t>(capacity_.kv_blocks), 0);
   }
 
@@ -51,26 +53,28 @@ class WorkerModel {
   bool has_plan() const { return !plans_.empty(); }
   bool has_command() const { return !commands_.empty(); }
 
-  /// Runs the oldest command. Its CacheDone goes to done(). A command may run before plans that were sent
-  /// earlier, because it has a ring of its own.
-  void run_command() {
-    const std::vector<std::byte> bytes = commands_.front();
-    commands_.pop_front();
-    wire::RecordView view;
-    const wire::CacheCommand* command =
-        wire::RecordView::open(bytes, view) ? view.as<wire::CacheCommand>() : nullptr;
-    if (command == nullptr || command->header.epoch != epoch_ || command->id != last_command_ + 1) {
-      return complain("bad cache command");
+  /// Runs one command: the first, from the `nth` on, that need not wait for another. Its CacheDone goes to
+  /// done(). Commands may run before plans that were sent earlier, because they have a ring of their own, and
+  /// they run in any order that `after` allows. `fail`: a copy from or to the swap space leaves garbage.
+  void run_command(std::size_t nth = 0, bool fail = false) {
+    for (std::size_t i = 0; i < commands_.size(); ++i) {
+      const std::size_t at = (nth + i) % commands_.size();
+      wire::RecordView view;
+      const wire::CacheCommand* command =
+          wire::RecordView::open(commands_[at], view) ? view.as<wire::CacheCommand>() : nullptr;
+      if (command == nullptr || command->header.epoch != epoch_) return complain("bad cache command");
+      if (command->id < 1 || command->after >= command->id || !commands_run_.insert(command->id).second) {
+        return complain("bad id of a cache command");
+      }
+      if (!ended_through(command->after)) {
+        commands_run_.erase(command->id);
+        continue;
+      }
+      copy(*command, view.array(command->copies), fail && command->op != wire::CacheOp::copy_blocks);
+      commands_.erase(commands_.begin() + static_cast<std::ptrdiff_t>(at));
+      return;
     }
-    last_command_ = command->id;
-    for (const wire::BlockCopy& copy : view.array(command->copies)) {
-      for (std::int32_t i = 0; i < capacity_.block_tokens; ++i) *cell(copy.to, i) = *cell(copy.from, i);
-    }
-    wire::RecordWriter<wire::CacheDone> writer;
-    writer.begin(epoch_);
-    writer.record().id = command->id;
-    const std::span<const std::byte> record = writer.finish();
-    done_.emplace_back(record.begin(), record.end());
+    complain("no command can run");
   }
   std::deque<std::vector<std::byte>>& done() { return done_; }
 
@@ -99,8 +103,8 @@ class WorkerModel {
     wire::RecordView view;
     const wire::StepPlan* plan = wire::RecordView::open(bytes, view) ? view.as<wire::StepPlan>() : nullptr;
     if (plan == nullptr) return complain("bad plan"), std::vector<std::byte>{};
-    while (last_command_ < plan->after_cache_command && has_command()) run_command();
-    if (last_command_ < plan->after_cache_command) complain("plan names a cache command that was not sent");
+    while (!ended_through(plan->after_cache_command) && has_command()) run_command();
+    if (!ended_through(plan->after_cache_command)) complain("plan names a cache command that was not sent");
     apply(view, *plan);
     return execute(view, *plan, poison);
   }
@@ -112,8 +116,39 @@ class WorkerModel {
   /// Positions that sequences found written when they started, other than by a fork inside a block.
   std::int64_t cached_tokens() const { return cached_tokens_; }
   std::set<RequestKey>& poisoned() { return poisoned_; }
+  /// Blocks that came back from the swap space unharmed.
+  std::int64_t swapped_in() const { return swapped_in_; }
 
  private:
+  /// True when every command up to `id` has run.
+  bool ended_through(std::uint64_t id) const {
+    return static_cast<std::uint64_t>(std::distance(commands_run_.begin(), commands_run_.upper_bound(id))) ==
+           id;
+  }
+
+  void copy(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies, bool fail) {
+    const bool out = command.op == wire::CacheOp::swap_out, in = command.op == wire::CacheOp::swap_in;
+    std::set<BlockId> targets;
+    for (const wire::BlockCopy& copy : copies) {
+      const std::int32_t from_end = in ? capacity_.swap_blocks : capacity_.kv_blocks;
+      const std::int32_t to_end = out ? capacity_.swap_blocks : capacity_.kv_blocks;
+      if (copy.from < 0 || copy.from >= from_end || copy.to < 0 || copy.to >= to_end)
+        return complain("a command names a block out of range");
+      if (!targets.insert(copy.to).second) return complain("a block is a target twice");
+      for (std::int32_t i = 0; i < capacity_.block_tokens; ++i) {
+        const std::uint64_t value = in ? *swap_cell(copy.from, i) : *cell(copy.from, i);
+        *(out ? swap_cell(copy.to, i) : cell(copy.to, i)) = fail ? 0xfa11ull : value;
+      }
+      swapped_in_ += in && !fail ? 1 : 0;
+    }
+    wire::RecordWriter<wire::CacheDone> writer;
+    writer.begin(epoch_);
+    writer.record().id = command.id;
+    writer.record().failed = fail ? 1 : 0;
+    const std::span<const std::byte> record = writer.finish();
+    done_.emplace_back(record.begin(), record.end());
+  }
+
   struct Slot {
     SlotRef ref{};
     RequestKey key{};
@@ -129,6 +164,9 @@ class WorkerModel {
   }
   std::uint64_t* cell(BlockId block, std::int32_t i) {
     return &kv_[static_cast<std::size_t>(block * capacity_.block_tokens + i)];
+  }
+  std::uint64_t* swap_cell(BlockId block, std::int32_t i) {
+    return &swap_[static_cast<std::size_t>(block * capacity_.block_tokens + i)];
   }
   std::uint64_t* cell(const Slot& slot, std::int32_t position) {
     return cell(slot.blocks[static_cast<std::size_t>(position / capacity_.block_tokens)],
@@ -303,14 +341,15 @@ class WorkerModel {
   wire::Capacity capacity_;
   std::int32_t budget_;
   std::uint32_t epoch_ = 0;
-  std::uint64_t last_step_ = 0, last_command_ = 0;
+  std::uint64_t last_step_ = 0;
+  std::set<std::uint64_t> commands_run_;
   std::deque<std::vector<std::byte>> plans_, commands_, done_;
   std::map<std::uint32_t, Slot> slots_;
   std::map<std::uint32_t, std::uint32_t> generations_;
-  std::vector<std::uint64_t> kv_;
+  std::vector<std::uint64_t> kv_, swap_;
   std::vector<std::int32_t> users_;  ///< per block: how many slots have it in their table
   std::string complaint_;
-  std::int64_t rows_run_ = 0, forked_rows_ = 0, cached_tokens_ = 0;
+  std::int64_t rows_run_ = 0, forked_rows_ = 0, cached_tokens_ = 0, swapped_in_ = 0;
   std::set<RequestKey> poisoned_;
   wire::RecordWriter<wire::StepResult> writer_;
   std::vector<wire::ResultRow> rows_;
