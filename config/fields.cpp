@@ -33,7 +33,8 @@ FieldList model_fields(ModelOptions& o) {
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
        .help = "type of weights and activations; sums are always fp32. auto: the checkpoint's"},
       {.name = "load-choices",
-       .slot = EnumMember{{"default_v1", "dummy", "default"},
+       .slot =
+           EnumMember{{"default_v1", "dummy", "default"},
                       [&o] { return static_cast<int>(o.load_choices); },
                       [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
        .help =
@@ -128,9 +129,9 @@ FieldList device_fields(DeviceOptions& o) {
            "always does so"},
       {.name = "overlap-kernels",
        .slot = &o.overlap_kernels,
-       .help =
-           "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from that: "
-           "slower, the same answers"},
+       .help = "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes "
+               "from that: "
+               "slower, the same answers"},
   };
 }
 
@@ -171,7 +172,8 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .reason = "KV blocks hold 64 tokens"},
       {.name = "max-num-partial-prefills",
        .slot = &o.max_num_partial_prefills,
-       .help = "prompts that are computed at the same time; FastDeploy's 1 would let a long prompt hold up short ones",
+       .help = "prompts that are computed at the same time; FastDeploy's 1 would let a long prompt hold up "
+               "short ones",
        .min = 0,
        .max = 1 << 20,
        .when_unset = "as many as --max-num-seqs"},
@@ -210,12 +212,15 @@ FieldList cache_fields(CacheOptions& o) {
        .help = "also reuse the KV blocks of generated tokens, for the next turn of a chat"},
       {.name = "swap-space",
        .slot = &o.swap_space_gib,
-       .help = "host memory for KV blocks that left the GPU",
+       .help = "host memory for the contents of KV blocks that were evicted or preempted; 0: none",
        .unit = "GiB",
        .min = 0,
-       .max = 1 << 20,
-       .standing = Standing::refused,
-       .reason = "no KV block is kept in host memory yet"},
+       .max = 1 << 20},
+      {.name = "swap-path",
+       .slot = &o.swap_path,
+       .help = "with --device cpu: a file for --swap-space, instead of memory; it is made at start and "
+               "removed at "
+               "the end"},
   };
 }
 

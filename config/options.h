@@ -156,7 +156,8 @@ struct SchedulerOptions {
 struct CacheOptions {
   bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
   bool enable_output_caching = true;  ///< reuse KV blocks of generated tokens too
-  double swap_space_gib = 0;          ///< host memory for blocks that left the device; 0: none
+  double swap_space_gib = 0;          ///< host memory for blocks that left the KV memory; 0: none
+  std::string swap_path;              ///< with the CPU device: a file instead of memory; empty: memory
 };
 
 /// Converting text to token ids.

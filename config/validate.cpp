@@ -51,6 +51,11 @@ Status check_blocks(const Options& o) {
                   "num-gpu-blocks-override");
 }
 
+Status check_swap(const CacheOptions& cache) {
+  if (cache.swap_path.empty() || cache.swap_space_gib > 0) return {};
+  return conflict("got " + cache.swap_path + ", which needs --swap-space above 0", "swap-path");
+}
+
 Status check_ports(const Options& o) {
   std::map<int, std::string> used = {{o.http.port, "port"}};
   const auto take = [&](int port, const std::string& flag) -> Status {
@@ -159,9 +164,9 @@ Status check_later(const Options& o) {
 
 Status validate(const Options& options) {
   for (Status status :
-       {check_step(options.scheduler), check_blocks(options), check_ports(options), check_logs(options.log),
-        check_runtime_dir(options.process.runtime_dir), check_prefills(options), check_later(options),
-        check_quantization_options(options.quantization)}) {
+       {check_step(options.scheduler), check_blocks(options), check_swap(options.cache), check_ports(options),
+        check_logs(options.log), check_runtime_dir(options.process.runtime_dir), check_prefills(options),
+        check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -13,8 +13,14 @@ namespace {
 class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
-              std::unique_ptr<Decoder<Cpu>> decoder)
-      : QueuedExecutor(capacity), device_(std::move(device)), decoder_(std::move(decoder)) {}
+              std::unique_ptr<Decoder<Cpu>> decoder, std::unique_ptr<SwapCopier> swap)
+      : QueuedExecutor(capacity, swap.get()),
+        device_(std::move(device)),
+        decoder_(std::move(decoder)),
+        swap_(std::move(swap)) {
+    const kernels::KvCache& kv = decoder_->kv();
+    if (swap_) swap_->set_memory(static_cast<std::byte*>(kv.data), kv.block_bytes());
+  }
 
   std::string device() const override { return device_->describe(); }
 
@@ -27,6 +33,7 @@ class CpuExecutor final : public QueuedExecutor {
 
   std::unique_ptr<Cpu> device_;  // outlives the decoder's memory
   std::unique_ptr<Decoder<Cpu>> decoder_;
+  std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
 };
 
 }  // namespace
@@ -34,6 +41,11 @@ class CpuExecutor final : public QueuedExecutor {
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
                                                     const wire::Capacity& capacity,
                                                     const LoadProgress& progress) {
+  Result<std::unique_ptr<SwapStore>> store =
+      make_swap_store(options.cache, capacity.swap_blocks, kv_shape(files.spec, files.formats).block_bytes());
+  if (!store) return store.status();
+  std::unique_ptr<SwapCopier> swap;
+  if (*store) swap = std::make_unique<SwapCopier>(std::move(*store));  // before the device pins this thread
   auto device = std::make_unique<Cpu>(CpuOptions{.threads = options.device.cpu_threads});
   Result<Weights<Cpu>> weights =
       files.checkpoint ? Weights<Cpu>::load(*device, files.spec, files.formats, files.map, progress)
@@ -49,7 +61,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .kv_format = files.formats.kv});
   if (!decoder) return decoder.status();
   return std::unique_ptr<Executor>(
-      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder)));
+      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder), std::move(swap)));
 }
 
 }  // namespace troupe::model

@@ -107,6 +107,7 @@ class Decoder {
   const kernels::SampleResult* results() const { return memory_.results; }
 
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
+  const kernels::KvCache& kv() const { return kv_; }
 
   const ModelSpec& spec() const { return spec_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }

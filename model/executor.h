@@ -3,8 +3,9 @@
 //
 // An Executor owns weights, KV memory and sequences' device state. It is used by one thread.
 // submit() takes a plan or a cache command and never waits for the device; poll() returns finished records in
-// the order of submission, with one exception: plans and commands come through two rings, so a plan may be
-// submitted before the command that it names in after_cache_command. The command then overtakes it. At least
+// the order of submission, with two exceptions. Plans and commands come through two rings, so a plan may be
+// submitted before the command that it names in after_cache_command; the command then overtakes it. And
+// copies from and to the swap space run beside the steps and end in any order that `after` allows. At least
 // capacity().max_steps_in_flight plans may be pending. On a device with its own queue (CUDA) work starts at
 // submit(); the CPU runs it inside poll().
 #include <cstddef>
@@ -35,7 +36,7 @@ class Executor {
   /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
   virtual Status submit(const wire::RecordView& record) = 0;
 
-  /// Writes the oldest finished record (StepResult or CacheDone, complete but for header.epoch) into
+  /// Writes a finished record (StepResult or CacheDone, complete but for header.epoch) into
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.
   virtual Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) = 0;
 

@@ -52,7 +52,8 @@ PlanCheck::PlanCheck(const wire::Capacity& capacity)
     : capacity_(capacity),
       slots_(static_cast<std::size_t>(capacity.max_slots)),
       before_(slots_.size()),
-      touched_(static_cast<std::size_t>(capacity.kv_blocks)) {}
+      touched_(static_cast<std::size_t>(capacity.kv_blocks)),
+      swap_touched_(static_cast<std::size_t>(capacity.swap_blocks)) {}
 
 void PlanCheck::reset() {
   std::fill(slots_.begin(), slots_.end(), Slot{});
@@ -236,27 +237,39 @@ Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {
 Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand& command) {
   const std::string where = "cache command " + std::to_string(command.id);
   if (command.id != command_ + 1) return invalid(where + " follows " + std::to_string(command_));
-  if (command.op != wire::CacheOp::copy_blocks) return invalid(where + ": unknown operation");
+  if (command.after >= command.id) return invalid(where + " waits for " + std::to_string(command.after));
+  if (command.op < wire::CacheOp::copy_blocks || command.op > wire::CacheOp::swap_in) {
+    return invalid(where + ": unknown operation");
+  }
   if (!record.holds(command.copies)) return invalid(where + " names an array outside its record");
+  const bool out = command.op == wire::CacheOp::swap_out, in = command.op == wire::CacheOp::swap_in;
+  const auto blocks = [this](bool swap) { return swap ? capacity_.swap_blocks : capacity_.kv_blocks; };
+  const auto name = [](bool swap) { return std::string(swap ? "swap block " : "block "); };
   const std::span<const wire::BlockCopy> copies = record.array(command.copies);
-  const auto exists = [this](BlockId block) { return block >= 0 && block < capacity_.kv_blocks; };
+  std::vector<char>& touched = out ? swap_touched_ : touched_;
   Status status;
   for (const wire::BlockCopy& copy : copies) {
-    if (!exists(copy.from) || !exists(copy.to)) {
-      status = invalid(where + ": no block " + std::to_string(exists(copy.from) ? copy.to : copy.from));
+    const bool from_exists = copy.from >= 0 && copy.from < blocks(in);
+    if (!from_exists || copy.to < 0 || copy.to >= blocks(out)) {
+      status = invalid(where + ": no " + name(from_exists ? out : in) +
+                       std::to_string(from_exists ? copy.to : copy.from));
       break;
     }
-    if (touched_[static_cast<std::size_t>(copy.to)]++ != 0) {
-      status = invalid(where + ": block " + std::to_string(copy.to) + " is a target twice");
+    if (touched[static_cast<std::size_t>(copy.to)]++ != 0) {
+      status = invalid(where + ": " + name(out) + std::to_string(copy.to) + " is a target twice");
       break;
+    }
+  }
+  if (!out && !in) {
+    for (const wire::BlockCopy& copy : copies) {
+      if (status.ok() && touched_[static_cast<std::size_t>(copy.from)] != 0) {
+        status = invalid(where + ": block " + std::to_string(copy.from) + " is both source and target");
+      }
     }
   }
   for (const wire::BlockCopy& copy : copies) {
-    if (status.ok() && touched_[static_cast<std::size_t>(copy.from)] != 0) {
-      status = invalid(where + ": block " + std::to_string(copy.from) + " is both source and target");
-    }
+    if (copy.to >= 0 && copy.to < blocks(out)) touched[static_cast<std::size_t>(copy.to)] = 0;
   }
-  std::fill(touched_.begin(), touched_.end(), 0);
   if (status.ok()) command_ = command.id;
   return status;
 }

@@ -31,7 +31,8 @@ class PlanCheck {
   /// an error: it is accepted and ignored.
   Status admit(const wire::RecordView& record, const wire::StepPlan& plan);
 
-  /// Accepts copies between blocks that exist, if no block is a target twice or both source and target.
+  /// Accepts copies between blocks that exist, of the KV memory and of the swap space, if no block is a
+  /// target twice or both source and target.
   Status admit(const wire::RecordView& record, const wire::CacheCommand& command);
 
   /// Forgets all sequences; the next step and the next command have number 1 again.
@@ -70,6 +71,7 @@ class PlanCheck {
   std::vector<Slot> slots_;
   std::vector<Slot> before_;   // the slots before the current plan, restored if it is refused
   std::vector<char> touched_;  // per block: how often the current command writes it; all 0 between commands
+  std::vector<char> swap_touched_;  // likewise for swap blocks
   std::uint64_t step_ = 0;
   std::uint64_t command_ = 0;
 };

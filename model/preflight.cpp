@@ -7,6 +7,7 @@
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
 #include "model/sizing.h"
+#include "model/swap/swap_sizing.h"
 
 namespace troupe::model {
 namespace {
@@ -45,6 +46,9 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
   Result<wire::Capacity> capacity = size_echo(made.spec ? &*made.spec : nullptr, options);
   if (!capacity) return capacity.status();
   made.capacity = *capacity;
+  if (options.cache.swap_space_gib > 0) {
+    made.notes.push_back("--swap-space has no effect: the echo device has no KV memory");
+  }
   return made;
 }
 
@@ -97,6 +101,12 @@ Result<Preflight> preflight(const config::Options& options) {
       on_gpu ? size_cuda(files->spec, files->formats, files->tied, options, {gpu->free, gpu->total})
              : size_cpu(files->spec, files->formats, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
+  const std::uint64_t block_bytes = kv_shape(files->spec, files->formats).block_bytes();
+  if (on_gpu) {
+    if (Status s = size_cuda_swap(*capacity, options, block_bytes); !s.ok()) return s;
+  }
+  if (Status s = check_swap_file(options, *capacity, block_bytes); !s.ok()) return s;
+  made.block_bytes = block_bytes;
   made.sizes = format_sizes(files->spec, files->formats, files->tied, made.device, options.quantization,
                             gpu->capability);
   made.capacity = *capacity;
@@ -137,6 +147,10 @@ std::string summary(const Preflight& p) {
   text += "KV cache  " + std::to_string(c.kv_blocks) + " blocks of " + std::to_string(c.block_tokens) +
           " tokens, " + std::to_string(std::int64_t{c.kv_blocks} * c.block_tokens) + " tokens; " +
           std::to_string(p.sequences_at_full_length) + " sequences at full length\n";
+  if (c.swap_blocks > 0) {
+    text += "swap      " + std::to_string(c.swap_blocks) + " blocks, " +
+            bytes_text(static_cast<std::uint64_t>(c.swap_blocks) * p.block_bytes) + "\n";
+  }
   text += "limits    max-model-len " + std::to_string(c.max_model_len) + ", max-num-seqs " +
           std::to_string(c.max_slots) + ", max-num-batched-tokens " + std::to_string(c.max_tokens_per_step) +
           "\n";

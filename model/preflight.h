@@ -22,6 +22,7 @@ struct Preflight {
   /// The resolved limits and the memory they take: an estimate. The worker sizes itself again with the memory
   /// that is free when it starts, and the capacity in its Hello is what holds.
   wire::Capacity capacity;
+  std::uint64_t block_bytes = 0;      ///< of one KV block; 0 without a spec
   std::uint64_t available_bytes = 0;  ///< free memory of the device, before anything is loaded
   int sequences_at_full_length = 0;
   std::vector<FormatSize> sizes;   ///< of the weights; empty without a spec

@@ -15,12 +15,15 @@ const R& front(const WorkQueue& queue, wire::RecordView& record) {
 
 }  // namespace
 
-QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity)
+QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap)
     : capacity_(capacity),
       check_(capacity),
       table_(capacity.max_slots),
       plans_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
-      commands_(kMaxCommandsQueued) {}
+      commands_(kMaxCommandsQueued),
+      swap_(swap) {
+  TROUPE_CHECK((swap != nullptr) == (capacity.swap_blocks > 0));
+}
 
 Status QueuedExecutor::submit(const wire::RecordView& record) {
   if (const auto* plan = record.as<wire::StepPlan>()) {
@@ -32,34 +35,54 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
     return {};
   }
   if (const auto* command = record.as<wire::CacheCommand>()) {
-    if (commands_.full()) {
-      return failure(Code::overloaded, std::to_string(commands_.size()) + " cache commands wait already");
+    const bool copies = command->op == wire::CacheOp::copy_blocks;
+    const std::size_t waiting = copies || swap_ == nullptr ? commands_.size() : swap_->open();
+    if (waiting >= kMaxCommandsQueued) {
+      return failure(Code::overloaded, std::to_string(waiting) + " cache commands wait already");
     }
     if (Status s = check_.admit(record, *command); !s.ok()) return s;
-    commands_.push(record.bytes(), arrivals_++);
+    if (copies) {
+      commands_.push(record.bytes(), arrivals_++);
+    } else {
+      swap_->submit(*command, record.array(command->copies));
+    }
     return {};
   }
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
 }
 
+bool QueuedExecutor::ended_through(std::uint64_t id) const {
+  return swap_ != nullptr ? swap_->through(id) : ended_.through(id);
+}
+
 bool QueuedExecutor::plan_is_ready() const {
   if (plans_.empty()) return false;
   wire::RecordView record;
-  return front<wire::StepPlan>(plans_, record).after_cache_command <= commands_done_;
+  return ended_through(front<wire::StepPlan>(plans_, record).after_cache_command);
 }
 
 bool QueuedExecutor::command_is_next() const {
-  return !commands_.empty() && (!plan_is_ready() || commands_.arrival() < plans_.arrival());
+  if (commands_.empty()) return false;
+  wire::RecordView record;
+  return ended_through(front<wire::CacheCommand>(commands_, record).after) &&
+         (!plan_is_ready() || commands_.arrival() < plans_.arrival());
 }
 
-Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint) {
+Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint deadline) {
+  EndedCommand ended;
+  const auto take_ended = [&](TimePoint until) {
+    if (swap_ == nullptr || !swap_->take_ended(ended, until)) return false;
+    writer_.cache_done(ended, out);
+    return true;
+  };
+  if (take_ended({})) return true;
   if (command_is_next()) {
     run_command(out);
   } else if (plan_is_ready()) {
     run_step(out);
   } else {
-    return false;
+    return take_ended(deadline);
   }
   return true;
 }
@@ -67,11 +90,17 @@ Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint) {
 void QueuedExecutor::run_command(std::vector<std::byte>& out) {
   wire::RecordView record;
   const auto& command = front<wire::CacheCommand>(commands_, record);
+  EndedCommand ended{command.id, false, now_ns(), 0};
   pairs_.clear();
   for (const wire::BlockCopy& c : record.array(command.copies)) pairs_.push_back({c.from, c.to});
   copy(pairs_);
-  commands_done_ = command.id;
-  writer_.cache_done(command.id, out);
+  if (swap_ != nullptr) {
+    swap_->end(command.id);
+  } else {
+    ended_.end(command.id);
+  }
+  ended.finished_ns = now_ns();
+  writer_.cache_done(ended, out);
   commands_.pop();
 }
 
@@ -93,7 +122,8 @@ void QueuedExecutor::reset() {
   table_.reset();
   plans_.clear();
   commands_.clear();
-  commands_done_ = 0;
+  ended_.clear();
+  if (swap_ != nullptr) swap_->reset();
 }
 
 }  // namespace troupe::model

@@ -11,16 +11,20 @@
 #include "model/executor.h"
 #include "model/plan_check.h"
 #include "model/result_writer.h"
+#include "model/swap/ended_commands.h"
+#include "model/swap/swap_copier.h"
 
 namespace troupe::model {
 
 /// Plans beyond capacity().max_steps_in_flight and cache commands beyond kMaxCommandsQueued are
-/// refused with Code::overloaded. poll() never waits: it runs the work itself.
+/// refused with Code::overloaded. poll() runs the work itself; it waits only when nothing but copies from or
+/// to the swap space is left to run.
 class QueuedExecutor : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
 
-  explicit QueuedExecutor(const wire::Capacity& capacity);
+  /// `swap`: copies from and to the swap space; outlives the last call. Null when capacity.swap_blocks is 0.
+  explicit QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap = nullptr);
 
   wire::Capacity capacity() const final { return capacity_; }
   Status submit(const wire::RecordView& record) final;
@@ -36,17 +40,20 @@ class QueuedExecutor : public Executor {
  private:
   void run_step(std::vector<std::byte>& out);
   void run_command(std::vector<std::byte>& out);
-  // True if the oldest command runs next: it came first, or the oldest plan waits for it.
+  // True if the oldest copy within the KV memory runs next: it came first, or the oldest plan waits.
   bool command_is_next() const;
   bool plan_is_ready() const;
+  // True when all cache commands up to `id` have ended.
+  bool ended_through(std::uint64_t id) const;
 
   const wire::Capacity capacity_;
   PlanCheck check_;
   WorkerSequences table_;
   WorkQueue plans_;
-  WorkQueue commands_;
+  WorkQueue commands_;  // copies within the KV memory
   std::uint64_t arrivals_ = 0;
-  std::uint64_t commands_done_ = 0;
+  SwapCopier* const swap_;
+  EndedCommands ended_;  // without a swap_, which knows of all commands
   StepBatch batch_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::SampleResult> scores_;

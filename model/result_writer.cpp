@@ -54,9 +54,12 @@ void ResultWriter::add_logprobs(SlotRef slot, std::int32_t position, const kerne
   logprobs_.push_back({slot, position, {result.token, result.logprob}, top});
 }
 
-void ResultWriter::cache_done(std::uint64_t id, std::vector<std::byte>& out) {
+void ResultWriter::cache_done(const EndedCommand& ended, std::vector<std::byte>& out) {
   done_.begin(0);
-  done_.record().id = id;
+  done_.record().id = ended.id;
+  done_.record().failed = ended.failed ? 1 : 0;
+  done_.record().started_ns = ended.started_ns;
+  done_.record().finished_ns = ended.finished_ns;
   const std::span<const std::byte> bytes = done_.finish();
   out.assign(bytes.begin(), bytes.end());
 }

@@ -9,6 +9,14 @@
 
 namespace troupe::model {
 
+/// The end of a cache command; times from the monotonic clock.
+struct EndedCommand {
+  std::uint64_t id = 0;
+  bool failed = false;
+  std::int64_t started_ns = 0;
+  std::int64_t finished_ns = 0;
+};
+
 /// For one thread. Reuses its memory from record to record.
 class ResultWriter {
  public:
@@ -18,8 +26,8 @@ class ResultWriter {
             std::span<const kernels::SampleResult> scores, std::int64_t started_ns, std::int64_t finished_ns,
             std::vector<std::byte>& out);
 
-  /// Writes a CacheDone record for the command `id` to `out`.
-  void cache_done(std::uint64_t id, std::vector<std::byte>& out);
+  /// Writes a CacheDone record for an ended command to `out`.
+  void cache_done(const EndedCommand& ended, std::vector<std::byte>& out);
 
  private:
   void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result);

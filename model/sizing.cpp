@@ -9,6 +9,7 @@
 #include "kernels/quantise_rows.h"
 #include "model/cuda/step_memory.h"
 #include "model/decoder.h"
+#include "model/swap/swap_sizing.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -164,7 +165,11 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                 const config::Options& options, std::uint64_t available) {
   Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, available);
-  if (made) return made;
+  if (made) {
+    const std::uint64_t left = available - made->weight_bytes - made->arena_bytes - made->kv_bytes;
+    const Status swap = size_swap(*made, options, kv_shape(spec, formats).block_bytes(), left);
+    return swap.ok() ? made : Result<wire::Capacity>(swap);
+  }
   return with_format(
       made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
       [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });

@@ -135,12 +135,20 @@ TEST(Parse, ParserNamesMayUseUnderscores) {
             "--reasoning-parser: got \"ernie_x2\", expected ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
 }
 
+TEST(Parse, SwapSpace) {
+  EXPECT_EQ(parsed({"--swap-space", "0.5"}).cache.swap_space_gib, 0.5);
+  EXPECT_EQ(parsed({"--swap-space", "1", "--swap-path", "/tmp/x"}).cache.swap_path, "/tmp/x");
+  option_error({"--swap-space", "-1"});
+  option_error({"--swap-space", "nan"});
+  EXPECT_NE(option_error({"--swap-path", "/tmp/x"}).find("needs --swap-space above 0"), std::string::npos);
+}
+
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   const std::string message =
-      option_error({"--quantization", "w4a8", "-tp", "2", "--swap-space", "50"}, {}, 3);
+      option_error({"--quantization", "w4a8", "-tp", "2", "--splitwise-role", "decode"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
-  EXPECT_NE(message.find("not available yet: --swap-space 50"), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --splitwise-role decode"), std::string::npos);
   std::istringstream lines(message);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_TRUE(line.ends_with("; leave it out") || line.ends_with("; wint8 and wint4 are")) << line;

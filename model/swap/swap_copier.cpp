@@ -1,0 +1,111 @@
+#include "model/swap/swap_copier.h"
+
+#include <algorithm>
+
+namespace troupe::model {
+
+SwapCopier::SwapCopier(std::unique_ptr<SwapStore> store) : store_(std::move(store)) {
+  thread_ = std::thread([this] { run(); });
+}
+
+SwapCopier::~SwapCopier() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_one();
+  thread_.join();
+}
+
+void SwapCopier::set_memory(std::byte* kv, std::size_t block_bytes) {
+  const std::lock_guard lock(mutex_);
+  kv_ = kv;
+  block_bytes_ = block_bytes;
+}
+
+void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back(
+        {command.id, command.after, command.op == wire::CacheOp::swap_in, {copies.begin(), copies.end()}});
+  }
+  ++open_;
+  work_.notify_one();
+}
+
+void SwapCopier::end(std::uint64_t id) {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_.end(id);
+  }
+  work_.notify_one();
+}
+
+bool SwapCopier::through(std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  return ended_.through(id);
+}
+
+bool SwapCopier::take_ended(EndedCommand& out, TimePoint deadline) {
+  if (open_ == 0) return false;
+  std::unique_lock lock(mutex_);
+  if (reports_.empty() && deadline > Clock::now()) {
+    progress_.wait_until(lock, deadline, [this] { return !reports_.empty(); });
+  }
+  if (reports_.empty()) return false;
+  out = reports_.front();
+  reports_.pop_front();
+  --open_;
+  return true;
+}
+
+void SwapCopier::reset() {
+  std::unique_lock lock(mutex_);
+  jobs_.clear();
+  progress_.wait(lock, [this] { return !running_; });
+  reports_.clear();
+  ended_.clear();
+  open_ = 0;
+}
+
+/// The job to run now: sequences wait for copies in, nobody waits for most copies out.
+std::deque<SwapCopier::Job>::iterator SwapCopier::next() {
+  const auto ready = [this](bool in) {
+    return std::find_if(jobs_.begin(), jobs_.end(),
+                        [&](const Job& job) { return job.in == in && ended_.through(job.after); });
+  };
+  const auto in = ready(true);
+  return in != jobs_.end() ? in : ready(false);
+}
+
+void SwapCopier::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    auto at = jobs_.end();
+    work_.wait(lock, [&] { return stop_ || (at = next()) != jobs_.end(); });
+    if (stop_) return;
+    const Job job = std::move(*at);
+    jobs_.erase(at);
+    running_ = true;
+    lock.unlock();
+    EndedCommand report{job.id, false, now_ns(), 0};
+    report.failed = !copy(job);
+    report.finished_ns = now_ns();
+    lock.lock();
+    running_ = false;
+    ended_.end(job.id);
+    reports_.push_back(report);
+    progress_.notify_one();
+  }
+}
+
+/// False at the first block that fails: the command's blocks are lost together.
+bool SwapCopier::copy(const Job& job) {
+  for (const wire::BlockCopy& pair : job.copies) {
+    std::byte* kv = kv_ + static_cast<std::size_t>(job.in ? pair.to : pair.from) * block_bytes_;
+    if (!(job.in ? store_->read(pair.from, kv) : store_->write(pair.to, kv))) return false;
+  }
+  return true;
+}
+
+}  // namespace troupe::model

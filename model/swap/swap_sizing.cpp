@@ -1,0 +1,61 @@
+#include "model/swap/swap_sizing.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "model/host_memory.h"
+#include "model/sizing.h"
+#include "model/swap/swap_file.h"
+
+namespace troupe::model {
+namespace {
+
+constexpr std::uint64_t kMaxSwapBlocks = 1 << 24;
+
+std::string asked(const config::CacheOptions& options) {
+  char text[48];
+  std::snprintf(text, sizeof text, "--swap-space is %g GiB; ", options.swap_space_gib);
+  return text;
+}
+
+}  // namespace
+
+std::uint64_t swap_bytes(const config::CacheOptions& options) {
+  return static_cast<std::uint64_t>(options.swap_space_gib * static_cast<double>(1 << 30));
+}
+
+Status size_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes,
+                 std::uint64_t left) {
+  capacity.swap_blocks = 0;
+  const std::uint64_t bytes = swap_bytes(options.cache);
+  if (options.cache.swap_space_gib <= 0) return {};
+  if (bytes < block_bytes) {
+    return invalid(asked(options.cache) + "one KV block takes " + std::to_string(block_bytes) + " bytes.",
+                   "swap-space");
+  }
+  if (options.cache.swap_path.empty() && bytes > left) {
+    return invalid(asked(options.cache) + "only " + bytes_text(left) + " of memory are free beside the rest.",
+                   "swap-space");
+  }
+  capacity.swap_blocks = static_cast<std::int32_t>(std::min(bytes / block_bytes, kMaxSwapBlocks));
+  return {};
+}
+
+Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes) {
+  if (!options.cache.swap_path.empty()) {
+    return invalid("--swap-path is " + options.cache.swap_path +
+                       "; it needs --device cpu: a GPU's blocks go to page-locked memory.",
+                   "swap-path");
+  }
+  return size_swap(capacity, options, block_bytes, available_memory());
+}
+
+Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
+                       std::uint64_t block_bytes) {
+  if (options.cache.swap_path.empty() || capacity.swap_blocks == 0) return {};
+  return SwapFile::open(options.cache.swap_path,
+                        static_cast<std::uint64_t>(capacity.swap_blocks) * block_bytes)
+      .status();
+}
+
+}  // namespace troupe::model
