@@ -83,6 +83,13 @@ Result<std::string> status_table(std::string_view json) {
   const JsonValue& prefix = member(status, "prefix_cache");
   out += "prefix  " + shown(member(prefix, "cached_tokens")) + " of " + shown(member(prefix, "prompt_tokens")) +
          " prompt tokens found in the cache · " + shown(member(prefix, "evicted_blocks")) + " blocks evicted\n";
+  const JsonValue& swap = member(status, "swap_space");
+  if (const JsonValue& total = member(swap, "total"); total.is_number() && total != 0) {
+    out += "swap    " + shown(total) + " total · " + shown(member(swap, "free")) + " free · " +
+           shown(member(swap, "cached")) + " cached · " + shown(member(swap, "moving")) + " moving blocks · " +
+           shown(member(swap, "out_blocks")) + " copied out · " + shown(member(swap, "in_blocks")) +
+           " copied back · " + shown(member(swap, "failed_blocks")) + " failed\n";
+  }
   std::vector<TableRow> rows = {{"process", "pid", "up", "restarts", "state"}};
   for (const JsonValue& process : member(status, "processes")) {
     rows.push_back({shown(member(process, "name")), shown(member(process, "pid")),

@@ -17,7 +17,7 @@ void give_up(CacheSelf self, const char* why) {
   self->quit(caf::make_error(caf::sec::runtime_error, why));
 }
 
-/// Tells the end of fetches to the scheduler, and the first failure of the swap space to the log.
+/// Tells the scheduler which fetches have ended, and the counts; the log, that the swap space fails.
 void take_done(CacheSelf self, const wire::CacheDone& done) {
   CacheState& state = self->state;
   CacheGrants news;
@@ -27,7 +27,7 @@ void take_done(CacheSelf self, const wire::CacheDone& done) {
     state.parts.log.warning("swap_failed", {kv("blocks", news.status.swap.failed),
                                             kv("then", "what was swapped out is computed again")});
   }
-  if (!news.fetched.empty() && state.scheduler) self->send(state.scheduler, std::move(news));
+  if (state.scheduler && news.status.swap.total > 0) self->send(state.scheduler, std::move(news));
 }
 
 void take_report(CacheSelf self, const CacheReport& report) {

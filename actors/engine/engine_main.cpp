@@ -68,6 +68,10 @@ class EngineProcess {
                    {"prefix_cache", {{"prompt_tokens", status->scheduler.prompt_tokens},
                                      {"cached_tokens", status->scheduler.cached_tokens},
                                      {"evicted_blocks", cache.evicted}}},
+                   {"swap_space", {{"total", cache.swap.total}, {"free", cache.swap.free}, {"cached", cache.swap.cached},
+                                   {"moving", cache.swap.moving}, {"out_blocks", cache.swap.out}, {"in_blocks", cache.swap.in},
+                                   {"evicted_blocks", cache.swap.evicted}, {"failed_blocks", cache.swap.failed},
+                                   {"declined_blocks", cache.swap.declined}}},
                    {"queues", {{{"name", "open_requests"}, {"depth", status->open_requests}, {"capacity", status->max_requests}},
                                {{"name", "running"}, {"depth", status->scheduler.running}, {"capacity", status->scheduler.max_running}},
                                {{"name", "waiting"}, {"depth", status->scheduler.waiting}, {"capacity", status->scheduler.max_waiting}}}}});

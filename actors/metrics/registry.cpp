@@ -11,6 +11,9 @@ constexpr double kTokens[] = {1,   2,   5,    10,   20,   50,    100,   200,
                               500, 1000, 2000, 5000, 10000, 20000, 33792};
 constexpr double kStep[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5};
 
+/// By how much a count has risen that starts at 0 again with a new worker.
+std::int64_t risen(std::int64_t now, std::int64_t before) { return now >= before ? now - before : now; }
+
 }  // namespace
 
 Registry::Registry(Constants constants)
@@ -29,8 +32,15 @@ void Registry::add(const StepStats& step) {
   admitted_hits_ += static_cast<std::uint64_t>(step.admitted_hits);
   admitted_tokens_ += static_cast<std::uint64_t>(step.admitted_tokens);
   cached_tokens_ += static_cast<std::uint64_t>(step.cached_tokens);
-  if (step.kv.evicted > evicted_before_) evicted_ += static_cast<std::uint64_t>(step.kv.evicted - evicted_before_);
-  evicted_before_ = step.kv.evicted;
+  swapped_tokens_ += static_cast<std::uint64_t>(step.swapped_tokens);
+  const SwapStatus &swap = step.kv.swap, &before = before_.swap;
+  evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before_.evicted));
+  swap_total_.out += risen(swap.out, before.out);
+  swap_total_.in += risen(swap.in, before.in);
+  swap_total_.evicted += risen(swap.evicted, before.evicted);
+  swap_total_.failed += risen(swap.failed, before.failed);
+  swap_total_.declined += risen(swap.declined, before.declined);
+  before_ = step.kv;
   if (step.step_s > 0) {
     ++steps_;
     step_.observe(step.step_s);
@@ -94,17 +104,21 @@ std::string Registry::text() const {
   out.gauge("fastdeploy:available_gpu_block_num", "KV blocks free or evictable", available);
   out.gauge("fastdeploy:free_gpu_block_num", "KV blocks free", kv.free);
   out.gauge("fastdeploy:max_gpu_block_num", "KV blocks in all", total);
-  out.gauge("fastdeploy:max_cpu_block_num", "KV blocks in host memory", 0);
+  out.gauge("fastdeploy:max_cpu_block_num", "Blocks of the swap space", kv.swap.total);
   out.gauge("fastdeploy:available_gpu_resource", "Share of KV blocks free or evictable", 1 - used);
   out.gauge("fastdeploy:hit_req_rate", "Share of admitted sequences that found a prefix",
             share(admitted_hits_, admitted_));
   out.gauge("fastdeploy:hit_token_rate", "Share of prompt tokens found in the prefix cache", token_rate);
-  out.gauge("fastdeploy:gpu_hit_token_rate", "Share of prompt tokens found in device memory", token_rate);
-  out.gauge("fastdeploy:cpu_hit_token_rate", "Share of prompt tokens found in host memory", 0);
+  out.gauge("fastdeploy:gpu_hit_token_rate", "Share of prompt tokens found in KV memory",
+            share(cached_tokens_ - swapped_tokens_, admitted_tokens_));
+  out.gauge("fastdeploy:cpu_hit_token_rate", "Share of prompt tokens found in the swap space",
+            share(swapped_tokens_, admitted_tokens_));
   out.counter("fastdeploy:prefix_cache_token_num", "Prompt tokens found in the prefix cache",
               static_cast<double>(cached_tokens_));
-  out.counter("fastdeploy:prefix_gpu_cache_token_num", "Prompt tokens found in device memory",
-              static_cast<double>(cached_tokens_));
+  out.counter("fastdeploy:prefix_gpu_cache_token_num", "Prompt tokens found in KV memory",
+              static_cast<double>(cached_tokens_ - swapped_tokens_));
+  out.counter("fastdeploy:prefix_cpu_cache_token_num", "Prompt tokens found in the swap space",
+              static_cast<double>(swapped_tokens_));
   out.gauge("fastdeploy:batch_size", "Sequences in the last step", last_.running);
   out.gauge("fastdeploy:max_batch_size", "Sequences a step can hold", constants_.max_num_seqs);
   out.gauge("fastdeploy:available_batch_size", "Slots free", constants_.max_num_seqs - last_.running);
@@ -120,6 +134,17 @@ std::string Registry::text() const {
               static_cast<double>(admitted_tokens_));
   out.counter("troupe:prefix_cache_evictions_total", "Cached KV blocks given to other contents",
               static_cast<double>(evicted_));
+  out.gauge("troupe:swap_blocks_cached", "Blocks of the swap space that a prompt may find", kv.swap.cached);
+  const auto blocks = [&out](const char* name, const char* help, std::int64_t count) {
+    out.counter(name, help, static_cast<double>(count));
+  };
+  blocks("troupe:swap_out_blocks_total", "KV blocks copied to the swap space", swap_total_.out);
+  blocks("troupe:swap_in_blocks_total", "KV blocks copied back", swap_total_.in);
+  blocks("troupe:swap_evictions_total", "Blocks of the swap space given to other contents", swap_total_.evicted);
+  blocks("troupe:swap_failed_blocks_total", "Blocks whose copy failed; they are computed again",
+         swap_total_.failed);
+  blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
+         swap_total_.declined);
   out.heading("troupe:http_answers_total", "HTTP answers by route and status", "counter");
   for (const auto& [key, count] : http_) {
     out.sample("troupe:http_answers_total",

@@ -41,7 +41,9 @@ class Registry {
   std::uint64_t admitted_tokens_ = 0;
   std::uint64_t cached_tokens_ = 0;
   std::uint64_t evicted_ = 0;
-  std::int64_t evicted_before_ = 0;  ///< CacheStatus::evicted as reported last; it restarts with the worker
+  std::uint64_t swapped_tokens_ = 0;
+  CacheStatus before_;     ///< as reported last; its counts restart with the worker
+  SwapStatus swap_total_;  ///< its counts since the start
   std::uint64_t requests_ = 0;
   std::uint64_t successes_ = 0;
   double last_ttft_s_ = 0;

@@ -6,6 +6,8 @@
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
+//    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
+//                  "declined_blocks"},
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
 //   {"event":"served","requests":n,"tokens":m}           requests finished well, and tokens generated, since
 //                                                        the last one; at most one a second, when there were any.

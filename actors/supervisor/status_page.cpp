@@ -42,7 +42,16 @@ std::string to_json(const StatusPage& page) {
                                      {"moving", page.kv_blocks.moving}}},
                   {"prefix_cache", Json{{"prompt_tokens", page.prefix_cache.prompt_tokens},
                                         {"cached_tokens", page.prefix_cache.cached_tokens},
-                                        {"evicted_blocks", page.prefix_cache.evicted_blocks}}}};
+                                        {"evicted_blocks", page.prefix_cache.evicted_blocks}}},
+                  {"swap_space", Json{{"total", page.swap_space.total},
+                                      {"free", page.swap_space.free},
+                                      {"cached", page.swap_space.cached},
+                                      {"moving", page.swap_space.moving},
+                                      {"out_blocks", page.swap_space.out_blocks},
+                                      {"in_blocks", page.swap_space.in_blocks},
+                                      {"evicted_blocks", page.swap_space.evicted_blocks},
+                                      {"failed_blocks", page.swap_space.failed_blocks},
+                                      {"declined_blocks", page.swap_space.declined_blocks}}}};
   return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

@@ -4,7 +4,9 @@
 //    "processes":[{"name","pid","uptime_s","restarts","state"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "kv_blocks":{"total","free","cached","leased","moving"},
-//    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"}}
+//    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
+//    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
+//                  "declined_blocks"}}
 // Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
 #include <cstdint>
 #include <optional>
@@ -41,6 +43,12 @@ struct PrefixCacheTotals {
   std::int64_t evicted_blocks = 0;
 };
 
+/// Blocks, and how many were copied, lost and not copied since the worker's start. total 0: no swap space.
+struct SwapSpaceTotals {
+  std::int64_t total = 0, free = 0, cached = 0, moving = 0;
+  std::int64_t out_blocks = 0, in_blocks = 0, evicted_blocks = 0, failed_blocks = 0, declined_blocks = 0;
+};
+
 struct StatusPage {
   std::string model;
   std::string state;  ///< loading, ready, draining, restarting
@@ -52,6 +60,7 @@ struct StatusPage {
   std::vector<QueueRow> queues;
   KvBlocks kv_blocks;
   PrefixCacheTotals prefix_cache;
+  SwapSpaceTotals swap_space;
 };
 
 std::string to_json(const StatusPage& page);

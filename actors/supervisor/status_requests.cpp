@@ -44,6 +44,12 @@ void StatusRequests::fill(StatusPage& page) const {
   const nlohmann::json& prefix = member_of(last_, "prefix_cache");
   page.prefix_cache = {number_of(prefix, "prompt_tokens"), number_of(prefix, "cached_tokens"),
                        number_of(prefix, "evicted_blocks")};
+  const nlohmann::json& swap = member_of(last_, "swap_space");
+  page.swap_space = {number_of(swap, "total"),          number_of(swap, "free"),
+                     number_of(swap, "cached"),         number_of(swap, "moving"),
+                     number_of(swap, "out_blocks"),     number_of(swap, "in_blocks"),
+                     number_of(swap, "evicted_blocks"), number_of(swap, "failed_blocks"),
+                     number_of(swap, "declined_blocks")};
   const nlohmann::json& queues = member_of(last_, "queues");
   if (!queues.is_array()) return;
   for (const nlohmann::json& queue : queues) {

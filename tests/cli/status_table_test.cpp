@@ -14,7 +14,9 @@ TEST(StatusTable, ShowsEveryPart) {
                   {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading"}],
     "queues": [{"name": "plans", "depth": 1, "capacity": 65536}],
     "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0},
-    "prefix_cache": {"prompt_tokens": 1000, "cached_tokens": 640, "evicted_blocks": 5}})");
+    "prefix_cache": {"prompt_tokens": 1000, "cached_tokens": 640, "evicted_blocks": 5},
+    "swap_space": {"total": 50, "free": 10, "cached": 39, "moving": 1, "out_blocks": 70, "in_blocks": 30,
+                   "evicted_blocks": 20, "failed_blocks": 0, "declined_blocks": 0}})");
   ASSERT_TRUE(text.ok()) << text.status().message;
   EXPECT_EQ(*text,
             "model   demo\n"
@@ -22,6 +24,7 @@ TEST(StatusTable, ShowsEveryPart) {
             "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
             "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
             "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
+            "swap    50 total · 10 free · 39 cached · 1 moving blocks · 70 copied out · 30 copied back · 0 failed\n"
             "\n"
             "  process   pid    up     restarts  state\n"
             "  engine    7      1h 2m  0         ready\n"

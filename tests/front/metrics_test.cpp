@@ -20,8 +20,8 @@ double value(const std::string& text, const std::string& series) {
 
 TEST(Registry, AddsStepsAndRequests) {
   Registry registry(Constants{"m", 32, 64, "bfloat16", 0.9});
-  registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, {10, 4, 1, 5, 0, 3}, 0.004});
-  registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, {10, 5, 0, 5, 0, 4}, 0.002});
+  registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, 10, {10, 4, 1, 5, 0, 3, {20, 15, 5, 0, 6, 3, 1, 0, 2}}, 0.004});
+  registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, 0, {10, 5, 0, 5, 0, 4, {20, 15, 5, 0, 7, 4, 1, 0, 2}}, 0.002});
   RequestStats request;
   request.ok = true;
   request.prompt_tokens = 5;
@@ -49,6 +49,26 @@ TEST(Registry, AddsStepsAndRequests) {
   EXPECT_EQ(value(text, "troupe:prefix_cache_queried_tokens_total"), 60);
   EXPECT_EQ(value(text, "troupe:prefix_cache_evictions_total"), 4);
   EXPECT_EQ(value(text, "fastdeploy:available_gpu_block_num"), 5);
+  EXPECT_EQ(value(text, "fastdeploy:max_cpu_block_num"), 20);
+  EXPECT_NEAR(value(text, "fastdeploy:cpu_hit_token_rate"), 10.0 / 60, 1e-9);
+  EXPECT_NEAR(value(text, "fastdeploy:gpu_hit_token_rate"), 20.0 / 60, 1e-9);
+  EXPECT_EQ(value(text, "fastdeploy:prefix_cpu_cache_token_num"), 10);
+  EXPECT_EQ(value(text, "fastdeploy:prefix_gpu_cache_token_num"), 20);
+  EXPECT_EQ(value(text, "troupe:swap_blocks_cached"), 5);
+  EXPECT_EQ(value(text, "troupe:swap_out_blocks_total"), 7);
+  EXPECT_EQ(value(text, "troupe:swap_in_blocks_total"), 4);
+  EXPECT_EQ(value(text, "troupe:swap_evictions_total"), 1);
+  EXPECT_EQ(value(text, "troupe:swap_declined_blocks_total"), 2);
+}
+
+TEST(Registry, CountsGoOnWhenANewWorkerStartsThemAgain) {
+  Registry registry(Constants{});
+  StepStats step;
+  for (const std::int64_t out : {5, 8, 2, 3}) {
+    step.kv.swap.out = out;
+    registry.add(step);
+  }
+  EXPECT_EQ(value(registry.text(), "troupe:swap_out_blocks_total"), 11);
 }
 
 TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
