@@ -102,9 +102,21 @@ class Plans {
 class Commands {
  public:
   wire::RecordView copy(const std::vector<wire::BlockCopy>& copies, std::uint64_t id = 0) {
+    return make(wire::CacheOp::copy_blocks, copies, 0, id);
+  }
+  wire::RecordView swap_out(const std::vector<wire::BlockCopy>& copies, std::uint64_t after = 0) {
+    return make(wire::CacheOp::swap_out, copies, after);
+  }
+  wire::RecordView swap_in(const std::vector<wire::BlockCopy>& copies, std::uint64_t after = 0) {
+    return make(wire::CacheOp::swap_in, copies, after);
+  }
+  wire::RecordView make(wire::CacheOp op, const std::vector<wire::BlockCopy>& copies, std::uint64_t after,
+                        std::uint64_t id = 0) {
     writer_.begin(1);
     const auto span = writer_.array(copies);
     writer_.record().id = id != 0 ? id : ++id_;
+    writer_.record().after = after;
+    writer_.record().op = op;
     writer_.record().copies = span;
     wire::RecordView view;
     TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
