@@ -14,6 +14,7 @@
 #include "config/parse.h"
 #include "config/validate.h"
 #include "model/preflight.h"
+#include "model/swap/swap_file.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -105,7 +106,9 @@ int serve_main(const std::vector<std::string>& arguments) {
       case LogLevel::off: log.error(event, fields); break;
     }
   };
+  const std::string swap_path = options.cache.swap_path;
   const int code = supervisor::supervise(std::move(setup));
+  if (!swap_path.empty()) model::SwapFile::remove_left(swap_path);  // a worker that was killed could not
   Log::flush(1000);
   return code;
 }

@@ -15,7 +15,11 @@ CudaEvent::~CudaEvent() {
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 
-void CudaEvent::record(Cuda& device) { TROUPE_CUDA(cudaEventRecord(event_, device.stream())); }
+void CudaEvent::record(Cuda& device) { record(device.stream()); }
+
+void CudaEvent::record(CUstream_st* stream) { TROUPE_CUDA(cudaEventRecord(event_, stream)); }
+
+void CudaEvent::delay(CUstream_st* stream) const { TROUPE_CUDA(cudaStreamWaitEvent(stream, event_, 0)); }
 
 bool CudaEvent::passed() const {
   const cudaError_t error = cudaEventQuery(event_);

@@ -23,6 +23,10 @@ class CudaEvent {
 
   /// Sets the mark behind all work that the device was given so far.
   void record(Cuda& device);
+  /// Likewise in another stream.
+  void record(CUstream_st* stream);
+  /// Work that `stream` is given from now on begins when the mark has been passed; the host does not wait.
+  void delay(CUstream_st* stream) const;
   /// True if the GPU has completed all work before the mark, or the mark was never set.
   bool passed() const;
   void wait() const;

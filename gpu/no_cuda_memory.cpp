@@ -1,4 +1,5 @@
 // Graphs, events and memory of a build without CUDA: there are none, and nobody who has no Cuda asks.
+#include "gpu/cuda_copy_stream.h"
 #include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "gpu/pinned.h"
@@ -14,6 +15,8 @@ namespace {
 CudaEvent::CudaEvent(Timing) { absent(); }
 CudaEvent::~CudaEvent() = default;
 void CudaEvent::record(Cuda&) { absent(); }
+void CudaEvent::record(CUstream_st*) { absent(); }
+void CudaEvent::delay(CUstream_st*) const { absent(); }
 bool CudaEvent::passed() const { absent(); }
 void CudaEvent::wait() const { absent(); }
 double CudaEvent::milliseconds_since(const CudaEvent&) const { absent(); }
@@ -22,7 +25,12 @@ CudaGraph::~CudaGraph() = default;
 CudaGraph CudaGraph::capture(Cuda&, const std::function<void()>&) { absent(); }
 void CudaGraph::launch(Cuda&) const { absent(); }
 
-PinnedMemory::PinnedMemory(std::size_t) { absent(); }
+PinnedMemory::PinnedMemory(std::size_t, Contents) { absent(); }
+
+CudaCopyStream::CudaCopyStream(Cuda&) { absent(); }
+CudaCopyStream::~CudaCopyStream() = default;
+void CudaCopyStream::copy(void*, const void*, std::size_t) { absent(); }
+void CudaCopyStream::sync() { absent(); }
 PinnedMemory::~PinnedMemory() = default;
 
 ReservedMemory::ReservedMemory(Cuda&, std::size_t) { absent(); }

@@ -9,11 +9,11 @@
 
 namespace troupe {
 
-PinnedMemory::PinnedMemory(std::size_t bytes) : bytes_(bytes) {
+PinnedMemory::PinnedMemory(std::size_t bytes, Contents contents) : bytes_(bytes) {
   void* memory = nullptr;
   TROUPE_CUDA(cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable));
   data_ = static_cast<std::byte*>(memory);
-  std::memset(data_, 0, bytes);
+  if (contents == Contents::zero) std::memset(data_, 0, bytes);
 }
 
 PinnedMemory::~PinnedMemory() {

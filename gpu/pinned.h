@@ -5,13 +5,15 @@
 
 namespace troupe {
 
-/// Zeroed, one owner; kernels use the same addresses. The host may read what a kernel wrote when the kernel
+/// One owner; kernels use the same addresses. The host may read what a kernel wrote when the kernel
 /// is known to be complete, or after it has seen a word that the kernel wrote behind __threadfence_system().
 class PinnedMemory {
  public:
+  enum class Contents { zero, unset };
+
   PinnedMemory() = default;
-  /// Throws CudaError.
-  explicit PinnedMemory(std::size_t bytes);
+  /// Throws CudaError. `contents` unset: without the time that it takes to clear many GiB.
+  explicit PinnedMemory(std::size_t bytes, Contents contents = Contents::zero);
   PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
   PinnedMemory& operator=(PinnedMemory&& other) noexcept {
     std::swap(data_, other.data_);

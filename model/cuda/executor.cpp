@@ -5,6 +5,7 @@
 #include "model/cuda/queue.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"
+#include "model/swap/swap_sizing.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -29,7 +30,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   Result<wire::Capacity> sized = size_cuda(files.spec, files.formats, files.tied, options, memory_of(device));
   if (!sized) return sized.status();
   // The KV blocks and the length that they allow are found again when everything else is there.
-  Result<wire::Capacity> limits = cuda_limits(files.spec, files.formats, files.tied, options, sized->max_slots);
+  Result<wire::Capacity> limits =
+      cuda_limits(files.spec, files.formats, files.tied, options, sized->max_slots);
   if (!limits) return limits.status();
   wire::Capacity& capacity = *limits;
   capacity.max_steps_in_flight = kStepsInFlight;
@@ -68,6 +70,10 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (!model.kv->map(capacity.kv_bytes)) {
     return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +
                                           " for KV blocks; lower --gpu-memory-utilization.");
+  }
+  if (Status s = size_cuda_swap(capacity, options, shape.block_bytes()); !s.ok()) return s;
+  if (capacity.swap_blocks > 0) {
+    model.swap = std::make_unique<CudaSwap>(device, model.decoder->kv(), capacity.swap_blocks);
   }
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(

@@ -12,6 +12,7 @@ namespace {
 // Checks of a step's outcome for each query of the driver for errors: a check takes nanoseconds, a query a
 // microsecond.
 constexpr std::uint64_t kChecksPerDriverQuery = 1024;
+constexpr std::uint64_t kChecksPerSwapQuery = 64;
 
 template <class F>
 auto guarded(Status& broken, F&& body) -> decltype(body()) {
@@ -43,6 +44,7 @@ CudaQueue::~CudaQueue() {
   if (broken_.ok()) return;
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
+  (void)model_.swap.release();
   (void)model_.steps.release();
   (void)model_.decoder.release();
   (void)model_.kv.release();
@@ -75,21 +77,40 @@ Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPl
 }
 
 Status CudaQueue::submit_command(const wire::RecordView& record, const wire::CacheCommand& command) {
-  const std::size_t out = count_ - steps_out_;
-  if (out == kMaxCommandsQueued) {
+  const bool copies = command.op == wire::CacheOp::copy_blocks;
+  const std::size_t out = copies || !model_.swap ? count_ - steps_out_ : model_.swap->open();
+  if (out == (copies ? kMaxCommandsQueued : CudaSwap::kMaxOpen)) {
     return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
   }
   if (Status s = check_.admit(record, command); !s.ok()) return s;
+  copies ? copy(record, command) : swap(record, command);
+  commands_ = command.id;
+  launch_waiting();
+  return {};
+}
+
+void CudaQueue::copy(const wire::RecordView& record, const wire::CacheCommand& command) {
   pairs_.clear();
   for (const wire::BlockCopy& c : record.array(command.copies)) pairs_.push_back({c.from, c.to});
+  if (model_.swap) model_.swap->delay(model_.device->stream(), command.after);
   model_.decoder->copy_blocks(pairs_);
   Work& work = add_work();
   work.is_step = false;
   work.number = command.id;
+  work.started_ns = now_ns();
   work.end.record(*model_.device);
-  commands_ = command.id;
-  launch_waiting();
-  return {};
+}
+
+// What a swap command reads and writes was last touched by steps whose results the engine has, or by commands
+// that it comes after.
+void CudaQueue::swap(const wire::RecordView& record, const wire::CacheCommand& command) {
+  CUstream_st* const stream = model_.swap->stream(command.op);
+  model_.swap->delay(stream, command.after);
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Work& work = work_[(first_ + i) % work_.size()];
+    if (!work.is_step && work.number <= command.after) work.end.delay(stream);
+  }
+  model_.swap->submit(command, record.array(command.copies));
 }
 
 void CudaQueue::launch_waiting() {
@@ -105,6 +126,7 @@ void CudaQueue::launch_waiting() {
 
 void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& plan) {
   model_.device->set_step(plan.step);
+  if (model_.swap) model_.swap->delay(model_.device->stream(), plan.after_cache_command);
   Flight& flight = this->flight(model_.steps->launched() + 1);
   table_.apply(record, plan, flight.batch);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
@@ -135,15 +157,23 @@ bool CudaQueue::finished(const Work& work, bool ask_driver) const {
 
 Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   return guarded(broken_, [&]() -> Result<bool> {
-    if (count_ == 0) return false;
+    if (take_swapped(out)) return true;
+    if (count_ == 0) {
+      while (model_.swap && model_.swap->open() > 0 && Clock::now() < deadline) {
+        if (take_swapped(out)) return true;
+        pause_cpu();
+      }
+      return false;
+    }
     const Work& work = work_[first_];
     while (!finished(work, ++checks_ % kChecksPerDriverQuery == 0)) {
       const TimePoint now = Clock::now();
       if (now - progress_ > patience_) {
         (void)work.end.passed();
-        throw overdue(work);
+        throw overdue(name(work));
       }
       if (now >= deadline) return false;
+      if (checks_ % kChecksPerSwapQuery == 0 && take_swapped(out)) return true;
       pause_cpu();
     }
     write(work, out);
@@ -155,9 +185,21 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   });
 }
 
+// Writes the end of a swap command, if one has ended.
+bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
+  if (!model_.swap || model_.swap->open() == 0) return false;
+  EndedCommand ended;
+  if (model_.swap->take_ended(ended)) {
+    writer_.cache_done(ended, out);
+    return true;
+  }
+  if (Clock::now() - model_.swap->progress() > patience_) throw overdue("a copy from or to the swap space");
+  return false;
+}
+
 void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   if (!work.is_step) {
-    writer_.cache_done(work.number, out);
+    writer_.cache_done({work.number, false, work.started_ns, now_ns()}, out);
     return;
   }
   const CudaSteps& steps = *model_.steps;
@@ -189,19 +231,26 @@ std::int64_t CudaQueue::host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu
   return static_cast<std::int64_t>(gpu_ns) + clock_offset_ns_;
 }
 
-CudaError CudaQueue::overdue(const Work& work) const {
-  return CudaError((work.is_step ? "step " : "cache command ") + std::to_string(work.number) +
-                   " has not ended after " +
+std::string CudaQueue::name(const Work& work) {
+  return (work.is_step ? "step " : "cache command ") + std::to_string(work.number);
+}
+
+CudaError CudaQueue::overdue(const std::string& what) const {
+  return CudaError(what + " has not ended after " +
                    std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
                    " s on " + model_.device->describe());
 }
 
 void CudaQueue::wait_for_all() {
+  const TimePoint begin = Clock::now();
+  while (model_.swap && !model_.swap->idle()) {
+    if (Clock::now() - begin > patience_) throw overdue("a copy from or to the swap space");
+    pause_cpu();
+  }
   if (count_ == 0) return;
   const Work& last = work_[(first_ + count_ - 1) % work_.size()];
-  const TimePoint begin = Clock::now();
   while (!last.end.passed()) {
-    if (Clock::now() - begin > patience_) throw overdue(last);
+    if (Clock::now() - begin > patience_) throw overdue(name(last));
     pause_cpu();
   }
 }
@@ -216,6 +265,7 @@ void CudaQueue::reset() {
   waiting_.clear();
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
+  if (model_.swap) model_.swap->forget();
 }
 
 }  // namespace troupe::model

@@ -3,7 +3,8 @@
 //
 // submit() checks a plan, packs it and starts it, also while an earlier step runs. The host knows only the
 // tokens that the engine has sent. Sampled tokens stay on the GPU, where the next step reads them. A plan
-// that names a cache command which has not arrived yet waits for it.
+// that names a cache command which has not arrived yet waits for it. Copies from and to the swap space run on
+// streams of their own; a step that depends on one waits for it on the GPU, by an event.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +14,7 @@
 #include "gpu/reserved_memory.h"
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/steps.h"
+#include "model/cuda/swap.h"
 #include "model/cuda/work_queue.h"
 #include "model/executor.h"
 #include "model/plan_check.h"
@@ -26,6 +28,7 @@ struct CudaModel {
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
+  std::unique_ptr<CudaSwap> swap;      ///< null without a swap space
   std::vector<std::string> slow_ways;  ///< see Executor
 };
 
@@ -51,8 +54,9 @@ class CudaQueue final : public Executor {
   // A step or cache command on the GPU's stream.
   struct Work {
     bool is_step = false;
-    std::uint64_t number = 0;    // of the plan or the command
-    std::uint64_t launched = 0;  // a step's number among all that CudaSteps has launched
+    std::uint64_t number = 0;     // of the plan or the command
+    std::uint64_t launched = 0;   // a step's number among all that CudaSteps has launched
+    std::int64_t started_ns = 0;  // of a command: when it was given to the GPU
     CudaEvent end;
   };
   // What the host keeps of a step in flight, for its result.
@@ -64,6 +68,8 @@ class CudaQueue final : public Executor {
   Status submit_record(const wire::RecordView& record);
   Status submit_plan(const wire::RecordView& record, const wire::StepPlan& plan);
   Status submit_command(const wire::RecordView& record, const wire::CacheCommand& command);
+  void copy(const wire::RecordView& record, const wire::CacheCommand& command);
+  void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
   Work& add_work();
@@ -71,7 +77,9 @@ class CudaQueue final : public Executor {
   bool finished(const Work& work, bool ask_driver) const;
   // Throws CudaError if that takes longer than patience_.
   void wait_for_all();
-  CudaError overdue(const Work& work) const;
+  CudaError overdue(const std::string& what) const;
+  static std::string name(const Work& work);
+  bool take_swapped(std::vector<std::byte>& out);
   void write(const Work& work, std::vector<std::byte>& out);
   std::int64_t host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns);
   Flight& flight(std::uint64_t launched) { return flights_[launched % flights_.size()]; }
@@ -87,7 +95,7 @@ class CudaQueue final : public Executor {
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   std::size_t steps_out_ = 0;
-  std::uint64_t commands_ = 0;  // id of the last cache command given to the GPU
+  std::uint64_t commands_ = 0;  // id of the last cache command given to the GPU, whichever stream
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::BlockPair> pairs_;

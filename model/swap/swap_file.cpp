@@ -69,6 +69,17 @@ Result<SwapFile> SwapFile::open(const std::string& path, std::uint64_t bytes) {
   return file;
 }
 
+void SwapFile::remove_left(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return;
+  SwapFile file(fd, {});
+  struct stat state {};
+  if (::fstat(fd, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      may_take_over(fd, state)) {
+    file.path_ = path;  // the destructor removes it
+  }
+}
+
 SwapFile::~SwapFile() {
   if (fd_ < 0) return;
   struct stat mine {

@@ -19,6 +19,9 @@ class SwapFile {
   /// holds other data, or its disk is too small.
   static Result<SwapFile> open(const std::string& path, std::uint64_t bytes);
 
+  /// Removes a file that a killed process left here. Nothing when it is in use, or was never a swap file.
+  static void remove_left(const std::string& path);
+
   SwapFile(SwapFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
   SwapFile& operator=(SwapFile&& other) noexcept {
     std::swap(fd_, other.fd_);

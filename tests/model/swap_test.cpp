@@ -110,6 +110,20 @@ TEST_F(SwapFiles, AFileThatAKilledServerLeftIsTakenOver) {
   EXPECT_TRUE(SwapFile::open(path.string(), 4096).ok());
 }
 
+TEST_F(SwapFiles, OnlyAFileThatNobodyUsesIsRemovedAsLeft) {
+  {
+    const auto file = SwapFile::open(path.string(), 4096);
+    SwapFile::remove_left(path.string());
+    EXPECT_TRUE(fs::exists(path));
+    fs::copy_file(path, folder / "left");
+  }
+  SwapFile::remove_left((folder / "left").string());
+  EXPECT_FALSE(fs::exists(folder / "left"));
+  std::ofstream(path) << "somebody's data";
+  SwapFile::remove_left(path.string());
+  EXPECT_TRUE(fs::exists(path));
+}
+
 TEST_F(SwapFiles, WhatWasTruncatedIsNotReadAndTheFileCanBeUsedAgain) {
   auto store = SwapStore::in_file(path.string(), 4, kBlockBytes);
   ASSERT_TRUE(store.ok()) << store.status().message;

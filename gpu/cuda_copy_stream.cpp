@@ -1,0 +1,24 @@
+#include "gpu/cuda_copy_stream.h"
+
+#include <cuda_runtime_api.h>
+
+#include "gpu/cuda_check.h"
+
+namespace troupe {
+
+CudaCopyStream::CudaCopyStream(Cuda&) {
+  TROUPE_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+}
+
+CudaCopyStream::~CudaCopyStream() {
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+}
+
+void CudaCopyStream::copy(void* to, const void* from, std::size_t bytes) {
+  TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+}
+
+void CudaCopyStream::sync() { TROUPE_CUDA(cudaStreamSynchronize(stream_)); }
+
+}  // namespace troupe
