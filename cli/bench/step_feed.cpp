@@ -12,6 +12,7 @@ namespace {
 constexpr int kDistinctPrompts = 8;
 constexpr std::size_t kStartsInPlan = 512;  // with their ids and blocks no more than a record holds
 constexpr std::size_t kIdsInPlan = wire::kMaxTokensInPlan / 2;
+constexpr int kSwaps = 4;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 double seconds(std::int64_t from_ns, std::int64_t to_ns) {
@@ -74,7 +75,7 @@ Status StepFeed::finish_plan() {
   const auto rows = plan_.array(rows_);
   wire::StepPlan& record = plan_.record();
   record.step = ++step_;
-  record.after_cache_command = command_;
+  record.after_cache_command = last_copy_;
   record.finished = ended;
   record.started = started;
   record.tokens = tokens;
@@ -85,15 +86,20 @@ Status StepFeed::finish_plan() {
 
 Status StepFeed::await() {
   const TimePoint deadline = Clock::now() + kPatience;
+  wire::RecordView view;
   for (;;) {
     const Result<bool> got = executor_.poll(out_, Clock::now());
     if (!got.ok()) return got.status();
-    if (*got) break;
+    if (*got) {
+      TROUPE_CHECK(wire::RecordView::open(out_, view));
+      const auto* done = view.as<wire::CacheDone>();
+      if (done == nullptr || !take_swap(*done)) break;
+      if (pending_ == 0) return {};
+      if (Status status = start_swaps(); !status.ok()) return status;
+    }
     if (Clock::now() > deadline) return failure(Code::timeout, "the device has not answered for 60 s");
   }
   --pending_;
-  wire::RecordView view;
-  TROUPE_CHECK(wire::RecordView::open(out_, view));
   if (const auto* done = view.as<wire::CacheDone>(); done != nullptr && done->failed != 0) {
     return failure(Code::internal, "blocks could not be copied");
   }
@@ -130,13 +136,63 @@ Status StepFeed::run_prompt(std::size_t sequence, int tokens, bool samples) {
   return drain(0);
 }
 
+Status StepFeed::swap_beside(std::int32_t blocks) {
+  std::int32_t used = 0;
+  for (const FedSequence& s : sequences_) used = std::max(used, s.first_block + s.blocks);
+  if (used + kSwaps * blocks > capacity_.kv_blocks || kSwaps * blocks > capacity_.swap_blocks) {
+    return invalid(std::to_string(kSwaps * blocks) + " blocks to swap are not there beside the sequences' " +
+                   std::to_string(used) + " of " + std::to_string(capacity_.kv_blocks) +
+                   "; the swap space has " + std::to_string(capacity_.swap_blocks));
+  }
+  beside_ = blocks;
+  while (blocks == 0 && !swaps_.empty()) {
+    if (Status status = await(); !status.ok()) return status;
+  }
+  return {};
+}
+
+/// Each of the four commands has blocks of its own, in the KV memory and in the swap space.
+Status StepFeed::start_swaps() {
+  for (int which = 0; beside_ > 0 && which < kSwaps; ++which) {
+    const auto same = [which](const auto& swap) { return swap.second == which; };
+    if (std::any_of(swaps_.begin(), swaps_.end(), same)) continue;
+    const bool out = which % 2 == 0;
+    std::vector<wire::BlockCopy> copies;
+    for (std::int32_t b = 0; b < beside_; ++b) {
+      const BlockId swap = which * beside_ + b, kv = capacity_.kv_blocks - 1 - swap;
+      copies.push_back(out ? wire::BlockCopy{kv, swap} : wire::BlockCopy{swap, kv});
+    }
+    wire::RecordWriter<wire::CacheCommand> command;
+    command.begin(1);
+    const auto span = command.array(copies);
+    command.record().id = ++command_;
+    command.record().op = out ? wire::CacheOp::swap_out : wire::CacheOp::swap_in;
+    command.record().copies = span;
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(command.finish(), view));
+    if (Status status = executor_.submit(view); !status.ok()) return status;
+    swaps_.emplace_back(command_, which);
+  }
+  return {};
+}
+
+/// True when it was the end of one of start_swaps()'s commands.
+bool StepFeed::take_swap(const wire::CacheDone& done) {
+  const auto at =
+      std::find_if(swaps_.begin(), swaps_.end(), [&](const auto& swap) { return swap.first == done.id; });
+  if (at == swaps_.end()) return false;
+  swaps_.erase(at);
+  swapped_ += beside_;
+  return true;
+}
+
 Status StepFeed::copy_blocks(const std::vector<wire::BlockCopy>& copies) {
   constexpr std::size_t kAtOnce = 4096;
   wire::RecordWriter<wire::CacheCommand> command;
   for (std::size_t at = 0; at < copies.size(); at += kAtOnce) {
     command.begin(1);
     const auto span = command.array(std::span(copies).subspan(at, std::min(kAtOnce, copies.size() - at)));
-    command.record().id = ++command_;
+    command.record().id = last_copy_ = ++command_;
     command.record().copies = span;
     if (Status status = submit(command.finish()); !status.ok()) return status;
     if (Status status = drain(0); !status.ok()) return status;
@@ -239,6 +295,7 @@ Result<std::vector<double>> StepFeed::decode(int steps) {
   spans_.clear();
   std::int64_t last = 0;
   int sent = 0;
+  if (Status status = start_swaps(); !status.ok()) return status;
   for (int done = 0; done < steps; ++done) {
     while (sent < steps && pending_ < 2) {
       begin();

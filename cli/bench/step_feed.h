@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -33,6 +34,13 @@ class StepFeed {
   /// next: steps - 1 of them. invalid_argument, from the executor, when that is more than there is room for.
   Result<std::vector<double>> decode(int steps);
 
+  /// From now on decode() keeps copies to the swap space and back under way beside its steps, two commands of
+  /// `blocks` blocks in each direction, on the last blocks of the KV memory. 0: waits for those under way,
+  /// and there are none any more. invalid_argument when there are too few blocks that no placed sequence has.
+  Status swap_beside(std::int32_t blocks);
+  /// Blocks whose copies have ended, out and in together.
+  std::int64_t swapped() const { return swapped_; }
+
   /// Seconds of host time that each submit() of the last decode() took.
   const std::vector<double>& submit_s() const { return submit_s_; }
 
@@ -57,6 +65,8 @@ class StepFeed {
   void start(std::int32_t slot, BlockId first_block, std::int32_t blocks, const std::vector<TokenId>& ids);
   Status finish_plan();
   Status run_prompt(std::size_t sequence, int tokens, bool samples);
+  Status start_swaps();
+  bool take_swap(const wire::CacheDone& done);
   Status copy_blocks(const std::vector<wire::BlockCopy>& copies);
   Status run_prompts(const std::vector<std::vector<TokenId>>& prompts, std::int32_t each);
   Status copy_prompts(std::size_t prompts, int batch, int context, std::int32_t each);
@@ -82,6 +92,10 @@ class StepFeed {
   std::vector<Span> spans_;
   std::uint64_t step_ = 0;
   std::uint64_t command_ = 0;
+  std::uint64_t last_copy_ = 0;                       // the last command that plans depend on
+  std::int32_t beside_ = 0;                           // blocks of a swap command
+  std::vector<std::pair<std::uint64_t, int>> swaps_;  // under way: id, and which of the four
+  std::int64_t swapped_ = 0;
   std::uint32_t generation_ = 0;
   std::uint64_t random_ = 0x9e3779b97f4a7c15u;
   int pending_ = 0;

@@ -30,7 +30,7 @@ class SessionHostTest : public testing::ActorWorld {
                 return verdict_;
               },
               [this](const Cancel& cancel) { cancels_.insert(cancels_.end(), cancel.keys.begin(), cancel.keys.end()); },
-              [](const StepDone&) {}, [](const LinkUp&) {}, [](const LinkDown&) {},
+              [](const StepDone&) {}, [](const CacheGrants&) {}, [](const LinkUp&) {}, [](const LinkDown&) {},
               [](caf::get_atom) { return SchedulerStatus{}; }};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {

@@ -66,22 +66,24 @@ struct Rig {
     }
   }
 
-  /// Ends the oldest command, which must be of this kind.
-  void end_command(wire::CacheOp op, bool ok = true, std::int64_t ns = 1000) {
-    ASSERT_FALSE(commands.empty());
-    wire::RecordView command;
-    ASSERT_TRUE(wire::RecordView::open(commands.front(), command));
-    ASSERT_EQ(command.as<wire::CacheCommand>()->op, op);
-    wire::CacheDone record;
-    record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
-    record.id = command.as<wire::CacheCommand>()->id;
-    record.failed = ok ? 0 : 1;
-    record.finished_ns = ns;
-    commands.pop_front();
-    CacheGrants news;
-    ASSERT_TRUE(cache.done(record, news));
-    scheduler.granted(news);
-    exchange();
+  /// Ends all cache commands that were made until now. `fetches`: whether copies from the swap space succeed.
+  void end_commands(bool fetches = true) {
+    for (std::size_t n = commands.size(); n > 0; --n) {
+      const std::vector<std::byte> bytes = commands.front();
+      commands.pop_front();
+      wire::RecordView command;
+      ASSERT_TRUE(wire::RecordView::open(bytes, command));
+      const auto& header = *command.as<wire::CacheCommand>();
+      wire::CacheDone record;
+      record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
+      record.id = header.id;
+      record.failed = fetches || header.op != wire::CacheOp::swap_in ? 0 : 1;
+      record.finished_ns = 1000;
+      CacheGrants news;
+      ASSERT_TRUE(cache.done(record, news));
+      scheduler.granted(news);
+      exchange();
+    }
   }
 
   /// Makes the next plan; its rows are valid until the next call. False when the scheduler makes none.
