@@ -81,7 +81,7 @@ class Surface(ServerCase):
     def test_status(self):
         status = self.server.status()
         self.assertEqual(set(status), {"model", "state", "ports", "processes", "queues", "kv_blocks",
-                                      "prefix_cache"})
+                                      "prefix_cache", "swap_space"})
         self.assertEqual(status["state"], "ready")
         self.assertEqual(set(status["ports"]), {"http", "metrics", "engine_worker_queue", "cache_queue"})
         self.assertEqual(status["ports"]["http"], self.server.port)

@@ -114,16 +114,27 @@ class Swap(unittest.TestCase):
         self.assertTrue(all(tokens >= 128 for tokens in self.round()))
         self.assertEqual(self.swap()["failed_blocks"], 0)
 
-    def test_a_new_worker_knows_nothing_of_the_old_ones_blocks(self):
+    def kill_and_go_on(self, name):
         self.start("--swap-path", self.path)
         self.round()
         self.settled()
-        pid = self.server.process_pid("worker")
+        pid = self.server.process_pid(name)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: self.server.process_pid("worker") not in (pid, None) and self.server.is_ready(),
-                   "the new worker")
+
+        def replaced():
+            try:
+                return self.server.process_pid(name) not in (pid, None) and self.server.is_ready()
+            except OSError:
+                return False
+        wait_until(replaced, f"the new {name}")
         self.assertEqual(self.round()[0], 0)
         self.assertTrue(all(tokens >= 128 for tokens in self.round()))
+
+    def test_a_new_worker_knows_nothing_of_the_old_ones_blocks(self):
+        self.kill_and_go_on("worker")
+
+    def test_a_new_engine_knows_nothing_of_the_blocks_that_the_worker_holds(self):
+        self.kill_and_go_on("engine")
 
     def test_the_file_goes_even_if_the_worker_was_killed(self):
         self.start("--swap-path", self.path)
