@@ -1,3 +1,5 @@
+#include <type_traits>
+
 #include "base/check.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/cuda/element.cuh"
@@ -10,8 +12,7 @@ namespace troupe::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeld =
-    8;  // groups of four columns per thread in registers: 8,192 columns; further columns are read twice
+constexpr int kTogether = kThreads * 4;  // columns that a block's threads take at a time
 
 struct AddNormArgs {
   void* out;
@@ -42,14 +43,16 @@ __device__ float block_sum(float value) {
 }
 
 // One block per row. Padding columns of `residual` and `weight` are zero, so those of `out` become zero.
-// With Coded a warp's 128 columns are a block of fp8 codes.
-template <class Element, bool Coded>
+// With Coded a warp's 128 columns are a block of fp8 codes. Each thread holds kHeld times four columns in
+// registers; those behind are read twice. No more than the row has: with fewer registers more rows are under
+// way.
+template <class Element, bool Coded, int kHeld>
 __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const int first = threadIdx.x * 4;
   float4 weight[kHeld];
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    const int i = first + k * kThreads * 4;
+    const int i = first + k * kTogether;
     if (i < a.stride) weight[k] = load_four(a.weight + i);  // constant while the step runs
   }
   troupe::cuda::wait_for_previous();
@@ -69,10 +72,10 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   const auto take = [&](float4 v) { squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; };
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    const int i = first + k * kThreads * 4;
+    const int i = first + k * kTogether;
     if (i < a.stride) take(held[k] = value(i));
   }
-  for (int i = first + kHeld * kThreads * 4; i < a.stride; i += kThreads * 4) take(value(i));
+  for (int i = first + kHeld * kTogether; i < a.stride; i += kTogether) take(value(i));
   const float factor = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(a.cols) + a.eps);
 
   Element* out = static_cast<Element*>(a.out) + at;
@@ -98,18 +101,18 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
     // Whole warps, also where a row of codes is longer than one of x.
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int i = first + k * kThreads * 4;
+      const int i = first + k * kTogether;
       if (i < a.code_stride) encode(i, i < a.stride ? finish(i, held[k], weight[k]) : float4{});
     }
-    for (int i = first + kHeld * kThreads * 4; i < a.code_stride; i += kThreads * 4)
+    for (int i = first + kHeld * kTogether; i < a.code_stride; i += kTogether)
       encode(i, i < a.stride ? finish(i, value(i), load_four(a.weight + i)) : float4{});
   } else {
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int i = first + k * kThreads * 4;
+      const int i = first + k * kTogether;
       if (i < a.stride) finish(i, held[k], weight[k]);
     }
-    for (int i = first + kHeld * kThreads * 4; i < a.stride; i += kThreads * 4)
+    for (int i = first + kHeld * kTogether; i < a.stride; i += kTogether)
       finish(i, value(i), load_four(a.weight + i));
   }
 }
@@ -124,13 +127,19 @@ void run(Cuda& device, const AddRmsNorm& op) {
       op.scales, coded_stride(op.cols)};
   const troupe::cuda::Shape shape{
       .grid = unsigned(op.rows), .block = kThreads, .overlap = {.reads_constant = op.weight}};
+  const int columns = op.codes != nullptr ? coded_stride(op.cols) : padded(op.cols);
   cuda::with_element(op.dtype, [&](auto element) {
     using T = decltype(element);
-    if (op.codes != nullptr) {
-      troupe::cuda::launch(device, norm_kernel<T, true>, shape, arguments);
-    } else {
-      troupe::cuda::launch(device, norm_kernel<T, false>, shape, arguments);
-    }
+    const auto launch = [&](auto coded, auto held) {
+      troupe::cuda::launch(device, norm_kernel<T, decltype(coded)::value, decltype(held)::value>, shape,
+                           arguments);
+    };
+    const auto launch_held = [&](auto coded) {
+      if (columns <= kTogether) return launch(coded, std::integral_constant<int, 1>());
+      if (columns <= 3 * kTogether) return launch(coded, std::integral_constant<int, 3>());
+      launch(coded, std::integral_constant<int, 8>());
+    };
+    op.codes != nullptr ? launch_held(std::true_type()) : launch_held(std::false_type());
   });
 }
 

@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kThreads) generic(const GenericArgs a) {
       const auto blocks = stride / kFp8Block, block = static_cast<std::size_t>(k / kFp8Block);
       const auto eight = static_cast<std::size_t>((first_output + m) / kFp8ScaleOutputs);
       const float* scales = reinterpret_cast<const float*>(weight + a.scales_at);
-      const float w_scale = m < outputs ? scales[eight * blocks + block] : 0.0f;
+      const auto eights = static_cast<std::size_t>(a.ending.outputs / kFp8ScaleOutputs);
+      const float w_scale = m < outputs ? scales[block * eights + eight] : 0.0f;
       for (int r = 0; r < 4; ++r) {
         float scale = 0;
         if (n + r < rows.count)

@@ -66,10 +66,11 @@ __global__ void __launch_bounds__(kExpandWarps * 32) expand_weights(const Expand
 template <bool kScaled, std::size_t kTile>
 void launch_if(Cuda& device, const Linear& linear, int tile, const ExpandedWeights& expanded) {
   constexpr WgmmaTile kShape = kWgmmaTiles[kTile];
-  if constexpr (!kScaled || kShape.scaled) {
+  if constexpr (!kShape.fp8 && (!kScaled || kShape.scaled)) {
     if (tile == static_cast<int>(kTile))
-      launch_product<Bf16, TileShape<kShape.rows, kShape.columns, kShape.cluster, kScaled>>(device, linear,
-                                                                                            &expanded);
+      launch_product<Bf16, TileShape<kShape.rows, kShape.columns, kShape.cluster,
+                                     kScaled ? WgmmaScales::outputs : WgmmaScales::none>>(device, linear,
+                                                                                          &expanded);
   }
 }
 template <bool kScaled, std::size_t... kTile>

@@ -7,6 +7,7 @@
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/stream_block.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -44,7 +45,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.cluster > 1) {
-    if (threadIdx.x == 0) ptx::mbarrier_arrive_expect(block.got, a.cluster * block.slice * block.rows.count * 4);
+    if (threadIdx.x == 0)
+      ptx::mbarrier_arrive_expect(block.got, a.cluster * block.slice * block.rows.count * 4);
     ptx::warp_cluster_arrive_relaxed();
   }
 
@@ -65,7 +67,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const auto first = block.mine(static_cast<int>(threadIdx.x));
   Four<typename Tile::T> four(a.ending, first.p, first.o);
   const auto scales = first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{};
+  if constexpr (Tile::Codes::kBlockScales) block.bring_weight_scales();
   troupe::cuda::wait_for_previous();
+  if constexpr (Tile::Codes::kBlockScales) block.bring_x_scales();
   if constexpr (Tile::kWholeX) block.bring_whole_x(whole);
   if (first.there) four.read();
   typename StreamBlock<Tile>::Sums sums;
@@ -78,12 +82,15 @@ template <class Tile>
 void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   constexpr int kM = Tile::kM, kN = Tile::kN;
   const Matrix& weight = linear.weight;
-  const int inputs = row_stride(weight.inputs);
+  constexpr bool kFp8 = Tile::Codes::kBlockScales;
+  const int x_row_bytes = kFp8 ? coded_stride(weight.inputs) : row_stride(weight.inputs) * 2;
+  const auto* x = static_cast<const char*>(kFp8 ? linear.x_codes : linear.x);
   const bool grouped = linear.groups.offsets != nullptr;
   const StreamArgs a{.weight = static_cast<const char*>(weight.data),
-                     .x = static_cast<const char*>(linear.x),
+                     .x = x,
+                     .x_scales = linear.x_scales,
                      .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
-                     .x_row_bytes = static_cast<std::size_t>(inputs) * 2,
+                     .x_row_bytes = static_cast<std::size_t>(x_row_bytes),
                      .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
                      .chunks = row_bytes(weight.format, weight.inputs) / kChunkBytes,
                      .rows = linear.rows,
@@ -92,6 +99,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                      .block_boxes = plan.block_boxes,
                      .stages = plan.stages,
                      .cluster = plan.cluster,
+                     .shared_bytes = plan.shared_bytes,
                      .groups = linear.groups,
                      .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};
@@ -108,7 +116,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
     weight_map = map(weight.data, a.row_bytes, a.ending.outputs, grouped ? linear.groups.count : 1,
                      grouped ? linear.groups.weight_stride : a.row_bytes, kM);
     if (!Tile::kWholeX && linear.groups.gather == nullptr)
-      x_map = map(linear.x, a.x_row_bytes, linear.rows, 1, a.x_row_bytes, kN);
+      x_map = map(x, a.x_row_bytes, linear.rows, 1, a.x_row_bytes, kN);
   }
   const auto kernel = stream<Tile>;
   const troupe::cuda::Shape shape{
@@ -138,10 +146,10 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.rows <= 0) return;
+  if (linear.weight.format.fp8()) return start<Bf16, Fp8Codes>(device, linear, plan);
   if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
-  TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
-    start<Bf16, decltype(codes)>(device, linear, plan);
-  }));
+  TROUPE_CHECK(with_codes(linear.weight.format,
+                          [&](auto codes) { start<Bf16, decltype(codes)>(device, linear, plan); }));
 }
 
 }  // namespace troupe::kernels::cuda

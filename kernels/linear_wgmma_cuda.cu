@@ -8,22 +8,24 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-template <std::size_t kIndex>
-using TileShapeAt =
-    TileShape<kWgmmaTiles[kIndex].rows, kWgmmaTiles[kIndex].columns, kWgmmaTiles[kIndex].cluster>;
+template <class T, std::size_t kTile>
+void launch_at(Cuda& device, const Linear& linear) {
+  constexpr WgmmaTile kAt = kWgmmaTiles[kTile];
+  if constexpr (!kAt.fp8) launch_product<T, TileShape<kAt.rows, kAt.columns, kAt.cluster>>(device, linear);
+}
 
-template <class T, std::size_t... kIndex>
-void launch_tile(Cuda& device, const Linear& linear, int tile, std::index_sequence<kIndex...>) {
-  ((tile == static_cast<int>(kIndex) ? launch_product<T, TileShapeAt<kIndex>>(device, linear) : void()), ...);
+template <std::size_t... kTile>
+void launch_tile(Cuda& device, const Linear& linear, int tile, std::index_sequence<kTile...>) {
+  ((tile == static_cast<int>(kTile) ? launch_at<Bf16, kTile>(device, linear) : void()), ...);
 }
 
 }  // namespace
 
 void run_wgmma(Cuda& device, const Linear& linear, int tile) {
   if (linear.rows <= 0) return;
-  if (linear.weight.activations() == DType::f16)
-    return launch_product<F16, TileShapeAt<kWgmmaF16Tile>>(device, linear);
-  launch_tile<Bf16>(device, linear, tile, std::make_index_sequence<std::size(kWgmmaTiles)>());
+  if (linear.weight.format.fp8()) return run_wgmma_fp8(device, linear, tile);
+  if (linear.weight.activations() == DType::f16) return launch_at<F16, kWgmmaF16Tile>(device, linear);
+  launch_tile(device, linear, tile, std::make_index_sequence<std::size(kWgmmaTiles)>());
 }
 
 }  // namespace troupe::kernels::cuda

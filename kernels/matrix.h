@@ -46,11 +46,11 @@ constexpr std::size_t weight_bytes(const WeightFormat& format, int outputs, int 
          std::size_t(format.bits()) / 8;
 }
 
-/// Outputs that share a row of fp8 scales: fewer than kFp8Block, because gate and up outputs alternate.
+/// Outputs that share an fp8 scale: fewer than kFp8Block, because gate and up outputs alternate.
 inline constexpr int kFp8ScaleOutputs = 8;
 
-/// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each output
-/// and group. fp8: a float for each kFp8ScaleOutputs outputs and each block of inputs.
+/// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each group and
+/// output. fp8: a float for each block of inputs and each kFp8ScaleOutputs outputs, in that order.
 constexpr std::size_t scale_bytes(const WeightFormat& format, int outputs, int inputs) {
   if (!format.quantised()) return 0;
   const auto rows = std::size_t(padded(outputs)), width = std::size_t(padded_inputs(format, inputs));

@@ -2,6 +2,7 @@
 
 #include "gpu/cuda_event.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/matrix_peak.h"

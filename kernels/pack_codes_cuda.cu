@@ -100,7 +100,9 @@ __global__ void __launch_bounds__(kFp8ScaleOutputs * 32) place_fp8_kernel(const 
   const float scale = to_float(static_cast<const Scale*>(
       a.source_scales)[static_cast<std::size_t>(from / kFp8Block) * a.source_groups + block]);
   const int placed = placed_row(a.place, a.first, a.output + o);
-  static_cast<float*>(a.scales)[static_cast<std::size_t>(placed / kFp8ScaleOutputs) * gridDim.x + block] =
+  static_cast<float*>(a.scales)[static_cast<std::size_t>(block) *
+                                    static_cast<std::size_t>(a.matrix_outputs / kFp8ScaleOutputs) +
+                                static_cast<std::size_t>(placed / kFp8ScaleOutputs)] =
       nan ? __uint_as_float(0x7fc00000u) : finite_or_nan(scale);
 }
 

@@ -20,6 +20,7 @@ struct QuantiseBlocksArgs {
   float* scales;
   int inputs, stride;  // of a source row
   int row_bytes;       // of a row of codes
+  int eights;          // scales of a block of inputs
   Place place;
   int first, output, outputs;
   const void* rows;
@@ -60,7 +61,8 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_blocks_kernel(const Quan
     const float* n = numbers[r];
     *reinterpret_cast<std::uint32_t*>(codes + input) = fp8_codes(n[0], n[1], n[2], n[3], scale);
     if (placed % kFp8ScaleOutputs == 0 && lane == 0) {
-      a.scales[static_cast<std::size_t>(placed / kFp8ScaleOutputs) * gridDim.x + blockIdx.x] = scale;
+      a.scales[static_cast<std::size_t>(blockIdx.x) * static_cast<std::size_t>(a.eights) +
+               static_cast<std::size_t>(placed / kFp8ScaleOutputs)] = scale;
     }
   }
 }
@@ -76,6 +78,7 @@ void quantise_blocks(Cuda& device, const Quantise& op) {
                                      .inputs = op.into.inputs,
                                      .stride = padded(op.into.inputs),
                                      .row_bytes = row_bytes(format, op.into.inputs),
+                                     .eights = padded(op.into.outputs) / kFp8ScaleOutputs,
                                      .place = op.place,
                                      .first = op.first,
                                      .output = op.output,

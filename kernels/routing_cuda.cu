@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/moe/choose.h"
 #include "kernels/cuda/moe/routing.h"
 #include "kernels/cuda/moe/routing_choice.cuh"

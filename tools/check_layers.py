@@ -44,7 +44,7 @@ LAUNCH = re.compile(r"<<<")
 CAF_WORD = re.compile(r"\bcaf::")
 # Where kernels may contain inline assembly: one wrapper per instruction.
 ASSEMBLY = re.compile(r"\basm\b|\b__asm__\b")
-ASSEMBLY_PLACES = {f"kernels/cuda/{name}.cuh" for name in ("ptx", "wgmma", "launch")}
+ASSEMBLY_PLACES = {f"kernels/cuda/{name}.cuh" for name in ("ptx", "mma", "wgmma", "launch")}
 # The only conditional compilation that is allowed, in device code only: features of an architecture.
 GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUDA_ARCH__ >= \d+)?\s*(//.*)?$")
 
@@ -207,7 +207,7 @@ class Tree:
             if row_of(name) and LAUNCH.search(code):
                 self.report(name, number, "only cuda::launch() may launch kernels")
             if row_of(name) == "kernels" and name not in ASSEMBLY_PLACES and ASSEMBLY.search(code):
-                self.report(name, number, "inline assembly belongs in kernels/cuda/ptx.cuh or wgmma.cuh")
+                self.report(name, number, "inline assembly belongs in kernels/cuda/ptx.cuh, mma.cuh or wgmma.cuh")
 
     def check(self):
         self.check_arrows()

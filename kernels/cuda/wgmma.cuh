@@ -1,7 +1,8 @@
 #pragma once
 // Hopper's asynchronous tensor-core product: a warpgroup (four warps, the first a multiple of four) computes
-// D[64 × N] += A[64 × 16] · B[16 × N] with fp32 sums in its registers, B in shared memory, A in shared memory
-// or in registers. Sixteen-bit elements only.
+// D[64 × N] += A[64 × k] · B[k × N] with fp32 sums in its registers, B in shared memory, A in shared memory
+// or in registers. k is 16 for elements of 16 bits, 32 for e4m3: 32 bytes of a row. With e4m3 the tensor
+// cores keep about 14 bits of a sum, and both operands lie along k.
 //
 // Order of a product: wgmma_fence() · any number of wgmma() · wgmma_commit() · wgmma_wait<pending>(). Between
 // the first and the wait the sums (and A in registers) may not be touched. Shared memory written by ordinary
@@ -13,6 +14,7 @@
 // the same 8 columns on. So two neighbouring groups j of a former D, rounded and packed, are an A.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -111,6 +113,11 @@ __device__ __forceinline__ void lower_registers() {
                "k16.f32." type "." type " " TROUPE_SUMS_##sums ", %" #a ", %" #b ", p, 1, 1, 0, " #tb ";\n}" \
                : TROUPE_OUTS_##sums                                                                          \
                : "l"(a_operand), "l"(b_operand), "r"(static_cast<int>(accumulate)))
+#define TROUPE_WGMMA_FP8(n, sums, a, b, more)                                                          \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n \
+               "k32.f32.e4m3.e4m3 " TROUPE_SUMS_##sums ", %" #a ", %" #b ", p, 1, 1;\n}"               \
+               : TROUPE_OUTS_##sums                                                                    \
+               : "l"(a_operand), "l"(b_operand), "r"(static_cast<int>(accumulate)))
 #define TROUPE_WGMMA_A(n, type, sums, a0, a1, a2, a3, b, more, tb)                                      \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #more ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n  \
                "k16.f32." type "." type " " TROUPE_SUMS_##sums ", {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 \
@@ -119,12 +126,19 @@ __device__ __forceinline__ void lower_registers() {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand),                            \
                  "r"(static_cast<int>(accumulate)))
 
-/// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half. N: 64, 128, 160, 192 or 256.
+/// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half, N: 64, 128, 160, 192 or 256; or
+/// __nv_fp8_e4m3, N: 64 or 128.
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand, std::uint64_t b_operand,
                                       bool accumulate) {
   static_assert(N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+  if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
+    static_assert((N == 64 || N == 128) && !kTransposed);
+    if constexpr (N == 64)
+      TROUPE_WGMMA_FP8(64, 32, 32, 33, 34);
+    else
+      TROUPE_WGMMA_FP8(128, 64, 64, 65, 66);
+  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA(64, "bf16", 32, 32, 33, 34, 0);
     else if constexpr (N == 64 && kTransposed)
@@ -222,6 +236,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 }
 
 #undef TROUPE_WGMMA_A
+#undef TROUPE_WGMMA_FP8
 #undef TROUPE_WGMMA
 #undef TROUPE_OUTS_128
 #undef TROUPE_OUTS_96

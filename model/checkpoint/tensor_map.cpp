@@ -46,8 +46,9 @@ class Mapper {
 
   void refuse_paddle(const std::string& name) {
     status_ = failure(Code::unsupported,
-                      "The tensor '" + name + "' is quantised in an order that was made for other kernels and cannot be "
-                      "read; use the checkpoint in bfloat16 with --quantization wint4.");
+                      "The tensor '" + name +
+                          "' is quantised in an order that was made for other kernels and cannot be "
+                          "read; use the checkpoint in bfloat16 with --quantization wint4.");
   }
 
   // Codes stand for the weight that they replace. Scales and shapes are kept apart.
@@ -70,8 +71,10 @@ class Mapper {
           return fail("'" + name + "_scale_inv' stands beside scales or codes of another form.");
         continue;
       }
-      if (!parts.contains("_packed")) return fail("'" + name + "_packed' is missing beside its scale or shape.");
-      if (!parts.contains("_scale")) return fail("the tensor '" + name + "_packed' has no scales, '" + name + "_scale'.");
+      if (!parts.contains("_packed"))
+        return fail("'" + name + "_packed' is missing beside its scale or shape.");
+      if (!parts.contains("_scale"))
+        return fail("the tensor '" + name + "_packed' has no scales, '" + name + "_scale'.");
       if (!names_.emplace(name, name + "_packed").second) {
         return fail("the tensors '" + name + "' and '" + name + "_packed' are the same weight.");
       }
@@ -147,7 +150,11 @@ class Mapper {
     check(name, codes, {expected.outputs, expected.inputs}, codes.type == FileType::f8_e4m3, "F8_E4M3");
     check(name + "_scale_inv", scales, {rows, row}, is_float(scales), "F32, BF16 or F16");
     for (const Part& part : expected.parts) {
-      if (part.first_input % kBlock != 0 || part.first_output % kernels::kFp8ScaleOutputs != 0) {
+      // A weight that fills its blocks when it is padded is taken to begin with one (linear_fp8_cuda.cu).
+      const bool within_block =
+          part.first_output % kBlock != 0 && kernels::padded(part.outputs) % kBlock == 0;
+      if (part.first_input % kBlock != 0 || part.first_output % kernels::kFp8ScaleOutputs != 0 ||
+          within_block) {
         return fail(
             "the tensor '" + name + "' has blocks of 128 × 128, which cannot be cut into weights of " +
             std::to_string(part.outputs) + " outputs and " + std::to_string(part.inputs) + " inputs.");
@@ -179,9 +186,10 @@ class Mapper {
     if (!config || config->fp8 || expected.form != Form::linear)
       return not_configured(expected.name + "_packed");
     const std::int64_t words = (expected.inputs * config->bits + 31) / 32;
-    const std::int64_t groups = config->group == 0 ? 1 : (expected.inputs + config->group - 1) / config->group;
-    const auto check = [&](const char* suffix, const FileTensor& tensor, const std::vector<std::int64_t>& shape,
-                           bool type_fits, const char* types) {
+    const std::int64_t groups =
+        config->group == 0 ? 1 : (expected.inputs + config->group - 1) / config->group;
+    const auto check = [&](const char* suffix, const FileTensor& tensor,
+                           const std::vector<std::int64_t>& shape, bool type_fits, const char* types) {
       if (tensor.shape == shape && type_fits) return;
       fail("the tensor '" + expected.name + suffix + "' is " + to_string(tensor.type) + " of the shape " +
            shape_text(tensor.shape) + "; expected is " + types + " of " + shape_text(shape) + " for " +
@@ -216,8 +224,9 @@ class Mapper {
       const bool slice = part.inputs != expected.inputs;
       if (slice && ((format->group != 0 && (part.first_input % group != 0 || part.inputs % group != 0)) ||
                     part.first_input * format->bits % 8 != 0)) {
-        return fail("the tensor '" + expected.name + "_packed' has groups of " + std::to_string(format->group) +
-                    ", which cannot be cut into experts of " + std::to_string(part.inputs) + " inputs.");
+        return fail("the tensor '" + expected.name + "_packed' has groups of " +
+                    std::to_string(format->group) + ", which cannot be cut into experts of " +
+                    std::to_string(part.inputs) + " inputs.");
       }
       map_.sources.push_back({.weight = part.weight,
                               .layer = expected.layer,
@@ -295,7 +304,8 @@ class Mapper {
 
 std::uint64_t WeightSource::offset() const {
   const auto before = static_cast<std::uint64_t>(first);
-  return tensor->offset + (stored ? before * static_cast<std::uint64_t>(stored->bits) / 8 : before * size_of(tensor->type));
+  return tensor->offset +
+         (stored ? before * static_cast<std::uint64_t>(stored->bits) / 8 : before * size_of(tensor->type));
 }
 
 std::uint64_t WeightSource::bytes() const {

@@ -85,6 +85,23 @@ TEST(ChooseLinear, ByGpu) {
   }
 }
 
+TEST(ChooseLinear, Fp8StreamsAFewRowsAndTakesWgmmaForMany) {
+  LinearShape s = product(Ending::add, 2560, 2560, 8);
+  s.format = {WeightKind::fp8, DType::bf16};
+  EXPECT_EQ(way(s), LinearWay::stream);
+  EXPECT_EQ(way(s, ampere()), LinearWay::generic);
+  s.rows = 512;
+  const LinearChoice many = choose(s, kH200);
+  ASSERT_EQ(many.way, LinearWay::wgmma);
+  EXPECT_TRUE(kWgmmaTiles[many.wgmma_tile].fp8);
+  GpuTraits invariant = kH200;
+  invariant.batch_invariant = true;
+  EXPECT_EQ(way(s, invariant), LinearWay::stream);
+  s.format.activations = DType::f16;
+  EXPECT_EQ(way(s), LinearWay::generic);
+  EXPECT_FALSE(kWgmmaTiles[wgmma_plan(product(Ending::add, 2560, 2560, 512), kH200)].fp8);
+}
+
 TEST(ChooseLinear, Fp8RunsAtEveryRowCountButHalvesNoNorm) {
   for (const DType activations : {DType::bf16, DType::f16, DType::f32}) {
     LinearShape s = product(Ending::add, 2560, 2560, 8);

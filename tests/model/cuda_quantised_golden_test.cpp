@@ -67,7 +67,8 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
     device.download(bytes.data(), into.data, bytes.size());
     device.sync();
     const auto width = std::size_t(kernels::padded_inputs(format, inputs)),
-               blocks = width / kernels::kFp8Block;
+               blocks = width / kernels::kFp8Block,
+               eights = std::size_t(kernels::padded(outputs)) / kernels::kFp8ScaleOutputs;
     const auto* scales =
         reinterpret_cast<const float*>(bytes.data() + kernels::weight_bytes(format, outputs, inputs));
     std::int64_t codes = 0, sum = 0;
@@ -75,10 +76,10 @@ TEST_P(CudaQuantisedSums, Fp8CodesAndScalesAreTheReferences) {
       for (std::size_t i = 0; i < std::size_t(inputs); ++i)
         codes += test::weighted(std::to_integer<int>(bytes[o * width + i]), std::int64_t(o), std::int64_t(i));
       for (std::size_t b = 0; b < blocks; ++b) {
-        const float scale = scales[o / kernels::kFp8ScaleOutputs * blocks + b];
+        const float scale = scales[b * eights + o / kernels::kFp8ScaleOutputs];
         ASSERT_EQ(
             scale,
-            scales[o / kernels::kFp8Block * (kernels::kFp8Block / kernels::kFp8ScaleOutputs) * blocks + b]);
+            scales[b * eights + o / kernels::kFp8Block * (kernels::kFp8Block / kernels::kFp8ScaleOutputs)]);
         if (o % kernels::kFp8Block == 0)
           sum += test::weighted(std::bit_cast<std::uint32_t>(scale), std::int64_t(o / kernels::kFp8Block),
                                 std::int64_t(b));

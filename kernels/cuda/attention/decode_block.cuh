@@ -18,6 +18,7 @@
 #include "kernels/cuda/attention/decode_shared.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/kv_codes.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::decode {

@@ -13,13 +13,32 @@ constexpr int kManyRowsOfCodes = 256;
 constexpr int kManyRowsOfGroupOfCodes = 96;
 
 bool many_rows(const LinearShape& s) {
-  const bool codes = s.format.quantised();
+  const bool codes = s.format.quantised() && !s.format.fp8();
   return s.grouped() ? s.rows > (codes ? kManyRowsOfGroupOfCodes : kManyRowsOfGroup) * s.groups
                      : s.rows > (codes ? kManyRowsOfCodes : kManyRows);
 }
 
 LinearChoice streamed(const LinearShape& s, const GpuTraits& gpu, const char* reason) {
   return {.way = LinearWay::stream, .reason = reason, .stream = stream_plan(s, gpu)};
+}
+
+/// Streams for few rows, wgmma for many.
+LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
+  if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
+    return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
+  if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
+  if (!many_rows(s)) {
+    return streamed(s, gpu,
+                    s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
+  }
+  if (wgmma_takes(s, gpu)) {
+    return {.way = s.format.quantised() && !s.format.fp8() ? LinearWay::expanded : LinearWay::wgmma,
+            .reason = "many rows: bound by arithmetic",
+            .wgmma_tile = wgmma_plan(s, gpu)};
+  }
+  return streamed(s, gpu,
+                  gpu.hopper ? "many rows, but wgmma needs head_dim to be a multiple of 64"
+                             : "many rows, but the GPU has no wgmma");
 }
 
 std::string number(int n) { return std::to_string(n); }
@@ -29,7 +48,10 @@ std::string number(int n) { return std::to_string(n); }
 LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
   if (s.format.kind == WeightKind::fp8) {
     if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "no strips multiply fp8"};
-    return {.way = LinearWay::generic, .reason = "no tensor core kernel multiplies fp8"};
+    if (s.activations() != DType::bf16)
+      return {.way = LinearWay::generic, .reason = "tensor core kernels multiply fp8 beside bfloat16 alone"};
+    if (!gpu.hopper) return {.way = LinearWay::generic, .reason = "the GPU is not a Hopper"};
+    return with_tensor_cores(s, gpu);
   }
   if (const StripPlan plan = strip_plan(s, gpu)) {
     return {.way = LinearWay::strips,
@@ -44,21 +66,7 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
             .reason = "codes are expanded to bfloat16, and the activations are float16"};
   if (!s.covers_x())
     return {.way = LinearWay::generic, .reason = "a piece of codes covers more inputs than a row of x has"};
-  if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
-    return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
-  if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
-  if (!many_rows(s)) {
-    return streamed(s, gpu,
-                    s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
-  }
-  if (wgmma_takes(s, gpu)) {
-    return {.way = s.format.quantised() ? LinearWay::expanded : LinearWay::wgmma,
-            .reason = "many rows: bound by arithmetic",
-            .wgmma_tile = wgmma_plan(s, gpu)};
-  }
-  return streamed(s, gpu,
-                  gpu.hopper ? "many rows, but wgmma needs head_dim to be a multiple of 64"
-                             : "many rows, but the GPU has no wgmma");
+  return with_tensor_cores(s, gpu);
 }
 
 DenseTailChoice choose(const DenseTailShape& shape, const GpuTraits& gpu) {

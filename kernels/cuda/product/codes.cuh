@@ -14,15 +14,15 @@ namespace troupe::kernels::cuda {
 
 /// 16-bit weights: the operand is what lies in memory.
 struct PlainCodes {
-  static constexpr int kOperands = 1;  ///< of 32 inputs, that 64 bytes of a row hold
-  static constexpr bool kOutputScales = false, kGroupScales = false;
+  static constexpr int kOperands = 1;  ///< pieces of 64 bytes of x that 64 bytes of a row multiply
+  static constexpr bool kOutputScales = false, kGroupScales = false, kBlockScales = false;
 
   __device__ __forceinline__ static uint4 operand(uint4 codes, int) { return codes; }
 };
 
 struct Int8Codes {
   static constexpr int kOperands = 2;
-  static constexpr bool kOutputScales = true, kGroupScales = false;
+  static constexpr bool kOutputScales = true, kGroupScales = false, kBlockScales = false;
 
   __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
     const std::uint32_t low = i == 0 ? codes.x : codes.z, high = i == 0 ? codes.y : codes.w;
@@ -32,7 +32,7 @@ struct Int8Codes {
 
 struct Int4Codes {
   static constexpr int kOperands = 4;
-  static constexpr bool kOutputScales = true, kGroupScales = false;
+  static constexpr bool kOutputScales = true, kGroupScales = false, kBlockScales = false;
 
   /// Codes at bits 0 … 3 and 16 … 19, as bf16: 128 + (code + 8), less 136.
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
@@ -56,7 +56,17 @@ struct GroupedInt4Codes : Int4Codes {
   }
 };
 
-/// Calls function(Codes{}) with the codes of a format that tensor cores multiply. True if there are any.
+/// fp8, which is multiplied by x in codes: the operand is what lies in memory. The sum over each block of
+/// inputs is multiplied by the scales of x and of the weights.
+struct Fp8Codes {
+  static constexpr int kOperands = 1;
+  static constexpr bool kOutputScales = false, kGroupScales = false, kBlockScales = true;
+
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int) { return codes; }
+};
+
+/// Calls function(Codes{}) with the codes of a format that tensor cores multiply by x in numbers. True if
+/// there are any.
 template <class Function>
 bool with_codes(const WeightFormat& format, Function&& function) {
   switch (format.kind) {

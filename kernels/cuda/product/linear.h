@@ -32,9 +32,9 @@ struct Groups {
   bool settled = false;
 };
 
-/// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends in
-/// the stream produces h * weight and the squares of h; the product after it consumes them, and multiplies its
-/// sums by 1 / sqrt(mean square + eps). One rounding less than AddRmsNorm has. Strips only.
+/// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends
+/// in the stream produces h * weight and the squares of h; the product after it consumes them, and multiplies
+/// its sums by 1 / sqrt(mean square + eps). One rounding less than AddRmsNorm has. Strips only.
 struct HalvedNorm {
   void* weighted = nullptr;       ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
   float* squares = nullptr;       ///< (rows, padded(cols) / 8): sums of the squares of eight neighbours of h
@@ -49,13 +49,14 @@ struct Linear {
   /// x as QuantiseRows makes it: all that a product with fp8 weights reads of x. Null: see with_coded_x()
   const std::uint8_t* x_codes = nullptr;
   const float* x_scales = nullptr;
-  int rows = 0;             ///< all groups together; grouped: at most so many (the offsets decide)
+  int rows = 0;       ///< all groups together; grouped: at most so many (the offsets decide)
   AddRmsNorm norm{};  ///< with a weight: x is its `out`, not computed yet. run() computes it first, with
                       ///< fp8 weights as codes alone
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
-  /// expanded_bytes() (expanded.h) of working memory, if the way is LinearWay::expanded; null: run() takes the device's.
+  /// expanded_bytes() (expanded.h) of working memory, if the way is LinearWay::expanded; null: run() takes
+  /// the device's.
   void* expanded = nullptr;
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
@@ -112,6 +113,7 @@ void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
+void run_wgmma_fp8(Cuda& device, const Linear& linear, int tile);
 void run_expanded(Cuda& device, const Linear& linear, int tile);  ///< the same for weights that are codes
 
 }  // namespace troupe::kernels::cuda

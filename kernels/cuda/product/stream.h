@@ -12,7 +12,7 @@ namespace streaming {
 inline constexpr int kChunkBytes = 64;  ///< of a row, that four lanes load, 16 bytes each
 inline constexpr int kRowBytes = 128;   ///< of a box, two chunks; a box has the same part of several rows
 inline constexpr int kBox =
-    64;  ///< inputs of a box of x; a box of weights covers operands_of() times as many
+    64;  ///< inputs of a box of x (fp8: 128); a box of weights covers boxes_of_x() times as many
 inline constexpr int kOutputs = 64;  ///< of a block
 inline constexpr int kScaleLineBytes = kOutputs * 2;
 inline constexpr int kMaxStages = 8;
@@ -26,6 +26,10 @@ constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 
 constexpr int scale_lines(const WeightFormat& format) {
   return format.group == 0 ? 0 : kBox * operands_of(format) / format.group;
 }
+/// Boxes of x that a box of weights multiplies. fp8 takes x in codes.
+constexpr int boxes_of_x(const WeightFormat& format) { return format.fp8() ? 1 : operands_of(format); }
+/// fp8: bytes of the scales of a block's inputs, of n rows of x and of its outputs.
+constexpr int block_scale_bytes(int boxes, int n) { return boxes * (n + kOutputs / kFp8ScaleOutputs) * 4; }
 /// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply. Boxes begin at multiples
 /// of 1024.
 constexpr int stage_bytes(int m, int n, int boxes, int operands, int scale_lines) {
@@ -43,14 +47,15 @@ constexpr int log_slice_of(int m, int cluster) {
 }  // namespace streaming
 
 struct StreamPlan {
-  int tile_rows = 8;     ///< 8, 16, 32 or 64: rows of x that a block takes at once
-  int cluster = 1;       ///< blocks that share a tile's inputs: 1, 2, 4 or 8
-  int block_boxes = 0;   ///< of a block's inputs, at most
-  int boxes = 4;         ///< of weights, of a stage
-  int operands = 1;      ///< boxes of x that a box of weights multiplies
-  int scale_lines = 0;   ///< of a box of weights
-  int stages = 2;        ///< of a block's ring
-  int shared_bytes = 0;  ///< of a block
+  int tile_rows = 8;          ///< 8, 16, 32 or 64: rows of x that a block takes at once
+  int cluster = 1;            ///< blocks that share a tile's inputs: 1, 2, 4 or 8
+  int block_boxes = 0;        ///< of a block's inputs, at most
+  int boxes = 4;              ///< of weights, of a stage
+  int operands = 1;           ///< boxes_of_x()
+  int scale_lines = 0;        ///< of a box of weights
+  bool block_scales = false;  ///< fp8: each box of weights and of x has scales
+  int stages = 2;             ///< of a block's ring
+  int shared_bytes = 0;       ///< of a block
 };
 
 namespace streaming {
@@ -95,20 +100,22 @@ constexpr int shared_bytes(const StreamPlan& plan) {
   const int x = whole_x ? plan.block_boxes * plan.operands * n * kRowBytes : 0;
   const int slice = 1 << log_slice_of(kOutputs, plan.cluster);
   const int inbox = plan.cluster > 1 ? plan.cluster * n * (slice + 4) * 4 : 0;
-  return kHeaderBytes + std::max(ring + x + inbox, n * (kOutputs + 4) * 4);
+  const int scales = plan.block_scales ? block_scale_bytes(plan.block_boxes, n) : 0;
+  return kHeaderBytes + std::max(ring + x + inbox, n * (kOutputs + 4) * 4) + scales;
 }
 
 }  // namespace streaming
 
-/// Of any dense or grouped product of 16-bit activations. Found by measurement on an H200: rings of 32 or 40
-/// KiB keep the memory busy and leave room for several blocks on a multiprocessor. A matrix that fits the
-/// rings of all multiprocessors is fetched whole before the kernel's turn.
+/// Of any dense or grouped product of 16-bit activations, or of fp8 codes. Found by measurement on an H200:
+/// rings of 32 or 40 KiB keep the memory busy and leave room for several blocks on a multiprocessor. A matrix
+/// that fits the rings of all multiprocessors is fetched whole before the kernel's turn.
 constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
   using namespace streaming;
   const int tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
   StreamPlan plan{.tile_rows = tile_rows(shape, gpu),
-                  .operands = operands_of(shape.format),
-                  .scale_lines = scale_lines(shape.format)};
+                  .operands = boxes_of_x(shape.format),
+                  .scale_lines = scale_lines(shape.format),
+                  .block_scales = shape.format.fp8()};
   plan.cluster = cluster_size(shape, gpu, plan.tile_rows);
   if (plan.tile_rows == 8 && shape.stride() / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
   plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);

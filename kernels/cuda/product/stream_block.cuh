@@ -16,62 +16,19 @@
 //
 // With few outputs and many inputs the blocks of a cluster share a tile's inputs. They send their sums to the
 // block that finishes the outputs, which adds them in the order of the blocks. The order of additions depends
-// on the shape of the weight and on kN, not on the other rows.
+// on the shape of the weight and on kN, not on the other rows. With fp8 a box is a block of inputs: its sums
+// are multiplied by the scales of x and of the weights before they are added up.
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/product/box_copy.cuh"
 #include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
-#include "kernels/cuda/product/stream.h"
+#include "kernels/cuda/product/stream_tile.cuh"
 #include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::streaming {
-
-struct StreamArgs {
-  const char* weight = nullptr;
-  const char* x = nullptr;
-  std::size_t row_bytes = 0;  ///< of weight
-  std::size_t x_row_bytes = 0;
-  std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
-  int chunks = 0;             ///< of a row of weight
-  int rows = 0;
-  int boxes = 0;        ///< of weights, of a stage
-  int scale_group = 0;  ///< inputs that share a scale; 0: none do
-  int block_boxes = 0;  ///< of a block's inputs, at most
-  int stages = 0;
-  int cluster = 1;
-  Groups groups{};
-  EndingArgs ending{};
-};
-
-template <class Element, class Codes_, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
-struct StreamTile {
-  using T = Element;
-  using Codes = Codes_;
-  static constexpr int kM = kM_, kN = kN_;
-  static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
-  static constexpr int kWarps = kWarpsM * kWarpsN;
-  static constexpr bool kWholeX = kN == 8;
-  static constexpr int kRingN = kWholeX ? 0 : kN;
-  static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
-  static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
-  /// Independent sums of a tile, because an instruction takes 30 cycles.
-  static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
-};
-
-/// Position in the ring, for a warp that fills or empties it.
-struct Turn {
-  int stages;
-  std::uint32_t parity;
-  int stage = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 /// The block's state; all members are the same in all threads except lane, warp and what derives from them.
 template <class Tile>
@@ -109,7 +66,12 @@ struct StreamBlock {
   const ptx::SharedAddress inbox =
       ring + static_cast<ptx::SharedAddress>(
                  a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kOperands * kN * kRowBytes : 0));
-  // Outputs that the block finishes: fours of them from m_first; of gate|up only the fours that are gates.
+  /// fp8, behind all else: scales of weights, [box][eight outputs], and of x, [box][row].
+  const ptx::SharedAddress weight_scales_at =
+      full + static_cast<ptx::SharedAddress>(a.shared_bytes - block_scale_bytes(a.block_boxes, kN));
+  const ptx::SharedAddress x_scales_at =
+      weight_scales_at + static_cast<ptx::SharedAddress>(a.block_boxes * (kM / kFp8ScaleOutputs) * 4);
+  // Outputs that the block finishes: fours from m_first; of gate|up only those that are gates.
   const int log_slice = log_slice_of(kM, a.cluster);
   const int slice = 1 << log_slice;
   const int slice_pitch = slice + 4;
@@ -118,18 +80,19 @@ struct StreamBlock {
   const int log_fours = log_slice - (pairs ? 3 : 2);
   const int fours = max(0, min(slice, outputs - m_first)) >> (pairs ? 3 : 2);
 
-  /// Bytes of a line of scales that exist.
-  __device__ __forceinline__ int scale_line_bytes() const { return outputs * 2; }
+  __device__ __forceinline__ int scale_line_bytes() const { return outputs * 2; }  ///< that exist
   __device__ __forceinline__ int chunks_of(int piece) const {
     return min(piece_chunks, chunks - piece * piece_chunks);
   }
-  __device__ __forceinline__ ptx::SharedAddress at_stage(int stage) const {
-    return static_cast<ptx::SharedAddress>(stage * stage_bytes);
+  __device__ __forceinline__ ptx::SharedAddress at_stage(int stage) const { return stage * stage_bytes; }
+  /// The weights of the block's group.
+  __device__ __forceinline__ const char* weight() const {
+    return a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
   }
-  __device__ __forceinline__ const char* x_row(int r) const {
+  /// Row of x that row r of the block reads.
+  __device__ __forceinline__ std::size_t row_of_x(int r) const {
     const int p = rows.first + r;
-    const int row = a.groups.gather != nullptr ? a.groups.gather[p] : p;
-    return a.x + static_cast<std::size_t>(row) * a.x_row_bytes + first_chunk * (kOperands * kChunkBytes);
+    return static_cast<std::size_t>(a.groups.gather != nullptr ? a.groups.gather[p] : p);
   }
   __device__ __forceinline__ int output_of(int four) const {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
@@ -139,30 +102,30 @@ struct StreamBlock {
   __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
     const int here = chunks_of(piece), boxes = (here + 1) / 2;
     const ptx::SharedAddress barrier = full + 8 * stage;
-    const char* const weight = a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
     begin_boxes(barrier, boxes * kM * kRowBytes + boxes * scale_lines * scale_line_bytes(), lane);
     for (int b = 0; b < boxes; ++b) {
       const int chunk = first_chunk + piece * piece_chunks + b * 2;
       if constexpr (Codes::kGroupScales) {
         for (int line = 0; line < scale_lines; ++line) {
           const int group = chunk * (kOperands * 32) / a.scale_group + line;
-          copy_line(
-              scales_at + at_stage(stage) +
-                  static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
-              weight + a.scales_at + (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
-              scale_line_bytes(), barrier, lane);
+          copy_line(scales_at + at_stage(stage) +
+                        static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
+                    weight() + a.scales_at +
+                        (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
+                    scale_line_bytes(), barrier, lane);
         }
       }
-      copy_box(ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
-               {.map = map,
-                .column = chunk * (kChunkBytes / 2),
-                .row = first_output,
-                .group = rows.group,
-                .first = weight + static_cast<std::size_t>(first_output) * a.row_bytes + chunk * kChunkBytes,
-                .row_bytes = a.row_bytes,
-                .rows = outputs,
-                .columns = (here - b * 2) * (kChunkBytes / 2)},
-               lane);
+      copy_box(
+          ring + at_stage(stage) + static_cast<ptx::SharedAddress>(b * kM * kRowBytes), barrier,
+          {.map = map,
+           .column = chunk * (kChunkBytes / 2),
+           .row = first_output,
+           .group = rows.group,
+           .first = weight() + static_cast<std::size_t>(first_output) * a.row_bytes + chunk * kChunkBytes,
+           .row_bytes = a.row_bytes,
+           .rows = outputs,
+           .columns = (here - b * 2) * (kChunkBytes / 2)},
+          lane);
     }
     end_boxes(barrier);
   }
@@ -186,7 +149,9 @@ struct StreamBlock {
 #pragma unroll
     for (int q = 0; q < kOfLane; ++q) {
       const int r = first_row + 4 * q;
-      from[q] = gathered && r < rows.count ? x_row(r) + chunk16 * 16 : nullptr;
+      from[q] = nullptr;
+      if (gathered && r < rows.count)
+        from[q] = a.x + row_of_x(r) * a.x_row_bytes + first_chunk * (kOperands * kChunkBytes) + chunk16 * 16;
     }
     Turn turn{a.stages, 1};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
@@ -263,6 +228,32 @@ struct StreamBlock {
     ptx::barrier_sync(1, kWarps * 32);
   }
 
+  /// fp8: requests the scales of the block's weights, constants. Called by the warps that multiply.
+  __device__ __forceinline__ void bring_weight_scales() const {
+    constexpr int kSixteens = kM / kFp8ScaleOutputs / 4;
+    const auto eights = static_cast<std::size_t>(a.ending.outputs / kFp8ScaleOutputs);
+    const auto* from = reinterpret_cast<const float*>(weight() + a.scales_at) +
+                       static_cast<std::size_t>(first_chunk / 2) * eights + first_output / kFp8ScaleOutputs;
+    for (int i = static_cast<int>(threadIdx.x); i < chunks / 2 * kSixteens; i += kWarps * 32) {
+      const int box = i / kSixteens, four = i % kSixteens * 4;
+      if (four * kFp8ScaleOutputs < outputs)
+        ptx::copy_async_16(weight_scales_at + static_cast<ptx::SharedAddress>(i * 16),
+                           from + static_cast<std::size_t>(box) * eights + four);
+    }
+  }
+  /// Requests the scales of the block's rows of x, and waits for all that these warps requested.
+  __device__ __forceinline__ void bring_x_scales() const {
+    const auto boxes = static_cast<std::size_t>(a.chunks / 2);
+    for (int i = static_cast<int>(threadIdx.x); i < chunks / 2 * kN; i += kWarps * 32) {
+      const int r = i % kN, box = i / kN;
+      if (r >= rows.count) continue;
+      ptx::copy_async_4(x_scales_at + static_cast<ptx::SharedAddress>(i * 4),
+                        a.x_scales + row_of_x(r) * boxes + static_cast<std::size_t>(first_chunk / 2 + box));
+    }
+    ptx::copy_async_wait_all();
+    ptx::barrier_sync(1, kWarps * 32);
+  }
+
   // A lane's part of the operands: row g of A and column g of B, inputs from 8 t of each chunk of 32. Its
   // sums are rows g and g + 8 of columns 2 t and 2 t + 1.
   __device__ __forceinline__ int t() const { return lane % 4; }
@@ -270,10 +261,11 @@ struct StreamBlock {
   __device__ __forceinline__ int m0() const { return warp % Tile::kWarpsM * (kTilesM * 16); }
   __device__ __forceinline__ int n0() const { return warp / Tile::kWarpsM * (kTilesN * 8); }
 
-  struct Sums {
-    float of[kChains][kTilesM][kTilesN][4] = {};
-  };
+  using Sums = StreamSums<Tile>;
 
+  __device__ __forceinline__ const float* floats(ptx::SharedAddress at) const {
+    return reinterpret_cast<const float*>(shared + (at - full));
+  }
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
@@ -309,12 +301,13 @@ struct StreamBlock {
                     high = operand(codes[i][1], o, scales, i * 16 + 8);
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
-          ptx::mma<typename Tile::T>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x, b[j].y);
+          ptx::mma<typename Tile::Operand>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x,
+                                           b[j].y);
         }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
-          ptx::mma<typename Tile::T>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w,
-                                     high.w, b[j].z, b[j].w);
+          ptx::mma<typename Tile::Operand>(sums.of[kChains == 1 ? 0 : chain + 1][i][j], low.z, high.z, low.w,
+                                           high.w, b[j].z, b[j].w);
         }
       }
     }
@@ -331,6 +324,28 @@ struct StreamBlock {
     ptx::materialize(operands.x);
     return operands;
   }
+  /// Adds the product of a box, scaled, to chain 0 of `sums`. `box` counts the block's boxes.
+  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, ptx::SharedAddress w,
+                                                      ptx::SharedAddress x) const {
+    Sums part;
+    multiply_chunk(part, 0, w, x, 0);
+    multiply_chunk(part, kChains / 2, w ^ 64, x ^ 64, 0);
+    const auto* of_x = floats(x_scales_at) + box * kN + n0() + t();
+    const auto* of_weight = floats(weight_scales_at) + (box * kM + m0()) / kFp8ScaleOutputs;
+#pragma unroll
+    for (int i = 0; i < kTilesM; ++i) {
+      const float2 both = *reinterpret_cast<const float2*>(of_weight + 2 * i);
+#pragma unroll
+      for (int j = 0; j < kTilesN; ++j) {
+        const float left = of_x[8 * j], right = of_x[8 * j + 4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          float& to = sums.of[0][i][j][c];
+          to = fmaf(part.total(i, j, c), (c % 2 == 0 ? left : right) * (c / 2 == 0 ? both.x : both.y), to);
+        }
+      }
+    }
+  }
   __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands) const {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
@@ -346,6 +361,10 @@ struct StreamBlock {
       for (int b = 0; b < here / 2; ++b) {
         const ptx::SharedAddress w_box = w + b * (kM * kRowBytes),
                                  x_box = x + b * (kOperands * kN * kRowBytes);
+        if constexpr (Codes::kBlockScales) {
+          multiply_scaled_box(sums, i * a.boxes + b, w_box, x_box);
+          continue;
+        }
         const ptx::SharedAddress lines =
             scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes);
         multiply_chunk(sums, 0, w_box, x_box, lines);
@@ -397,10 +416,7 @@ struct StreamBlock {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
           const ptx::SharedAddress at = to.sums[i] + (j * 2 + c % 2) * four_rows + c / 2 * 32;
-          float sum = sums.of[0][i][j][c];
-          if constexpr (kChains == 4) {
-            sum = (sum + sums.of[1][i][j][c]) + (sums.of[2][i][j][c] + sums.of[3][i][j][c]);
-          }
+          const float sum = sums.total(i, j, c);
           if (a.cluster == 1) {
             *reinterpret_cast<float*>(shared + (at - full)) = sum;
           } else if (n0() + j * 8 + t() + c % 2 * 4 < rows.count) {
@@ -412,9 +428,7 @@ struct StreamBlock {
   }
 
   __device__ __forceinline__ float4 total(ptx::SharedAddress at) const {
-    const auto one = [&](ptx::SharedAddress from) {
-      return *reinterpret_cast<const float4*>(shared + (from - full));
-    };
+    const auto one = [&](ptx::SharedAddress from) { return *reinterpret_cast<const float4*>(floats(from)); };
     float4 y = one(at);
     if (a.cluster == 1) return y;
     const auto from_next = static_cast<ptx::SharedAddress>(kN * slice_pitch * 4);
@@ -449,10 +463,7 @@ struct StreamBlock {
   __device__ __forceinline__ OutputScales output_scales(int o) const {
     OutputScales scales;
     if constexpr (Codes::kOutputScales) {
-      const float* from =
-          reinterpret_cast<const float*>(
-              a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride + a.scales_at) +
-          o;
+      const float* from = reinterpret_cast<const float*>(weight() + a.scales_at) + o;
       scales.y = *reinterpret_cast<const float4*>(from);
       if (pairs) scales.up = *reinterpret_cast<const float4*>(from + 8);
     }

@@ -20,6 +20,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
 #include "kernels/cuda/product/strip.h"
@@ -59,8 +60,8 @@ struct StripArgs {
   HalvedNorm produced_norm{};
 };
 
-/// One block: kTiles tiles of eight outputs, kSlices slices of kSliceInputs inputs, kRowSets sets of four rows of x.
-/// The kCluster blocks of a cluster have the same outputs and share the inputs.
+/// One block: kTiles tiles of eight outputs, kSlices slices of kSliceInputs inputs, kRowSets sets of four
+/// rows of x. The kCluster blocks of a cluster have the same outputs and share the inputs.
 template <class Codes, int kCluster, int kTiles, int kSlices, int kRowSets, bool kConsumesNorm>
 struct Strip {
   /// 16-byte loads of weights and operands of 32 inputs, of a lane in a slice.

@@ -14,19 +14,29 @@ struct ProductTile {
   int column = 0;  ///< first
 };
 
+/// Offsets of the groups. They are read past the L1 cache: another kernel wrote them after this block may
+/// have started, and what __ldg() finds in L1 may be older. That takes as long as some steps of a product, so
+/// warps that others wait for have a copy of the first ones in shared memory.
+struct GroupOffsets {
+  const std::int32_t* all = nullptr;     ///< null: one group of all rows
+  const std::int32_t* copies = nullptr;  ///< the first `copied`, in shared memory
+  int copied = 0;
+
+  __device__ int at(int i) const { return i < copied ? copies[i] : __ldcg(all + i); }
+};
+
 template <int kTileRows, int kTileColumns>
 class TileWalk {
  public:
-  /// `offsets` null: one group of `rows` rows. They are read past the L1 cache: another kernel wrote them
-  /// after this block may have started, and what __ldg() finds in L1 may be older. Visits tiles first, first
-  /// + step, … of all groups.
-  __device__ TileWalk(const std::int32_t* offsets, int groups, int rows, int columns, int first, int step)
+  /// Visits tiles first, first + step, … of all groups; `rows` are those of the one group where there are no
+  /// offsets.
+  __device__ TileWalk(const GroupOffsets& offsets, int groups, int rows, int columns, int first, int step)
       : offsets_(offsets),
         groups_(groups),
         column_tiles_((columns + kTileColumns - 1) / kTileColumns),
         step_(step),
         tile_(first - step) {
-    enter(0, offsets == nullptr ? 0 : __ldcg(offsets), offsets == nullptr ? rows : __ldcg(offsets + 1));
+    enter(0, offsets.all == nullptr ? 0 : offsets.at(0), offsets.all == nullptr ? rows : offsets.at(1));
   }
 
   /// Moves to the next tile. False if there is none.
@@ -35,7 +45,7 @@ class TileWalk {
     while (tile_ >= tiles_) {
       tile_ -= tiles_;
       if (group_ + 1 >= groups_) return false;
-      enter(group_ + 1, end_, __ldcg(offsets_ + group_ + 2));
+      enter(group_ + 1, end_, offsets_.at(group_ + 2));
     }
     const int band = tile_ / (kBand * column_tiles_);
     const int in_band = tile_ - band * kBand * column_tiles_;
@@ -59,7 +69,7 @@ class TileWalk {
     tiles_ = row_tiles_ * column_tiles_;
   }
 
-  const std::int32_t* offsets_;
+  GroupOffsets offsets_;
   int groups_, column_tiles_, step_;
   int tile_;  ///< within the group
   int group_ = 0, begin_ = 0, end_ = 0, row_tiles_ = 0, tiles_ = 0;

@@ -7,13 +7,18 @@
 
 namespace troupe::kernels::cuda {
 
-/// Inputs of a step of the product: a swizzled row of 128 bytes.
+/// A step of the product is a swizzled row of 128 bytes: so many inputs of 16 bits, or a block of fp8.
 inline constexpr int kWgmmaStepInputs = 64;
-constexpr int wgmma_steps(int inputs) { return (padded(inputs) + kWgmmaStepInputs - 1) / kWgmmaStepInputs; }
+constexpr int wgmma_steps(const WeightFormat& format, int inputs) {
+  const int step = format.fp8() ? kFp8Block : kWgmmaStepInputs;
+  return (padded(inputs) + step - 1) / step;
+}
 
-/// 16-bit types on Hopper; of qkv, whole swizzled halves of heads.
+/// 16-bit types on Hopper, and fp8 weights beside bf16; of qkv, whole swizzled halves of heads.
 constexpr bool wgmma_takes(const LinearShape& shape, const GpuTraits& gpu) {
-  return gpu.hopper && shape.format.kind != WeightKind::fp8 && shape.activations() != DType::f32 &&
+  const bool types =
+      shape.format.fp8() ? shape.activations() == DType::bf16 : shape.activations() != DType::f32;
+  return gpu.hopper && types &&
          (shape.ending != Ending::qkv || (shape.head_dim % 64 == 0 && shape.kv == shape.activations()));
 }
 
@@ -24,10 +29,23 @@ struct WgmmaTile {
   int cluster;  ///< blocks that share a tile's inputs
   int step_cycles;
   bool scaled = false;  ///< compiled for weights whose outputs have scales too
+  bool fp8 = false;     ///< for fp8 weights, and those alone
 };
-inline constexpr WgmmaTile kWgmmaTiles[] = {
-    {128, 256, 1, 1100, true}, {128, 192, 1, 850}, {128, 160, 1, 720}, {128, 128, 1, 610, true}, {64, 256, 1, 770},
-    {64, 128, 1, 390, true},   {128, 128, 2, 610}, {128, 128, 4, 610}, {64, 128, 2, 390}};
+inline constexpr WgmmaTile kWgmmaTiles[] = {{128, 256, 1, 1100, true},
+                                            {128, 192, 1, 850},
+                                            {128, 160, 1, 720},
+                                            {128, 128, 1, 610, true},
+                                            {64, 256, 1, 770},
+                                            {64, 128, 1, 390, true},
+                                            {128, 128, 2, 610},
+                                            {128, 128, 4, 610},
+                                            {64, 128, 2, 390},
+                                            {128, 128, 1, 680, false, true},
+                                            {64, 256, 1, 700, false, true},
+                                            {64, 128, 1, 400, false, true},
+                                            {128, 128, 2, 680, false, true},
+                                            {128, 128, 4, 680, false, true},
+                                            {64, 128, 2, 400, false, true}};
 /// The only one that is compiled for float16.
 inline constexpr int kWgmmaF16Tile = 3;
 static_assert(kWgmmaTiles[kWgmmaF16Tile].rows == 128 && kWgmmaTiles[kWgmmaF16Tile].columns == 128 &&
@@ -37,7 +55,7 @@ static_assert(kWgmmaTiles[kWgmmaF16Tile].rows == 128 && kWgmmaTiles[kWgmmaF16Til
 constexpr double wgmma_cycles(const WgmmaTile& tile, const LinearShape& shape, int multiprocessors) {
   constexpr double kEnding = 4500, kAddEnding = 6000;  // of a 128 × 256 tile
   constexpr double kCluster2 = 2400, kCluster4 = 4100;
-  const int steps = wgmma_steps(shape.inputs);
+  const int steps = wgmma_steps(shape.format, shape.inputs);
   const int share = (tile.rows == 128 ? tile.columns : tile.columns / 2) / tile.cluster;
   if (shape.ending == Ending::swiglu && share % 64 != 0) return -1;  // gate and its up value in one thread
   if (tile.cluster > 1 && (shape.grouped() || steps < 4 * tile.cluster)) return -1;
@@ -65,6 +83,7 @@ constexpr int wgmma_plan(const LinearShape& shape, const GpuTraits& gpu) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < static_cast<int>(std::size(kWgmmaTiles)); ++i) {
+    if (kWgmmaTiles[i].fp8 != shape.format.fp8()) continue;
     if (shape.format.scales_outputs() && !kWgmmaTiles[i].scaled) continue;
     const double cycles = wgmma_cycles(kWgmmaTiles[i], shape, gpu.multiprocessors);
     if (cycles < 0 || (best >= 0 && cycles >= least)) continue;

@@ -24,19 +24,30 @@ struct Product {
   const std::int32_t* gather = nullptr;
   int groups = 1;
   int rows = 0;
-  int steps = 0;       // of 64 inputs
+  int steps = 0;       // of 128 bytes of a row
   int row_chunks = 0;  // 16-byte pieces of a row of x
   const void* x = nullptr;
-  const char* scales = nullptr;   // of group 0's outputs, a float each; null: 1
+  const float* x_scales = nullptr;  // (rows of x, steps), with fp8 weights
+  // Of group 0: a float for each output, or with fp8 weights (steps, columns / 8). Null: 1.
+  const char* scales = nullptr;
   std::size_t scales_stride = 0;  // bytes from a group's scales to the next
   bool constant_weights = true;   // no kernel of the step writes them
   WgmmaEndingArgs finish{};
 };
 
-/// kSplit: blocks that share a tile. kScaled: sums are multiplied by Product::scales.
-template <int kTileRows, int kTileColumns, int kSplitBlocks = 1, bool kScaledSums = false>
+/// What is multiplied by Product::scales.
+enum class WgmmaScales {
+  none,
+  outputs,  ///< the sums
+  blocks,   ///< fp8: what each step adds to them, by Product::x_scales too
+  pairs,    ///< the same where 128 columns have two scales: one the even eights, one the odd ones
+};
+
+/// kSplit: blocks that share a tile.
+template <int kTileRows, int kTileColumns, int kSplitBlocks = 1, WgmmaScales kScaling = WgmmaScales::none>
 struct TileShape {
-  static constexpr bool kScaled = kScaledSums;
+  static constexpr WgmmaScales kScales = kScaling;
+  static constexpr bool kFp8 = kScales >= WgmmaScales::blocks;
   static constexpr int kRows = kTileRows;
   static constexpr int kColumns = kTileColumns;
   static constexpr int kSplit = kSplitBlocks;
@@ -44,8 +55,10 @@ struct TileShape {
   static constexpr int kXBytes = kRows * kRowBytes;
   static constexpr int kWeightBytes = kColumns * kRowBytes;
   static constexpr int kSlotBytes = kXBytes + kWeightBytes;
-  static constexpr int kSlots = std::min(8, (kMostShared - 2048) / kSlotBytes);
-  static constexpr int kSharedBytes = kSlots * kSlotBytes + 1024;
+  static constexpr int kScaleBytes =
+      kFp8 ? kColumns / kFp8ScaleOutputs * 4 : 0;  ///< of a slot, behind all slots
+  static constexpr int kSlots = std::min(8, (kMostShared - 2048) / (kSlotBytes + kScaleBytes));
+  static constexpr int kSharedBytes = kSlots * (kSlotBytes + kScaleBytes) + 1024;
   static_assert(kSplit == 1 || kSlots * kSlotBytes >= kRows * kColumns * 4);
   using Walk = TileWalk<kRows, kColumns>;
 };
@@ -70,11 +83,15 @@ struct WgmmaShared {
   ptx::Barrier* empty;
   __device__ std::byte* x(int slot) const { return slots + slot * Shape::kSlotBytes; }
   __device__ std::byte* weight(int slot) const { return x(slot) + Shape::kXBytes; }
+  __device__ const float* scales(int slot) const {
+    return reinterpret_cast<const float*>(slots + Shape::kSlots * Shape::kSlotBytes +
+                                          slot * Shape::kScaleBytes);
+  }
 };
 
 template <class Shape>
-__device__ __forceinline__ typename Shape::Walk walk_of(const Product& product) {
-  return {product.offsets,
+__device__ __forceinline__ typename Shape::Walk walk_of(const Product& product, const GroupOffsets& offsets) {
+  return {offsets,
           product.groups,
           product.rows,
           product.finish.columns,
@@ -96,6 +113,28 @@ __device__ __forceinline__ Steps steps_of(const Product& product) {
   }
 }
 
+/// One thread. Requests a step's part of the tile's weights, and of their scales where it has some. Together
+/// with `more` bytes they fill the slot.
+template <class Shape>
+__device__ __forceinline__ void fetch_weight(const Product& product, const WgmmaShared<Shape>& shared,
+                                             const CUtensorMap* map, const ProductTile& tile, int slot,
+                                             int step, int more) {
+  int scale_bytes = 0;
+  if constexpr (Shape::kFp8)
+    scale_bytes = min(Shape::kColumns, product.finish.columns - tile.column) / kFp8ScaleOutputs * 4;
+  ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kWeightBytes + scale_bytes + more);
+  ptx::bulk_copy_box(shared.weight(slot), map, &shared.full[slot], step * kWgmmaStepInputs, tile.column,
+                     tile.group);
+  if constexpr (Shape::kFp8) {
+    const auto* scales = reinterpret_cast<const float*>(
+        product.scales + static_cast<std::size_t>(tile.group) * product.scales_stride);
+    ptx::bulk_copy(
+        shared.scales(slot),
+        scales + (static_cast<std::size_t>(step) * product.finish.columns + tile.column) / kFp8ScaleOutputs,
+        scale_bytes, &shared.full[slot]);
+  }
+}
+
 /// One thread. A dense product's first weights are fetched while the previous kernel still runs, if they are
 /// constants.
 template <class Shape>
@@ -103,20 +142,17 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
                                             const CUtensorMap* x_map, const CUtensorMap* weight_map) {
   const bool early = product.offsets == nullptr && product.constant_weights;
   if (!early) wait_for_previous();
-  auto walk = walk_of<Shape>(product);
+  auto walk = walk_of<Shape>(product, GroupOffsets{product.offsets});
   const Steps steps = steps_of<Shape>(product);
   Ring<Shape::kSlots> ring;
   ProductTile tile;
   if (!walk.next(tile)) return wait_for_previous();
-  const auto fetch_weight = [&](int slot, int step) {
-    ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kSlotBytes);
-    ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs,
-                       tile.column, tile.group);
+  const auto fetch = [&](int slot, int step) {
+    fetch_weight(product, shared, weight_map, tile, slot, step, Shape::kXBytes);
   };
   int ahead = 0;  // slots whose weights are in flight and whose x is not requested yet
   if (early) {
-    for (; ahead < min(Shape::kSlots, steps.end - steps.begin); ++ahead)
-      fetch_weight(ahead, steps.begin + ahead);
+    for (; ahead < min(Shape::kSlots, steps.end - steps.begin); ++ahead) fetch(ahead, steps.begin + ahead);
     wait_for_previous();
   }
   do {
@@ -124,7 +160,7 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
       const int slot = ring.slot;
       if (ahead == 0) {
         ptx::mbarrier_wait(&shared.empty[slot], ring.parity ^ 1);
-        fetch_weight(slot, step);
+        fetch(slot, step);
       } else {
         --ahead;
       }
@@ -207,7 +243,7 @@ template <class Shape>
 __device__ __forceinline__ void fetch_gathered(const Product& product, const WgmmaShared<Shape>& shared,
                                                const CUtensorMap* weight_map) {
   wait_for_previous();
-  auto walk = walk_of<Shape>(product);
+  auto walk = walk_of<Shape>(product, GroupOffsets{product.offsets});
   const Steps steps = steps_of<Shape>(product);
   GatheredRows<Shape> rows{product};
   FlyingSteps<Shape> flying{shared};
@@ -217,11 +253,7 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
     for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
       const int slot = ring.slot;
       flying.land_while_full(slot, ring.parity ^ 1);
-      if (threadIdx.x == 0) {
-        ptx::mbarrier_arrive_expect(&shared.full[slot], Shape::kWeightBytes);
-        ptx::bulk_copy_box(shared.weight(slot), weight_map, &shared.full[slot], step * kWgmmaStepInputs,
-                           tile.column, tile.group);
-      }
+      if (threadIdx.x == 0) fetch_weight(product, shared, weight_map, tile, slot, step, 0);
       rows.fetch(shared.x(slot), step);
       if (++flying.count == 3) flying.land();
     }

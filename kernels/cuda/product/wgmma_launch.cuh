@@ -6,6 +6,7 @@
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/wgmma_product.cuh"
 #include "kernels/cuda/tensor_map.cuh"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::kernels::cuda {
 
@@ -19,7 +20,9 @@ template <class T, class Shape>
 void launch_product(Cuda& device, const Linear& linear, const ExpandedWeights* expanded = nullptr) {
   const Matrix& weight = linear.weight;
   const Groups& groups = linear.groups;
-  const auto x_row_bytes = static_cast<std::uint64_t>(padded(weight.inputs)) * sizeof(T);
+  const auto x_row_bytes = static_cast<std::uint64_t>(Shape::kFp8 ? coded_stride(weight.inputs)
+                                                                  : padded(weight.inputs) * int(sizeof(T)));
+  const void* x = Shape::kFp8 ? linear.x_codes : linear.x;
   const auto weight_row_bytes = static_cast<std::uint64_t>(row_bytes(weight.format, weight.inputs));
   const bool grouped = groups.offsets != nullptr;
   const int count = grouped ? groups.count : 1;
@@ -30,25 +33,30 @@ void launch_product(Cuda& device, const Linear& linear, const ExpandedWeights* e
                             static_cast<std::uint64_t>(count)},
                   .strides = {weight_row_bytes, count > 1 ? groups.weight_stride : weight_row_bytes},
                   .box = {kWgmmaStepInputs, Shape::kColumns, 1}});
-  const CUtensorMap x_map = groups.gather != nullptr
-                                ? weight_map  // unused
-                                : tensor_map({.data = linear.x,
-                                              .dtype = weight.activations(),
-                                              .sizes = {static_cast<std::uint64_t>(padded(weight.inputs)),
-                                                        static_cast<std::uint64_t>(linear.rows), 1},
-                                              .strides = {x_row_bytes, x_row_bytes},
-                                              .box = {kWgmmaStepInputs, Shape::kRows, 1}});
+  const CUtensorMap x_map =
+      groups.gather != nullptr
+          ? weight_map  // unused
+          : tensor_map({.data = x,
+                        .dtype = weight.activations(),
+                        .sizes = {x_row_bytes / 2, static_cast<std::uint64_t>(linear.rows), 1},
+                        .strides = {x_row_bytes, x_row_bytes},
+                        .box = {kWgmmaStepInputs, Shape::kRows, 1}});
   Product product{.offsets = groups.offsets,
                   .gather = groups.gather,
                   .groups = count,
                   .rows = linear.rows,
-                  .steps = wgmma_steps(weight.inputs),
+                  .steps = wgmma_steps(weight.format, weight.inputs),
                   .row_chunks = static_cast<int>(x_row_bytes / 16),
-                  .x = linear.x};
+                  .x = x,
+                  .x_scales = linear.x_scales};
   if (expanded != nullptr) {
     product.scales = expanded->scales;
     product.scales_stride = expanded->scales_stride;
     product.constant_weights = false;
+  }
+  if (Shape::kFp8) {
+    product.scales = static_cast<const char*>(scales_of(weight));
+    product.scales_stride = groups.weight_stride;
   }
   product.finish = {.ending = linear.ending,
                     .outputs = weight.outputs,

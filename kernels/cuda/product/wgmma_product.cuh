@@ -72,53 +72,198 @@ __device__ __forceinline__ void gather_sums(const WgmmaShared<Shape>& shared, fl
   }
 }
 
+/// The operands of a warpgroup in the ring's first slot.
+struct WgmmaOperands {
+  std::uint32_t x, weight;
+};
+
+/// d = the sum over the tile's steps. The products of a step run while the slot before is given back.
+template <class T, class Shape, int kSums>
+__device__ __forceinline__ void sum_steps(const WgmmaShared<Shape>& shared, const WgmmaOperands& operands,
+                                          const Steps& steps, Ring<Shape::kSlots>& ring, float (&d)[kSums]) {
+  int previous = 0;
+  for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
+    const int slot = ring.slot;
+    ptx::mbarrier_wait(&shared.full[slot], ring.parity);
+    const std::uint64_t a = ptx::swizzled_operand(operands.x + slot * Shape::kSlotBytes);
+    const std::uint64_t b = ptx::swizzled_operand(operands.weight + slot * Shape::kSlotBytes);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kRowBytes / 32; ++k) {
+      ptx::wgmma<T, 2 * kSums>(d, ptx::advanced(a, 32 * k), ptx::advanced(b, 32 * k),
+                               step > steps.begin || k > 0);
+    }
+    ptx::wgmma_commit();
+    if (step > steps.begin) {
+      ptx::wgmma_wait<1>();
+      release(shared, previous);
+    }
+    previous = slot;
+  }
+  ptx::wgmma_wait<0>();
+  release(shared, previous);
+}
+
+/// A thread's two rows of x in a tile. Requested a tile ahead where rows are gathered.
+struct RowsOfX {
+  int upper = 0, lower = 0;
+
+  RowsOfX() = default;
+
+  __device__ RowsOfX(const Product& product, const ProductTile& tile, int row)
+      : upper(at(product, min(tile.row + row, tile.end - 1))),
+        lower(at(product, min(tile.row + row + 8, tile.end - 1))) {}
+
+ private:
+  __device__ static int at(const Product& product, int p) {
+    return product.gather != nullptr ? __ldcg(product.gather + p) : p;
+  }
+};
+
+/// fp8: the scales of a thread's two rows of x, some steps ahead: a load from L2 takes longer than a step.
+/// Past the L1 cache, as GroupOffsets are read.
+class XScales {
+ public:
+  static constexpr int kAtOnce = 4;
+  float upper[kAtOnce] = {}, lower[kAtOnce] = {};  ///< of the next steps
+
+  /// Requests those of the first steps of a tile.
+  __device__ __forceinline__ void enter(const Product& product, const RowsOfX& rows, const Steps& steps) {
+    upper_ =
+        product.x_scales + static_cast<std::size_t>(rows.upper) * static_cast<std::size_t>(product.steps);
+    lower_ =
+        product.x_scales + static_cast<std::size_t>(rows.lower) * static_cast<std::size_t>(product.steps);
+    load(steps.begin, steps.end);
+  }
+  __device__ __forceinline__ void load(int first, int end) {
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i < end) {
+        upper[i] = __ldcg(upper_ + first + i);
+        lower[i] = __ldcg(lower_ + first + i);
+      }
+    }
+  }
+
+ private:
+  const float* upper_ = nullptr;
+  const float* lower_ = nullptr;
+};
+
+/// The same for fp8. A step is a block of inputs: the tensor cores sum it up with about 14 bits, then its
+/// sums are multiplied by both scales and added to d in fp32. Meanwhile the other warpgroup's products run.
+template <class Shape, int kSums>
+__device__ __forceinline__ void sum_blocks(const WgmmaShared<Shape>& shared, const WgmmaOperands& operands,
+                                           XScales& x_scales, int column, const Steps& steps,
+                                           Ring<Shape::kSlots>& ring, float (&d)[kSums]) {
+  constexpr int kEights = kSums / 4, kAtOnce = XScales::kAtOnce;
+  constexpr int kDifferent = Shape::kScales == WgmmaScales::pairs ? 2 : kEights;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) d[i] = 0;
+  for (int first = steps.begin; first < steps.end; first += kAtOnce) {
+    float upper_of_x[kAtOnce], lower_of_x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      upper_of_x[i] = x_scales.upper[i];
+      lower_of_x[i] = x_scales.lower[i];
+    }
+    x_scales.load(first + kAtOnce, steps.end);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      if (first + i >= steps.end) break;
+      const int slot = ring.slot;
+      ptx::mbarrier_wait(&shared.full[slot], ring.parity);
+      const std::uint64_t a = ptx::swizzled_operand(operands.x + slot * Shape::kSlotBytes);
+      const std::uint64_t b = ptx::swizzled_operand(operands.weight + slot * Shape::kSlotBytes);
+      float block[kSums];
+      ptx::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < kRowBytes / 32; ++k)
+        ptx::wgmma<__nv_fp8_e4m3, 2 * kSums>(block, ptx::advanced(a, 32 * k), ptx::advanced(b, 32 * k),
+                                             k > 0);
+      ptx::wgmma_commit();
+      float of_weight[kDifferent];
+      const float* scales = shared.scales(slot) + column / kFp8ScaleOutputs;
+#pragma unroll
+      for (int j = 0; j < kDifferent; j += 2)
+        reinterpret_cast<float2*>(of_weight)[j / 2] = reinterpret_cast<const float2*>(scales)[j / 2];
+      ptx::wgmma_wait<0>();
+      ptx::changed_asynchronously(block);
+      release(shared, slot);
+      ring.next();
+#pragma unroll
+      for (int j = 0; j < kEights; ++j) {
+        const float scale = of_weight[j % kDifferent];
+        const float upper = upper_of_x[i] * scale, lower = lower_of_x[i] * scale;
+        d[4 * j] = fmaf(block[4 * j], upper, d[4 * j]);
+        d[4 * j + 1] = fmaf(block[4 * j + 1], upper, d[4 * j + 1]);
+        d[4 * j + 2] = fmaf(block[4 * j + 2], lower, d[4 * j + 2]);
+        d[4 * j + 3] = fmaf(block[4 * j + 3], lower, d[4 * j + 3]);
+      }
+    }
+  }
+}
+
+/// Offsets that are copied to shared memory, and so the groups that need no load from L2.
+inline constexpr int kCopiedOffsets = 272;
+
+/// Copies the first offsets. Both warpgroups that multiply.
+__device__ __forceinline__ GroupOffsets copy_offsets(const Product& product, std::int32_t* copies) {
+  if (product.offsets == nullptr) return {};
+  const int copied = min(product.groups + 1, kCopiedOffsets);
+  for (int i = static_cast<int>(threadIdx.x) - 128; i < copied; i += 256)
+    copies[i] = __ldcg(product.offsets + i);
+  ptx::barrier_sync<2, 256>();
+  return {product.offsets, copies, copied};
+}
+
 template <class T, class Shape>
-__device__ __forceinline__ void multiply(const Product& product, const WgmmaShared<Shape>& shared) {
+__device__ __forceinline__ void multiply(const Product& product, const WgmmaShared<Shape>& shared,
+                                         std::int32_t* offset_copies) {
   constexpr int kN = Shape::kWarpgroupColumns;
   constexpr bool kByRows = Shape::kRows == 128;
   const int warpgroup = threadIdx.x / 128 - 1;
   const int first_row = kByRows ? warpgroup * 64 : 0;
   const int row = first_row + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
   const int column = kByRows ? 0 : warpgroup * kN;
-  const std::uint32_t x = ptx::shared_address(shared.x(0)) + first_row * kRowBytes;
-  const std::uint32_t weight = ptx::shared_address(shared.weight(0)) + column * kRowBytes;
+  const WgmmaOperands operands{ptx::shared_address(shared.x(0)) + first_row * kRowBytes,
+                               ptx::shared_address(shared.weight(0)) + column * kRowBytes};
   wait_for_previous();
   let_next_start();  // not earlier in a grouped product: it holds the next kernel (Groups::settled)
-  auto walk = walk_of<Shape>(product);
+  auto walk = walk_of<Shape>(product, copy_offsets(product, offset_copies));
   const Steps steps = steps_of<Shape>(product);
   Ring<Shape::kSlots> ring;
   float d[kN / 2];
-  bool any = false;
-  for (ProductTile tile; walk.next(tile); any = true) {
-    if (Shape::kSplit == 1 && tile.row + first_row >= tile.end) {  // no row of mine
+  ProductTile tile, next;
+  bool more = walk.next(next);
+  if (Shape::kSplit > 1 && !more)
+    ptx::cluster_sync();  // no tile for this cluster: the fetching warps count on it
+  [[maybe_unused]] XScales x_scales;
+  if constexpr (Shape::kFp8) {
+    if (more) x_scales.enter(product, RowsOfX(product, next, row), steps);
+  }
+  while (more) {
+    tile = next;
+    more = walk.next(next);
+    // next() leaves the last tile as it is: then its rows are loaded again, and not used.
+    RowsOfX next_rows;
+    if constexpr (Shape::kFp8) next_rows = RowsOfX(product, next, row);
+    const bool mine = Shape::kSplit > 1 || tile.row + first_row < tile.end;
+    if (!mine) {
       for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
         ptx::mbarrier_wait(&shared.full[ring.slot], ring.parity);
         release(shared, ring.slot);
       }
-      continue;
+    } else if constexpr (Shape::kFp8) {
+      sum_blocks(shared, operands, x_scales, column, steps, ring, d);
+    } else {
+      sum_steps<T>(shared, operands, steps, ring, d);
     }
-    int previous = 0;
-    for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
-      const int slot = ring.slot;
-      ptx::mbarrier_wait(&shared.full[slot], ring.parity);
-      const std::uint64_t a = ptx::swizzled_operand(x + slot * Shape::kSlotBytes);
-      const std::uint64_t b = ptx::swizzled_operand(weight + slot * Shape::kSlotBytes);
-      ptx::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < kWgmmaStepInputs / 16; ++k) {
-        ptx::wgmma<T, kN>(d, ptx::advanced(a, 32 * k), ptx::advanced(b, 32 * k), step > steps.begin || k > 0);
-      }
-      ptx::wgmma_commit();
-      if (step > steps.begin) {
-        ptx::wgmma_wait<1>();
-        release(shared, previous);
-      }
-      previous = slot;
-    }
-    ptx::wgmma_wait<0>();
-    release(shared, previous);
+    if constexpr (Shape::kFp8) x_scales.enter(product, next_rows, steps);
+    if (!mine) continue;
     if constexpr (Shape::kSplit == 1) {
-      if constexpr (Shape::kScaled) scale_outputs(product, tile, tile.column + column, d);
+      if constexpr (Shape::kScales == WgmmaScales::outputs)
+        scale_outputs(product, tile, tile.column + column, d);
       finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
     } else {
       constexpr int kShare = kN / Shape::kSplit;
@@ -133,8 +278,6 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
                              tile.column + column + static_cast<int>(ptx::cluster_rank()) * kShare});
     }
   }
-  if (Shape::kSplit > 1 && !any)
-    ptx::cluster_sync();  // no tile for this cluster: the fetching warps count on it
 }
 
 template <class T, class Shape>
@@ -143,6 +286,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                    const __grid_constant__ Product product) {
   extern __shared__ std::byte dynamic[];
   __shared__ ptx::Barrier full[Shape::kSlots], empty[Shape::kSlots];
+  __shared__ std::int32_t offset_copies[kCopiedOffsets];
   const WgmmaShared<Shape> shared{dynamic + (1024 - ptx::shared_address(dynamic) % 1024) % 1024, full, empty};
   const bool gathered = product.gather != nullptr;
   if (threadIdx.x == 0) {
@@ -171,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // the sums are there
   } else {
     ptx::raise_registers<232>();
-    multiply<T, Shape>(product, shared);
+    multiply<T, Shape>(product, shared, offset_copies);
   }
   if constexpr (Shape::kSplit > 1) ptx::cluster_sync();  // no block leaves while another reads from it
 }

@@ -1,0 +1,77 @@
+#pragma once
+// What a streaming product's kernel is given, its tile, and the walk around its ring. See stream_block.cuh.
+#include <cuda_fp8.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cuda/product/codes.cuh"
+#include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/product/stream.h"
+
+namespace troupe::kernels::cuda::streaming {
+
+struct StreamArgs {
+  const char* weight = nullptr;
+  const char* x = nullptr;
+  const float* x_scales = nullptr;  ///< fp8: a float for each row of x and each box of it
+  std::size_t row_bytes = 0;        ///< of weight
+  std::size_t x_row_bytes = 0;
+  std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
+  int chunks = 0;             ///< of a row of weight
+  int rows = 0;
+  int boxes = 0;        ///< of weights, of a stage
+  int scale_group = 0;  ///< inputs that share a scale; 0: none do
+  int block_boxes = 0;  ///< of a block's inputs, at most
+  int stages = 0;
+  int cluster = 1;
+  int shared_bytes = 0;
+  Groups groups{};
+  EndingArgs ending{};
+};
+
+template <class Element, class Codes_, int kM_, int kN_, int kWarpsM_, int kWarpsN_>
+struct StreamTile {
+  using T = Element;
+  using Codes = Codes_;
+  using Operand = std::conditional_t<Codes::kBlockScales, __nv_fp8_e4m3, T>;  ///< of an instruction
+  static constexpr int kM = kM_, kN = kN_;
+  static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
+  static constexpr int kWarps = kWarpsM * kWarpsN;
+  static constexpr bool kWholeX = kN == 8;
+  static constexpr int kRingN = kWholeX ? 0 : kN;
+  static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
+  static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
+  /// Independent sums of a tile, because an instruction takes 30 cycles.
+  static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
+};
+
+/// A lane's sums, in independent chains.
+template <class Tile>
+struct StreamSums {
+  float of[Tile::kChains][Tile::kTilesM][Tile::kTilesN][4] = {};
+
+  __device__ __forceinline__ float total(int i, int j, int c) const {
+    if constexpr (Tile::kChains == 1) {
+      return of[0][i][j][c];
+    } else {
+      return (of[0][i][j][c] + of[1][i][j][c]) + (of[2][i][j][c] + of[3][i][j][c]);
+    }
+  }
+};
+
+/// Position in the ring, for a warp that fills or empties it.
+struct Turn {
+  int stages;
+  std::uint32_t parity;
+  int stage = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace troupe::kernels::cuda::streaming
