@@ -33,7 +33,8 @@ FieldList model_fields(ModelOptions& o) {
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
        .help = "type of weights and activations; sums are always fp32. auto: the checkpoint's"},
       {.name = "load-choices",
-       .slot = EnumMember{{"default_v1", "dummy", "default"},
+       .slot =
+           EnumMember{{"default_v1", "dummy", "default"},
                       [&o] { return static_cast<int>(o.load_choices); },
                       [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
        .help =
@@ -128,9 +129,9 @@ FieldList device_fields(DeviceOptions& o) {
            "always does so"},
       {.name = "overlap-kernels",
        .slot = &o.overlap_kernels,
-       .help =
-           "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from that: "
-           "slower, the same answers"},
+       .help = "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes "
+               "from that: "
+               "slower, the same answers"},
   };
 }
 
@@ -171,7 +172,8 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .reason = "KV blocks hold 64 tokens"},
       {.name = "max-num-partial-prefills",
        .slot = &o.max_num_partial_prefills,
-       .help = "prompts that are computed at the same time; FastDeploy's 1 would let a long prompt hold up short ones",
+       .help = "prompts that are computed at the same time; FastDeploy's 1 would let a long prompt hold up "
+               "short ones",
        .min = 0,
        .max = 1 << 20,
        .when_unset = "as many as --max-num-seqs"},
@@ -187,6 +189,19 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .min = 0,
        .max = 1 << 24,
        .when_unset = "4 % of --max-model-len, at least a quarter of a step and 64"},
+      {.name = "enable-v1-kvcache-scheduler",
+       .slot = &o.preempts,
+       .help = "prompts and answers share all KV blocks, and who finds none preempts the last one; off: a "
+               "request waits "
+               "until blocks for its prompt and its longest answer are reserved, and none is preempted",
+       .env = "ENABLE_V1_KVCACHE_SCHEDULER"},
+      {.name = "kv-cache-ratio",
+       .slot = &o.kv_cache_ratio,
+       .help = "share of the KV blocks that prompts may reserve with ENABLE_V1_KVCACHE_SCHEDULER=0; answers "
+               "have the rest. "
+               "About prompt / (prompt + answer) in tokens",
+       .min = 0.01,
+       .max = 1},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

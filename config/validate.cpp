@@ -51,6 +51,12 @@ Status check_blocks(const Options& o) {
                   "num-gpu-blocks-override");
 }
 
+Status check_ratio(const SchedulerOptions& s) {
+  if (s.preempts || s.kv_cache_ratio < 1) return {};
+  return conflict("got 1, expected less with ENABLE_V1_KVCACHE_SCHEDULER=0: answers would have no blocks",
+                  "kv-cache-ratio");
+}
+
 Status check_ports(const Options& o) {
   std::map<int, std::string> used = {{o.http.port, "port"}};
   const auto take = [&](int port, const std::string& flag) -> Status {
@@ -159,9 +165,9 @@ Status check_later(const Options& o) {
 
 Status validate(const Options& options) {
   for (Status status :
-       {check_step(options.scheduler), check_blocks(options), check_ports(options), check_logs(options.log),
-        check_runtime_dir(options.process.runtime_dir), check_prefills(options), check_later(options),
-        check_quantization_options(options.quantization)}) {
+       {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
+        check_ports(options), check_logs(options.log), check_runtime_dir(options.process.runtime_dir),
+        check_prefills(options), check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -28,7 +28,8 @@
 // not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
 // sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
 // is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes.
+// finishes. Without preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt
+// and of the longest answer fit into what others have not reserved; then no running sequence lacks a block.
 //
 // Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
 // sequence begins at the first position that was not found. At least its last known token is always run, for
@@ -37,7 +38,9 @@
 //
 // When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
 // suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
-// runs only when no other suspect does; so a death beside it proves it guilty, and it fails alone.
+// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
+// in flight. A death then proves it guilty, and it fails alone. A sequence that yields a few tokens in each
+// life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -108,6 +111,10 @@ class Scheduler {
   static constexpr std::int32_t kMaxPassedOver = 16;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
+  /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
+  /// worker, runs alone until it has yielded as many.
+  static constexpr std::int32_t kMaxShortLives = 8;
+  static constexpr std::int32_t kForgivingTokens = 8;
 
   explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
@@ -164,6 +171,11 @@ class Scheduler {
     std::uint64_t step = 0;
     std::vector<PlannedRow> rows;
   };
+  /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
+  struct BlockNeed {
+    std::int64_t prompt = 0;
+    std::int64_t answer = 0;
+  };
   /// Prompts that are admitted, or asked for, and not computed yet.
   struct Admissions {
     std::int64_t short_tokens = 0;  ///< positions left of the short ones
@@ -171,8 +183,10 @@ class Scheduler {
     std::int32_t long_prompts = 0;
     std::int32_t suspects = 0;
     bool isolated_suspect = false;
+    std::int32_t sequences = 0;
+    BlockNeed blocks;  ///< what they may need in all
 
-    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long);
+    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long, const BlockNeed& need);
   };
   struct Release {
     RequestKey key{};
@@ -186,9 +200,13 @@ class Scheduler {
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
+  void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
+  std::span<const std::byte> finish_plan(PlannedStep& step);
+  std::uint32_t isolated_sequence() const;
+  bool alone_in_flight(std::uint32_t sequence) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
@@ -215,6 +233,8 @@ class Scheduler {
 
   // scheduler_admission.cpp
   Admissions count_admitted() const;
+  BlockNeed block_need(const ScheduledSequence& sequence) const;
+  bool reservable(const ScheduledSequence& sequence, const Admissions& admitted) const;
   bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
   void ask_admission(std::uint32_t sequence, CacheAsks& asks);
   void ask_admissions(CacheAsks& asks);
@@ -236,7 +256,8 @@ class Scheduler {
   std::int32_t max_length_ = 0;  ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
-  std::int32_t long_prompt_ = 0;  ///< a prompt with more tokens left is long
+  std::int32_t prompt_blocks_ = 0;  ///< of these, for prompts, when blocks are reserved
+  std::int32_t long_prompt_ = 0;    ///< a prompt with more tokens left is long
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
   std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named

@@ -7,24 +7,50 @@ namespace troupe {
 
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (epoch_ == 0 || running_.empty() || in_flight_ == steps_.size()) return {};
+  const std::uint32_t isolated = isolated_sequence();
+  if (isolated != kNoSequence && !alone_in_flight(isolated)) return {};
   PlannedStep& step = steps_[(first_step_ + in_flight_) % steps_.size()];
   step.rows.clear();
   builder_.begin(epoch_, budget_);
   for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
 
+  if (isolated != kNoSequence) {
+    if (table_[isolated].remaining() > 0) plan_row(isolated, budget_, step, now_ns);
+    return finish_plan(step);
+  }
   // Decodes first: sequences with exactly one position to compute. Their row makes one more position
   // expected, so they still have one left afterwards, and the second pass skips them.
   for (std::uint32_t i : running_) {
     if (table_[i].remaining() == 1) plan_row(i, budget_, step, now_ns);
   }
   if (builder_.tokens_left() > 0) plan_prompts(step, now_ns);
-  if (builder_.empty()) return {};
+  return finish_plan(step);
+}
 
+/// Seals the plan, unless nothing but finished slots is in it.
+std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
+  if (builder_.empty()) return {};
   finished_.clear();
   step.step = next_step_++;
   ++in_flight_;
   ++totals_.steps;
   return builder_.finish(step.step, last_command_);
+}
+
+/// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time.
+std::uint32_t Scheduler::isolated_sequence() const {
+  const auto found = std::ranges::find_if(running_, [this](std::uint32_t i) { return table_[i].isolated; });
+  return found == running_.end() ? kNoSequence : *found;
+}
+
+/// True if no plan in flight has a row of another sequence.
+bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
+  for (std::size_t k = 0; k < in_flight_; ++k) {
+    for (const PlannedRow& row : steps_[(first_step_ + k) % steps_.size()].rows) {
+      if (row.sequence != sequence) return false;
+    }
+  }
+  return true;
 }
 
 /// Adds rows of prompts, within what decodes left of the budget: first of short ones, in the order of
