@@ -202,6 +202,13 @@ FieldList scheduler_fields(SchedulerOptions& o) {
                "About prompt / (prompt + answer) in tokens",
        .min = 0.01,
        .max = 1},
+      {.name = "min-prefill-share",
+       .slot = &o.min_prefill_share,
+       .help = "share of a step that prompts may take while few of them wait beside many sequences that "
+               "decode; 1: always all "
+               "of it. Less keeps the time between two tokens even, more lets prompts answer sooner",
+       .min = 0.01,
+       .max = 1},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

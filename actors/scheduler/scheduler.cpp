@@ -59,6 +59,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   vocab_size_ = capacity.vocab_size;
   max_logprobs_ = capacity.max_logprobs;
   budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
+  least_prompt_tokens_ = std::max(1, static_cast<std::int32_t>(options_.min_prefill_share * budget_));
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));

@@ -207,6 +207,7 @@ class Scheduler {
   std::span<const std::byte> finish_plan(PlannedStep& step);
   std::uint32_t isolated_sequence() const;
   bool alone_in_flight(std::uint32_t sequence) const;
+  std::int32_t prompt_tokens(std::size_t decodes) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
@@ -252,8 +253,9 @@ class Scheduler {
 
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
-  std::int32_t budget_ = 0;      ///< tokens of a step
-  std::int32_t max_length_ = 0;  ///< tokens of a sequence
+  std::int32_t budget_ = 0;               ///< tokens of a step
+  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode
+  std::int32_t max_length_ = 0;           ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
   std::int32_t prompt_blocks_ = 0;  ///< of these, for prompts, when blocks are reserved

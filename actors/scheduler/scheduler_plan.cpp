@@ -53,23 +53,36 @@ bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
   return true;
 }
 
+/// Tokens that prompts may take of a step with so many decodes. A long step delays each of those by its
+/// length, and serves the prompts that wait sooner; so prompts get the whole step when they are as many as
+/// the decodes, and the less the fewer they are.
+std::int32_t Scheduler::prompt_tokens(std::size_t decodes) const {
+  std::int64_t prompts = queue_.size();
+  for (std::uint32_t i : running_) prompts += table_[i].remaining() > 1 ? 1 : 0;
+  const auto sharers = static_cast<std::int64_t>(decodes);
+  if (prompts >= sharers) return budget_;
+  return std::max(least_prompt_tokens_, static_cast<std::int32_t>(budget_ * prompts / sharers));
+}
+
 /// Adds rows of prompts, within what decodes left of the budget: first of short ones, in the order of
 /// admission, then equal shares of the long ones. Short ones leave a quarter to the long ones, at least one
 /// token.
 void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
+  const std::int32_t unused = std::max(0, builder_.tokens_left() - prompt_tokens(step.rows.size()));
+  const auto left = [&] { return builder_.tokens_left() - unused; };
   long_rows_.clear();
   for (std::uint32_t i : running_) {
     if (is_long(table_[i].remaining())) long_rows_.push_back(i);
   }
-  const std::int32_t reserved = long_rows_.empty() ? 0 : std::max(1, builder_.tokens_left() / 4);
+  const std::int32_t reserved = long_rows_.empty() ? 0 : std::max(1, left() / 4);
   for (std::uint32_t i : running_) {
-    if (builder_.tokens_left() <= reserved) break;
-    const std::int32_t left = table_[i].remaining();
-    if (left > 1 && !is_long(left)) plan_row(i, builder_.tokens_left() - reserved, step, now_ns);
+    if (left() <= reserved) break;
+    const std::int32_t remaining = table_[i].remaining();
+    if (remaining > 1 && !is_long(remaining)) plan_row(i, left() - reserved, step, now_ns);
   }
-  for (std::size_t k = 0; k < long_rows_.size() && builder_.tokens_left() > 0; ++k) {
+  for (std::size_t k = 0; k < long_rows_.size() && left() > 0; ++k) {
     const std::int32_t sharers = static_cast<std::int32_t>(long_rows_.size() - k);
-    plan_row(long_rows_[k], (builder_.tokens_left() + sharers - 1) / sharers, step, now_ns);
+    plan_row(long_rows_[k], (left() + sharers - 1) / sharers, step, now_ns);
   }
 }
 
