@@ -98,7 +98,7 @@ void report_ours(Report& report, const Scenario& s, const std::vector<Measured>&
   row("short_ttft_p99", &ReplaySummary::short_ttft_p99, "ms", Better::lower, 1.1);
   row("tpot_p99", &ReplaySummary::tpot_p99, "ms", Better::lower, 0);
   row("fairness", &ReplaySummary::fairness, "Jain", Better::higher, 0);
-  row("hit_rate", &ReplaySummary::hit_rate, "share", Better::higher, 0);
+  if (s.trace.systems > 0) row("hit_rate", &ReplaySummary::hit_rate, "share", Better::higher, 0);
 }
 
 /// False when an argument is wrong.
