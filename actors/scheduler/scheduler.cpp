@@ -126,6 +126,7 @@ void Scheduler::suspect(ScheduledSequence& s) {
   ++s.losses;
   ++s.short_lives;
   s.isolated = s.losses > 1 || !s.proven || s.short_lives >= kMaxShortLives;
+  isolates_ |= s.isolated;
 }
 
 Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) const {

@@ -205,9 +205,9 @@ class Scheduler {
 
   // scheduler_plan.cpp
   std::span<const std::byte> finish_plan(PlannedStep& step);
-  std::uint32_t isolated_sequence() const;
+  std::uint32_t isolated_sequence();
   bool alone_in_flight(std::uint32_t sequence) const;
-  std::int32_t prompt_tokens(std::size_t decodes) const;
+  std::int32_t prompt_tokens(std::size_t decodes, std::int32_t admitted) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
@@ -281,6 +281,7 @@ class Scheduler {
   std::uint64_t next_step_ = 1;
   std::uint64_t arrivals_ = 0;
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
+  bool isolates_ = false;             ///< some sequence may be isolated
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   StepStats since_step_;              ///< counts that the next commit() reports

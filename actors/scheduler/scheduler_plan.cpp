@@ -38,9 +38,15 @@ std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
 }
 
 /// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time.
-std::uint32_t Scheduler::isolated_sequence() const {
-  const auto found = std::ranges::find_if(running_, [this](std::uint32_t i) { return table_[i].isolated; });
-  return found == running_.end() ? kNoSequence : *found;
+std::uint32_t Scheduler::isolated_sequence() {
+  if (!isolates_) return kNoSequence;
+  isolates_ = false;
+  for (std::uint32_t i = 0; i < table_.places(); ++i) {
+    if (!table_[i].live || !table_[i].isolated) continue;
+    isolates_ = true;
+    if (table_[i].active()) return i;
+  }
+  return kNoSequence;
 }
 
 /// True if no plan in flight has a row of another sequence.
@@ -53,12 +59,11 @@ bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
   return true;
 }
 
-/// Tokens that prompts may take of a step with so many decodes. A long step delays each of those by its
-/// length, and serves the prompts that wait sooner; so prompts get the whole step when they are as many as
-/// the decodes, and the less the fewer they are.
-std::int32_t Scheduler::prompt_tokens(std::size_t decodes) const {
-  std::int64_t prompts = queue_.size();
-  for (std::uint32_t i : running_) prompts += table_[i].remaining() > 1 ? 1 : 0;
+/// Tokens that prompts may take of a step with so many decodes, when `admitted` prompts and the queue wait. A
+/// long step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step
+/// when they are as many as the decodes, and the less the fewer they are.
+std::int32_t Scheduler::prompt_tokens(std::size_t decodes, std::int32_t admitted) const {
+  const std::int64_t prompts = std::int64_t{admitted} + queue_.size();
   const auto sharers = static_cast<std::int64_t>(decodes);
   if (prompts >= sharers) return budget_;
   return std::max(least_prompt_tokens_, static_cast<std::int32_t>(budget_ * prompts / sharers));
@@ -68,12 +73,16 @@ std::int32_t Scheduler::prompt_tokens(std::size_t decodes) const {
 /// admission, then equal shares of the long ones. Short ones leave a quarter to the long ones, at least one
 /// token.
 void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
-  const std::int32_t unused = std::max(0, builder_.tokens_left() - prompt_tokens(step.rows.size()));
-  const auto left = [&] { return builder_.tokens_left() - unused; };
   long_rows_.clear();
+  std::int32_t prompts = 0;
   for (std::uint32_t i : running_) {
-    if (is_long(table_[i].remaining())) long_rows_.push_back(i);
+    const std::int32_t remaining = table_[i].remaining();
+    prompts += remaining > 1 ? 1 : 0;
+    if (is_long(remaining)) long_rows_.push_back(i);
   }
+  if (prompts == 0) return;
+  const std::int32_t unused = std::max(0, builder_.tokens_left() - prompt_tokens(step.rows.size(), prompts));
+  const auto left = [&] { return builder_.tokens_left() - unused; };
   const std::int32_t reserved = long_rows_.empty() ? 0 : std::max(1, left() / 4);
   for (std::uint32_t i : running_) {
     if (left() <= reserved) break;

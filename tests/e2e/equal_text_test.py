@@ -25,10 +25,10 @@ def random_chats():
     for _ in range(CHATS):
         system = draw.choice(systems) if draw.random() < 0.2 else draw.choice(WORDS)
         chat = [{"role": "system", "content": system},
-                {"role": "user", "content": " ".join(draw.choices(WORDS, k=draw.choice((2, 4, 6, 8, 25))))}]
+                {"role": "user", "content": " ".join(draw.choices(WORDS, k=draw.choice((2, 3, 4, 6, 20))))}]
         if draw.random() < 0.2:
             chat += [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": draw.choice(WORDS)}]
-        chats.append((chat, draw.choice((5, 6, 8, 10, 48))))
+        chats.append((chat, draw.choice((4, 5, 6, 40))))
     return chats
 
 
