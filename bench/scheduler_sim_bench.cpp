@@ -1,8 +1,8 @@
 // Scheduling policies compared on synthetic traces by a simulator over the product's Scheduler and
 // CacheManager (docs/scheduling.md).
 //
-//   scheduler_sim_bench                      a table: five loads of 20,000 requests under each policy
-//   scheduler_sim_bench --requests N         N requests for each policy instead of 100,000
+//   scheduler_sim_bench                      a table: six loads of 20,000 requests under each policy
+//   scheduler_sim_bench --requests N         N requests for each policy instead of 120,000
 //   scheduler_sim_bench --sweep FILE         also replays other arrival rates and writes all points as JSON
 //   lines,
 //                                            for tools/draw_scheduling.py
@@ -23,7 +23,7 @@
 namespace troupe::bench {
 namespace {
 
-constexpr std::uint32_t kRequests = 100'000;
+constexpr std::uint32_t kRequests = 120'000;
 constexpr std::uint32_t kRequestsOfAShortRun = 12'000;
 
 struct SimArguments {
@@ -38,8 +38,13 @@ struct Measured {
 };
 
 void print_heading(const Scenario& s) {
-  std::printf("\n%s: %.3g requests/s, %u requests, %d KV blocks\n", s.trace.name.c_str(), s.trace.rate,
-              s.trace.requests, s.device.kv_blocks);
+  std::printf("\n%s: ", s.trace.name.c_str());
+  if (s.trace.clients > 0) {
+    std::printf("%u clients", s.trace.clients);
+  } else {
+    std::printf("%.3g requests/s", s.trace.rate);
+  }
+  std::printf(", %u requests, %d KV blocks\n", s.trace.requests, s.device.kv_blocks);
   std::printf("%-11s %9s %6s %8s  %18s  %15s  %9s %8s %6s %9s %5s %6s\n", "policy", "goodput/s", "good",
               "tok/s", "TTFT p50 p99 ms", "TPOT p50 p99 ms", "short p99", "fairness", "hits", "preempted",
               "busy", "CPU s");
@@ -139,7 +144,7 @@ int run(int argc, char** argv) {
     }
   }
   Report report(argc, argv);
-  for (const Scenario& scenario : scenarios(arguments.requests / 5)) {
+  for (const Scenario& scenario : scenarios(arguments.requests / 6)) {
     if (!arguments.json) print_heading(scenario);
     const std::vector<Measured> all = compare(scenario, !arguments.json);
     if (arguments.json) report_ours(report, scenario, all);

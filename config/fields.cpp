@@ -205,10 +205,11 @@ FieldList scheduler_fields(SchedulerOptions& o) {
       {.name = "min-prefill-share",
        .slot = &o.min_prefill_share,
        .help = "share of a step that prompts may take while few of them wait beside many sequences that "
-               "decode; 1: always all "
-               "of it. Less keeps the time between two tokens even, more lets prompts answer sooner",
-       .min = 0.01,
-       .max = 1},
+               "decode; 1: always "
+               "all of it. Less keeps the time between two tokens even, more lets prompts answer sooner",
+       .min = 0,
+       .max = 1,
+       .when_unset = "a tenth, at least 512 tokens"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

@@ -143,9 +143,9 @@ struct SchedulerOptions {
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
-  /// Share of a step that prompts may take while others decode, 0 < x <= 1; more when many prompts wait
-  /// beside few that decode. A long step delays every token of those.
-  double min_prefill_share = 0.1;
+  /// Share of a step that prompts may take at least while others decode; 0: a tenth, but 512 tokens. A long
+  /// step delays every token of those.
+  double min_prefill_share = 0;
   int max_num_partial_prefills =
       0;  ///< prompts that are computed at the same time; 0: as many as there are slots
   int max_long_partial_prefills = 1;  ///< of these, long ones

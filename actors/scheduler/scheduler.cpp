@@ -20,6 +20,10 @@ constexpr std::int32_t kMaxStepsInFlight = 8;
 /// those of which a step holds this many: it takes several, and none is held up.
 constexpr std::int32_t kLeastLongPrompt = 64;
 constexpr std::int32_t kShortPromptsOfAStep = 4;
+/// Without an option, the share of a step that prompts may take beside decodes, and the least tokens: steps
+/// of fewer take hardly less time.
+constexpr double kPrefillShare = 0.1;
+constexpr std::int32_t kLeastPromptTokens = 512;
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
@@ -59,7 +63,9 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   vocab_size_ = capacity.vocab_size;
   max_logprobs_ = capacity.max_logprobs;
   budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
-  least_prompt_tokens_ = std::max(1, static_cast<std::int32_t>(options_.min_prefill_share * budget_));
+  const double share = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillShare;
+  least_prompt_tokens_ = std::max(options_.min_prefill_share > 0 ? 1 : kLeastPromptTokens,
+                                  static_cast<std::int32_t>(share * budget_));
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));

@@ -61,9 +61,9 @@ bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
 
 /// Tokens that prompts may take of a step with so many decodes, when `admitted` prompts and the queue wait. A
 /// long step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step
-/// when they are as many as the decodes, and the less the fewer they are.
+/// when they are half as many as the decodes, and the less the fewer they are.
 std::int32_t Scheduler::prompt_tokens(std::size_t decodes, std::int32_t admitted) const {
-  const std::int64_t prompts = std::int64_t{admitted} + queue_.size();
+  const std::int64_t prompts = 2 * (std::int64_t{admitted} + queue_.size());
   const auto sharers = static_cast<std::int64_t>(decodes);
   if (prompts >= sharers) return budget_;
   return std::max(least_prompt_tokens_, static_cast<std::int32_t>(budget_ * prompts / sharers));

@@ -77,7 +77,14 @@ std::vector<Scenario> scenarios(std::uint32_t requests) {
   saturated.rates = {};
   saturated.device.slots = 1024;
 
-  std::vector<Scenario> all = {chats, mixed, bursts, scarce, saturated};
+  Scenario loop;
+  loop.trace.name = "loop";
+  loop.trace.rate = 0;
+  loop.trace.clients = 64;
+  loop.trace.prompt = {2256, 0.1, 4000};
+  loop.trace.output = {64, 0.1, 200};
+
+  std::vector<Scenario> all = {chats, mixed, bursts, scarce, saturated, loop};
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].trace.requests = requests;
     all[i].trace.seed = 1 + i;

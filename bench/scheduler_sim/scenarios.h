@@ -18,7 +18,8 @@ struct Scenario {
 };
 
 /// Chats with shared system prompts; single requests of mixed lengths; bursts with documents among them;
-/// mixed lengths again where KV blocks are scarce, and where all requests come at once. `requests` each.
+/// mixed lengths again where KV blocks are scarce, where all requests come at once, and from a closed loop of
+/// 64 clients. `requests` each.
 std::vector<Scenario> scenarios(std::uint32_t requests);
 
 }  // namespace troupe::bench

@@ -19,7 +19,8 @@ double percentile(std::vector<double>& values, double q) {
 /// Tokens that a turn adds to what its chat, or other chats with its system prompt, had before.
 std::int32_t new_tokens(const Trace& trace, std::size_t i) {
   const TraceTurn& turn = trace.turns[i];
-  if (turn.opens_chat) return turn.prompt_tokens - trace.chats[turn.chat].system_tokens;
+  if (i == 0 || trace.turns[i - 1].chat != turn.chat)
+    return turn.prompt_tokens - trace.chats[turn.chat].system_tokens;
   const TraceTurn& before = trace.turns[i - 1];
   return turn.prompt_tokens - before.prompt_tokens - before.output_tokens;
 }
@@ -37,7 +38,7 @@ ReplaySummary summarise(const Trace& trace, const ReplayResult& result, const Re
   ReplaySummary out;
   std::vector<double> ttft, tpot, short_ttft;
   double good = 0, all_tokens = 0, speeds = 0, squares = 0;
-  const double span = last_opening_s(trace);
+  const double span = trace.options.clients > 0 ? result.end_s : last_opening_s(trace);
   double requests = 0;
   for (std::size_t i = 0; i < result.requests.size(); ++i) {
     const RequestOutcome& r = result.requests[i];

@@ -17,8 +17,8 @@ struct GoodBounds {
 /// Prompts that add at most so many tokens to their chat are short.
 inline constexpr std::int32_t kShortPrompt = 256;
 
-/// Of the requests that arrived until the last chat was opened: afterwards the load sinks. Times in
-/// milliseconds.
+/// Of the requests that arrived until the last chat was opened: afterwards the load sinks. Of all in a closed
+/// loop. Times in milliseconds.
 struct ReplaySummary {
   double goodput = 0;       ///< good requests a second
   double good_share = 0;    ///< of all requests

@@ -35,6 +35,14 @@ Trace make_trace(const TraceOptions& o) {
   Trace trace;
   trace.options = o;
   TraceRandom random(o.seed);
+  if (o.clients > 0) {
+    trace.chats.resize(o.requests);
+    for (std::uint32_t i = 0; i < o.requests; ++i) {
+      const std::uint32_t next = i + o.clients < o.requests ? i + o.clients : kNoTurn;
+      trace.turns.push_back({i, next, i < o.clients, 0, draw(o.prompt, random), draw(o.output, random)});
+    }
+    return trace;
+  }
   std::exponential_distribution<> gap(1);
   std::uniform_real_distribution<> share(0, 1);
   const double chat_rate = o.rate / o.mean_turns;

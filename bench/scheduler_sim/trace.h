@@ -48,6 +48,9 @@ struct TraceOptions {
   double pause_s = 5;         ///< median pause between turns, log-normal
   std::uint32_t systems = 0;  ///< different system prompts; 0: none
   std::int32_t system_tokens = 0;
+  /// Above 0: a closed loop of so many clients, each of which sends a request of its own text when the one
+  /// before it has ended. Instead of a rate and of turns.
+  std::uint32_t clients = 0;
   double burst = 1;                      ///< above 1: chats arrive in bursts of so many on average
   double documents = 0;                  ///< share of chats whose first prompt is a document
   std::int32_t document_least = 16'000;  ///< a document's tokens are uniform in this range

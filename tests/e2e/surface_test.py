@@ -180,7 +180,7 @@ class CommandLine(unittest.TestCase):
         for flags in (("--port", "70000"), ("--max-model-len", "-5"), ("--gpu-memory-utilization", "1.5"),
                       ("--device", "tpu"), ("--max-num-seqs", "many"), ("--dtype", "int3"),
                       ("--kv-cache-ratio", "-0.5"), ("--num-gpu-blocks-override", "-3"), ("--block-size", "32"),
-                      ("--min-prefill-share", "0")):
+                      ("--min-prefill-share", "1.5")):
             with self.subTest(flags=flags):
                 code, output, opened = run_serve(*flags) if flags[0] != "--port" else (*self.run_troupe(
                     "serve", *flags)[0::2], False)

@@ -62,12 +62,13 @@ std::int32_t prompt_tokens_beside(std::uint64_t decoding, std::uint64_t prompts,
 
 TEST(Fairness, PromptsTakeLessOfAStepTheFewerTheyAreBesideDecodes) {
   EXPECT_EQ(prompt_tokens_beside(0, 1, 0.1), 512);
-  EXPECT_EQ(prompt_tokens_beside(1, 1, 0.1), 511) << "as many as decode: the whole step";
-  EXPECT_EQ(prompt_tokens_beside(20, 20, 0.1), 492);
-  EXPECT_EQ(prompt_tokens_beside(20, 5, 0.1), 128);
-  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.1), 51) << "never less than the share";
-  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.25), 128);
+  EXPECT_EQ(prompt_tokens_beside(2, 1, 0.1), 510) << "half as many as decode: the whole step";
+  EXPECT_EQ(prompt_tokens_beside(20, 10, 0.1), 492);
+  EXPECT_EQ(prompt_tokens_beside(20, 5, 0.1), 256);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.05), 51);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.25), 128) << "never less than the share";
   EXPECT_EQ(prompt_tokens_beside(20, 1, 1), 492);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0), 492) << "unset: 512 at least, all of a step on a CPU";
 }
 
 TEST(Fairness, AShortPromptAnswersWithinThreeStepsWhileLongOnesRun) {

@@ -115,6 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"reserving", {.blocks = 40, .preempts = false, .ratio = 0.5}},
         Named{"reserving_for_one", {.blocks = 16, .preempts = false, .ratio = 0.3}},
         Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
+        Named{"few_prompt_tokens", {.blocks = 60, .budget = 24, .prefill_share = 0.1}},
         Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
         Named{"few_ids_a_plan",
               {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}}),

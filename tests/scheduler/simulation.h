@@ -25,6 +25,7 @@ struct Setting {
   int long_prompt = 12;  ///< more tokens than this are a long prompt
   double poison = 0;     ///< share of sampled rows whose logits are not finite
   PrefixCaching caching = {true, true, {1, 2}};
+  double prefill_share = 0;
   bool preempts = true;
   double ratio = 0.75;   ///< of blocks for prompts when nothing preempts
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
@@ -254,6 +255,7 @@ class Simulation {
     o.max_num_seqs = s.slots;
     o.max_num_batched_tokens = s.budget;
     o.long_prefill_token_threshold = s.long_prompt;
+    o.min_prefill_share = s.prefill_share;
     o.preempts = s.preempts;
     o.kv_cache_ratio = s.ratio;
     o.max_queued_requests = s.queued;

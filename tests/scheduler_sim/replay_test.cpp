@@ -107,6 +107,19 @@ TEST(Replay, StepsFollowEachOtherWithoutAGap) {
   EXPECT_NEAR(result.busy_s, result.end_s, 0.05) << "but for the last step of all";
 }
 
+TEST(Replay, AClosedLoopKeepsItsClientsBusy) {
+  TraceOptions loop = some_chats(200);
+  loop.clients = 8;
+  const Trace trace = make_trace(loop);
+  const ReplayResult result = replay(trace, ours(), {});
+  for (std::size_t i = 0; i < trace.turns.size(); ++i) {
+    EXPECT_EQ(result.requests[i].endings, 1);
+    EXPECT_EQ(result.requests[i].output_tokens, trace.turns[i].output_tokens);
+    if (i < 8) continue;
+    EXPECT_EQ(result.requests[i].arrived_s, result.requests[i - 8].ended_s);
+  }
+}
+
 TEST(Replay, ALaterTurnFindsTheEarlierOnes) {
   TraceOptions chats = some_chats(400);
   chats.documents = 0;

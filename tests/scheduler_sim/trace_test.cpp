@@ -73,6 +73,19 @@ TEST(Trace, ALaterTurnBeginsWithAllBeforeIt) {
   EXPECT_NEAR(5000 / turns, 4, 0.4);
 }
 
+TEST(Trace, AClosedLoopGivesEachClientOneRequestAfterTheOther) {
+  TraceOptions o;
+  o.requests = 10;
+  o.clients = 4;
+  const Trace trace = make_trace(o);
+  ASSERT_EQ(trace.turns.size(), 10u);
+  for (std::uint32_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(trace.turns[i].opens_chat, i < 4);
+    EXPECT_EQ(trace.turns[i].next, i + 4 < 10 ? i + 4 : kNoTurn);
+    EXPECT_EQ(trace.turns[i].chat, i) << "each has a text of its own";
+  }
+}
+
 TEST(Trace, TextsDifferButForTheirSystemPrompt) {
   TraceOptions o;
   o.requests = 50;
