@@ -9,7 +9,6 @@ constexpr KnownVariable kVariables[] = {
     {"CUDA_VISIBLE_DEVICES", obeyed, "read by the CUDA driver"},
     {"INFERENCE_MSG_QUEUE_ID", ignored, "queues are inherited and need no id"},
     {"SHM_UUID", ignored, "shared memory has no name"},
-    {"ENABLE_V1_KVCACHE_SCHEDULER", ignored, "one scheduler, with one pool of blocks, is always on", "1"},
     {"ENABLE_V1_DATA_PROCESSOR", ignored, "there is one text pipeline", "0"},
     {"FD_DISABLED_RECOVER", ignored, "preempted sequences are recomputed", "0"},
     {"FD_DISABLE_CHUNKED_PREFILL", ignored, "chunked prefill is always on", "0"},

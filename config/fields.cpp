@@ -189,6 +189,27 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .min = 0,
        .max = 1 << 24,
        .when_unset = "4 % of --max-model-len, at least a quarter of a step and 64"},
+      {.name = "enable-v1-kvcache-scheduler",
+       .slot = &o.preempts,
+       .help = "prompts and answers share all KV blocks, and who finds none preempts the last one; off: a "
+               "request waits "
+               "until blocks for its prompt and its longest answer are reserved, and none is preempted",
+       .env = "ENABLE_V1_KVCACHE_SCHEDULER"},
+      {.name = "kv-cache-ratio",
+       .slot = &o.kv_cache_ratio,
+       .help = "share of the KV blocks that prompts may reserve with ENABLE_V1_KVCACHE_SCHEDULER=0; answers "
+               "have the rest. "
+               "About prompt / (prompt + answer) in tokens",
+       .min = 0.01,
+       .max = 1},
+      {.name = "min-prefill-share",
+       .slot = &o.min_prefill_share,
+       .help = "share of a step that prompts may take while few of them wait beside many sequences that "
+               "decode; 1: always "
+               "all of it. Less keeps the time between two tokens even, more lets prompts answer sooner",
+       .min = 0,
+       .max = 1,
+       .when_unset = "a tenth, at least 512 tokens"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

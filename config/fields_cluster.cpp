@@ -110,13 +110,6 @@ FieldList parallel_fields(LaterOptions& o) {
 
 FieldList memory_fields(LaterOptions& o) {
   return {
-      {.name = "kv-cache-ratio",
-       .slot = &o.kv_cache_ratio,
-       .help = "share of KV blocks for prompts",
-       .min = 0,
-       .max = 1,
-       .standing = Standing::harmless,
-       .reason = "prompts and answers share all blocks"},
       {.name = "static-decode-blocks",
        .slot = &o.static_decode_blocks,
        .help = "blocks set aside per answer",

@@ -143,12 +143,19 @@ struct SchedulerOptions {
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block
+  /// Share of a step that prompts may take at least while others decode; 0: a tenth, but 512 tokens. A long
+  /// step delays every token of those.
+  double min_prefill_share = 0;
   int max_num_partial_prefills =
       0;  ///< prompts that are computed at the same time; 0: as many as there are slots
   int max_long_partial_prefills = 1;  ///< of these, long ones
   int long_prefill_token_threshold =
       0;  ///< a prompt with more tokens left is long; 0: a share of the model length or of a step
-  int max_queued_requests = 1024;            ///< sequences that wait for a slot; one more gets 429
+  /// True: all KV blocks are shared, and a sequence that finds none preempts the last one. False: a sequence
+  /// is admitted when the blocks of its prompt and of its longest answer can be reserved; none is preempted.
+  bool preempts = true;
+  double kv_cache_ratio = 0.75;    ///< share of the blocks that prompts may reserve when nothing preempts
+  int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
   std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 
@@ -224,7 +231,6 @@ struct LaterOptions {
   bool enable_flashinfer_allreduce_fusion = false;
   std::vector<std::string> ips;
   // batching and memory
-  double kv_cache_ratio = 0.75;
   int static_decode_blocks = 2;
   int prealloc_dec_block_slot_num_threshold = 12;
   std::string kvcache_storage_backend;

@@ -92,7 +92,8 @@ void judge_fields(const std::vector<Field>& given, std::vector<std::string>& war
   for (std::size_t i = 0; i < given.size(); ++i) {
     const Field& field = given[i];
     const std::string value = show_value(field);
-    if (const std::string why = field.refusal != nullptr ? field.refusal(value) : std::string(); !why.empty()) {
+    if (const std::string why = field.refusal != nullptr ? field.refusal(value) : std::string();
+        !why.empty()) {
       refusals.push_back(as_written(field) + ": " + why);
     }
     const bool asks = value != show_value(untouched[i]) && !contains(field.also_fine, value);
@@ -103,6 +104,16 @@ void judge_fields(const std::vector<Field>& given, std::vector<std::string>& war
       warnings.push_back("no effect: " + line);
     }
   }
+}
+
+/// A field that works, but not beside the other values.
+void judge_pairs(const Options& options, const std::vector<Field>& all, std::vector<std::string>& warnings) {
+  if (!options.scheduler.preempts || options.scheduler.kv_cache_ratio == SchedulerOptions{}.kv_cache_ratio) {
+    return;
+  }
+  const auto ratio = std::ranges::find(all, "kv-cache-ratio", &Field::name);
+  warnings.push_back("no effect: " + as_written(*ratio) +
+                     ": prompts and answers share all blocks unless ENABLE_V1_KVCACHE_SCHEDULER is 0");
 }
 
 void judge_variables(const Environment& environment, std::vector<std::string>& warnings,
@@ -217,6 +228,7 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
 
   std::vector<std::string> refusals;
   judge_fields(all, out.warnings, refusals);
+  judge_pairs(options, all, out.warnings);
   judge_variables(environment, out.warnings, refusals);
   judge_names(environment, all, out.warnings);
   if (!refusals.empty()) return refusal(refusals);

@@ -56,6 +56,12 @@ Status check_swap(const CacheOptions& cache) {
   return conflict("got " + cache.swap_path + ", which needs --swap-space above 0", "swap-path");
 }
 
+Status check_ratio(const SchedulerOptions& s) {
+  if (s.preempts || s.kv_cache_ratio < 1) return {};
+  return conflict("got 1, expected less with ENABLE_V1_KVCACHE_SCHEDULER=0: answers would have no blocks",
+                  "kv-cache-ratio");
+}
+
 Status check_ports(const Options& o) {
   std::map<int, std::string> used = {{o.http.port, "port"}};
   const auto take = [&](int port, const std::string& flag) -> Status {
@@ -163,10 +169,10 @@ Status check_later(const Options& o) {
 }  // namespace
 
 Status validate(const Options& options) {
-  for (Status status :
-       {check_step(options.scheduler), check_blocks(options), check_swap(options.cache), check_ports(options),
-        check_logs(options.log), check_runtime_dir(options.process.runtime_dir), check_prefills(options),
-        check_later(options), check_quantization_options(options.quantization)}) {
+  for (Status status : {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
+                        check_swap(options.cache), check_ports(options), check_logs(options.log),
+                        check_runtime_dir(options.process.runtime_dir), check_prefills(options),
+                        check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -20,6 +20,10 @@ constexpr std::int32_t kMaxStepsInFlight = 8;
 /// those of which a step holds this many: it takes several, and none is held up.
 constexpr std::int32_t kLeastLongPrompt = 64;
 constexpr std::int32_t kShortPromptsOfAStep = 4;
+/// Without an option, the share of a step that prompts may take beside decodes, and the least tokens: steps
+/// of fewer take hardly less time.
+constexpr double kPrefillShare = 0.1;
+constexpr std::int32_t kLeastPromptTokens = 512;
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
@@ -55,9 +59,13 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   epoch_ = epoch;
   block_tokens_ = std::max(1, capacity.block_tokens);
   total_blocks_ = std::max(0, capacity.kv_blocks);
+  prompt_blocks_ = static_cast<std::int32_t>(options_.kv_cache_ratio * total_blocks_);
   vocab_size_ = capacity.vocab_size;
   max_logprobs_ = capacity.max_logprobs;
   budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
+  const double share = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillShare;
+  least_prompt_tokens_ = std::max(options_.min_prefill_share > 0 ? 1 : kLeastPromptTokens,
+                                  static_cast<std::int32_t>(share * budget_));
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
@@ -96,17 +104,16 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   published_hashes_.clear();
   withdrawals_.clear();
   groups_.forget_leases();
-  int suspects = 0;  // that the worker may have been running
+  int in_flight_sequences = 0;  // that the worker may have been running
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
-    const ScheduledSequence& s = table_[i];
-    suspects += s.live && s.state != SequenceState::ending && s.plans_out > 0 && s.losses > 0 ? 1 : 0;
+    in_flight_sequences += table_[i].live && table_[i].plans_out > 0 ? 1 : 0;
   }
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     ScheduledSequence& s = table_[i];
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
     const bool in_flight = s.plans_out > 0;
-    const bool guilty = in_flight && s.isolated && suspects == 1;
+    const bool guilty = in_flight && s.isolated && in_flight_sequences == 1;
     s.ask_open = s.admitting = s.leased = false;
     s.plans_out = 0;
     if (s.state == SequenceState::ending) {
@@ -115,11 +122,20 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
       if (was_waiting) queue_.remove(i);
       fail(i, guilty ? Finish::poisoned : Finish::aborted, guilty ? kPoisoned : why, out);
     } else {
-      if (in_flight) s.isolated = ++s.losses > 1 || !s.proven;
+      if (in_flight) suspect(s);
+      s.life_tokens = 0;
       rewind(s);
       if (!was_waiting) queue_.insert(i);
     }
   }
+}
+
+/// A worker was lost with a plan in flight for it.
+void Scheduler::suspect(ScheduledSequence& s) {
+  ++s.losses;
+  ++s.short_lives;
+  s.isolated = s.losses > 1 || !s.proven || s.short_lives >= kMaxShortLives;
+  isolates_ |= s.isolated;
 }
 
 Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) const {

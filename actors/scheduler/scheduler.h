@@ -29,9 +29,11 @@
 // not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
 // sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
 // is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes. With a swap space, what it has computed is published first, the answer under names that no other
-// sequence has unless answers are cached; so it is copied out when its blocks are needed, and copied back
-// when it is admitted again.
+// finishes. Without preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt
+// and of the longest answer fit into what others have not reserved; then no running sequence lacks a block.
+// With a swap space, what a sequence that is put back has computed is published first, the answer under names
+// that no other sequence has unless answers are cached; so it is copied out when its blocks are needed, and
+// copied back when it is admitted again.
 //
 // Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
 // sequence begins at the first position that was not found. At least its last known token is always run, for
@@ -41,7 +43,9 @@
 //
 // When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
 // suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
-// runs only when no other suspect does; so a death beside it proves it guilty, and it fails alone.
+// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
+// in flight. A death then proves it guilty, and it fails alone. A sequence that yields a few tokens in each
+// life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -116,6 +120,10 @@ class Scheduler {
   static constexpr std::int32_t kMaxPassedOver = 16;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
+  /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
+  /// worker, runs alone until it has yielded as many.
+  static constexpr std::int32_t kMaxShortLives = 8;
+  static constexpr std::int32_t kForgivingTokens = 8;
 
   explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
@@ -174,6 +182,11 @@ class Scheduler {
     std::uint64_t step = 0;
     std::vector<PlannedRow> rows;
   };
+  /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
+  struct BlockNeed {
+    std::int64_t prompt = 0;
+    std::int64_t answer = 0;
+  };
   /// Prompts that are admitted, or asked for, and not computed yet.
   struct Admissions {
     std::int64_t short_tokens = 0;  ///< positions left of the short ones
@@ -181,8 +194,10 @@ class Scheduler {
     std::int32_t long_prompts = 0;
     std::int32_t suspects = 0;
     bool isolated_suspect = false;
+    std::int32_t sequences = 0;
+    BlockNeed blocks;  ///< what they may need in all
 
-    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long);
+    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long, const BlockNeed& need);
   };
   struct Release {
     RequestKey key{};
@@ -196,9 +211,14 @@ class Scheduler {
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
+  void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
+  std::span<const std::byte> finish_plan(PlannedStep& step);
+  std::uint32_t isolated_sequence();
+  bool alone_in_flight(std::uint32_t sequence) const;
+  std::int32_t prompt_tokens(std::size_t decodes, std::int32_t admitted) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
@@ -226,6 +246,8 @@ class Scheduler {
 
   // scheduler_admission.cpp
   Admissions count_admitted() const;
+  BlockNeed block_need(const ScheduledSequence& sequence) const;
+  bool reservable(const ScheduledSequence& sequence, const Admissions& admitted) const;
   bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
   void ask_admission(std::uint32_t sequence, CacheAsks& asks);
   void ask_admissions(CacheAsks& asks);
@@ -246,11 +268,13 @@ class Scheduler {
 
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
-  std::int32_t budget_ = 0;      ///< tokens of a step
-  std::int32_t max_length_ = 0;  ///< tokens of a sequence
+  std::int32_t budget_ = 0;               ///< tokens of a step
+  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode
+  std::int32_t max_length_ = 0;           ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
-  std::int32_t long_prompt_ = 0;  ///< a prompt with more tokens left is long
+  std::int32_t prompt_blocks_ = 0;  ///< of these, for prompts, when blocks are reserved
+  std::int32_t long_prompt_ = 0;    ///< a prompt with more tokens left is long
   std::int32_t vocab_size_ = 0;
   std::int32_t max_logprobs_ = 0;
   bool swaps_ = false;              ///< there is a swap space
@@ -275,6 +299,7 @@ class Scheduler {
   std::uint64_t next_step_ = 1;
   std::uint64_t arrivals_ = 0;
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
+  bool isolates_ = false;             ///< some sequence may be isolated
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   StepStats since_step_;              ///< counts that the next commit() reports

@@ -19,14 +19,18 @@ bool may_fork(const ScheduledSequence& s) { return s.group != kNoGroup && s.samp
 
 }  // namespace
 
-void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens, bool is_long) {
+void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens, bool is_long,
+                                const BlockNeed& need) {
+  ++sequences;
+  blocks.prompt += need.prompt;
+  blocks.answer += need.answer;
   if (tokens > 1) ++prompts;
   if (is_long) {
     ++long_prompts;
   } else if (tokens > 1) {
     short_tokens += tokens;
   }
-  if (s.losses == 0) return;
+  if (s.losses == 0 && !s.isolated) return;
   ++suspects;
   isolated_suspect |= s.isolated;
 }
@@ -36,27 +40,42 @@ Scheduler::Admissions Scheduler::count_admitted() const {
   Admissions admitted;
   for (std::uint32_t i : running_) {
     const std::int32_t left = table_[i].remaining();
-    admitted.add(table_[i], left, is_long(left));
+    admitted.add(table_[i], left, is_long(left), block_need(table_[i]));
   }
   for (std::uint32_t i : fetching_) {
     const std::int32_t left = table_[i].expected - table_[i].found * block_tokens_;
-    admitted.add(table_[i], left, is_long(left));
+    admitted.add(table_[i], left, is_long(left), block_need(table_[i]));
   }
   std::int32_t open = admissions_open_;
   for (std::uint32_t i = queue_.head(); i != kNoSequence && open > 0; i = queue_.after(i)) {
     const ScheduledSequence& s = table_[i];
     if (!s.admitting) continue;
     const std::int32_t left = positions_to_run(s, s.forks);
-    admitted.add(s, left, is_long(left));
+    admitted.add(s, left, is_long(left), block_need(s));
     --open;
   }
   return admitted;
 }
 
+Scheduler::BlockNeed Scheduler::block_need(const ScheduledSequence& s) const {
+  const std::int32_t positions = s.max_length - 1;  // the last token is never run
+  const std::int32_t prompt = blocks_for(std::min(s.prompt_tokens, positions));
+  return {prompt, blocks_for(positions) - prompt};
+}
+
+/// True when prompts and answers keep to their shares of the blocks with one more sequence like this. One
+/// that is larger than a share runs alone: the pool holds any single sequence.
+bool Scheduler::reservable(const ScheduledSequence& s, const Admissions& admitted) const {
+  if (options_.preempts || admitted.sequences == 0) return true;
+  const BlockNeed need = block_need(s);
+  return admitted.blocks.prompt + need.prompt <= prompt_blocks_ &&
+         admitted.blocks.answer + need.answer <= total_blocks_ - prompt_blocks_;
+}
+
 /// True when the limits allow one more sequence like this: short prompts are admitted until they fill two
 /// steps, long ones by their number.
 bool Scheduler::admissible(const ScheduledSequence& s, const Admissions& admitted) const {
-  if (s.losses > 0 && (s.isolated ? admitted.suspects > 0 : admitted.isolated_suspect)) return false;
+  if (s.isolated ? admitted.suspects > 0 : s.losses > 0 && admitted.isolated_suspect) return false;
   const bool forks = may_fork(s) && groups_.donor(s.group) != nullptr;
   const std::int32_t left = positions_to_run(s, forks);
   const std::int32_t most = options_.max_num_partial_prefills;
@@ -68,7 +87,7 @@ bool Scheduler::admissible(const ScheduledSequence& s, const Admissions& admitte
 void Scheduler::ask_admission(std::uint32_t sequence, CacheAsks& asks) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t others = running() + admissions_open_;
-  const std::int32_t keep_free = std::min(others, total_blocks_ / 16);
+  const std::int32_t keep_free = options_.preempts ? std::min(others, total_blocks_ / 16) : 0;
   const std::int32_t wanted = blocks_for(s.wanted_positions());
   const RequestKey* donor = may_fork(s) ? groups_.donor(s.group) : nullptr;
   if (donor != nullptr) {
@@ -93,10 +112,15 @@ void Scheduler::ask_admissions(CacheAsks& asks) {
   for (std::uint32_t i = queue_.head(); i != kNoSequence && slots > 0; i = queue_.after(i)) {
     ScheduledSequence& s = table_[i];
     if (++looked_at > kMaxCandidates) return;
-    if (may_ask(s) && !s.leased && !(may_fork(s) && groups_.wait(s.group)) && admissible(s, admitted)) {
+    const bool asks_now =
+        may_ask(s) && !s.leased && !(may_fork(s) && groups_.wait(s.group)) && admissible(s, admitted);
+    if (asks_now && !reservable(s, admitted)) {
+      s.refused = true;  // as by the CACHE MANAGER: others may pass it by, a bounded number of times
+      s.asked_at = released_;
+    } else if (asks_now) {
       ask_admission(i, asks);
       const std::int32_t left = positions_to_run(s, s.forks);
-      admitted.add(s, left, is_long(left));
+      admitted.add(s, left, is_long(left), block_need(s));
       --slots;
     }
     if (s.passed_over >= kMaxPassedOver) return;

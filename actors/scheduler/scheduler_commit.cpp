@@ -195,8 +195,9 @@ SequenceTokens& Scheduler::report(ScheduledSequence& s, StepOutput& out) {
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
   s.proven = true;
-  s.isolated = false;
   s.losses = 0;
+  if (++s.life_tokens >= kForgivingTokens) s.short_lives = 0;
+  s.isolated = s.isolated && s.short_lives >= kMaxShortLives;
   if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;
 }

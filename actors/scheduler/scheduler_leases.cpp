@@ -51,7 +51,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
 
 /// Puts the last running or fetching sequence back when another one cannot go on and no release is pending.
 void Scheduler::make_room() {
-  if (ending_ > 0 || !releases_.empty()) return;
+  if (!options_.preempts || ending_ > 0 || !releases_.empty()) return;
   std::uint32_t last = kNoSequence;
   bool needed = false;
   for (std::uint32_t i : running_) {

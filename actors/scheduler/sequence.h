@@ -36,7 +36,7 @@ struct ScheduledSequence {
   bool cacheable = false;  ///< its blocks are looked up and published
   bool parked = false;     ///< was put back, and its blocks were published under names that only it knows
   bool proven = false;     ///< has yielded a token since it started on this worker
-  bool isolated = false;   ///< suspected of killing workers: no other suspect runs beside it
+  bool isolated = false;   ///< suspected of killing workers: no other sequence runs in its steps
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -69,7 +69,9 @@ struct ScheduledSequence {
   std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
   /// Workers lost with a plan in flight for it since its last token; above 0: a suspect.
   std::int32_t losses = 0;
-  std::int32_t scored = 0;  ///< the logprobs of prompt positions below this were reported
+  std::int32_t short_lives = 0;  ///< workers lost in a row, each after few tokens of it; reset by more tokens
+  std::int32_t life_tokens = 0;  ///< tokens that it has yielded on this worker
+  std::int32_t scored = 0;       ///< the logprobs of prompt positions below this were reported
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;

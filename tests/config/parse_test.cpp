@@ -173,10 +173,38 @@ TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
 TEST(Parse, FlagsWithoutEffectGiveOneWarningEach) {
   const auto lines = warnings({"--enable-prefix-caching", "--enable-chunked-prefill", "--enable-logprob",
                                "--use-cudagraph", "--kv-cache-ratio", "0.9"});
-  ASSERT_EQ(lines.size(), 1u) << "prefix caching, chunked prefill, logprobs and graphs need no warning: they are on";
+  ASSERT_EQ(lines.size(), 1u)
+      << "prefix caching, chunked prefill, logprobs and graphs need no warning: they are on";
   EXPECT_EQ(lines[0].find("no effect: --kv-cache-ratio 0.9: "), 0u);
   EXPECT_EQ(warnings({"--no-enable-chunked-prefill"}).size(), 1u);
   EXPECT_TRUE(warnings({"--kv-cache-ratio", "0.75"}).empty());
+  EXPECT_TRUE(warnings({"--kv-cache-ratio", "0.9"}, {{"ENABLE_V1_KVCACHE_SCHEDULER", "0"}}).empty());
+}
+
+TEST(Parse, HowKvBlocksAreShared) {
+  EXPECT_TRUE(parsed({}).scheduler.preempts);
+  EXPECT_TRUE(parsed({}, {{"ENABLE_V1_KVCACHE_SCHEDULER", "1"}}).scheduler.preempts);
+  const Options o = parsed({"--kv_cache_ratio", "0.9"}, {{"ENABLE_V1_KVCACHE_SCHEDULER", "0"}});
+  EXPECT_FALSE(o.scheduler.preempts);
+  EXPECT_EQ(o.scheduler.kv_cache_ratio, 0.9);
+  EXPECT_FALSE(parsed({"--no-enable-v1-kvcache-scheduler"}).scheduler.preempts);
+  parsed({"--kv-cache-ratio", "1"});
+  for (const char* absurd : {"-0.1", "0", "1.5", "nan", "three quarters"}) {
+    EXPECT_EQ(option_error({"--kv-cache-ratio", absurd}).find("--kv-cache-ratio: got "), 0u) << absurd;
+  }
+  EXPECT_NE(option_error({"--kv-cache-ratio", "1"}, {{"ENABLE_V1_KVCACHE_SCHEDULER", "0"}})
+                .find("answers would have no blocks"),
+            std::string::npos);
+  EXPECT_EQ(option_error({}, {{"ENABLE_V1_KVCACHE_SCHEDULER", "2"}}).find("ENABLE_V1_KVCACHE_SCHEDULER: "),
+            0u);
+  for (const char* absurd : {"-1", "0.5", "99999999999"}) {
+    EXPECT_EQ(option_error({"--num-gpu-blocks-override", absurd}).find("--num-gpu-blocks-override: got "),
+              0u);
+  }
+  for (const char* size : {"0", "-64", "4097"}) {
+    EXPECT_EQ(option_error({"--block-size", size}).find("--block-size: got "), 0u);
+  }
+  EXPECT_NE(option_error({"--block-size", "32"}, {}, 3).find("KV blocks hold 64 tokens"), std::string::npos);
 }
 
 TEST(Parse, TheCommandLineOverridesTheEnvironmentWhichOverridesTheFile) {

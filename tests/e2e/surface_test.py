@@ -178,7 +178,9 @@ class CommandLine(unittest.TestCase):
 
     def test_bad_values(self):
         for flags in (("--port", "70000"), ("--max-model-len", "-5"), ("--gpu-memory-utilization", "1.5"),
-                      ("--device", "tpu"), ("--max-num-seqs", "many"), ("--dtype", "int3")):
+                      ("--device", "tpu"), ("--max-num-seqs", "many"), ("--dtype", "int3"),
+                      ("--kv-cache-ratio", "-0.5"), ("--num-gpu-blocks-override", "-3"), ("--block-size", "32"),
+                      ("--min-prefill-share", "1.5")):
             with self.subTest(flags=flags):
                 code, output, opened = run_serve(*flags) if flags[0] != "--port" else (*self.run_troupe(
                     "serve", *flags)[0::2], False)

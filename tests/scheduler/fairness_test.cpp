@@ -42,6 +42,35 @@ int steps_beside_short_ones(Rig& rig, std::uint64_t wanted, std::uint64_t key) {
   return steps;
 }
 
+/// `decoding` sequences with a token each, then `prompts` prompts of 3,000 tokens: tokens that these get in
+/// the next step.
+std::int32_t prompt_tokens_beside(std::uint64_t decoding, std::uint64_t prompts, double share) {
+  config::SchedulerOptions options;
+  options.min_prefill_share = share;
+  Rig rig(demo(), options);
+  for (std::uint64_t k = 1; k <= decoding; ++k) rig.add(k, 10, 50);
+  if (decoding > 0) {
+    EXPECT_TRUE(rig.plan());
+    rig.commit(5);
+  }
+  for (std::uint64_t k = 1; k <= prompts; ++k) rig.add(100 + k, 3000, 5);
+  EXPECT_TRUE(rig.plan());
+  std::int32_t tokens = 0;
+  for (const wire::PlanRow& row : rig.rows()) tokens += row.tokens > 1 ? row.tokens : 0;
+  return tokens;
+}
+
+TEST(Fairness, PromptsTakeLessOfAStepTheFewerTheyAreBesideDecodes) {
+  EXPECT_EQ(prompt_tokens_beside(0, 1, 0.1), 512);
+  EXPECT_EQ(prompt_tokens_beside(2, 1, 0.1), 510) << "half as many as decode: the whole step";
+  EXPECT_EQ(prompt_tokens_beside(20, 10, 0.1), 492);
+  EXPECT_EQ(prompt_tokens_beside(20, 5, 0.1), 256);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.05), 51);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0.25), 128) << "never less than the share";
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 1), 492);
+  EXPECT_EQ(prompt_tokens_beside(20, 1, 0), 492) << "unset: 512 at least, all of a step on a CPU";
+}
+
 TEST(Fairness, AShortPromptAnswersWithinThreeStepsWhileLongOnesRun) {
   for (const std::uint64_t long_prompts : {1, 3}) {
     Rig rig(demo());

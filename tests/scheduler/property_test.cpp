@@ -88,6 +88,9 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_EQ(sim.scheduler().totals().cached_tokens > 0, setting.caching.prompts);
   EXPECT_EQ(sim.scheduler().totals().fetches > 1000, setting.swap_blocks > 0);
   if (setting.swap_failures > 0) EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
+  if (!setting.preempts) {
+    EXPECT_EQ(sim.scheduler().totals().preempted, 0u);
+  }
   std::printf(
       "%-12s finished %lld failed %lld tokens %lld scores %lld cached %lld of %lld evicted %lld preempted "
       "%llu "
@@ -113,7 +116,10 @@ INSTANTIATE_TEST_SUITE_P(
               {.blocks = 8, .block_tokens = 4, .slots = 4, .budget = 7, .max_length = 60}},
         Named{"no_prefix_cache", {.blocks = 24, .caching = {false, false, {}}}},
         Named{"prompts_only", {.blocks = 24, .caching = {true, false, {1, 2}}, .repeats = 0.9}},
+        Named{"reserving", {.blocks = 40, .preempts = false, .ratio = 0.5}},
+        Named{"reserving_for_one", {.blocks = 16, .preempts = false, .ratio = 0.3}},
         Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
+        Named{"few_prompt_tokens", {.blocks = 60, .budget = 24, .prefill_share = 0.1}},
         Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
         Named{"few_ids_a_plan",
               {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}},

@@ -27,6 +27,9 @@ struct Setting {
   double swap_failures = 0;  ///< share of copies from or to the swap space that fail
   double poison = 0;         ///< share of sampled rows whose logits are not finite
   PrefixCaching caching = {true, true, {1, 2}};
+  double prefill_share = 0;
+  bool preempts = true;
+  double ratio = 0.75;   ///< of blocks for prompts when nothing preempts
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
 };
 
@@ -270,6 +273,9 @@ class Simulation {
     o.max_num_seqs = s.slots;
     o.max_num_batched_tokens = s.budget;
     o.long_prefill_token_threshold = s.long_prompt;
+    o.min_prefill_share = s.prefill_share;
+    o.preempts = s.preempts;
+    o.kv_cache_ratio = s.ratio;
     o.max_queued_requests = s.queued;
     o.max_queued_tokens = s.queued_tokens;
     return o;
