@@ -3,11 +3,9 @@
 //
 //   scheduler_sim_bench                      a table: six loads of 20,000 requests under each policy
 //   scheduler_sim_bench --requests N         N requests for each policy instead of 120,000
-//   scheduler_sim_bench --sweep FILE         also replays other arrival rates and writes all points as JSON
-//   lines,
-//                                            for tools/draw_scheduling.py
-//   scheduler_sim_bench --json               for tools/bench: 12,000 requests, rows of ours beside the best
-//   other
+//   scheduler_sim_bench --sweep FILE         also replays other arrival rates and writes all points as lines
+//                                            of JSON, for tools/draw_scheduling.py
+//   scheduler_sim_bench --json               for tools/bench: 12,000 requests, ours beside the best other
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

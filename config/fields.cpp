@@ -33,8 +33,7 @@ FieldList model_fields(ModelOptions& o) {
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
        .help = "type of weights and activations; sums are always fp32. auto: the checkpoint's"},
       {.name = "load-choices",
-       .slot =
-           EnumMember{{"default_v1", "dummy", "default"},
+       .slot = EnumMember{{"default_v1", "dummy", "default"},
                       [&o] { return static_cast<int>(o.load_choices); },
                       [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
        .help =
@@ -129,9 +128,8 @@ FieldList device_fields(DeviceOptions& o) {
            "always does so"},
       {.name = "overlap-kernels",
        .slot = &o.overlap_kernels,
-       .help = "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes "
-               "from that: "
-               "slower, the same answers"},
+       .help = "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from "
+               "that: slower, the same answers"},
   };
 }
 
@@ -192,21 +190,20 @@ FieldList scheduler_fields(SchedulerOptions& o) {
       {.name = "enable-v1-kvcache-scheduler",
        .slot = &o.preempts,
        .help = "prompts and answers share all KV blocks, and who finds none preempts the last one; off: a "
-               "request waits "
-               "until blocks for its prompt and its longest answer are reserved, and none is preempted",
+               "request waits until blocks for its prompt and its longest answer are reserved, and none is "
+               "preempted",
        .env = "ENABLE_V1_KVCACHE_SCHEDULER"},
       {.name = "kv-cache-ratio",
        .slot = &o.kv_cache_ratio,
        .help = "share of the KV blocks that prompts may reserve with ENABLE_V1_KVCACHE_SCHEDULER=0; answers "
-               "have the rest. "
-               "About prompt / (prompt + answer) in tokens",
+               "have the rest. About prompt / (prompt + answer) in tokens",
        .min = 0.01,
        .max = 1},
       {.name = "min-prefill-share",
        .slot = &o.min_prefill_share,
        .help = "share of a step that prompts may take while few of them wait beside many sequences that "
-               "decode; 1: always "
-               "all of it. Less keeps the time between two tokens even, more lets prompts answer sooner",
+               "decode; 1: always all of it. Less keeps the time between two tokens even, more lets prompts "
+               "answer sooner",
        .min = 0,
        .max = 1,
        .when_unset = "a tenth, at least 512 tokens"},

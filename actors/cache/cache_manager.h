@@ -19,9 +19,8 @@
 //    instead would refuse blocks that are almost free. It is rare: the blocks that are evicted next are saved
 //    ahead.
 //  - A swap block is found only after the copy to it has ended well, and is not taken while a copy reads it.
-//  - A lease with blocks that are still being fetched is of no use to plans until its FetchOutcome. When a
-//  fetch
-//    fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
+//  - A lease with blocks that are still being fetched is of no use to plans until its FetchOutcome. When
+//    a fetch fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -95,8 +95,8 @@ inline LinearShape shape_of(const Linear& linear) {
 }
 
 /// fp8 weights are multiplied by x in codes: blocks of kFp8Block inputs, rising,
-///   y[o] = sum over b of (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[o /
-///   8][b])
+///   y[o] = sum over b of
+///            (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[b][o / 8])
 /// in fp32, whatever the number of rows.
 constexpr bool takes_coded_x(const WeightFormat& format) { return format.kind == WeightKind::fp8; }
 /// The product with x_codes and x_scales, if its weights take them. If they are null, x is quantised into the

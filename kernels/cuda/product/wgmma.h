@@ -23,7 +23,7 @@ constexpr bool wgmma_takes(const LinearShape& shape, const GpuTraits& gpu) {
 }
 
 /// What a tile costs, in cycles: fitted to measurements of all shapes of the models at 128 … 8192 rows on an
-/// H200. Only ratios matter.
+/// H200; those of fp8 are estimates. Only ratios matter.
 struct WgmmaTile {
   int rows, columns;
   int cluster;  ///< blocks that share a tile's inputs
