@@ -19,6 +19,7 @@
 #include <new>
 #include <vector>
 
+#include "base/pause.h"
 #include "bench/report.h"
 #include "ipc/link.h"
 
@@ -79,7 +80,7 @@ double median(std::vector<double>& samples) {
 }
 
 void pause_for(std::int64_t ns) {
-  for (const std::int64_t end = now_ns() + ns; now_ns() < end;) __builtin_ia32_pause();
+  for (const std::int64_t end = now_ns() + ns; now_ns() < end;) pause_cpu();
 }
 
 template <class R>
@@ -125,7 +126,7 @@ double bare_round_trip_us(BareWords& words, std::uint32_t n) {
   const std::int64_t start = now_ns();
   words.question.store(n, std::memory_order_release);
   futex(words.question, FUTEX_WAKE, 1);
-  while (words.answer.load(std::memory_order_acquire) != n) __builtin_ia32_pause();
+  while (words.answer.load(std::memory_order_acquire) != n) pause_cpu();
   return static_cast<double>(now_ns() - start) / 1e3;
 }
 
@@ -205,15 +206,15 @@ double million_records_per_s() {
       std::uint64_t record[8] = {};
       for (std::uint64_t i = 0; i < kRecords; ++i) {
         record[0] = i;
-        while (!producer.try_push(std::as_bytes(std::span(record)))) __builtin_ia32_pause();
+        while (!producer.try_push(std::as_bytes(std::span(record)))) pause_cpu();
       }
     });
     RingConsumer consumer(segment->down());
     std::span<const std::byte> seen;
-    while (consumer.peek(seen) != RingConsumer::Peek::record) __builtin_ia32_pause();
+    while (consumer.peek(seen) != RingConsumer::Peek::record) pause_cpu();
     const std::int64_t start = now_ns();
     for (std::uint64_t i = 0; i < kRecords; ++i) {
-      while (consumer.peek(seen) != RingConsumer::Peek::record) __builtin_ia32_pause();
+      while (consumer.peek(seen) != RingConsumer::Peek::record) pause_cpu();
       consumer.pop();
     }
     best = std::max(best, static_cast<double>(kRecords) * 1e3 / static_cast<double>(now_ns() - start));

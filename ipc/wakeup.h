@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "base/clock.h"
+#include "base/pause.h"
 
 namespace troupe::ipc {
 
@@ -61,7 +62,7 @@ class Doorbell {
   template <class Ready>
   static bool spin_some(Ready& ready) {
     for (int i = 0; i < 16; ++i) {
-      __builtin_ia32_pause();
+      pause_cpu();
       if (ready()) return true;
     }
     return false;
