@@ -6,7 +6,6 @@
 namespace troupe::test {
 namespace {
 
-constexpr PrefixCaching kAll{true, true, {1, 2}};
 constexpr PrefixCaching kPromptsOnly{true, false, {1, 2}};
 
 SequenceSpec sequence(std::uint64_t key, std::vector<TokenId> prompt, std::int32_t max_output) {
@@ -17,12 +16,6 @@ SequenceSpec sequence(std::uint64_t key, std::vector<TokenId> prompt, std::int32
   spec.max_output_tokens = max_output;
   spec.stop_ids = {Rig::kStop};
   return spec;
-}
-
-std::vector<TokenId> counted(std::int32_t n, TokenId first = 10) {
-  std::vector<TokenId> ids;
-  for (std::int32_t i = 0; i < n; ++i) ids.push_back(first + i);
-  return ids;
 }
 
 void submit(Rig& rig, SequenceSpec spec, PrefixUse prefix = {}) {
@@ -46,7 +39,7 @@ std::int32_t run(Rig& rig, SequenceSpec spec, PrefixUse prefix = {}, TokenId tok
 }
 
 TEST(PrefixCache, ASecondPromptBeginsBehindTheFullBlocksItShares) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   EXPECT_EQ(run(rig, sequence(1, counted(11), 1)), 0);
   std::vector<TokenId> other = counted(11);
   other[9] = 1;
@@ -68,14 +61,14 @@ TEST(PrefixCache, ASecondPromptBeginsBehindTheFullBlocksItShares) {
 }
 
 TEST(PrefixCache, AtLeastTheLastTokenIsAlwaysRun) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   EXPECT_EQ(run(rig, sequence(1, counted(8), 1)), 0);
   EXPECT_EQ(run(rig, sequence(2, counted(8), 1)), 4);
   EXPECT_EQ(run(rig, sequence(3, counted(9), 1)), 8);
 }
 
 TEST(PrefixCache, BlocksAreFoundOnlyAfterTheStepThatFilledThemIsBack) {
-  Rig rig({.budget = 64}, {}, kAll);
+  Rig rig({.budget = 64}, {}, kCachesAll);
   submit(rig, sequence(1, counted(20), 9));
   ASSERT_TRUE(rig.plan());
   submit(rig, sequence(2, counted(20), 9));
@@ -90,7 +83,7 @@ TEST(PrefixCache, BlocksAreFoundOnlyAfterTheStepThatFilledThemIsBack) {
 }
 
 TEST(PrefixCache, TheNextTurnOfAChatFindsTheAnswer) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   run(rig, sequence(1, counted(6), 8));  // 14 tokens, of which 13 were run
   std::vector<TokenId> next = counted(6);
   next.insert(next.end(), 8, 5);
@@ -107,7 +100,7 @@ TEST(PrefixCache, WithoutOutputCachingOnlyThePromptIsFound) {
 }
 
 TEST(PrefixCache, ATokenThatWasDiscardedIsInNoPublishedBlock) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   submit(rig, sequence(1, counted(6), 20));
   rig.plan();
   rig.plan();
@@ -119,7 +112,7 @@ TEST(PrefixCache, ATokenThatWasDiscardedIsInNoPublishedBlock) {
 }
 
 TEST(PrefixCache, SaltsAndRequestsWithoutCacheShareNothing) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   EXPECT_EQ(run(rig, sequence(1, counted(9), 1), {false, ""}), 0);
   EXPECT_EQ(run(rig, sequence(2, counted(9), 1)), 0) << "the first left nothing";
   EXPECT_EQ(run(rig, sequence(3, counted(9), 1), {false, ""}), 0) << "and reads nothing";
@@ -129,7 +122,7 @@ TEST(PrefixCache, SaltsAndRequestsWithoutCacheShareNothing) {
 }
 
 TEST(PrefixCache, PromptLogprobsComputeEveryPositionButPublishToo) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   run(rig, sequence(1, counted(9), 1));
   SequenceSpec scored = sequence(2, counted(9), 1);
   scored.sampling.prompt_logprobs = 0;
@@ -141,7 +134,7 @@ TEST(PrefixCache, PromptLogprobsComputeEveryPositionButPublishToo) {
 }
 
 TEST(PrefixCache, AStepThatFailedLeavesNothing) {
-  Rig rig({.in_flight = 1}, {}, kAll);
+  Rig rig({.in_flight = 1}, {}, kCachesAll);
   submit(rig, sequence(1, counted(9), 5));
   rig.plan();
   rig.commit(5, wire::RowError::not_finite);
@@ -151,7 +144,7 @@ TEST(PrefixCache, AStepThatFailedLeavesNothing) {
 }
 
 TEST(PrefixCache, ANewWorkerHasNothingCached) {
-  Rig rig({}, {}, kAll);
+  Rig rig({}, {}, kCachesAll);
   run(rig, sequence(1, counted(9), 1));
   rig.scheduler.detach(Orphans::requeue, "Gone.", rig.out);
   rig.attach(2);

@@ -87,7 +87,9 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_GT(sim.worker().rows_run(), 0);
   EXPECT_EQ(sim.scheduler().totals().cached_tokens > 0, setting.caching.prompts);
   EXPECT_EQ(sim.scheduler().totals().fetches > 1000, setting.swap_blocks > 0);
-  if (setting.swap_failures > 0) EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
+  if (setting.swap_failures > 0) {
+    EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
+  }
   if (!setting.preempts) {
     EXPECT_EQ(sim.scheduler().totals().preempted, 0u);
   }

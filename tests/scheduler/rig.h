@@ -12,6 +12,16 @@
 
 namespace troupe::test {
 
+/// Prompts and answers are looked up and published.
+inline constexpr PrefixCaching kCachesAll{true, true, {1, 2}};
+
+/// n ids that rise from `first`, and begin again after 30.
+inline std::vector<TokenId> counted(std::int32_t n, TokenId first = 10) {
+  std::vector<TokenId> ids;
+  for (std::int32_t i = 0; i < n; ++i) ids.push_back(first + i % 30);
+  return ids;
+}
+
 struct Rig {
   /// Without a prefix cache unless `caching` says otherwise.
   explicit Rig(Setting s = {}, config::SchedulerOptions options = {},

@@ -6,16 +6,8 @@
 namespace troupe::test {
 namespace {
 
-constexpr PrefixCaching kAll{true, true, {1, 2}};
-
-std::vector<TokenId> counted(std::int32_t n, TokenId first) {
-  std::vector<TokenId> ids;
-  for (std::int32_t i = 0; i < n; ++i) ids.push_back(first + i % 30);
-  return ids;
-}
-
 struct SwapRig : Rig {
-  explicit SwapRig(PrefixCaching caching = kAll, std::int32_t blocks = 8)
+  explicit SwapRig(PrefixCaching caching = kCachesAll, std::int32_t blocks = 8)
       : Rig({.blocks = blocks, .budget = 64, .swap_blocks = 16}, {}, caching) {}
 
   void add(std::uint64_t key, std::vector<TokenId> prompt, std::int32_t max_output, bool cached = true) {
@@ -132,9 +124,9 @@ void preempt(const PrefixCaching& caching, bool cached) {
   EXPECT_GT(rig.cache.status().swap.in, 0);
 }
 
-TEST(Swap, APreemptedSequenceGoesOnWhereItWas) { preempt(kAll, true); }
+TEST(Swap, APreemptedSequenceGoesOnWhereItWas) { preempt(kCachesAll, true); }
 TEST(Swap, AlsoWhenItSharesNoAnswer) { preempt({true, false, {1, 2}}, true); }
-TEST(Swap, AlsoWhenItSharesNothing) { preempt(kAll, false); }
+TEST(Swap, AlsoWhenItSharesNothing) { preempt(kCachesAll, false); }
 TEST(Swap, AlsoWithoutAPrefixCache) { preempt({false, false, {1, 2}}, true); }
 
 TEST(Swap, WhatAPreemptedSequenceDoesNotShareNobodyElseFinds) {
@@ -157,7 +149,7 @@ TEST(Swap, WhatAPreemptedSequenceDoesNotShareNobodyElseFinds) {
 }
 
 TEST(Swap, TheMeasuredSpeedOfPromptsIsToldToTheCacheManager) {
-  Rig rig({.budget = 64}, {}, kAll);
+  Rig rig({.budget = 64}, {}, kCachesAll);
   rig.add(1, 30, 9);
   ASSERT_TRUE(rig.plan());
   ASSERT_EQ(rig.scheduler.commit(rig.result(5), rig.out), Committed::applied);
