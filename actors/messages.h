@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "http/request.h"
 #include "ipc/wire.h"
+#include "text/grammar/thinking_rule.h"
 
 namespace troupe {
 
@@ -27,6 +28,16 @@ struct Source {
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
 };
 
+using Thinking = grammar::ThinkingRule;
+
+/// What a chat's answer may hold besides text, and how long its parts may be.
+struct AnswerLimits {
+  bool tools = false;            ///< tool calls are looked for
+  bool parallel_calls = true;    ///< false: the answer ends with its first call
+  std::int32_t response = -1;    ///< tokens behind the thoughts; -1: no limit
+  double thinking_share = 0;     ///< Thinking::budget as a share of the answer's tokens, when it is -1; 0: no limit
+};
+
 /// Sampling and stop conditions of one request, every default resolved.
 struct Generation {
   wire::Sampling sampling;
@@ -39,6 +50,9 @@ struct Generation {
   std::vector<std::string> bad_words;
   std::vector<std::string> stop;
   bool include_stop = false;  ///< leave the stop string in the text
+  http::AnswerForm form;      ///< of the text behind the thoughts
+  Thinking thinking;          ///< the session completes it: it knows the prompt
+  AnswerLimits limits;
 };
 
 /// How the sequences of one request use the prefix cache.
@@ -57,6 +71,9 @@ struct Answer {
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
+  bool function_call = false;  ///< tool calls are told in the form of the field `functions`
+  http::AnswerStyle style = http::AnswerStyle::openai;
+  std::string settings;  ///< of style responses: members of the answer that repeat the request (http::ChatRequest)
 };
 
 /// One HTTP request that needs an actor; from GATEWAY's HTTP side.
@@ -103,6 +120,63 @@ struct Encoded {
   std::string text;  ///< of Api::detokenize
 };
 
+// ------------------------------------------------------------------------- grammar
+
+/// What a request's answers are held to: from SESSION HOST to GRAMMAR, before anything is submitted.
+struct Compile {
+  std::string request_id;  ///< for the log
+  http::AnswerForm form;
+  Thinking thinking;
+};
+
+struct Compiled {
+  Status status;              ///< not ok: the form cannot be enforced; names the place
+  std::uint64_t grammar = 0;  ///< for SequenceSpec::grammar, until ReleaseGrammar
+};
+
+/// The outcome of a Compile can be taken; GRAMMAR tells itself.
+struct FormReady {
+  std::uint64_t ticket = 0;
+};
+
+/// The request has ended. Sequences that have started with the grammar keep it until they end.
+struct ReleaseGrammar {
+  std::uint64_t grammar = 0;
+};
+
+/// A sequence that is held to `grammar` enters the SCHEDULER.
+struct GrammarStart {
+  RequestKey key;
+  std::uint64_t grammar = 0;
+};
+
+/// Output tokens of a sequence, in order; a range of GrammarStep::tokens.
+struct GrammarTokens {
+  RequestKey key;
+  std::int32_t first = 0;
+  std::int32_t count = 0;
+};
+
+/// A gated row of a plan: needs the mask of the token that follows `output_tokens` output tokens.
+struct MaskAsk {
+  RequestKey key;
+  SlotRef slot;
+  std::int32_t output_tokens = 0;
+};
+
+/// News of the SCHEDULER for GRAMMAR, in this order: starts, tokens, ends, rows. Each of the rows is answered by a
+/// RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a sequence that has ended, by a
+/// mask that allows everything.
+struct GrammarStep {
+  std::uint32_t epoch = 0;  ///< rows of an older epoch are not waited for any more
+  std::uint64_t step = 0;   ///< of the plan that `rows` are about
+  std::vector<GrammarStart> starts;
+  std::vector<GrammarTokens> sequences;
+  std::vector<TokenId> tokens;
+  std::vector<RequestKey> ends;
+  std::vector<MaskAsk> rows;
+};
+
 // ------------------------------------------------------------------------- scheduling
 
 /// One sequence (one choice of one prompt) for the SCHEDULER.
@@ -116,6 +190,8 @@ struct SequenceSpec {
   wire::Sampling sampling;
   std::vector<TokenId> stop_ids;  ///< tokens that end the sequence
   std::vector<wire::LogitBias> logit_bias;
+  std::uint64_t grammar = 0;    ///< of GRAMMAR; 0: the sequence is free
+  std::int32_t gated_from = 0;  ///< with a grammar: output tokens before the first that waits for a mask
 };
 
 /// All sequences of one Ask; accepted or refused as a whole.
@@ -273,6 +349,8 @@ struct ResetPrefixCache {};
 // ------------------------------------------------------------------------- worker
 
 struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
+struct SendMasks { Bytes record; };         ///< GRAMMAR → WORKER LINK: a StepMasks
+struct RetryMasks {};                       ///< WORKER LINK → itself: masks wait for room on the step ring
 struct SendCacheCommand { Bytes record; };  ///< CACHE MANAGER → WORKER LINK
 struct StepDone { Bytes record; };          ///< WORKER LINK → SCHEDULER: a StepResult
 struct CacheReport { Bytes record; };       ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory

@@ -11,6 +11,8 @@
 //               SendPlan ▼   │ StepDone   ▼  │ CacheReport
 //                         WORKER LINK ──────────  rings ── worker process
 //
+// GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to WORKER LINK.
+//
 // SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Mailboxes are bounded by credits that
 // the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
 #include <caf/all.hpp>
@@ -48,14 +50,21 @@ template <class I> typename I::result_type inspect(I& f, Capacity& x) {
 }
 }  // namespace wire
 
+namespace grammar {
+template <class I> typename I::result_type inspect(I& f, ThinkingRule& x) {
+  return f(caf::meta::type_name("ThinkingRule"), x.end, x.open, x.budget, x.forced);
+}
+}  // namespace grammar
+
 namespace http {
+inline constexpr JsonBounds kAnyJson{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
+
 /// Within the process a conversation is moved. Where a message has to become bytes, its JSON travels as text.
 template <class I> typename I::result_type inspect(I& f, Conversation& x) {
   std::string messages = to_text(x.messages), tools = to_text(x.tools), kwargs = to_text(x.template_kwargs);
   const auto load = [&]() -> caf::error {
-    constexpr JsonBounds kAny{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
-    auto read_messages = parse_json(messages, kAny), read_tools = parse_json(tools, kAny),
-         read_kwargs = parse_json(kwargs, kAny);
+    auto read_messages = parse_json(messages, kAnyJson), read_tools = parse_json(tools, kAnyJson),
+         read_kwargs = parse_json(kwargs, kAnyJson);
     if (!read_messages.ok() || !read_tools.ok() || !read_kwargs.ok()) return caf::sec::invalid_argument;
     x.messages = *std::move(read_messages);
     x.tools = *std::move(read_tools);
@@ -65,6 +74,17 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
   return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt,
            x.without_template, caf::meta::load_callback(load));
 }
+
+template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
+  std::string value = to_text(x.value);
+  const auto load = [&]() -> caf::error {
+    auto read = parse_json(value, kAnyJson);
+    if (!read.ok()) return caf::sec::invalid_argument;
+    x.value = *std::move(read);
+    return caf::none;
+  };
+  return f(caf::meta::type_name("AnswerForm"), x.kind, value, x.param, caf::meta::load_callback(load));
+}
 }  // namespace http
 
 #define TROUPE_INSPECT(type, ...)                                               \
@@ -72,10 +92,12 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
 TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
+TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
-               x.bad_words, x.stop, x.include_stop)
+               x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
-TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids)
+TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
+               x.function_call, x.style, x.settings)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
@@ -84,7 +106,15 @@ TROUPE_INSPECT(Closed, x.exchange)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
-               x.stop_ids, x.logit_bias)
+               x.stop_ids, x.logit_bias, x.grammar, x.gated_from)
+TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
+TROUPE_INSPECT(Compiled, x.status, x.grammar)
+TROUPE_INSPECT(FormReady, x.ticket)
+TROUPE_INSPECT(ReleaseGrammar, x.grammar)
+TROUPE_INSPECT(GrammarStart, x.key, x.grammar)
+TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count)
+TROUPE_INSPECT(MaskAsk, x.key, x.slot.slot, x.slot.generation, x.output_tokens)
+TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.starts, x.sequences, x.tokens, x.ends, x.rows)
 TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
@@ -103,6 +133,7 @@ TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cach
 TROUPE_INSPECT(FetchOutcome, x.key, x.failed)
 TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.fetched, x.blocks, x.last_command, x.status)
 TROUPE_INSPECT(SendPlan, x.record)
+TROUPE_INSPECT(SendMasks, x.record)
 TROUPE_INSPECT(SendCacheCommand, x.record)
 TROUPE_INSPECT(StepDone, x.record)
 TROUPE_INSPECT(CacheReport, x.record)
@@ -121,6 +152,7 @@ template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
   return f(caf::meta::type_name("ResetPrefixCache"));
 }
 template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
+template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
@@ -152,6 +184,18 @@ using cache_actor = caf::typed_actor<
     // Answers with the block counts; from the ROOT.
     caf::replies_to<caf::get_atom>::with<CacheStatus>>;
 
+/// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its sequences and
+/// makes the masks of their gated rows.
+using grammar_actor = caf::typed_actor<
+    // Answers when the form is compiled or refused; from SESSION HOST.
+    caf::replies_to<Compile>::with<Compiled>,
+    // The request has ended; from SESSION HOST.
+    caf::reacts_to<ReleaseGrammar>,
+    // Sequences, their tokens and the rows that wait; from SCHEDULER.
+    caf::reacts_to<GrammarStep>,
+    // A form is compiled or refused; from its own threads.
+    caf::reacts_to<FormReady>>;
+
 /// SCHEDULER: decides every step.
 using scheduler_actor = caf::typed_actor<
     // Takes all sequences or refuses all; their tokens go to the sender as StepTokens; from SESSION HOST.
@@ -160,7 +204,7 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<Cancel>,
     // A step's result; from WORKER LINK.
     caf::reacts_to<StepDone>,
-    // Fetches from the swap space have ended; from CACHE MANAGER, to whoever sent it the last CacheAsks.
+    // Fetches from the swap space have ended; from CACHE MANAGER, to the sender of the last CacheAsks.
     caf::reacts_to<CacheGrants>,
     // A worker is ready: a new epoch begins; from WORKER LINK.
     caf::reacts_to<LinkUp>,
@@ -225,6 +269,10 @@ using worker_link_actor = caf::typed_actor<
     caf::reacts_to<Attach>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
     caf::reacts_to<SendPlan>,
+    // Puts masks on the step ring, or keeps them until there is room; from GRAMMAR.
+    caf::reacts_to<SendMasks>,
+    // Tries again to put kept masks there; from itself.
+    caf::reacts_to<RetryMasks>,
     // Puts a command on the cache ring; from CACHE MANAGER.
     caf::reacts_to<SendCacheCommand>,
     // A record that came up a ring, or the link's state; from its own receiving thread.

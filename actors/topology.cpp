@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "actors/cache/cache_actor.h"
+#include "actors/grammar/grammar_actor.h"
 #include "actors/metrics/metrics_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/tokenizer/tokenizer_actor.h"
@@ -46,6 +47,30 @@ class Introductions {
 
 tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder, const Log& log) {
   return system.spawn<caf::detached>(tokenizer_behavior, *encoder, log);
+}
+
+/// What GRAMMAR is given; nothing of it blocks or starts a process.
+GrammarParts grammar_parts(const CastSetup& setup, worker_link_actor link) {
+  const config::LimitOptions& limits = setup.options.limits;
+  const SessionContext& model = *setup.sessions;
+  GrammarParts parts;
+  parts.link = std::move(link);
+  parts.vocabulary = model.vocab_size;
+  // On a large machine many rows wait for the same moment; on a small one the cores are the model's.
+  parts.helpers = std::min(std::thread::hardware_concurrency() / 8, 3u);
+  parts.log = setup.log("grammar");
+  FormServiceSetup& forms = parts.forms;
+  forms.tokenizer = model.tokenizer;
+  forms.vocabulary = grammar::vocabulary_of(*model.tokenizer, model.vocab_size, model.eos_ids);
+  forms.any_whitespace = !setup.options.guided.disable_any_whitespace;
+  forms.executable = setup.executable;
+  forms.limits.time = std::chrono::milliseconds(limits.grammar_timeout_ms);
+  forms.cache_bytes = static_cast<std::size_t>(limits.grammar_cache_bytes);
+  forms.form_limits = {{limits.max_schema_depth, limits.max_schema_properties, limits.max_schema_enum_values,
+                        static_cast<std::size_t>(limits.max_schema_name_chars),
+                        static_cast<std::size_t>(limits.max_grammar_bytes)},
+                       static_cast<std::size_t>(limits.max_grammar_bytes), limits.max_grammar_depth};
+  return parts;
 }
 
 /// With a key of this instance's own.
@@ -115,10 +140,17 @@ void Cast::spawn(CastSetup setup) {
   auto cache = system_.spawn(cache_behavior, CacheParts{introduce("cache", link), setup.log("cache")});
   add("cache", cache);
 
+  grammar_actor grammar;
+  if (setup.options.guided.on()) {
+    grammar = system_.spawn<caf::detached>(grammar_behavior, grammar_parts(setup, introduce("grammar", link)));
+    add("grammar", grammar);
+  }
+
   auto scheduler = system_.spawn(
       scheduler_behavior,
       SchedulerParts{setup.options.scheduler, prefix_caching(setup.options.cache), introduce("scheduler", cache), introduce("scheduler", link),
-                     introduce("scheduler", metrics_), setup.log("scheduler"), setup.progress});
+                     introduce("scheduler", metrics_), setup.log("scheduler"), setup.progress,
+                     grammar ? introduce("scheduler", grammar) : grammar});
   add("scheduler", scheduler);
 
   std::vector<tokenizer_actor> tokenizers;
@@ -139,7 +171,8 @@ void Cast::spawn(CastSetup setup) {
     hosts->push_back(system_.spawn(
         session_host_behavior,
         SessionHostParts{io, setup.sessions, tokenizers, introduce("session", scheduler),
-                         introduce("session", metrics_), setup.deliver, setup.log("session")}));
+                         introduce("session", metrics_), setup.deliver, setup.log("session"),
+                         grammar ? introduce("session", grammar) : grammar}));
     add("session", hosts->back());
   }
 

@@ -38,10 +38,12 @@ struct Role {
 inline constexpr Role kRoles[] = {
     {"metrics", OnDown::escalate, "pool", "one message a step and a request", "none",
      "Every part reports to it by handle, and a restart of the engine costs less than recasting them all."},
-    {"worker_link", OnDown::escalate, "pool, and one receiving thread", "max_steps_in_flight plans", "SCHEDULER waits",
+    {"worker_link", OnDown::escalate, "pool, and one receiving thread", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
      "Its end means that the ring or the worker cannot be trusted."},
     {"cache", OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
      "Its block tables are the truth about the worker's memory."},
+    {"grammar", OnDown::escalate, "own, and helpers", "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
+     "It alone knows how far each answer is in its form, and steps wait for its masks."},
     {"scheduler", OnDown::escalate, "pool", "--max-queued-requests, --max-queued-tokens", "429",
      "It alone knows which plan is in flight."},
     {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones",
@@ -59,6 +61,7 @@ struct CastSetup {
   std::shared_ptr<const Encoder> encoder;
   std::uint32_t tokenizers = 1;
   std::shared_ptr<const SessionContext> sessions;
+  std::string executable = "/proc/self/exe";  ///< of GRAMMAR's compiling process
   std::uint32_t io_threads = 1;
   metrics::Constants constants;
   std::shared_ptr<HealthCell> health;

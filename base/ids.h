@@ -8,6 +8,7 @@ namespace troupe {
 
 using TokenId = std::int32_t;
 using BlockId = std::int32_t;  ///< one KV block; spans all layers
+inline constexpr BlockId kNoBlock = -1;
 
 /// 128 random bits that name one generated sequence (one choice of one request) for its whole life,
 /// across restarts of any part. Slots and generations are local names for it on a worker.

@@ -2,7 +2,10 @@
 // share of time in which the GPU was idle during decode, and the host's time per step.
 //
 //   cuda_executor_bench [--json] [--dir MODELS] [--model NAME]… [--batch N]… [--context N]… [--prompt N]…
-//   [--steps N]
+//   [--gated N]… [--mask-us US] [--steps N]
+//
+// --gated: batches whose rows all wait for masks, beside the same batch without. The masks of a step come
+// when the tokens before are known and --mask-us microseconds a row have passed, as long as GRAMMAR takes.
 //
 // Without --model the two models of bench/models that fit one GPU; dummy weights.
 #include <algorithm>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "cli/bench/ceilings_of.h"
 #include "cli/bench/step_feed.h"
@@ -29,7 +33,8 @@ using http::percentile;
 struct Arguments {
   std::string directory = TROUPE_BENCH_MODELS;
   std::vector<std::string> models;
-  std::vector<int> batches, contexts, prompts;
+  std::vector<int> batches, contexts, prompts, gated;
+  double mask_us = 12;
   int steps = 64;
 };
 
@@ -44,12 +49,15 @@ Arguments parse(int argc, char** argv) {
     if (flag == "--batch") got.batches.push_back(std::atoi(value));
     if (flag == "--context") got.contexts.push_back(std::atoi(value));
     if (flag == "--prompt") got.prompts.push_back(std::atoi(value));
+    if (flag == "--gated") got.gated.push_back(std::atoi(value));
+    if (flag == "--mask-us") got.mask_us = std::atof(value);
     if (flag == "--steps") got.steps = std::atoi(value);
   }
   if (got.models.empty()) got.models = {"ERNIE-4.5-0.3B", "ERNIE-4.5-21B-A3B"};
   if (got.batches.empty()) got.batches = {1, 8, 32, 128, 256};
   if (got.contexts.empty()) got.contexts = {2048};
   if (got.prompts.empty()) got.prompts = {8192};
+  if (got.gated.empty()) got.gated = {64};
   return got;
 }
 
@@ -104,6 +112,26 @@ Status decode(Bench& bench, int batch, int context, int steps, Report& report) {
   return {};
 }
 
+/// Tokens per second with every row gated, against the same batch without masks: must be 0.9 of it.
+Status gated(Bench& bench, int batch, int context, const Arguments& arguments, Report& report) {
+  constexpr int kWarmUp = 8;
+  double rates[2];
+  for (const bool waits : {false, true}) {
+    bench.executor->reset();
+    StepFeed feed(*bench.executor);
+    if (Status s = feed.place(batch, context, arguments.steps + kWarmUp); !s.ok()) return s;
+    feed.gate(waits ? 1e-6 * arguments.mask_us : -1);
+    if (auto warm = feed.decode(kWarmUp); !warm.ok()) return warm.status();
+    const auto times = feed.decode(arguments.steps);
+    if (!times.ok()) return times.status();
+    rates[waits] =
+        batch * static_cast<double>(times->size()) / std::accumulate(times->begin(), times->end(), 0.0);
+  }
+  report.row({bench.name + ".gated.b" + std::to_string(batch) + ".c" + std::to_string(context), rates[true],
+              "tok/s", rates[false], 0.9 * rates[false]});
+  return {};
+}
+
 Status prefill(Bench& bench, int tokens, Report& report) {
   bench.executor->reset();
   StepFeed feed(*bench.executor);
@@ -142,6 +170,11 @@ Status run(const Arguments& arguments, Report& report) {
         if (Status s = decode(bench, batch, context, arguments.steps, report); !s.ok()) return s;
       }
     }
+    for (const int context : arguments.contexts) {
+      for (const int batch : arguments.gated) {
+        if (Status s = gated(bench, batch, context, arguments, report); !s.ok()) return s;
+      }
+    }
     for (const int tokens : arguments.prompts) {
       if (Status s = prefill(bench, tokens, report); !s.ok()) return s;
     }
@@ -154,10 +187,7 @@ Status run(const Arguments& arguments, Report& report) {
 
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "cuda_executor: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("cuda_executor")) return 0;
   bench::Report report(argc, argv);
   const Status status = bench::run(bench::parse(argc, argv), report);
   if (status.ok()) return 0;

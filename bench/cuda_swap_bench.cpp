@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/gpu_bench.h"
 #include "bench/report.h"
 #include "cli/bench/step_feed.h"
 #include "gpu/cuda.h"
@@ -177,10 +178,7 @@ Status run(const Arguments& arguments, Report& report) {
 
 int main(int argc, char** argv) {
   using namespace troupe;
-  if (const Status usable = cuda_usable(); !usable.ok()) {
-    std::fprintf(stderr, "cuda_swap: skipped: %s\n", usable.message.c_str());
-    return 0;
-  }
+  if (!bench::gpu_is_there("cuda_swap")) return 0;
   bench::Report report(argc, argv);
   Status status;
   try {

@@ -27,6 +27,7 @@ struct Request {
   const char* name;
   SampleRow row;
   double must_1 = 0, must_256 = 0;  ///< microseconds a step
+  bool masked = false;              ///< half of the vocabulary is allowed
 };
 
 const Request kRequests[] = {
@@ -44,6 +45,7 @@ const Request kRequests[] = {
       .prompt_tokens = kKnownTokens / 2,
       .known_tokens = kKnownTokens}},
     {"logprobs_20", {.temperature = 0, .logprobs = kMaxTopLogprobs}},
+    {"mask", {.temperature = 0.8f}, 0, 250, true},
     {"everything",
      {.temperature = 0.8f,
       .top_p = 0.9f,
@@ -79,6 +81,10 @@ class Setting {
     for (TokenId& id : tokens) id = static_cast<TokenId>(random() % kVocab);
     tokens_ = room<TokenId>(device, tokens.size());
     device.upload(tokens_, tokens.data(), tokens.size() * sizeof(TokenId));
+    std::vector<std::uint32_t> masks(kMostRows * mask_words(kVocab));
+    for (std::uint32_t& word : masks) word = random();
+    masks_ = room<std::uint32_t>(device, masks.size());
+    device.upload(masks_, masks.data(), masks.size() * sizeof(std::uint32_t));
     rows_ = room<SampleRow>(device, kMostRows);
     results_ = room<SampleResult>(device, kMostRows);
     device.sync();
@@ -91,6 +97,7 @@ class Setting {
       SampleRow& row = rows[static_cast<std::size_t>(i)];
       if (row.logits_row >= 0) row.logits_row = i;
       row.seed = static_cast<std::uint64_t>(i);
+      if (request.masked) row.mask = masks_ + mask_words(kVocab) * static_cast<std::size_t>(i);
       row.tokens = tokens_ + std::size_t{kKnownTokens} * static_cast<std::size_t>(i);
     }
     device_.upload(rows_, rows.data(), rows.size() * sizeof rows[0]);
@@ -112,6 +119,7 @@ class Setting {
   Cuda& device_;
   float* logits_ = nullptr;
   TokenId* tokens_ = nullptr;
+  std::uint32_t* masks_ = nullptr;
   SampleRow* rows_ = nullptr;
   SampleResult* results_ = nullptr;
 };

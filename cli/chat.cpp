@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
@@ -58,7 +59,7 @@ class Chat {
     const auto response = client_.stream(
         "/v1/chat/completions", body.dump(-1, ' ', false, Json::error_handler_t::replace),
         [&](std::string_view data) { return take_event(data, answer, complaint) && !interrupted; });
-    if (!answer.empty()) std::printf("\n");
+    if (!answer.empty() || std::exchange(thoughts_shown_, false)) std::printf("\n");
     if (!response.ok() && response.status().code != Code::cancelled) return response.status();
     if (response.ok() && response->status != 200) {
       return failure(Code::unavailable, http::error_message(*response));
@@ -74,8 +75,17 @@ class Chat {
     return {{"role", role}, {"content", content}};
   }
 
+  /// Shows thoughts to a person: faint, above the answer. Elsewhere only the answer is written.
+  void show_thoughts(const Json& delta) {
+    const auto thoughts = delta.find("reasoning_content");
+    if (thoughts == delta.end() || !thoughts->is_string() || ::isatty(STDOUT_FILENO) != 1) return;
+    std::printf("\x1b[2m%s\x1b[22m", printable(thoughts->get_ref<const std::string&>()).c_str());
+    std::fflush(stdout);
+    thoughts_shown_ = true;
+  }
+
   /// False for an error event; `complaint` is its message.
-  static bool take_event(std::string_view data, std::string& answer, std::string& complaint) {
+  bool take_event(std::string_view data, std::string& answer, std::string& complaint) {
     const Json event = Json::parse(data, nullptr, false);
     if (!event.is_object()) return complaint = "the server sent an event that is not JSON", false;
     if (event.contains("error")) {
@@ -87,9 +97,11 @@ class Chat {
       return true;  // the usage, at the end
     const Json& choice = choices->front();
     if (!choice.is_object() || !choice.contains("delta") || !choice["delta"].is_object()) return true;
+    show_thoughts(choice["delta"]);
     const auto content = choice["delta"].find("content");
     if (content == choice["delta"].end() || !content->is_string()) return true;
     const auto& text = content->get_ref<const std::string&>();
+    if (!text.empty() && std::exchange(thoughts_shown_, false)) std::printf("\n\n");
     answer += text;
     std::fputs(printable(text).c_str(), stdout);
     std::fflush(stdout);
@@ -101,6 +113,7 @@ class Chat {
   const Json extra_;
   std::string system_;
   std::vector<Json> messages_;
+  bool thoughts_shown_ = false;  ///< and nothing of the answer behind them yet
 };
 
 constexpr const char* kHelp =

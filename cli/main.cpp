@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/engine/engine_main.h"
+#include "actors/grammar/compile_process.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
 
@@ -47,6 +48,7 @@ constexpr Subcommand kSubcommands[] = {
     {"version", "print the version", troupe::cli::version_main},
     {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
+    {"grammar", "", child<troupe::compile_main>},
 };
 
 int usage(std::FILE* out) {

@@ -15,6 +15,7 @@
 #include "config/validate.h"
 #include "model/preflight.h"
 #include "model/swap/swap_file.h"
+#include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -40,15 +41,14 @@ std::string executable() {
   return error ? "troupe" : path.string();
 }
 
-/// Loads the tokenizer and the chat template to check them, and returns the memory to the system.
-Status check_text_files(const config::ModelOptions& model) {
-  Status status = Tokenizer::load(model.directory, model.tokenizer).status();
-  if (status.ok()) {
-    status = ChatTemplate::load(model.directory, model.chat_template).status();
-    if (status.code == Code::not_found && model.chat_template.empty()) status = {};
-  }
-  ::malloc_trim(0);
-  return status;
+/// Loads tokenizer and chat template and looks for the tags of the parsers, to check them.
+Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers) {
+  const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.status();
+  const auto chat = ChatTemplate::load(model.directory, model.chat_template);
+  const bool without = chat.status().code == Code::not_found && model.chat_template.empty();
+  if (!chat.ok() && !without) return chat.status();
+  return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();
 }
 
 /// Checks everything before a port is opened, and sets the options that were left open.
@@ -59,7 +59,9 @@ Result<std::string> prepare(config::Options& options) {
   }
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
-  if (Status status = check_text_files(options.model); !status.ok()) return status;
+  const Status text_files = check_text_files(options.model, options.answers);
+  ::malloc_trim(0);  // what the check has loaded
+  if (!text_files.ok()) return text_files;
   options.device.device = found->device;
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.

@@ -75,7 +75,6 @@ constexpr KnownVariable kVariables[] = {
     {"USE_TBO", ignored, "kernels are chosen by the device", "0"},
     {"USE_FLASH_MLA", ignored, "kernels are chosen by the device", "0"},
     {"SPECULATE_VERIFY_USE_*", ignored, "tokens are not drafted"},
-    {"FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR", ignored, "reasoning is not limited"},
     {"FD_PD_*", ignored, "one instance runs prompts and answers"},
     {"FD_ENABLE_CACHE_TASK", ignored, "one instance runs prompts and answers", "0"},
     {"FD_EP_*", ignored, "one device runs the model"},

@@ -56,6 +56,25 @@ FieldList model_fields(ModelOptions& o) {
   };
 }
 
+FieldList chat_fields(AnswerOptions& o) {
+  return {
+      {.name = "reasoning-parser",
+       .slot = &o.reasoning_parser,
+       .help = "tells the thoughts in a chat's answer apart from the answer",
+       .allowed = {"none", "ernie-45-vl", "ernie-x1", "ernie-45-vl-thinking"}},
+      {.name = "tool-call-parser",
+       .slot = &o.tool_call_parser,
+       .help = "finds tool calls in a chat's answer",
+       .allowed = {"none", "ernie-x1", "ernie-45-vl-thinking", "hermes"},
+       .when_unset = "hermes if the chat template writes <tool_call> and the vocabulary has no such token, else none"},
+      {.name = "thinking-end-text",
+       .slot = &o.thinking_end_text,
+       .help = "what ends thoughts at their limit: a text with </think>, behind which it is cut",
+       .env = "FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR",
+       .when_unset = "</think>, for ernie-x1 after a newline"},
+  };
+}
+
 FieldList http_fields(HttpOptions& o) {
   return {
       {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
@@ -388,7 +407,7 @@ FieldList limit_fields(LimitOptions& o) {
             "characters"),
       limit("max-grammar-bytes", o.max_grammar_bytes, "a grammar or regular expression", "bytes"),
       limit("max-grammar-depth", o.max_grammar_depth, "nesting of a grammar"),
-      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar", "milliseconds"),
+      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar, processor time", "milliseconds"),
       limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
       {.name = "max-image-pixels",
        .slot = &o.max_image_pixels,
@@ -401,17 +420,36 @@ FieldList limit_fields(LimitOptions& o) {
   };
 }
 
+std::string unavailable_backend(std::string_view value) {
+  return value == "guidance" ? "grammars are compiled by xgrammar; auto, xgrammar and off are available" : "";
+}
+
+FieldList guided_fields(GuidedOptions& o) {
+  return {
+      {.name = "guided-decoding-backend",
+       .slot = &o.backend,
+       .help = "grammar engine for answers that are held to a form; off: requests for one get 400",
+       .allowed = {"auto", "xgrammar", "off", "guidance"},
+       .refusal = unavailable_backend},
+      {.name = "guided-decoding-disable-any-whitespace",
+       .slot = &o.disable_any_whitespace,
+       .help = "JSON answers have one blank after commas and colons and no other white space"},
+  };
+}
+
 }  // namespace
 
 std::vector<Field> fields(Options& options) {
   FieldList all;
   all.reserve(256);
   add(all, "Model", model_fields(options.model));
+  add(all, "Chat answers", chat_fields(options.answers));
   add(all, "HTTP", http_fields(options.http));
   add(all, "Device and memory", device_fields(options.device));
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "KV cache", cache_fields(options.cache));
+  add(all, "Answers in a form", guided_fields(options.guided));
   add(all, "Processes and ports", process_fields(options));
   add(all, "Logs", log_fields(options.log));
   add(all, "Limits on requests", limit_fields(options.limits));

@@ -74,13 +74,13 @@ struct LimitOptions {
   int max_logit_bias = 1024;                       ///< entries of logit_bias
   int max_messages = 4096;                         ///< messages of one chat request
   int max_tools = 128;                             ///< tools of one chat request
-  int max_schema_depth = 10;                       ///< nesting of a JSON schema; 64 at most
+  int max_schema_depth = 64;                       ///< nesting of a JSON schema; 64 at most
   int max_schema_properties = 5000;                ///< properties of a JSON schema, all together
   int max_schema_enum_values = 1000;               ///< enum values of a JSON schema, all together
   int max_schema_name_chars = 120'000;             ///< characters of names and values in a JSON schema
   int max_grammar_bytes = 64 << 10;                ///< a grammar or a regular expression
   int max_grammar_depth = 500;                     ///< nesting of a grammar
-  int grammar_timeout_ms = 2000;                   ///< compilation of one grammar
+  int grammar_timeout_ms = 10000;                  ///< compilation of one grammar
   std::int64_t grammar_cache_bytes = 512ll << 20;  ///< compiled grammars kept
   std::int64_t max_image_pixels = 33'000'000;      ///< of one image, checked before it is decoded
   int max_images = 32;                             ///< images of one request
@@ -106,6 +106,13 @@ struct ModelOptions {
   /// Template text or a file with it; empty: the checkpoint's own. A wrong template lowers answer quality.
   std::string chat_template;
   std::int64_t seed = 0;  ///< for requests without a seed, and for dummy weights
+};
+
+/// How a chat's answer is taken apart; docs/thinking_and_tools.md.
+struct AnswerOptions {
+  std::string reasoning_parser;   ///< empty: thoughts are not told apart from the answer
+  std::string tool_call_parser;   ///< "none": calls stay text; empty: what the chat template shows
+  std::string thinking_end_text;  ///< ends thoughts at their limit; contains </think>; empty: the parser's own
 };
 
 /// What the model runs on, and how much memory it may take.
@@ -172,6 +179,14 @@ struct TokenizerOptions {
   int threads = 0;  ///< pool size; 0: half the cores, 1…4
 };
 
+/// Answers that are held to a form.
+struct GuidedOptions {
+  std::string backend = "auto";         ///< auto, xgrammar, off; auto is xgrammar
+  bool disable_any_whitespace = false;  ///< JSON with one blank after commas and colons and no other
+
+  bool on() const { return backend != "off"; }
+};
+
 /// Processes: ports, files, restarts and timeouts.
 struct ProcessOptions {
   std::vector<int> engine_worker_queue_ports;  ///< name the step rings, one per rank; empty: chosen
@@ -211,8 +226,6 @@ struct LaterOptions {
   double max_processor_cache_gib = -1;
   bool enable_mm = false;
   bool disable_chunked_mm_input = false;
-  std::string reasoning_parser;
-  std::string tool_call_parser;
   std::string tool_parser_plugin;
   std::vector<std::string> logits_processors;
   bool lm_head_fp32 = false;
@@ -242,8 +255,6 @@ struct LaterOptions {
   bool use_cudagraph = true;
   std::string plas_attention_config;
   std::string speculative_config;
-  std::string guided_decoding_backend = "off";
-  bool guided_decoding_disable_any_whitespace = false;
   bool enable_logprob = true;
   std::string logprobs_mode = "raw_logprobs";
   bool enable_keep_sampling_mask = false;
@@ -293,11 +304,13 @@ struct Options {
   HttpOptions http;
   LimitOptions limits;
   ModelOptions model;
+  AnswerOptions answers;
   DeviceOptions device;
   QuantizationOptions quantization;
   SchedulerOptions scheduler;
   CacheOptions cache;
   TokenizerOptions tokenizer;
+  GuidedOptions guided;
   ProcessOptions process;
   LogOptions log;
   LaterOptions later;

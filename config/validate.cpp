@@ -141,7 +141,7 @@ Status check_later(const Options& o) {
                     "enable-early-stop");
   }
   const bool drafts = !l.speculative_config.empty();
-  if (drafts && l.guided_decoding_backend != "off") {
+  if (drafts && o.guided.backend == "xgrammar") {
     return conflict("cannot be used with --speculative-config", "guided-decoding-backend");
   }
   if (drafts && l.logprobs_mode.starts_with("processed")) {

@@ -17,14 +17,20 @@ ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
   for (const std::string& key : keys) digests_.push_back(digest(key));
 }
 
-bool ApiKeys::allow(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  const bool bearer = same_word(authorization.substr(0, kScheme.size()), kScheme);
-  const Digest given = digest(bearer ? authorization.substr(kScheme.size()) : std::string_view());
+bool ApiKeys::known(std::string_view key) const {
+  const Digest given = digest(key);
   bool known = false;
   for (const Digest& digest : digests_)
     known |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;
-  return bearer && known;
+  return known && !key.empty();
+}
+
+bool ApiKeys::allow(std::string_view authorization, std::string_view x_api_key) const {
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool bearer = same_word(authorization.substr(0, kScheme.size()), kScheme);
+  const bool by_bearer = known(bearer ? authorization.substr(kScheme.size()) : std::string_view());
+  const bool by_header = known(x_api_key);
+  return by_bearer || by_header;
 }
 
 }  // namespace troupe::http

@@ -1,6 +1,6 @@
 #pragma once
-// API keys. They are kept and compared as SHA-256 digests, every key on every comparison, so the time taken does
-// not tell how much of a guess was right.
+// API keys. They are kept and compared as SHA-256 digests, every key on every comparison, so the time taken
+// does not tell how much of a guess was right.
 #include <array>
 #include <string>
 #include <string_view>
@@ -14,12 +14,14 @@ class ApiKeys {
 
   /// False when no key was configured: every request is allowed.
   bool required() const { return !digests_.empty(); }
-  /// `authorization` is the header's value, "Bearer KEY".
-  bool allow(std::string_view authorization) const;
+  /// True if one of the two headers has a configured key. `authorization` is "Bearer KEY", `x_api_key` the
+  /// key alone; an absent header is empty.
+  bool allow(std::string_view authorization, std::string_view x_api_key) const;
 
  private:
   using Digest = std::array<unsigned char, 32>;
   static Digest digest(std::string_view key);
+  bool known(std::string_view key) const;
   std::vector<Digest> digests_;
 };
 

@@ -181,7 +181,7 @@ bool Connection::finish_request() {
   Shared& shared = io_.shared();
   auto outcome = admission_.refusal.ok()
                      ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
-                     : std::variant<Call, Output>(error_output(0, admission_.refusal));
+                     : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
   reader_.end_request();
   if (const auto* output = std::get_if<Output>(&outcome)) {
     answer(*output);
@@ -203,7 +203,7 @@ void Connection::take(Output&& output) {
   switch (output.kind) {
     case Output::Kind::whole:
       if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
-        append_events("data: " + output.body + "\n\ndata: [DONE]\n\n");
+        append_events(last_event(output.body, admission_.style));
         end_stream(/*failed=*/true);
       } else {
         answer(output);
@@ -265,6 +265,7 @@ void Connection::end_answer(std::uint16_t status) {
 
 // For input that cannot be trusted or is not wanted: what follows it is not read as a request.
 bool Connection::refuse_and_close(const Status& status) {
+  const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
   if (!unrecorded_) {  // the head was not even read
     unrecorded_ = true;
     method_.clear();
@@ -273,7 +274,7 @@ bool Connection::refuse_and_close(const Status& status) {
   }
   reader_.end_request();
   keep_alive_ = false;
-  answer(error_output(0, status));
+  answer(error_output(0, status, 0, style));
   return true;
 }
 

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "http/messages_request.h"
 #include "http/openai_error.h"
+#include "http/openapi.h"
 #include "http/request_head.h"
+#include "http/responses_request.h"
 
 namespace troupe::http {
 namespace {
@@ -56,8 +59,8 @@ Status not_serving(Health::State state) {
 }
 
 template <class T>
-std::variant<Call, Output> as_call(Result<Parsed<T>>&& parsed) {
-  if (!parsed.ok()) return error_output(0, parsed.status());
+std::variant<Call, Output> as_call(Result<Parsed<T>>&& parsed, AnswerStyle style = AnswerStyle::openai) {
+  if (!parsed.ok()) return error_output(0, parsed.status(), 0, style);
   Call call;
   call.body = std::move(parsed->request);
   call.ignored_fields = std::move(parsed->ignored_fields);
@@ -92,15 +95,19 @@ std::string_view sane_request_id(std::string_view given) {
 
 FrontDesk::FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
                      const Backend& backend)
-    : keys_(http.api_keys), limits_(limits), model_(std::move(model)), backend_(backend) {}
+    : keys_(http.api_keys), limits_(limits), model_(std::move(model)), openapi_(openapi_document(limits)), backend_(backend) {}
 
 Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
   const std::string_view path = path_of(head.target);
   const Route routed = route(head.method, path, pages);
-  Admission admission{.handler = routed.handler, .tail = percent_decoded(routed.tail), .allow = routed.allow};
-  if (!open && keys_.required() && needs_key(routed.handler) && !keys_.allow(head.authorization)) {
+  Admission admission;
+  admission.handler = routed.handler;
+  admission.tail = percent_decoded(routed.tail);
+  admission.allow = routed.allow;
+  admission.style = routed.style;
+  if (!open && keys_.required() && needs_key(routed.handler) && !keys_.allow(head.authorization, head.x_api_key)) {
     admission.refusal = {
-        Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY", {}, "invalid_api_key"};
+        Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
   } else if (routed.handler == Handler::not_found) {
     admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
   } else if (routed.handler == Handler::method_not_allowed) {
@@ -128,14 +135,18 @@ Output FrontDesk::health(Handler handler, bool draining) const {
 
 std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::string_view body,
                                              std::string_view request_id, bool draining) const {
+  const AnswerStyle style = admission.style;
   if (takes_json(admission.handler)) {
     const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
-    if (!status.ok()) return error_output(0, status);
+    if (!status.ok()) return error_output(0, status, 0, style);
   }
   const RequestRules rules{limits_, model_};
   switch (admission.handler) {
     case Handler::chat: return as_call(parse_chat(body, rules, request_id));
     case Handler::completions: return as_call(parse_completion(body, rules, request_id));
+    case Handler::responses: return as_call(parse_responses(body, rules, request_id), style);
+    case Handler::messages: return as_call(parse_messages(body, rules, request_id), style);
+    case Handler::count_tokens: return as_call(parse_count_tokens(body, rules), style);
     case Handler::tokenize: return as_call(parse_tokenize(body, rules));
     case Handler::detokenize: return as_call(parse_detokenize(body, rules));
     case Handler::models: return info_call(InfoRequest::Kind::models);
@@ -143,6 +154,11 @@ std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::st
     case Handler::metrics: return info_call(InfoRequest::Kind::metrics);
     case Handler::config_info: return info_call(InfoRequest::Kind::config_info);
     case Handler::reset_prefix_cache: return info_call(InfoRequest::Kind::reset_prefix_cache);
+    case Handler::openapi: {
+      Output output{.kind = Output::Kind::whole};
+      output.body = openapi_;
+      return output;
+    }
     case Handler::health:
     case Handler::live: return health(admission.handler, draining);
     case Handler::not_found:

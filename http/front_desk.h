@@ -20,6 +20,7 @@ struct HeadView {
   std::string_view method;
   std::string_view target;
   std::string_view authorization;
+  std::string_view x_api_key;
   std::string_view content_type;
   bool encoded = false;  ///< has a Content-Encoding
 };
@@ -28,6 +29,7 @@ struct Admission {
   Handler handler = Handler::not_found;
   std::string tail;        ///< of Handler::model, percent-decoded
   std::string_view allow;  ///< for 405
+  AnswerStyle style = AnswerStyle::openai;
   Status refusal;          ///< not ok: the answer
 };
 
@@ -51,6 +53,7 @@ class FrontDesk {
   ApiKeys keys_;
   config::LimitOptions limits_;
   ModelFacts model_;
+  std::string openapi_;  ///< the document of /openapi.json
   const Backend& backend_;
 };
 

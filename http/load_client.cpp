@@ -99,9 +99,10 @@ class Stream {
       answer_.tokens = std::atoi(text.data() + usage + kTokens.size());
     }
     const bool completion = text.find("\"text\":\"") != std::string_view::npos;
+    const bool thought = text.find("\"reasoning_content\":\"") != std::string_view::npos;  // never empty
     const bool has_text = completion ? text.find("\"text\":\"\"") == std::string_view::npos
-                                     : text.find("\"content\":\"") != std::string_view::npos &&
-                                           text.find("\"content\":\"\"") == std::string_view::npos;
+                                     : thought || (text.find("\"content\":\"") != std::string_view::npos &&
+                                                   text.find("\"content\":\"\"") == std::string_view::npos);
     if (!has_text) return;
     if (answer_.events++ == 0) {
       answer_.first_ns = now;

@@ -17,16 +17,49 @@ void append_token_ids(std::string& out, const AnswerChoice& choice) {
   }
 }
 
-void append_message(std::string& out, const AnswerChoice& choice) {
-  out.append(R"(,"message":{"role":"assistant","content":)");
-  append_json_string(out, choice.text);
-  out.append(R"(,"reasoning_content":)");
-  if (choice.reasoning.empty()) {
+void append_calls(std::string& out, const AnswerChoice& choice) {
+  if (choice.calls.empty()) {
+    out.append(R"(,"tool_calls":null)");
+    return;
+  }
+  if (choice.legacy_calls) {
+    out.append(R"(,"function_call":)");
+    append_function(out, choice.calls.front());
+    return;
+  }
+  out.append(R"(,"tool_calls":[)");
+  for (std::size_t i = 0; i < choice.calls.size(); ++i) {
+    out.append(i > 0 ? R"(,{"id":)" : R"({"id":)");
+    append_json_string(out, choice.calls[i].id);
+    out.append(R"(,"type":"function","function":)");
+    append_function(out, choice.calls[i]);
+    out.push_back('}');
+  }
+  out.push_back(']');
+}
+
+/// The text, or null when there is none.
+void append_text_or_null(std::string& out, std::string_view text) {
+  if (text.empty()) {
     out.append("null");
   } else {
-    append_json_string(out, choice.reasoning);
+    append_json_string(out, text);
   }
-  out.append(R"(,"refusal":null,"tool_calls":null)");
+}
+
+void append_message(std::string& out, const AnswerChoice& choice) {
+  out.append(R"(,"message":{"role":"assistant","content":)");
+  if (choice.calls.empty()) {
+    append_json_string(out, choice.text);
+  } else {
+    append_text_or_null(out, choice.text);
+  }
+  out.append(R"(,"reasoning_content":)");
+  append_text_or_null(out, choice.reasoning);
+  out.append(R"(,"reasoning":)");
+  append_text_or_null(out, choice.reasoning);
+  out.append(R"(,"refusal":null)");
+  append_calls(out, choice);
   append_token_ids(out, choice);
   out.push_back('}');
 }

@@ -4,6 +4,32 @@
 #include "http/openai_usage.h"
 
 namespace troupe::http {
+namespace {
+
+/// "tool_calls":[…], or "function_call":{…} of the first call.
+void append_call_parts(std::string& out, std::span<const ToolCall> calls, bool legacy) {
+  if (legacy) {
+    out.append(R"("function_call":)");
+    append_function(out, calls.front());
+    return;
+  }
+  out.append(R"("tool_calls":[)");
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    out.append(i > 0 ? R"(,{"index":)" : R"({"index":)");
+    append_integer(out, calls[i].index);
+    if (!calls[i].id.empty()) {
+      out.append(R"(,"id":)");
+      append_json_string(out, calls[i].id);
+      out.append(R"(,"type":"function")");
+    }
+    out.append(R"(,"function":)");
+    append_function(out, calls[i]);
+    out.push_back('}');
+  }
+  out.push_back(']');
+}
+
+}  // namespace
 
 AnswerFrame::AnswerFrame(Dialect dialect, std::string_view id, std::string_view model, std::int64_t created_s)
     : dialect_(dialect) {
@@ -28,10 +54,23 @@ std::string_view to_string(FinishReason reason) {
     case FinishReason::stop: return "\"stop\"";
     case FinishReason::length: return "\"length\"";
     case FinishReason::tool_calls: return "\"tool_calls\"";
+    case FinishReason::function_call: return "\"function_call\"";
     case FinishReason::timeout: return "\"timeout\"";
     case FinishReason::abort: return "\"abort\"";
   }
   return "null";
+}
+
+void append_function(std::string& out, const ToolCall& call) {
+  out.push_back('{');
+  if (!call.name.empty()) {
+    out.append(R"("name":)");
+    append_json_string(out, call.name);
+    out.push_back(',');
+  }
+  out.append(R"("arguments":)");
+  append_json_string(out, call.arguments);
+  out.push_back('}');
 }
 
 void append_usage_object(std::string& out, const Usage& usage) {
@@ -43,6 +82,8 @@ void append_usage_object(std::string& out, const Usage& usage) {
   append_integer(out, usage.prompt_tokens + usage.completion_tokens);
   out.append(R"(,"prompt_tokens_details":{"cached_tokens":)");
   append_integer(out, usage.cached_tokens);
+  out.append(R"(},"completion_tokens_details":{"reasoning_tokens":)");
+  append_integer(out, usage.reasoning_tokens);
   out.append("}}");
 }
 
@@ -73,6 +114,13 @@ void append_piece(std::string& out, const AnswerFrame& frame, const Piece& piece
     if (!piece.reasoning.empty()) {
       out.append(comma).append(R"("reasoning_content":)");
       append_json_string(out, piece.reasoning);
+      out.append(R"(,"reasoning":)");
+      append_json_string(out, piece.reasoning);
+      comma = ",";
+    }
+    if (!piece.calls.empty()) {
+      out.append(comma);
+      append_call_parts(out, piece.calls, piece.legacy_calls);
       comma = ",";
     }
     if (!piece.token_ids.empty()) {

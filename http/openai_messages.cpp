@@ -1,4 +1,4 @@
-// Conversations: messages, tools and the arguments of the chat template. What a template may rely on is checked
+// Conversations: messages and the arguments of the chat template. What a template may rely on is checked
 // here: roles and kinds of content.
 #include <algorithm>
 #include <array>
@@ -66,7 +66,17 @@ Status check_content(const Json& message, std::string_view role, const std::stri
   return {};
 }
 
-// Checks tool_calls and parses their arguments: OpenAI's format makes them a string, templates read an object.
+// Checks a call's function and parses its arguments.
+Status read_function(Json& function, const std::string& place) {
+  if (!function.is_object()) {
+    return invalid(place + " must be an object with name and arguments", place, "invalid_value");
+  }
+  if (!function.contains("name") || !function["name"].is_string()) {
+    return invalid(place + ".name must be a string", place + ".name", "invalid_value");
+  }
+  return read_arguments(function, place);
+}
+
 Status read_tool_calls(Json& calls, const std::string& path) {
   if (!calls.is_array()) return invalid(path + " must be a list", path, "invalid_value");
   for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -75,19 +85,28 @@ Status read_tool_calls(Json& calls, const std::string& path) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
       return invalid(place + " must be an object with name and arguments", place, "invalid_value");
     }
-    Json& function = call["function"];
-    if (!function.contains("name") || !function["name"].is_string()) {
-      return invalid(place + ".name must be a string", place + ".name", "invalid_value");
-    }
-    const auto arguments = function.find("arguments");
-    if (arguments == function.end() || arguments->is_object() || arguments->is_null()) continue;
-    if (!arguments->is_string()) {
-      return invalid(place + ".arguments must be a string or an object", place + ".arguments",
-                     "invalid_value");
-    }
-    auto parsed = parse_json(arguments->get_ref<const std::string&>(), kArgumentBounds);
-    if (parsed.ok() && parsed->is_object()) *arguments = std::move(*parsed);
+    if (Status status = read_function(call["function"], place); !status.ok()) return status;
   }
+  return {};
+}
+
+// The older form of a conversation with calls: function_call of an assistant, and its answer with the role function.
+// Templates know tool_calls and the role tool.
+Status modernize(Json& message, std::string& role, const std::string& path) {
+  if (role == "function") {
+    message["role"] = role = "tool";
+    if (!message.contains("tool_call_id")) message["tool_call_id"] = "";
+  }
+  const auto call = message.find("function_call");
+  if (call == message.end() || call->is_null()) return {};
+  const std::string place = path + ".function_call";
+  if (role != "assistant" || message.contains("tool_calls")) {
+    return invalid(place + " is only allowed in assistant messages without tool_calls", place, "invalid_value");
+  }
+  if (Status status = read_function(*call, place); !status.ok()) return status;
+  Json calls = Json::array({{{"type", "function"}, {"function", std::move(*call)}}});
+  message.erase("function_call");
+  message["tool_calls"] = std::move(calls);
   return {};
 }
 
@@ -104,8 +123,9 @@ Status read_message(Json& message, const std::string& path) {
         path + ".role must be one of system, developer, user, assistant, tool, function, got " + got,
         path + ".role", "invalid_value");
   }
-  const std::string name = role->get<std::string>();
-  if (name == "developer") *role = "system";  // the newer name of the same role, which templates do not know
+  std::string name = role->get<std::string>();
+  if (Status status = modernize(message, name, path); !status.ok()) return status;
+  if (name == "developer") message["role"] = "system";  // the newer name of the same role, which templates do not know
   Status status = check_content(message, name, path);
   if (!status.ok()) return status;
   if (name == "tool" && (!message.contains("tool_call_id") || !message["tool_call_id"].is_string())) {
@@ -119,53 +139,6 @@ Status read_message(Json& message, const std::string& path) {
                    "invalid_value");
   }
   return read_tool_calls(*calls, path + ".tool_calls");
-}
-
-Status check_tool(const Json& tool, const std::string& path) {
-  const auto fail = [&](const std::string& what) { return invalid(path + what, "tools", "invalid_tool"); };
-  if (!tool.is_object() || !tool.contains("type") || tool["type"] != "function") {
-    return fail(".type must be \"function\"");
-  }
-  if (!tool.contains("function") || !tool["function"].is_object()) return fail(".function must be an object");
-  const Json& function = tool["function"];
-  if (!function.contains("name") || !function["name"].is_string() ||
-      !is_name(function["name"].get_ref<const std::string&>(), 64, true)) {
-    return fail(".function.name must be 1 to 64 letters, digits, - and _");
-  }
-  const auto description = function.find("description");
-  if (description != function.end() && !description->is_null() && !description->is_string()) {
-    return fail(".function.description must be a string");
-  }
-  const auto parameters = function.find("parameters");
-  if (parameters != function.end() && !parameters->is_null() && !parameters->is_object()) {
-    return fail(".function.parameters must be an object");
-  }
-  return {};
-}
-
-bool has_tool(const Json& tools, const Json& choice) {
-  if (!choice.is_object() || !choice.contains("function") || !choice["function"].is_object()) return false;
-  const auto name = choice["function"].find("name");
-  if (name == choice["function"].end()) return false;
-  return std::any_of(tools.begin(), tools.end(),
-                     [&](const Json& tool) { return tool["function"]["name"] == *name; });
-}
-
-// True when the model is to see the tools.
-bool read_tool_choice(Fields& fields, const Json* tools) {
-  const Json* choice = fields.find("tool_choice");
-  if (choice == nullptr || *choice == "auto") return true;
-  if (*choice == "none") return false;
-  const bool forced_one = choice->is_object();
-  if (!forced_one && *choice != "required") {
-    fields.fail("tool_choice", "must be \"none\" or \"auto\", got " + excerpt(*choice), "invalid_value");
-  } else if (tools == nullptr || (forced_one && !has_tool(*tools, *choice))) {
-    fields.fail("tool_choice", "names a function that is not among the tools", "invalid_value");
-  } else {
-    fields.fail({Code::unsupported, "tool_choice can be \"none\" or \"auto\"; forcing a call is not offered",
-                 "tool_choice", "unsupported_parameter"});
-  }
-  return true;
 }
 
 Json read_messages(Fields& fields, const RequestRules& rules, bool required) {
@@ -199,27 +172,6 @@ Json read_messages(Fields& fields, const RequestRules& rules, bool required) {
   return std::move(*value);
 }
 
-// null when there are no tools or the model is not to see them.
-Json read_tools(Fields& fields, const RequestRules& rules) {
-  Json* tools = fields.find("tools");
-  if (tools != nullptr) {
-    if (!tools->is_array() || tools->size() > static_cast<std::size_t>(rules.limits.max_tools)) {
-      fields.fail("tools", "must be a list of at most " + std::to_string(rules.limits.max_tools) + " tools",
-                  "invalid_tool");
-      return {};
-    }
-    for (std::size_t i = 0; i < tools->size(); ++i) {
-      Status status = check_tool((*tools)[i], "tools." + std::to_string(i));
-      if (!status.ok()) {
-        fields.fail(std::move(status));
-        return {};
-      }
-    }
-  }
-  const bool shown = read_tool_choice(fields, tools);
-  return tools == nullptr || tools->empty() || !shown ? Json() : std::move(*tools);
-}
-
 // null when there are none.
 Json read_template_kwargs(Fields& fields) {
   Json* given = fields.find("chat_template_kwargs");
@@ -246,9 +198,11 @@ Json read_template_kwargs(Fields& fields) {
       return {};
     }
   }
-  if (metadata != nullptr && metadata->contains("enable_thinking") && !kwargs.contains("enable_thinking")) {
-    kwargs["enable_thinking"] = metadata->at("enable_thinking");
+  const Json* thinking = fields.find("enable_thinking");
+  if (thinking == nullptr && metadata != nullptr && metadata->contains("enable_thinking")) {
+    thinking = &metadata->at("enable_thinking");
   }
+  if (thinking != nullptr && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = *thinking;
   if (kwargs.empty()) return {};
   if (to_text(kwargs).size() > kMaxKwargsBytes) {
     fields.fail("chat_template_kwargs", "may take at most " + std::to_string(kMaxKwargsBytes) + " bytes",
@@ -260,10 +214,29 @@ Json read_template_kwargs(Fields& fields) {
 
 }  // namespace
 
-Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required) {
+Status read_arguments(Json& call, const std::string& path) {
+  const auto arguments = call.find("arguments");
+  if (arguments == call.end() || arguments->is_object() || arguments->is_null()) return {};
+  const auto fail = [&] {
+    return invalid(path + ".arguments must be a JSON object, or a string that holds one, got " + excerpt(*arguments),
+                   path + ".arguments", "invalid_value");
+  };
+  if (!arguments->is_string()) return fail();
+  const auto& text = arguments->get_ref<const std::string&>();
+  if (text.empty()) {  // what a function without parameters is often called with
+    *arguments = Json::object();
+    return {};
+  }
+  auto parsed = parse_json(text, kArgumentBounds);
+  if (!parsed.ok() || !parsed->is_object()) return fail();
+  *arguments = std::move(*parsed);
+  return {};
+}
+
+Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules) {
   Conversation conversation;
   conversation.messages = read_messages(fields, rules, required);
-  conversation.tools = read_tools(fields, rules);
+  conversation.tools = read_tools(fields, rules, tool_rules);
   conversation.template_kwargs = read_template_kwargs(fields);
   conversation.add_generation_prompt = fields.boolean("add_generation_prompt", true);
   return conversation;

@@ -6,142 +6,26 @@
 
 #include "http/json_text.h"
 #include "http/openai_fields.h"
+#include "http/openai_form.h"
+#include "http/request_fields.h"
 
 namespace troupe::http {
 namespace {
 
 constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup is linear
-constexpr std::size_t kMaxIgnoredFields = 8;
-constexpr std::size_t kMaxIgnoredBytes = 64;
 constexpr std::size_t kMaxPromptIds = 16 << 20;
 constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
 
-// Fields that are read, or accepted without effect because clients send them. Sorted.
-constexpr std::string_view kKnown[] = {
-    "add_generation_prompt",
-    "add_special_tokens",
-    "audio",
-    "bad_words",
-    "bad_words_token_ids",
-    "best_of",
-    "cache",
-    "cache_salt",
-    "chat_template",
-    "chat_template_kwargs",
-    "collect_metrics",
-    "completion_token_ids",
-    "continue_final_message",
-    "disable_chat_template",
-    "disaggregate_info",
-    "echo",
-    "frequency_penalty",
-    "function_call",
-    "functions",
-    "guided_choice",
-    "guided_grammar",
-    "guided_json",
-    "guided_json_object",
-    "guided_regex",
-    "guided_whitespace_pattern",
-    "ignore_eos",
-    "include_draft_logprobs",
-    "include_logprobs_decode_token",
-    "include_stop_str_in_output",
-    "logit_bias",
-    "logits_processors_args",
-    "logprobs",
-    "max_completion_tokens",
-    "max_streaming_response_tokens",
-    "max_tokens",
-    "messages",
-    "metadata",
-    "min_p",
-    "min_tokens",
-    "mm_hashes",
-    "mm_processor_kwargs",
-    "modalities",
-    "model",
-    "n",
-    "parallel_tool_calls",
-    "prediction",
-    "presence_penalty",
-    "priority",
-    "prompt",
-    "prompt_cache_key",
-    "prompt_logprobs",
-    "prompt_token_ids",
-    "reasoning_effort",
-    "reasoning_max_tokens",
-    "repetition_penalty",
-    "request_id",
-    "response_format",
-    "response_max_tokens",
-    "return_token_ids",
-    "return_token_strs",
-    "safety_identifier",
-    "seed",
-    "service_tier",
-    "stop",
-    "stop_token_ids",
-    "store",
-    "stream",
-    "stream_options",
-    "structural_tag",
-    "structured_outputs",
-    "suffix",
-    "temp_scaled_logprobs",
-    "temperature",
-    "timeout",
-    "tokens",
-    "tool_choice",
-    "tools",
-    "top_k",
-    "top_logprobs",
-    "top_p",
-    "top_p_normalized_logprobs",
-    "trace_context",
-    "user",
-    "verbosity",
-    "web_search_options",
-};
-static_assert(std::is_sorted(std::begin(kKnown), std::end(kKnown)));
-
-Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
-  auto root = parse_json(body, {limits.max_json_depth, limits.max_json_elements});
-  if (!root.ok()) return root;
-  if (!root->is_object()) {
-    return invalid("The body must be a JSON object, got " + excerpt(*root), {}, "invalid_type");
-  }
-  if (root->size() > kMaxTopLevelFields) {
-    return invalid("The body has " + std::to_string(root->size()) + " fields; at most " +
-                       std::to_string(kMaxTopLevelFields) + " are allowed",
-                   {}, "too_many_elements");
-  }
-  return root;
-}
-
-std::vector<std::string> unknown_fields(const Json& root) {
-  std::vector<std::string> names;
-  for (const auto& [key, value] : root.get_ref<const Json::object_t&>()) {
-    if (names.size() == kMaxIgnoredFields) break;
-    if (std::binary_search(std::begin(kKnown), std::end(kKnown), std::string_view(key))) continue;
-    std::size_t end = std::min(key.size(), kMaxIgnoredBytes);
-    while (end > 0 && end < key.size() && (static_cast<unsigned char>(key[end]) & 0xC0) == 0x80) --end;
-    names.push_back(key.substr(0, end));
-  }
-  return names;
-}
-
 // Parses the object and lets `read` fill the request. Returns the request or the first failure.
 template <class T, class Read>
-Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, Read read) {
+Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, std::uint16_t api, Read read) {
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Fields fields(*root);
   Parsed<T> parsed;
   read(fields, parsed.request);
   if (!fields.ok()) return fields.status();
-  parsed.ignored_fields = unknown_fields(*root);
+  parsed.ignored_fields = unknown_fields(*root, api);
   return parsed;
 }
 
@@ -207,25 +91,68 @@ void check_sequences(Fields& fields, const config::LimitOptions& limits, const C
 
 }  // namespace
 
+Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
+  auto root = parse_json(body, {limits.max_json_depth, limits.max_json_elements});
+  if (!root.ok()) return root;
+  if (!root->is_object()) {
+    return invalid("The body must be a JSON object, got " + excerpt(*root), {}, "invalid_type");
+  }
+  if (root->size() > kMaxTopLevelFields) {
+    return invalid("The body has " + std::to_string(root->size()) + " fields; at most " +
+                       std::to_string(kMaxTopLevelFields) + " are allowed",
+                   {}, "too_many_elements");
+  }
+  return root;
+}
+
+ThinkingRules read_thinking(Fields& fields) {
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high"};  // as ReasoningEffort
+  ThinkingRules thinking;
+  thinking.max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
+  if (const auto budget = fields.integer("thinking_token_budget", 0, kMaxInteger)) {
+    if (thinking.max_tokens && *thinking.max_tokens != *budget) {
+      fields.fail("thinking_token_budget", "and reasoning_max_tokens mean the same, but differ", "invalid_value");
+    }
+    thinking.max_tokens = budget;
+  }
+  thinking.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
+  if (const auto effort = fields.string("reasoning_effort")) {
+    const auto* const found = std::find(std::begin(kEfforts), std::end(kEfforts), *effort);
+    if (found == std::end(kEfforts)) {
+      fields.fail("reasoning_effort", "must be none, minimal, low, medium or high, got \"" + cut(*effort) + "\"",
+                  "invalid_value");
+    } else {
+      thinking.effort = static_cast<ReasoningEffort>(found - std::begin(kEfforts));
+    }
+  }
+  return thinking;
+}
+
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, std::string_view fallback_id,
+               ChatRequest& request) {
+  request.model = read_model(fields, rules);
+  request.id = read_answer_id(fields, id_prefix, fallback_id);
+  refuse_unsupported(fields, Dialect::chat);
+  request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
+  request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty(), request.tools);
+  request.conversation.without_template = fields.boolean("disable_chat_template");
+  request.thinking = read_thinking(fields);
+  request.sampling = read_sampling(fields, rules, Dialect::chat);
+  request.form = read_answer_form(fields, rules);
+  check_beside_form(fields, request.form, request.sampling);
+  read_logprobs(fields, rules, Dialect::chat, request.sampling);
+}
+
 Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
                                        std::string_view fallback_id) {
-  return parse_with<ChatRequest>(body, rules, [&](Fields& fields, ChatRequest& request) {
-    request.model = read_model(fields, rules);
-    request.id = read_answer_id(fields, "chatcmpl-", fallback_id);
-    refuse_unsupported(fields, Dialect::chat);
-    request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
-    request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty());
-    request.conversation.without_template = fields.boolean("disable_chat_template");
-    request.reasoning_max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
-    request.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
-    request.sampling = read_sampling(fields, rules, Dialect::chat);
-    read_logprobs(fields, rules, Dialect::chat, request.sampling);
+  return parse_with<ChatRequest>(body, rules, kChatApi, [&](Fields& fields, ChatRequest& request) {
+    read_chat(fields, rules, "chatcmpl-", fallback_id, request);
   });
 }
 
 Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,
                                                    std::string_view fallback_id) {
-  return parse_with<CompletionRequest>(body, rules, [&](Fields& fields, CompletionRequest& request) {
+  return parse_with<CompletionRequest>(body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
     request.model = read_model(fields, rules);
     request.id = read_answer_id(fields, "cmpl-", fallback_id);
     refuse_unsupported(fields, Dialect::completion);
@@ -238,6 +165,8 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
     }
     request.echo = fields.boolean("echo");
     request.sampling = read_sampling(fields, rules, Dialect::completion);
+    request.form = read_answer_form(fields, rules);
+    check_beside_form(fields, request.form, request.sampling);
     read_logprobs(fields, rules, Dialect::completion, request.sampling);
     if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
       request.best_of = static_cast<std::int32_t>(*best_of);
@@ -255,7 +184,7 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
 }
 
 Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<TokenizeRequest>(body, rules, [&](Fields& fields, TokenizeRequest& request) {
+  return parse_with<TokenizeRequest>(body, rules, kTokenizeApi, [&](Fields& fields, TokenizeRequest& request) {
     request.model = read_model(fields, rules);
     request.prompt = fields.string("prompt");
     if (request.prompt && fields.find("messages") != nullptr) {
@@ -264,14 +193,15 @@ Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const Requ
     if (!request.prompt && fields.find("messages") == nullptr) {
       fields.fail("prompt", "or messages is required", "missing_required_parameter");
     }
-    if (!request.prompt) request.conversation = read_conversation(fields, rules, false);
+    ToolRules tools;
+    if (!request.prompt) request.conversation = read_conversation(fields, rules, false, tools);
     request.add_special_tokens = fields.boolean("add_special_tokens", true);
     request.return_token_strs = fields.boolean("return_token_strs");
   });
 }
 
 Result<Parsed<DetokenizeRequest>> parse_detokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<DetokenizeRequest>(body, rules, [&](Fields& fields, DetokenizeRequest& request) {
+  return parse_with<DetokenizeRequest>(body, rules, kDetokenizeApi, [&](Fields& fields, DetokenizeRequest& request) {
     request.model = read_model(fields, rules);
     if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing", "missing_required_parameter");
     request.tokens = fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds);

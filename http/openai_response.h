@@ -17,12 +17,21 @@
 namespace troupe::http {
 
 enum class Dialect : std::uint8_t { chat, completion };
-enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, timeout, abort };
+enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, function_call, timeout, abort };
 
 struct Usage {
   std::int64_t prompt_tokens = 0;
   std::int64_t completion_tokens = 0;
   std::int64_t cached_tokens = 0;
+  std::int64_t reasoning_tokens = 0;  ///< of the completion
+};
+
+/// A tool call, or the next part of one.
+struct ToolCall {
+  std::int32_t index = 0;  ///< among the calls of its choice
+  std::string id;          ///< "chatcmpl-tool-…"; in the first part of a call, as is the name
+  std::string name;
+  std::string arguments;   ///< JSON, or a fragment of it
 };
 
 /// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8.
@@ -60,7 +69,9 @@ class AnswerFrame {
 struct Piece {
   std::int32_t index = 0;
   std::string_view text;
-  std::string_view reasoning;  ///< chat: reasoning_content; left out when empty
+  std::string_view reasoning;  ///< chat: reasoning_content, and the same as reasoning; left out when empty
+  std::span<const ToolCall> calls;  ///< chat: tool_calls; left out when empty
+  bool legacy_calls = false;        ///< chat: `calls` as function_call
   FinishReason finish = FinishReason::none;
   std::span<const TokenLogprob> logprobs;  ///< written when `with_logprobs`
   bool with_logprobs = false;
@@ -84,6 +95,8 @@ struct AnswerChoice {
   std::int32_t index = 0;
   std::string text;       ///< completions with echo: the prompt first
   std::string reasoning;  ///< chat; null in the answer when empty
+  std::vector<ToolCall> calls;  ///< chat; null in the answer when empty, else `text` is null when it is empty
+  bool legacy_calls = false;    ///< chat: the first of `calls` as function_call
   FinishReason finish = FinishReason::none;
   bool with_logprobs = false;
   std::vector<TokenLogprob> logprobs;

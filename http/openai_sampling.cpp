@@ -243,11 +243,7 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
 
 void refuse_unsupported(Fields& fields, Dialect dialect) {
   constexpr std::string_view kAlways[] = {
-      "guided_json",    "guided_regex",       "guided_choice",
-      "guided_grammar", "guided_json_object", "guided_whitespace_pattern",
-      "structural_tag", "structured_outputs", "logits_processors_args",
-      "functions",      "function_call",      "audio",
-      "chat_template",  "web_search_options", "mm_processor_kwargs",
+      "logits_processors_args", "audio", "chat_template", "web_search_options", "mm_processor_kwargs",
   };
   const auto refuse = [&](std::string_view name, const std::string& why) {
     fields.fail(
@@ -258,10 +254,6 @@ void refuse_unsupported(Fields& fields, Dialect dialect) {
   }
   for (const std::string_view name : {"temp_scaled_logprobs", "top_p_normalized_logprobs"}) {
     if (fields.boolean(name)) refuse(name, "is not offered; log-probabilities are those before sampling");
-  }
-  if (const Json* format = fields.find("response_format")) {
-    const bool text = format->is_object() && format->contains("type") && format->at("type") == "text";
-    if (!text) refuse("response_format", "other than {\"type\": \"text\"} is not offered by this server");
   }
   if (dialect == Dialect::completion) {
     const Json* suffix = fields.find("suffix");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "http/answer_style.h"
 #include "http/json_body.h"
 
 namespace troupe::http {
@@ -49,6 +50,15 @@ struct SamplingRequest {
   bool continuous_usage_stats = false;  ///< the usage in every chunk
 };
 
+/// The form that an answer is held to, as the client described it: response_format, guided_* and their kin, or what
+/// tool_choice asks for.
+struct AnswerForm {
+  enum class Kind : std::uint8_t { free, json_object, json_schema, regex, choice, grammar, structural_tag };
+  Kind kind = Kind::free;
+  Json value;         ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar (EBNF): a string
+  std::string param;  ///< the field that it came from, for errors: "response_format.json_schema.schema"
+};
+
 /// What the chat template turns into a prompt.
 struct Conversation {
   Json messages;         ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
@@ -60,13 +70,40 @@ struct Conversation {
   bool without_template = false;  ///< the first message's content is the prompt
 };
 
+/// Which of a conversation's tools the model may or must call.
+struct ToolRules {
+  enum class Choice : std::uint8_t {
+    none,       ///< none; also when there are no tools
+    automatic,  ///< as the model likes
+    required,   ///< at least one
+    named,      ///< `name`, once
+  };
+  Choice choice = Choice::none;
+  std::string name;
+  bool parallel = true;  ///< several calls in one answer
+  bool legacy = false;   ///< given as `functions`: the answer has function_call
+};
+
+enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };
+
+/// How long the model may think and answer.
+struct ThinkingRules {
+  std::optional<std::int64_t> max_tokens;           ///< of the thoughts; >= 0
+  std::string max_tokens_field = "reasoning_max_tokens";  ///< that max_tokens came from, for errors
+  std::optional<std::int64_t> response_max_tokens;  ///< of the text behind them; >= 1
+  std::optional<ReasoningEffort> effort;
+};
+
 struct ChatRequest {
   std::string model;  ///< as given, one of ModelFacts::names when those are known; empty: absent
   std::string id;     ///< of the answer, "chatcmpl-…" (from request_id or user when given)
+  AnswerStyle style = AnswerStyle::openai;
+  std::string settings;  ///< of style responses: the members of the answer that repeat the request, as JSON without braces
   Conversation conversation;
   std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
-  std::optional<std::int64_t> reasoning_max_tokens;
-  std::optional<std::int64_t> response_max_tokens;
+  ToolRules tools;
+  ThinkingRules thinking;
+  AnswerForm form;
   SamplingRequest sampling;
 };
 
@@ -78,6 +115,7 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;  ///< at least one, none empty; choice i of prompt p has index p * n + i
   bool echo = false;
   std::optional<std::int32_t> best_of;  ///< >= n
+  AnswerForm form;
   SamplingRequest sampling;
 };
 
@@ -88,6 +126,7 @@ struct TokenizeRequest {
   bool add_special_tokens = true;  ///< of a raw prompt
   Conversation conversation;       ///< set when `prompt` is not
   bool return_token_strs = false;
+  AnswerStyle style = AnswerStyle::openai;  ///< messages: the answer is the number of tokens alone
 };
 
 struct DetokenizeRequest {
@@ -104,5 +143,12 @@ struct InfoRequest {
 
 using RequestBody =
     std::variant<ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest, InfoRequest>;
+
+/// In whose words the request is answered.
+inline AnswerStyle style_of(const RequestBody& body) {
+  if (const auto* chat = std::get_if<ChatRequest>(&body)) return chat->style;
+  const auto* tokenize = std::get_if<TokenizeRequest>(&body);
+  return tokenize != nullptr ? tokenize->style : AnswerStyle::openai;
+}
 
 }  // namespace troupe::http

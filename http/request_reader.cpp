@@ -93,6 +93,7 @@ HeadView RequestReader::head() const {
   return {.method = as_view(message.method_string()),
           .target = as_view(message.target()),
           .authorization = header("Authorization"),
+          .x_api_key = header("x-api-key"),
           .content_type = header("Content-Type"),
           .encoded = facts_.encoded};
 }

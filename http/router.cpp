@@ -15,6 +15,9 @@ struct Row {
 constexpr Row kRows[] = {
     {"/v1/chat/completions", Handler::chat, kPost, Pages::api},
     {"/v1/completions", Handler::completions, kPost, Pages::api},
+    {"/v1/responses", Handler::responses, kPost, Pages::api},
+    {"/v1/messages", Handler::messages, kPost, Pages::api},
+    {"/v1/messages/count_tokens", Handler::count_tokens, kPost, Pages::api},
     {"/v1/models", Handler::models, kGet, Pages::api},
     {"/tokenize", Handler::tokenize, kPost, Pages::api},
     {"/detokenize", Handler::detokenize, kPost, Pages::api},
@@ -24,6 +27,7 @@ constexpr Row kRows[] = {
     {"/ping", Handler::health, kGet | kPost, Pages::both},
     {"/metrics", Handler::metrics, kGet, Pages::operations},
     {"/config-info", Handler::config_info, kGet, Pages::operations},
+    {"/openapi.json", Handler::openapi, kGet, Pages::api},
     {"/reset_prefix_cache", Handler::reset_prefix_cache, kPost, Pages::api},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
@@ -36,8 +40,9 @@ Route match(const Row& row, std::string_view method, std::string_view tail) {
   const bool get = (row.methods & kGet) != 0;
   const bool post = (row.methods & kPost) != 0;
   if ((get && (method == "GET" || method == "HEAD")) || (post && method == "POST"))
-    return {row.handler, {}, tail};
-  return {Handler::method_not_allowed, get && post ? "GET, HEAD, POST" : get ? "GET, HEAD" : "POST", {}};
+    return {row.handler, {}, tail, style_of(row.handler)};
+  const std::string_view allow = get && post ? "GET, HEAD, POST" : get ? "GET, HEAD" : "POST";
+  return {Handler::method_not_allowed, allow, {}, style_of(row.handler)};
 }
 
 }  // namespace

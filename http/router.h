@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "http/answer_style.h"
+
 namespace troupe::http {
 
 enum class Handler : std::uint8_t {
@@ -11,6 +13,9 @@ enum class Handler : std::uint8_t {
   method_not_allowed,
   chat,
   completions,
+  responses,
+  messages,
+  count_tokens,
   tokenize,
   detokenize,
   models,
@@ -20,6 +25,7 @@ enum class Handler : std::uint8_t {
   metrics,
   config_info,
   reset_prefix_cache,
+  openapi,
 };
 
 /// What a listening socket serves.
@@ -27,8 +33,9 @@ enum class Pages : std::uint8_t { api, operations, both };
 
 struct Route {
   Handler handler = Handler::not_found;
-  std::string_view allow;  ///< of method_not_allowed: the Allow header
-  std::string_view tail;   ///< of model: what follows /v1/models/
+  std::string_view allow;                   ///< of method_not_allowed: the Allow header
+  std::string_view tail;                    ///< of model: what follows /v1/models/
+  AnswerStyle style = AnswerStyle::openai;  ///< of the page, also when it does not take the method
 };
 
 /// `path` is the target without its query. HEAD is taken wherever GET is.
@@ -39,8 +46,22 @@ constexpr bool needs_key(Handler handler) { return handler != Handler::health &&
 
 /// True when the handler reads a JSON body.
 constexpr bool takes_json(Handler handler) {
-  return handler == Handler::chat || handler == Handler::completions || handler == Handler::tokenize ||
-         handler == Handler::detokenize;
+  switch (handler) {
+    case Handler::chat:
+    case Handler::completions:
+    case Handler::responses:
+    case Handler::messages:
+    case Handler::count_tokens:
+    case Handler::tokenize:
+    case Handler::detokenize: return true;
+    default: return false;
+  }
+}
+
+/// In whose words the handler's answers and errors are told.
+constexpr AnswerStyle style_of(Handler handler) {
+  if (handler == Handler::messages || handler == Handler::count_tokens) return AnswerStyle::messages;
+  return handler == Handler::responses ? AnswerStyle::responses : AnswerStyle::openai;
 }
 
 }  // namespace troupe::http

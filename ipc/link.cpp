@@ -94,8 +94,8 @@ LinkEnd::~LinkEnd() {
   words.heartbeat_ns.store(0, std::memory_order_relaxed);
 }
 
-bool LinkEnd::try_send(Channel channel, std::span<const std::byte> record) {
-  if (!senders_[static_cast<int>(channel)].try_push(record)) return false;
+bool LinkEnd::try_send(Channel channel, std::span<const std::byte> record, std::size_t leave) {
+  if (!senders_[static_cast<int>(channel)].try_push(record, leave)) return false;
   header().doorbells[static_cast<int>(other(side_))].ring();
   return true;
 }

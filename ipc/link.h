@@ -11,7 +11,9 @@
 //
 // Threads: receive() and done() belong to one thread, try_send() to one thread per channel (it may be
 // another); everything else may be called from anywhere.
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -29,11 +31,22 @@ struct LinkFds {
   Fd cache;
 };
 
+/// Of the step ring down, half is for plans: so much holds those that may be in flight, with their padding.
+inline constexpr std::uint32_t kRoomForPlans = 4u << 20;
+/// Bytes of one row's mask for a vocabulary of 103,424 ids, with its share of the record.
+inline constexpr std::uint32_t kBytesOfMask = 13u << 10;
+
 struct LinkSizes {
-  std::uint32_t step_down = 4u << 20;
+  std::uint32_t step_down = 2 * kRoomForPlans;  ///< plans and masks
   std::uint32_t step_up = 4u << 20;
   std::uint32_t cache_down = 256u << 10;
   std::uint32_t cache_up = 256u << 10;
+
+  /// With room for the masks of a step in which so many sequences sample. When there are more bytes of masks,
+  /// of a larger vocabulary or of several steps, WORKER LINK keeps some until the worker has read others.
+  static LinkSizes for_sequences(std::uint32_t sequences) {
+    return {.step_down = 2 * std::bit_ceil(std::clamp(sequences * kBytesOfMask, kRoomForPlans, 64u << 20))};
+  }
 };
 
 Result<LinkFds> create_link(const LinkSizes& sizes = {});
@@ -101,8 +114,11 @@ class LinkEnd : public LinkMonitor {
 
   /// Copies a finished record into the channel and wakes the peer. False when the ring is full: nothing
   /// was sent. The record's length is at most max_record(channel); a longer one is a bug of the caller.
-  bool try_send(Channel channel, std::span<const std::byte> record);
+  /// `leave`: also false when fewer bytes than that would stay free in the ring, unless it is empty.
+  bool try_send(Channel channel, std::span<const std::byte> record, std::size_t leave = 0);
   std::size_t max_record(Channel channel) const;
+  /// Bytes of the ring that try_send() writes to.
+  std::size_t capacity(Channel channel) const { return ring(channel, other(side_)).capacity; }
 
   /// Waits for a record of either channel, after releasing the one before. What the peer sent in the
   /// cache channel before a step record is received before it: plans depend on cache commands. A

@@ -133,15 +133,16 @@ class RingProducer {
   }
 
   /// Copies one record in and publishes it. False when there is no room now, and nothing has changed.
-  /// 1 … max_record() bytes; another length is a bug of the caller.
-  bool try_push(std::span<const std::byte> record) {
+  /// 1 … max_record() bytes; another length is a bug of the caller. `leave`: also false when fewer bytes than
+  /// that would stay free, unless the ring is empty.
+  bool try_push(std::span<const std::byte> record, std::size_t leave = 0) {
     using namespace ring_detail;
     TROUPE_CHECK(!record.empty() && record.size() <= ring_.max_record());
     const std::uint32_t at = tail_.units & mask_;
     const std::uint32_t to_end = mask_ + 1 - at;
     const std::uint32_t need = units_of(record.size());
     const std::uint32_t padding = need > to_end ? to_end : 0;
-    if (!has_room(padding + need)) return false;
+    if (!has_room(padding + need, static_cast<std::uint32_t>(leave / kUnit))) return false;
 
     if (padding != 0) put_frame(at, {padding * kUnit - kUnit, kPaddingMark});
     const std::uint32_t start = (at + padding) & mask_;
@@ -155,10 +156,10 @@ class RingProducer {
   const RingMemory& memory() const { return ring_; }
 
  private:
-  bool has_room(std::uint32_t units) {
-    if (fits(units)) return true;
+  bool has_room(std::uint32_t units, std::uint32_t leave) {
+    if (fits(units + leave)) return true;
     head_ = ring_detail::Cursor::of(ring_.control->head.load(std::memory_order_acquire));
-    return fits(units);
+    return fits(head_.units == tail_.units ? units : units + leave);
   }
   // An impossible head counts as a full ring.
   bool fits(std::uint32_t units) const {

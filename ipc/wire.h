@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -34,6 +34,7 @@ enum class RecordKind : std::uint32_t {
   cache_command,  ///< engine → worker, cache ring
   cache_done,     ///< worker → engine, cache ring
   inventory,      ///< worker → engine, cache ring: what it still holds, after hello
+  step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
 };
 
 /// A typed array inside the same record.
@@ -166,7 +167,7 @@ struct BlockRun {
 
 enum RowFlags : std::uint32_t {
   kSamples = 1u << 0,  ///< its last position's logits yield the next token
-  kGated = 1u << 1,    ///< waits for a grammar mask before it samples
+  kGated = 1u << 1,    ///< with kSamples: waits for a grammar mask before it samples
 };
 
 /// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no TokenRun
@@ -189,6 +190,28 @@ struct StepPlan {
   Span<TokenRun> tokens{};
   Span<BlockRun> blocks{};
   Span<PlanRow> rows{};
+};
+
+enum class MaskForm : std::uint32_t {
+  all = 0,  ///< every token is allowed; no words
+  bits,     ///< ceil(vocabulary / 32) words: bit v % 32 of word v / 32 allows token v; others mean nothing
+  allowed,  ///< the words are the allowed ids, ascending
+  denied,   ///< the words are the ids that are not allowed, ascending
+};
+
+/// What one gated row may sample. At least one token of the vocabulary is allowed.
+struct RowMask {
+  SlotRef slot{};
+  MaskForm form = MaskForm::all;
+  Span<std::uint32_t> words{};
+};
+
+/// Masks of rows of one plan. Follows the plan in the ring, in one record or in several; the step samples
+/// when each of its gated rows has one. Each gets exactly one. Not answered.
+struct StepMasks {
+  Header header{};
+  std::uint64_t step = 0;  ///< the plan's
+  Span<RowMask> rows{};
 };
 
 // ----------------------------------------------------------------------------------- cache ring
@@ -248,6 +271,7 @@ template <> inline constexpr RecordKind kKindOf<StepResult> = RecordKind::step_r
 template <> inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cache_command;
 template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
 template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
+template <> inline constexpr RecordKind kKindOf<StepMasks> = RecordKind::step_masks;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -257,7 +281,8 @@ static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(B
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory>);
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().

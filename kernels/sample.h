@@ -2,8 +2,9 @@
 // Sampling: from logits to tokens. Logit processors, filters, the draw, and log-probabilities.
 //
 // Order: raw logprobs · logit_bias · ban · repetition penalty (prompt and output: positive logits are
-// divided, others multiplied) · frequency and presence penalties (output) · temperature · min_p ·
-// top_k · top_p · draw.
+// divided, others multiplied) · frequency and presence penalties (output) · mask · temperature · min_p ·
+// top_k · top_p · draw. A token outside the mask is never the result, whatever the other processors did to
+// those inside: banned tokens are drawn when the mask leaves no others.
 //
 // The draw is the same on every device and instruction set, independent of the order of sums: the weights
 // w[v] = exp((z[v] - max z) / temperature) are rounded to multiples of 2^-30 (sampling_weight.h defines the
@@ -11,6 +12,7 @@
 // order, whose cumulative kept weight exceeds u * (sum of kept weights), where u is 32 Philox bits / 2^32.
 // Among weights equal to a filter's threshold the lowest ids are kept. With temperature 0 or top_k 1 the
 // token is the largest logit, the lowest id among equals.
+#include <cstddef>
 #include <cstdint>
 
 #include "base/ids.h"
@@ -22,6 +24,9 @@ inline constexpr int kMaxTopLogprobs = 20;
 
 /// The logit of a banned token: it is never drawn while any other token is left.
 inline constexpr float kBannedLogit = -1e10f;
+
+/// Words of a mask: a bit for each token of the vocabulary.
+constexpr std::size_t mask_words(int vocab) { return (static_cast<std::size_t>(vocab) + 31) / 32; }
 
 struct TokenBias {
   TokenId token = 0;
@@ -48,6 +53,9 @@ struct SampleRow {
   std::int32_t banned_count = 0;
   const TokenBias* bias = nullptr;
   std::int32_t bias_count = 0;
+  /// mask_words(vocab) words: bit v % 32 of word v / 32 allows token v, at least one of them. Null: all are
+  /// allowed.
+  const std::uint32_t* mask = nullptr;
   std::int32_t logprobs = -1;  ///< of raw logits: -1 none; 0 the token's; N the token's and the top N
   TokenId* next = nullptr;     ///< also receives the token (0 on error): the next step's input
 };

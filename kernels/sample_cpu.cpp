@@ -80,7 +80,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
     normaliser = score(r, logits, op.vocab, peak.largest, row.logprobs, result);
   }
 
-  const bool processed = row.bias_count > 0 || row.banned_count > 0 || penalises(row);
+  const bool processed = row.bias_count > 0 || row.banned_count > 0 || penalises(row) || row.mask != nullptr;
   // The logits are changed in place, but the drawn token's logprob is that of the raw logits: keep a copy.
   float* raw = nullptr;
   if (processed && row.logprobs >= 0) {
@@ -93,6 +93,7 @@ void sample_row(const Routines& r, const Sample& op, const SampleRow& row, Sampl
   }
   for (int i = 0; i < row.banned_count; ++i) logits[row.banned[i]] = kBannedLogit;
   if (penalises(row)) penalise(row, logits, working);
+  if (row.mask != nullptr) r.mask(logits, row.mask, op.vocab);
   if (processed) peak = r.peak(logits, op.vocab);
 
   if (row.temperature <= 0 || row.top_k == 1) {

@@ -105,10 +105,9 @@ __global__ void __launch_bounds__(Threads, 1024 / Threads) sample_kernel(const S
       top_logits(slice, team, exchange, *reinterpret_cast<TopMemory*>(shared), wanted, result.top);
     __syncthreads();
   }
-  if (has_processors(row)) {
-    process(slice, row, reinterpret_cast<std::uint32_t*>(shared));
-    best = find_largest(slice, team, exchange, 1);
-  }
+  if (has_processors(row)) process(slice, row, reinterpret_cast<std::uint32_t*>(shared));
+  if (row.mask != nullptr) apply_mask(slice, row.mask);
+  if (has_processors(row) || row.mask != nullptr) best = find_largest(slice, team, exchange, 1);
   if (row.temperature <= 0 || row.top_k == 1) {
     // The block whose slice contains the token writes the result.
     const int token = id_of(best);

@@ -72,6 +72,9 @@ struct StepArrays {
 struct StepClock {
   std::uint64_t collected = 0;   ///< steps whose tokens were written
   std::uint64_t started_ns = 0;  ///< start of the current step, on the GPU's clock
+  /// Not 0: some rows of the current step have not sampled; it does not end yet. Set by a delta.
+  std::uint32_t held = 0;
+  std::uint32_t padding = 0;
 };
 
 /// Reads piece `clock->collected % pieces`: so many rows, sequences and samples, padding among them, which
@@ -118,12 +121,15 @@ constexpr std::size_t outcome_bytes(int samples) {
 }
 
 /// Ends a step: writes outcome `clock->collected % pieces` and counts the step. The last kernel of each step.
+/// While clock->held is set it does nothing; the CollectOutcome with `held_rows`, which follows when these
+/// rows have sampled, ends the step and clears the word.
 struct CollectOutcome {
   std::byte* ring = nullptr;  ///< pinned; outcomes of outcome_bytes(most_samples)
   int pieces = 0;
   int most_samples = 0;
   StepClock* clock = nullptr;
   const SampleRow* rows = nullptr;        ///< (samples); null when there are none
+  const SampleRow* held_rows = nullptr;   ///< (samples) those whose entry in `rows` is padding; null: not held
   const SampleResult* results = nullptr;  ///< (samples)
   int samples = 0;
 };

@@ -116,6 +116,8 @@ __global__ void __launch_bounds__(kCollectThreads)
   cuda::let_next_start();
   __syncthreads();
   const Word collected = op.clock->collected;
+  const bool ends_held = op.held_rows != nullptr;
+  if (!ends_held && op.clock->held != 0) return;
   std::byte* outcome =
       op.ring + collected % static_cast<unsigned>(op.pieces) * outcome_bytes(op.most_samples);
   auto* sampled = reinterpret_cast<Sampled*>(outcome + sampled_at());
@@ -124,8 +126,10 @@ __global__ void __launch_bounds__(kCollectThreads)
   for (int first = 0; first < op.samples; first += kCollectThreads) {
     const int s = first + static_cast<int>(threadIdx.x);
     if (s < op.samples) {
-      const std::int32_t logits_row = op.rows[s].logits_row;
-      const std::int32_t logprobs = op.rows[s].logprobs;
+      const bool held = ends_held && op.rows[s].logits_row < 0;
+      const SampleRow& row = held ? op.held_rows[s] : op.rows[s];
+      const std::int32_t logits_row = row.logits_row;
+      const std::int32_t logprobs = row.logprobs;
       const Sampled one{op.results[s].token, op.results[s].error};
       if (logits_row >= 0) sampled[s] = one;
       if (logits_row >= 0 && logprobs >= 0) rows[atomicAdd(&wanting, 1)] = s;
@@ -145,6 +149,7 @@ __global__ void __launch_bounds__(kCollectThreads)
   head->started_ns = op.clock->started_ns;
   head->finished_ns = ptx::global_timer_ns();
   op.clock->collected = collected + 1;
+  if (ends_held) op.clock->held = 0;
   // The barrier above and the release make all of the block's writes visible before the step's number.
   ptx::store_release_system(&head->step, collected + 1);
 }

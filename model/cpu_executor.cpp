@@ -25,9 +25,11 @@ class CpuExecutor final : public QueuedExecutor {
   std::string device() const override { return device_->describe(); }
 
  private:
-  void run(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-           std::span<kernels::SampleResult> scores) override {
-    decoder_->step(batch, samples, scores);
+  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) override {
+    decoder_->begin(batch, scores);
+  }
+  void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) override {
+    decoder_->finish(batch, samples);
   }
   void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
 

@@ -93,7 +93,14 @@ class Decoder {
   /// Runs the batch, which must be within the limits and name only blocks below limits.kv_blocks.
   /// samples[i] receives the result of batch.samples[i], scores[i] that of batch.scores[i]; sizes must match.
   void step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-            std::span<kernels::SampleResult> scores);
+            std::span<kernels::SampleResult> scores) {
+    begin(batch, scores);
+    finish(batch, samples);
+  }
+  /// The two parts of step(): everything up to the logits, and the sampling. Between them the masks of
+  /// batch.samples may be set; of the decoder's functions only copy_blocks() may be called.
+  void begin(const StepBatch& batch, std::span<kernels::SampleResult> scores);
+  void finish(const StepBatch& batch, std::span<kernels::SampleResult> samples);
 
   /// Runs the batch and writes the raw logits of batch.sample_rows to `out`, (sample_rows.size(), vocab), to
   /// compare them with a reference. Samples nothing.
@@ -103,6 +110,8 @@ class Decoder {
   /// be captured from them. sample() and score() leave their results in results(); each overwrites the last.
   void forward(const DeviceStep& step);
   void sample(const DeviceSamples& samples);
+  /// The end of sample() alone: rows that it passed over (logits_row -1) sample from the logits that it left.
+  void draw(const kernels::SampleRow* rows, int count);
   void score(const DeviceScores& scores);
   const kernels::SampleResult* results() const { return memory_.results; }
 

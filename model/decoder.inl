@@ -116,10 +116,15 @@ void Decoder<D>::forward(const DeviceStep& step) {
 template <Device D>
 void Decoder<D>::sample(const DeviceSamples& samples) {
   logits_of(samples.picks, samples.count);
+  draw(samples.rows, samples.count);
+}
+
+template <Device D>
+void Decoder<D>::draw(const kernels::SampleRow* rows, int count) {
   kernels::run(device_, kernels::Sample{.results = memory_.results,
-                                        .rows = samples.rows,
+                                        .rows = rows,
                                         .logits = memory_.logits,
-                                        .count = samples.count,
+                                        .count = count,
                                         .vocab = spec_.vocab,
                                         .stride = kernels::padded(spec_.vocab)});
 }
@@ -136,9 +141,8 @@ void Decoder<D>::score(const DeviceScores& scores) {
 }
 
 template <Device D>
-void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-                      std::span<kernels::SampleResult> scores) {
-  TROUPE_CHECK(samples.size() == batch.samples.size() && scores.size() == batch.scores.size());
+void Decoder<D>::begin(const StepBatch& batch, std::span<kernels::SampleResult> scores) {
+  TROUPE_CHECK(scores.size() == batch.scores.size());
   if (batch.rows() == 0) return;
   stage_.reset();
   forward(stage_batch(batch));
@@ -155,10 +159,15 @@ void Decoder<D>::step(const StepBatch& batch, std::span<kernels::SampleResult> s
            .count = static_cast<int>(count)});
     fetch(scores.subspan(first, count));
   }
+  const std::size_t count = batch.samples.size();
+  if (count > 0) logits_of(stage_.put(batch.sample_rows.data(), count), static_cast<int>(count));
+}
+
+template <Device D>
+void Decoder<D>::finish(const StepBatch& batch, std::span<kernels::SampleResult> samples) {
+  TROUPE_CHECK(samples.size() == batch.samples.size());
   if (samples.empty()) return;
-  sample({.picks = stage_.put(batch.sample_rows.data(), samples.size()),
-          .rows = stage_samples(batch),
-          .count = static_cast<int>(samples.size())});
+  draw(stage_samples(batch), static_cast<int>(samples.size()));
   fetch(samples);
 }
 
@@ -236,6 +245,7 @@ const kernels::SampleRow* Decoder<D>::stage_samples(const StepBatch& batch) {
     row.tokens = penalised ? stage_.put(row.tokens, static_cast<std::size_t>(row.known_tokens)) : nullptr;
     row.banned = stage_.put(row.banned, static_cast<std::size_t>(row.banned_count));
     row.bias = stage_.put(row.bias, static_cast<std::size_t>(row.bias_count));
+    row.mask = stage_.put(row.mask, row.mask == nullptr ? 0 : kernels::mask_words(spec_.vocab));
   }
   return stage_.put(samples_.data(), samples_.size());
 }
@@ -247,7 +257,7 @@ void Decoder<D>::copy_blocks(std::span<const kernels::BlockPair> pairs) {
 }
 
 // Bytes that one step may put into its Stage between two resets, at most.
-inline std::size_t stage_bytes(const DecoderLimits& limits) {
+inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto sequences = static_cast<std::size_t>(limits.sequences);
   const auto positions = static_cast<std::size_t>(limits.positions);
@@ -256,9 +266,10 @@ inline std::size_t stage_bytes(const DecoderLimits& limits) {
   const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
                                    sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
-                                   positions * sizeof(TokenId) + kMaxSamplingBytes;
-  // Arrays are rounded up to the alignment: eight per step, four per sequence, two per group of scored rows.
-  const std::size_t pieces = 8 + 4 * sequences + 2 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+                                   positions * sizeof(TokenId) + kMaxSamplingBytes +
+                                   kernels::mask_words(vocab) * sizeof(std::uint32_t);
+  // Arrays are rounded up to the alignment: eight per step, five per sequence, two per group of scored rows.
+  const std::size_t pieces = 8 + 5 * sequences + 2 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 
@@ -268,7 +279,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
                                                      Weights<D> weights, const DecoderLimits& limits,
                                                      void* kv) {
   const DType dtype = formats.activations;
-  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits) : 0);
+  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec.vocab) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
       new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));

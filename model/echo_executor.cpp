@@ -21,15 +21,20 @@ class EchoExecutor final : public QueuedExecutor {
   std::string device() const override { return "echo: no model"; }
 
  private:
-  void run(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-           std::span<kernels::SampleResult> scores) override {
+  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) override {
+    for (std::size_t i = 0; i < scores.size(); ++i) {
+      scores[i] = certain(batch.scores[i].token, batch.scores[i].logprobs);
+    }
+  }
+
+  void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) override {
     for (std::size_t i = 0; i < samples.size(); ++i) {
       const kernels::SampleRow& row = batch.samples[i];
       const auto prompt_tokens = static_cast<std::uint32_t>(row.prompt_tokens);
-      samples[i] = certain(row.tokens[row.position % prompt_tokens], row.logprobs);
-    }
-    for (std::size_t i = 0; i < scores.size(); ++i) {
-      scores[i] = certain(batch.scores[i].token, batch.scores[i].logprobs);
+      TokenId token = row.tokens[row.position % prompt_tokens];
+      const auto allowed = [&] { return (row.mask[token / 32] >> token % 32 & 1) != 0; };
+      while (row.mask != nullptr && !allowed()) token = (token + 1) % capacity().vocab_size;
+      samples[i] = certain(token, row.logprobs);
     }
   }
 

@@ -1,6 +1,7 @@
 #pragma once
 // An executor without a model: every answer repeats the prompt's ids from the first on. It takes no time, so
-// that measurements above it do not contain a model. Its logprobs are 0.
+// that measurements above it do not contain a model. Where a mask does not allow an id, the next one that it
+// allows takes its place. Its logprobs are 0.
 #include <memory>
 
 #include "ipc/wire.h"

@@ -2,12 +2,13 @@
 // The only virtual interface between the engine and a device: a call per step, never per op.
 //
 // An Executor owns weights, KV memory and sequences' device state. It is used by one thread.
-// submit() takes a plan or a cache command and never waits for the device; poll() returns finished records in
-// the order of submission, with two exceptions. Plans and commands come through two rings, so a plan may be
-// submitted before the command that it names in after_cache_command; the command then overtakes it. And
-// copies from and to the swap space run beside the steps and end in any order that `after` allows. At least
-// capacity().max_steps_in_flight plans may be pending. On a device with its own queue (CUDA) work starts at
-// submit(); the CPU runs it inside poll().
+// submit() takes a plan, a plan's masks or a cache command and never waits for the device; poll() returns
+// finished records in the order of submission, with two exceptions. Plans and commands come through two
+// rings, so a plan may be submitted before the command that it names in after_cache_command; the command then
+// overtakes it. And copies from and to the swap space run beside the steps and end in any order that `after`
+// allows. At least capacity().max_steps_in_flight plans may be pending. A step with gated rows runs its
+// layers like any other and samples when it has all its masks (wire::StepMasks); steps behind it wait for
+// that. On a device with its own queue (CUDA) work starts at submit(); the CPU runs it inside poll().
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -32,13 +33,18 @@ class Executor {
   /// What of this model runs by a slow way on this device, a sentence each; for the log. Empty: nothing.
   virtual std::vector<std::string> slow_ways() const { return {}; }
 
-  /// Takes a StepPlan or a CacheCommand. Copies what it needs: the bytes may go after the call.
-  /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
+  /// Takes a StepPlan or a CacheCommand, which poll() answers by one record each, or StepMasks, which it does
+  /// not answer. Copies what it needs: the bytes may go after the call. invalid_argument when the record is
+  /// malformed or names what does not exist; nothing was taken then.
   virtual Status submit(const wire::RecordView& record) = 0;
 
   /// Writes a finished record (StepResult or CacheDone, complete but for header.epoch) into
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.
   virtual Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) = 0;
+
+  /// True if nothing that is pending can go on before another record is submitted: poll() would only pass the
+  /// time.
+  virtual bool waits_for_record() const { return false; }
 
   /// Forgets every sequence; weights and KV memory stay. For a new epoch. Waits for running work, for a
   /// bounded time; if that passes, later calls return internal.

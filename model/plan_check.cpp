@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 namespace troupe::model {
 namespace {
@@ -99,7 +100,7 @@ Status PlanCheck::apply(const wire::RecordView& record, const wire::StepPlan& pl
     if (Status status = take_blocks(record, run); !status.ok()) return status;
   }
   StepSize size{.result_bytes = sizeof(wire::StepResult)};
-  for (Slot& slot : slots_) slot.has_row = false;
+  for (Slot& slot : slots_) slot.has_row = slot.has_gated_row = false;
   for (const wire::PlanRow& row : record.array(plan.rows)) {
     if (Status status = take_row(row, size); !status.ok()) return status;
   }
@@ -133,6 +134,7 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
   }
   slot = Slot{start.slot.generation,
               true,
+              false,
               false,
               start.prompt_tokens,
               start.known_tokens,
@@ -186,8 +188,12 @@ Status PlanCheck::take_blocks(const wire::RecordView& record, const wire::BlockR
 
 Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   if (!in_range(row.slot)) return wrong(row.slot, "no such slot");
-  if (row.flags & ~std::uint32_t{wire::kSamples}) {
+  if (row.flags & ~std::uint32_t{wire::kSamples | wire::kGated}) {
     return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered");
+  }
+  if (row.flags == wire::kGated) return wrong(row.slot, "a row that does not sample waits for a mask");
+  if ((row.flags & wire::kGated) != 0 && std::exchange(slots_[row.slot.slot].has_gated_row, true)) {
+    return wrong(row.slot, "two rows of one slot wait for masks");
   }
   const std::int64_t end = std::int64_t{row.position} + row.tokens;
   if (row.position < 0 || row.tokens < 1 || end > capacity_.max_model_len) {

@@ -25,7 +25,8 @@ class PlanCheck {
   /// - slots, block ids, token ids and lengths are within the capacity, parameters are finite and in range;
   /// - a sequence starts in a free slot; its ids and blocks arrive without gaps, at most known_tokens ids;
   /// - a row computes known ids and writes to blocks that the sequence has; a sequence has at most one row; a
-  ///   row samples only if it ends at the last known id. For prompt logprobs the id after the row is known;
+  ///   row samples only if it ends at the last known id, and is gated only if it samples. A slot has at
+  ///   most one gated row, late ones included. For prompt logprobs the id after the row is known;
   /// - the result, with all requested logprobs, fits one record.
   /// A row, TokenRun, BlockRun or finished entry for a generation that its slot no longer holds is late, not
   /// an error: it is accepted and ignored.
@@ -42,7 +43,8 @@ class PlanCheck {
   struct Slot {
     std::uint32_t generation = 0;
     bool live = false;
-    bool has_row = false;  // in the current plan
+    bool has_row = false;        // in the current plan
+    bool has_gated_row = false;  // likewise; of any generation
     std::int32_t prompt_tokens = 0;
     std::int32_t known_tokens = 0;
     std::int32_t ids = 0;  // ids at positions [0, ids) are known: received or sampled

@@ -18,6 +18,7 @@ const R& front(const WorkQueue& queue, wire::RecordView& record) {
 QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap)
     : capacity_(capacity),
       check_(capacity),
+      gates_(capacity),
       table_(capacity.max_slots),
       plans_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       commands_(kMaxCommandsQueued),
@@ -31,9 +32,11 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
       return failure(Code::overloaded, std::to_string(plans_.size()) + " steps are in flight already");
     }
     if (Status s = check_.admit(record, *plan); !s.ok()) return s;
+    gates_.open(record, *plan);
     plans_.push(record.bytes(), arrivals_++);
     return {};
   }
+  if (const auto* masks = record.as<wire::StepMasks>()) return gates_.take(record, *masks);
   if (const auto* command = record.as<wire::CacheCommand>()) {
     const bool copies = command->op == wire::CacheOp::copy_blocks;
     const std::size_t waiting = copies || swap_ == nullptr ? commands_.size() : swap_->open();
@@ -59,7 +62,12 @@ bool QueuedExecutor::ended_through(std::uint64_t id) const {
 bool QueuedExecutor::plan_is_ready() const {
   if (plans_.empty()) return false;
   wire::RecordView record;
-  return ended_through(front<wire::StepPlan>(plans_, record).after_cache_command);
+  const auto& plan = front<wire::StepPlan>(plans_, record);
+  return begun_ ? gates_.ready(plan.step) : ended_through(plan.after_cache_command);
+}
+
+bool QueuedExecutor::waits_for_record() const {
+  return begun_ && !plan_is_ready() && !command_is_next() && (swap_ == nullptr || swap_->open() == 0);
 }
 
 bool QueuedExecutor::command_is_next() const {
@@ -80,7 +88,9 @@ Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint deadlin
   if (command_is_next()) {
     run_command(out);
   } else if (plan_is_ready()) {
-    run_step(out);
+    if (!begun_) begin_step();
+    if (!plan_is_ready()) return false;
+    end_step(out);
   } else {
     return take_ended(deadline);
   }
@@ -104,21 +114,37 @@ void QueuedExecutor::run_command(std::vector<std::byte>& out) {
   commands_.pop();
 }
 
-void QueuedExecutor::run_step(std::vector<std::byte>& out) {
-  const std::int64_t started_ns = now_ns();
+void QueuedExecutor::begin_step() {
+  started_ns_ = now_ns();
+  wire::RecordView record;
+  table_.apply(record, front<wire::StepPlan>(plans_, record), batch_);
+  scores_.resize(batch_.scores.size());
+  run(batch_, scores_);
+  begun_ = true;
+}
+
+void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   wire::RecordView record;
   const auto& plan = front<wire::StepPlan>(plans_, record);
-  table_.apply(record, plan, batch_);
+  std::size_t gated = 0;
+  for (const SamplingOutcome& outcome : batch_.outcomes) {
+    if (!outcome.gated) continue;
+    const std::uint32_t* const mask = gates_.mask(plan.step, gated++);
+    if (outcome.sample >= 0) batch_.samples[static_cast<std::size_t>(outcome.sample)].mask = mask;
+  }
   samples_.resize(batch_.samples.size());
-  scores_.resize(batch_.scores.size());
-  run(batch_, samples_, scores_);
+  sample(batch_, samples_);
   table_.commit(batch_, samples_);
-  writer_.step(plan.step, batch_, samples_, scores_, started_ns, now_ns(), out);
+  writer_.step(plan.step, batch_, samples_, scores_, started_ns_, now_ns(), out);
+  gates_.close(plan.step);
+  begun_ = false;
   plans_.pop();
 }
 
 void QueuedExecutor::reset() {
   check_.reset();
+  gates_.reset();
+  begun_ = false;
   table_.reset();
   plans_.clear();
   commands_.clear();

@@ -11,6 +11,7 @@
 #include "model/executor.h"
 #include "model/plan_check.h"
 #include "model/result_writer.h"
+#include "model/step_gates.h"
 #include "model/swap/ended_commands.h"
 #include "model/swap/swap_copier.h"
 
@@ -18,7 +19,8 @@ namespace troupe::model {
 
 /// Plans beyond capacity().max_steps_in_flight and cache commands beyond kMaxCommandsQueued are
 /// refused with Code::overloaded. poll() runs the work itself; it waits only when nothing but copies from or
-/// to the swap space is left to run.
+/// to the swap space is left to run. A step's layers run in one call and, if it waits for masks, its sampling
+/// in a later one; copies within the KV memory may run in between.
 class QueuedExecutor : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
@@ -29,31 +31,38 @@ class QueuedExecutor : public Executor {
   wire::Capacity capacity() const final { return capacity_; }
   Status submit(const wire::RecordView& record) final;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
+  bool waits_for_record() const final;
   void reset() final;
 
  protected:
-  /// Runs the batch and answers samples[i] for batch.samples[i], scores[i] for batch.scores[i].
-  virtual void run(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-                   std::span<kernels::SampleResult> scores) = 0;
+  /// Runs the batch up to its sampling and answers scores[i] for batch.scores[i].
+  virtual void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) = 0;
+  /// Samples for the batch that ran last, which has its masks, and answers samples[i] for batch.samples[i].
+  virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
 
  private:
-  void run_step(std::vector<std::byte>& out);
+  void begin_step();
+  void end_step(std::vector<std::byte>& out);
   void run_command(std::vector<std::byte>& out);
   // True if the oldest copy within the KV memory runs next: it came first, or the oldest plan waits.
   bool command_is_next() const;
+  // True if the oldest plan's layers may run, or, if they have, its sampling.
   bool plan_is_ready() const;
   // True when all cache commands up to `id` have ended.
   bool ended_through(std::uint64_t id) const;
 
   const wire::Capacity capacity_;
   PlanCheck check_;
+  StepGates gates_;
   WorkerSequences table_;
   WorkQueue plans_;
   WorkQueue commands_;  // copies within the KV memory
   std::uint64_t arrivals_ = 0;
   SwapCopier* const swap_;
   EndedCommands ended_;  // without a swap_, which knows of all commands
+  bool begun_ = false;   // the layers of the oldest plan have run, and batch_ is its batch
+  std::int64_t started_ns_ = 0;
   StepBatch batch_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::SampleResult> scores_;

@@ -15,6 +15,7 @@ struct SamplingOutcome {
   SlotRef slot{};
   std::int32_t position = 0;  ///< of the sampled token in its sequence
   std::int32_t sample = -1;   ///< index in StepBatch::samples; -1: late, the slot holds another generation
+  bool gated = false;         ///< a gated row of the step (model/step_gates.h), also if it is late
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.

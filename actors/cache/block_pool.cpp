@@ -4,33 +4,27 @@
 
 namespace troupe {
 
-BlockPool::BlockPool(std::int32_t total) : entries_(static_cast<std::size_t>(total)), index_(total) {
+BlockPool::BlockPool(std::int32_t total)
+    : entries_(static_cast<std::size_t>(total)), index_(total), cached_(total) {
   free_.reserve(entries_.size());
   for (BlockId block = total - 1; block >= 0; --block) free_.push_back(block);
 }
 
 void BlockPool::append(BlockId block) {
-  Entry& entry = at(block);
-  entry.older = newest_;
-  entry.newer = kNoBlock;
-  (newest_ == kNoBlock ? oldest_ : at(newest_).newer) = block;
-  newest_ = block;
+  cached_.append(block);
   if (unsaved_ == kNoBlock) unsaved_ = block;
-  ++cached_;
 }
 
 void BlockPool::unlink(BlockId block) {
   Entry& entry = at(block);
-  (entry.older == kNoBlock ? oldest_ : at(entry.older).newer) = entry.newer;
-  (entry.newer == kNoBlock ? newest_ : at(entry.newer).older) = entry.older;
-  if (unsaved_ == block) unsaved_ = entry.newer;
+  if (unsaved_ == block) unsaved_ = cached_.newer(block);
   saved_ -= entry.saved ? 1 : 0;
   entry.saved = false;
-  --cached_;
+  cached_.remove(block);
 }
 
 BlockId BlockPool::take() {
-  BlockId block = oldest_;
+  BlockId block = cached_.oldest();
   if (!free_.empty()) {
     block = free_.back();
     free_.pop_back();
@@ -88,9 +82,9 @@ void BlockPool::withdraw(BlockId block) {
 
 std::int32_t BlockPool::forget() {
   const std::int32_t known = index_.size();
-  while (oldest_ != kNoBlock) {
-    free_.push_back(oldest_);
-    unlink(oldest_);
+  while (cached_.size() > 0) {
+    free_.push_back(cached_.oldest());
+    unlink(cached_.oldest());
   }
   index_.clear();
   for (Entry& entry : entries_) {
@@ -137,14 +131,14 @@ void BlockPool::end_use(BlockId block, std::uint64_t command, bool failed) {
 void BlockPool::mark_saved() {
   TROUPE_CHECK(unsaved_ != kNoBlock);
   at(unsaved_).saved = true;
-  unsaved_ = at(unsaved_).newer;
+  unsaved_ = cached_.newer(unsaved_);
   ++saved_;
 }
 
 CacheStatus BlockPool::status() const {
   return {static_cast<std::int32_t>(entries_.size()),
           static_cast<std::int32_t>(free_.size()),
-          cached_,
+          cached_.size(),
           leased_,
           moving_,
           evicted_,
@@ -170,8 +164,10 @@ bool BlockPool::sound() const {
   }
   std::int32_t cached = 0, saved = 0;
   BlockId unsaved = kNoBlock;
-  for (BlockId block = oldest_, older = kNoBlock; block != kNoBlock; older = block, block = at(block).newer) {
-    if (!first_time(block) || at(block).older != older || index_.find(at(block).hash) != block) return false;
+  for (BlockId block = cached_.oldest(), older = kNoBlock; block != kNoBlock;
+       older = block, block = cached_.newer(block)) {
+    if (!first_time(block) || cached_.older(block) != older || index_.find(at(block).hash) != block)
+      return false;
     ++cached;
     if (at(block).saved && unsaved != kNoBlock) return false;
     if (!at(block).saved && unsaved == kNoBlock) unsaved = block;
@@ -179,7 +175,7 @@ bool BlockPool::sound() const {
   }
   if (saved != saved_ || unsaved != unsaved_) return false;
   const CacheStatus s = status();
-  return leased == leased_ && moving == moving_ && cached == cached_ && unheld == s.free + s.cached &&
+  return leased == leased_ && moving == moving_ && cached == cached_.size() && unheld == s.free + s.cached &&
          found == index_.size() && s.free + s.cached + s.leased + s.moving == s.total;
 }
 

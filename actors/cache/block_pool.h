@@ -9,7 +9,7 @@
 //   moving   held, and the target of a copy that the worker has not confirmed yet
 //
 // A block remembers the last unfinished cache command that reads or writes it (use(), used_by()). It may be
-// taken all the same: whoever writes it next runs after that command.
+// taken meanwhile: the plan or command that writes it next runs after that command.
 //
 // Cached blocks are evicted in the order in which their last holders dropped them. A holder drops its blocks
 // from the end of its table, and a sequence that holds a block holds the ones before it. So a prefix never
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "actors/cache/prefix_index.h"
+#include "actors/cache/use_order.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 
@@ -36,7 +37,7 @@ class BlockPool {
   explicit BlockPool(std::int32_t total = 0);
 
   /// Blocks that take() can give: free and cached ones.
-  std::int32_t available() const { return static_cast<std::int32_t>(free_.size()) + cached_; }
+  std::int32_t available() const { return static_cast<std::int32_t>(free_.size()) + cached_.size(); }
 
   /// A block whose contents are not published, held once by the caller. Evicts the least recently used cached
   /// block when none is free. Requires available() > 0.
@@ -80,7 +81,7 @@ class BlockPool {
   const BlockHash& contents(BlockId block) const { return at(block).hash; }
 
   /// The block that take() will evict; kNoBlock when it takes a free one, or there is none.
-  BlockId next_victim() const { return free_.empty() ? oldest_ : kNoBlock; }
+  BlockId next_victim() const { return free_.empty() ? cached_.oldest() : kNoBlock; }
   /// Blocks that take() can give before it evicts one that is not saved.
   std::int32_t ready() const { return static_cast<std::int32_t>(free_.size()) + saved_; }
   /// The oldest cached block that is not saved, or kNoBlock.
@@ -99,8 +100,6 @@ class BlockPool {
  private:
   struct Entry {
     std::int32_t holders = 0;
-    BlockId older = kNoBlock;  ///< links of the list of cached blocks, in the order of their last use
-    BlockId newer = kNoBlock;
     std::uint64_t used_by = 0;  ///< the last unfinished command that reads or writes it; 0 none
     bool filling = false;  ///< an unfinished command writes what the hash names, or what its holder waits for
     bool saved = false;
@@ -115,11 +114,9 @@ class BlockPool {
   std::vector<Entry> entries_;
   std::vector<BlockId> free_;  ///< a stack: the block freed last is most likely still in the CPU caches
   PrefixIndex index_;
-  BlockId oldest_ = kNoBlock;
-  BlockId newest_ = kNoBlock;
+  UseOrder cached_;
   BlockId unsaved_ = kNoBlock;  ///< the oldest cached block that is not saved
   std::int32_t saved_ = 0;      ///< cached and saved blocks: those older than unsaved_
-  std::int32_t cached_ = 0;
   std::int32_t leased_ = 0;
   std::int32_t moving_ = 0;
   std::int64_t evicted_ = 0;

@@ -7,9 +7,6 @@
 
 namespace troupe {
 
-/// No block.
-inline constexpr BlockId kNoBlock = -1;
-
 /// Open addressing at a load of at most one half. Hashes are keyed and random, so their low bits choose the
 /// place.
 class PrefixIndex {

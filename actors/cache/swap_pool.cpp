@@ -4,25 +4,10 @@
 
 namespace troupe {
 
-SwapPool::SwapPool(std::int32_t total) : entries_(static_cast<std::size_t>(total)), index_(total) {
+SwapPool::SwapPool(std::int32_t total)
+    : entries_(static_cast<std::size_t>(total)), index_(total), cached_(total) {
   free_.reserve(entries_.size());
   for (BlockId block = total - 1; block >= 0; --block) free_.push_back(block);
-}
-
-void SwapPool::append(BlockId block) {
-  Entry& entry = at(block);
-  entry.older = newest_;
-  entry.newer = kNoBlock;
-  (newest_ == kNoBlock ? oldest_ : at(newest_).newer) = block;
-  newest_ = block;
-  ++cached_;
-}
-
-void SwapPool::unlink(BlockId block) {
-  const Entry& entry = at(block);
-  (entry.older == kNoBlock ? oldest_ : at(entry.older).newer) = entry.newer;
-  (entry.newer == kNoBlock ? newest_ : at(entry.newer).older) = entry.older;
-  --cached_;
 }
 
 BlockId SwapPool::find(const BlockHash& hash) const {
@@ -32,12 +17,12 @@ BlockId SwapPool::find(const BlockHash& hash) const {
 
 BlockId SwapPool::begin_save(const BlockHash& hash) {
   TROUPE_CHECK(hash != BlockHash{} && can_save());
-  BlockId block = oldest_;
+  BlockId block = cached_.oldest();
   if (!free_.empty()) {
     block = free_.back();
     free_.pop_back();
   } else {
-    unlink(block);
+    cached_.remove(block);
     index_.erase(at(block).hash);
     ++evicted_;
   }
@@ -54,7 +39,7 @@ BlockId SwapPool::begin_save(const BlockHash& hash) {
 void SwapPool::settle(BlockId block) {
   --moving_;
   if (at(block).hash != BlockHash{}) {
-    append(block);
+    cached_.append(block);
   } else {
     free_.push_back(block);
   }
@@ -80,7 +65,7 @@ void SwapPool::begin_fetch(BlockId block) {
   Entry& entry = at(block);
   TROUPE_CHECK(!entry.saving && entry.hash != BlockHash{});
   if (entry.copies++ > 0) return;
-  unlink(block);
+  cached_.remove(block);
   ++moving_;
 }
 
@@ -96,14 +81,14 @@ void SwapPool::forget(const BlockHash& hash) {
   if (block == kNoBlock) return;
   forget_contents(block);
   if (at(block).copies > 0) return;
-  unlink(block);
+  cached_.remove(block);
   free_.push_back(block);
 }
 
 void SwapPool::forget() {
-  while (oldest_ != kNoBlock) {
-    free_.push_back(oldest_);
-    unlink(oldest_);
+  while (cached_.size() > 0) {
+    free_.push_back(cached_.oldest());
+    cached_.remove(cached_.oldest());
   }
   index_.clear();
   for (Entry& entry : entries_) entry.hash = {};
@@ -113,7 +98,7 @@ SwapStatus SwapPool::status() const {
   SwapStatus status;
   status.total = static_cast<std::int32_t>(entries_.size());
   status.free = static_cast<std::int32_t>(free_.size());
-  status.cached = cached_;
+  status.cached = cached_.size();
   status.moving = moving_;
   status.evicted = evicted_;
   return status;
@@ -129,8 +114,9 @@ bool SwapPool::sound() const {
     if (!first_time(block) || at(block).hash != BlockHash{}) return false;
   }
   std::int32_t cached = 0, moving = 0, found = 0;
-  for (BlockId block = oldest_, older = kNoBlock; block != kNoBlock; older = block, block = at(block).newer) {
-    if (!first_time(block) || at(block).older != older || at(block).hash == BlockHash{}) return false;
+  for (BlockId block = cached_.oldest(), older = kNoBlock; block != kNoBlock;
+       older = block, block = cached_.newer(block)) {
+    if (!first_time(block) || cached_.older(block) != older || at(block).hash == BlockHash{}) return false;
     ++cached;
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -141,7 +127,7 @@ bool SwapPool::sound() const {
     ++found;
   }
   const SwapStatus s = status();
-  return cached == cached_ && moving == moving_ && found == index_.size() &&
+  return cached == cached_.size() && moving == moving_ && found == index_.size() &&
          s.free + s.cached + s.moving == s.total;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "actors/cache/prefix_index.h"
+#include "actors/cache/use_order.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 
@@ -28,7 +29,7 @@ class SwapPool {
   BlockId find(const BlockHash& hash) const;
 
   /// True when begin_save() finds a block.
-  bool can_save() const { return !free_.empty() || cached_ > 0; }
+  bool can_save() const { return !free_.empty() || cached_.size() > 0; }
 
   /// A block to copy these contents to, which must not be known. Requires can_save().
   BlockId begin_save(const BlockHash& hash);
@@ -53,8 +54,6 @@ class SwapPool {
 
  private:
   struct Entry {
-    BlockId older = kNoBlock;  ///< links of the list of cached blocks
-    BlockId newer = kNoBlock;
     std::int32_t copies = 0;  ///< unfinished copies from it, or 1 with `saving`
     bool saving = false;      ///< the unfinished copy is to it
     BlockHash hash{};         ///< zero: contents unknown or forgotten
@@ -62,17 +61,13 @@ class SwapPool {
 
   Entry& at(BlockId block) { return entries_[static_cast<std::size_t>(block)]; }
   const Entry& at(BlockId block) const { return entries_[static_cast<std::size_t>(block)]; }
-  void append(BlockId block);
-  void unlink(BlockId block);
   void settle(BlockId block);
   void forget_contents(BlockId block);
 
   std::vector<Entry> entries_;
   std::vector<BlockId> free_;
   PrefixIndex index_;
-  BlockId oldest_ = kNoBlock;
-  BlockId newest_ = kNoBlock;
-  std::int32_t cached_ = 0;
+  UseOrder cached_;
   std::int32_t moving_ = 0;
   std::int64_t evicted_ = 0;
 };

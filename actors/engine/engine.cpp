@@ -12,6 +12,7 @@
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
 #include "model/weight_formats.h"
+#include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -23,6 +24,7 @@ struct ModelFiles {
   model::ModelSpec spec;
   std::shared_ptr<const Encoder> encoder;
   std::shared_ptr<const SessionContext> sessions;
+  std::shared_ptr<const ChatTemplate> chat;  ///< null: the checkpoint has none
   model::GenerationConfig generation;
 };
 
@@ -45,15 +47,17 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
 
-  std::shared_ptr<const ChatTemplate> chat;
   auto loaded = ChatTemplate::load(directory, options.model.chat_template);
   if (loaded.ok()) {
-    chat = *loaded;
+    files.chat = *loaded;
   } else if (loaded.status().code != Code::not_found) {
     return loaded.status();
   } else {
     log.warning("no_chat_template", {kv("directory", directory)});
   }
+
+  auto syntax = choose_syntax(options.answers, **tokenizer, files.chat.get());
+  if (!syntax.ok()) return syntax.status();
 
   auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
@@ -64,8 +68,8 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
       limits.max_model_len > 0     ? limits.max_model_len
       : limits.found_model_len > 0 ? limits.found_model_len
                                    : files.spec.max_positions,
-      files.spec.vocab});
-  files.encoder = std::make_shared<Encoder>(*tokenizer, chat);
+      files.spec.vocab, *std::move(syntax)});
+  files.encoder = std::make_shared<Encoder>(*tokenizer, files.chat);
   return files;
 }
 
@@ -77,6 +81,13 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
     if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
+}
+
+/// What the template lets a request decide about thoughts.
+ThinkingSwitch thinking_switch(const ChatTemplate* chat) {
+  if (chat == nullptr) return ThinkingSwitch::none;
+  if (chat->reads("enable_thinking")) return ThinkingSwitch::enable_thinking;
+  return chat->reads("options") ? ThinkingSwitch::options : ThinkingSwitch::none;
 }
 
 /// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
@@ -126,7 +137,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
   if (!link.ok()) return link.status();
 
   const std::vector<std::string> names = model_names(options.model);
-  http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab}, fds.listen, fds.metrics};
+  http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
 
   const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
@@ -137,7 +148,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const std::vector<http::ModelCard> cards{
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
   http_side = std::make_unique<HttpSide>(
-      RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed)}),
+      RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
+                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on()}),
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

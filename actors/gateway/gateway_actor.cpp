@@ -42,7 +42,7 @@ void publish_health(GatewayState& state) {
 void refuse(GatewayState& state, const Ask& ask, const Status& status) {
   state.parts.log.info(
       "refused", {kv("req", ask.request_id), kv("code", to_string(status.code)), kv("why", status.message)});
-  deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status));
+  deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status, 0, ask.answer.style));
 }
 
 Status admissible(const GatewayState& state) {
@@ -78,11 +78,12 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto& host = state.parts.hosts[ask.io % state.parts.hosts.size()];
   const auto exchange = ask.exchange;
   const auto io = ask.io;
+  const auto style = ask.answer.style;
   self->request(host, caf::infinite, std::move(ask))
       .then([self](const Closed&) { close_one(self->state); },
-            [self, exchange, io](const caf::error&) {
+            [self, exchange, io, style](const caf::error&) {
               const Status lost = failure(Code::internal, "the request's session was lost");
-              deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost));
+              deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
               close_one(self->state);
             });
 }
@@ -197,9 +198,10 @@ void HttpSide::submit(http::Call&& call) {
   for (const std::string& field : call.ignored_fields) {
     log_.info("unknown_field", {kv("req", call.request_id), kv("field", field)});
   }
+  const http::AnswerStyle style = http::style_of(call.body);
   auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
   if (!ask.ok()) {
-    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status()));
+    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
   caf::anon_send(gateway_, *std::move(ask));

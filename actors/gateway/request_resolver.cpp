@@ -5,6 +5,8 @@
 #include <limits>
 #include <variant>
 
+#include "actors/gateway/tool_form.h"
+
 namespace troupe {
 namespace {
 
@@ -86,8 +88,13 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
 Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::chat;
   ask.generation = generation(request.sampling, random);
+  ask.generation.form = std::move(request.form);
   take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
+  ask.answer.style = request.style;
+  ask.answer.settings = std::move(request.settings);
+  if (Status status = thinking(request.thinking, request.conversation, ask.generation); !status.ok()) return status;
+  if (Status status = tools(request, ask); !status.ok()) return status;
   if (!request.prompt_token_ids.empty()) {
     ask.source.ids.push_back(std::move(request.prompt_token_ids));
   } else {
@@ -96,9 +103,74 @@ Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, A
   return {};
 }
 
+/// Whether calls are looked for, and the form that enforces them.
+Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
+  const http::ToolRules& rules = request.tools;
+  const bool parses = options_.syntax.tools() != ToolParser::none;
+  const bool forced =
+      rules.choice == http::ToolRules::Choice::required || rules.choice == http::ToolRules::Choice::named;
+  if (forced && !(parses && options_.enforces_forms)) {
+    const std::string field = rules.legacy ? "function_call" : "tool_choice";
+    const std::string why = parses ? "this server holds no answer to a form: start it with --guided-decoding-backend"
+                                   : "this server looks for none in answers: start it with --tool-call-parser";
+    return {Code::unsupported, field + " asks for a call, but " + why, field, "unsupported_parameter"};
+  }
+  http::AnswerForm& form = ask.generation.form;
+  ask.generation.limits.tools = parses && rules.choice != http::ToolRules::Choice::none;
+  ask.generation.limits.parallel_calls = rules.parallel;
+  ask.answer.function_call = rules.legacy;
+  if (!ask.generation.limits.tools || !options_.enforces_forms) return {};
+  // A form of the text alone would not let the model call.
+  if (form.kind == http::AnswerForm::Kind::free && !enforces_calls(request.conversation.tools, rules)) return {};
+  auto with_calls = tool_form(request.conversation.tools, rules, options_.syntax, form);
+  if (!with_calls.ok()) return with_calls.status();
+  form = *std::move(with_calls);
+  return {};
+}
+
+/// Turns thoughts on or off in the template's arguments and sets the limits of thoughts and answer.
+Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Conversation& conversation,
+                                 Generation& generation) const {
+  using Effort = http::ReasoningEffort;
+  if (rules.response_max_tokens) generation.limits.response = clip(*rules.response_max_tokens);
+  if (options_.syntax.reasoning() == ReasoningParser::none) return {};
+  const bool off = rules.effort == Effort::none || rules.effort == Effort::minimal;
+  switch_thinking(conversation, !off);
+  if (!options_.enforces_forms) {
+    if (!rules.max_tokens) return {};
+    return {Code::unsupported,
+            rules.max_tokens_field +
+                " needs a server that holds answers to a form: start it with --guided-decoding-backend",
+            rules.max_tokens_field, "unsupported_parameter"};
+  }
+  if (rules.max_tokens) {
+    generation.thinking.budget = clip(*rules.max_tokens);
+  } else if (rules.effort) {
+    generation.limits.thinking_share = *rules.effort == Effort::high ? 0.8 : *rules.effort == Effort::medium ? 0.5 : 0.2;
+  } else if (generation.max_tokens >= 0) {
+    generation.limits.thinking_share = 0.8;  // as in FastDeploy: an answer with a limit has room for an answer
+  }
+  return {};
+}
+
+/// Sets the switch of the chat template, unless the request has set it.
+void RequestResolver::switch_thinking(http::Conversation& conversation, bool on) const {
+  if (options_.thinking_switch == ThinkingSwitch::none) return;
+  http::Json& kwargs = conversation.template_kwargs;
+  if (kwargs.is_null()) kwargs = http::Json::object();
+  if (options_.thinking_switch == ThinkingSwitch::enable_thinking) {
+    if (!kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = on;
+    return;
+  }
+  if (!kwargs.contains("options")) kwargs["options"] = http::Json::object();
+  http::Json& options = kwargs["options"];
+  if (options.is_object() && !options.contains("thinking_mode")) options["thinking_mode"] = on ? "open" : "close";
+}
+
 Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::completion;
   ask.generation = generation(request.sampling, random);
+  ask.generation.form = std::move(request.form);
   take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   ask.answer.echo = request.echo;
@@ -133,9 +205,11 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
     if (request->prompt) {
       ask.source.texts.push_back(*std::move(request->prompt));
     } else {
+      if (options_.syntax.reasoning() != ReasoningParser::none) switch_thinking(request->conversation, true);
       ask.source.conversation = std::move(request->conversation);
     }
     ask.answer.return_token_ids = request->return_token_strs;
+    ask.answer.style = request->style;
   } else if (auto* request = std::get_if<http::DetokenizeRequest>(&call.body)) {
     ask.api = Api::detokenize;
     ask.source.ids.push_back(std::move(request->tokens));

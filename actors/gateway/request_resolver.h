@@ -8,13 +8,24 @@
 #include "base/status.h"
 #include "http/backend.h"
 #include "model/checkpoint/generation_config.h"
+#include "text/parsers/answer_syntax.h"
 
 namespace troupe {
+
+/// What of its chat_template_kwargs a chat template reads to turn thoughts on and off.
+enum class ThinkingSwitch : std::uint8_t {
+  none,
+  enable_thinking,  ///< true, false
+  options,          ///< options.thinking_mode: "open", "close"
+};
 
 struct ResolverOptions {
   std::string served_name;      ///< the model in answers when the request names none
   model::GenerationConfig generation;  ///< of the checkpoint
   std::uint64_t seed = 0;       ///< 0: requests without a seed draw one of their own
+  AnswerSyntax syntax;          ///< of chat answers
+  ThinkingSwitch thinking_switch = ThinkingSwitch::none;
+  bool enforces_forms = true;   ///< false: no answer can be held to a form, and no thoughts to a limit
 };
 
 class RequestResolver {
@@ -29,6 +40,9 @@ class RequestResolver {
  private:
   Generation generation(const http::SamplingRequest& wanted, std::uint64_t random) const;
   Status chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const;
+  Status tools(http::ChatRequest& request, Ask& ask) const;
+  Status thinking(const http::ThinkingRules& rules, http::Conversation& conversation, Generation& generation) const;
+  void switch_thinking(http::Conversation& conversation, bool on) const;
   Status completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const;
   Answer answer(const std::string& id, const std::string& model, const http::SamplingRequest& wanted,
                 std::int64_t unix_s) const;

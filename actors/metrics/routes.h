@@ -7,9 +7,11 @@ namespace troupe::metrics {
 
 /// The path when it is a known route, else "other".
 constexpr std::string_view route_label(std::string_view path) {
-  constexpr std::array<std::string_view, 12> kRoutes = {
-      "/v1/chat/completions", "/v1/completions", "/v1/models", "/tokenize",   "/detokenize", "/health",
-      "/health/live",         "/health/ready",   "/ping",      "/metrics",    "/config-info", "/"};
+  constexpr std::array<std::string_view, 16> kRoutes = {
+      "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
+      "/v1/models",           "/tokenize",       "/detokenize",   "/health",      "/health/live",
+      "/health/ready",        "/ping",           "/metrics",      "/config-info", "/openapi.json",
+      "/"};
   for (const std::string_view route : kRoutes) {
     if (path == route) return route;
   }
@@ -18,7 +20,7 @@ constexpr std::string_view route_label(std::string_view path) {
 
 /// True for the paths of generation requests.
 constexpr bool is_generation(std::string_view path) {
-  return path == "/v1/chat/completions" || path == "/v1/completions";
+  return path == "/v1/chat/completions" || path == "/v1/completions" || path == "/v1/responses" || path == "/v1/messages";
 }
 
 }  // namespace troupe::metrics

@@ -90,15 +90,15 @@ std::int32_t PlanBuilder::fitting(const ScheduledSequence& s, std::int32_t token
   return static_cast<std::int32_t>(room);
 }
 
-bool PlanBuilder::row(const ScheduledSequence& s, std::int32_t tokens, bool samples) {
+bool PlanBuilder::row(const ScheduledSequence& s, std::int32_t tokens, std::uint32_t flags) {
   if (!take(sizeof(wire::PlanRow))) return false;
   tokens_left_ -= tokens;
-  if (samples) result_left_ -= sampled_bytes(s);
+  if ((flags & wire::kSamples) != 0) result_left_ -= sampled_bytes(s);
   if (s.sampling.prompt_logprobs >= 0) {
     const std::int32_t scored = std::clamp(s.prompt_tokens - 1 - s.planned, 0, tokens);
     result_left_ -= static_cast<std::size_t>(scored) * score_bytes(s.sampling.prompt_logprobs);
   }
-  rows_.push_back({s.slot, s.planned, tokens, samples ? wire::kSamples : 0u, 0});
+  rows_.push_back({s.slot, s.planned, tokens, flags, 0});
   return true;
 }
 

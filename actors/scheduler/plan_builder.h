@@ -29,8 +29,8 @@ class PlanBuilder {
   /// How many of `tokens` (1 or more) a row may run so that its logprobs fit the result: each scored prompt
   /// position and the sampled token take space in that record.
   std::int32_t fitting(const ScheduledSequence& sequence, std::int32_t tokens) const;
-  /// Requires tokens <= tokens_left() and tokens <= fitting().
-  bool row(const ScheduledSequence& sequence, std::int32_t tokens, bool samples);
+  /// `flags`: wire::RowFlags. Requires tokens <= tokens_left() and tokens <= fitting().
+  bool row(const ScheduledSequence& sequence, std::int32_t tokens, std::uint32_t flags);
 
   /// True if the plan holds at most finished slots: it is not worth sending.
   bool empty() const { return rows_.empty() && runs_.empty() && started_.empty() && block_runs_.empty(); }

@@ -57,6 +57,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
   out.clear();
   epoch_ = epoch;
+  grammar_news_.begin_epoch(epoch);
   block_tokens_ = std::max(1, capacity.block_tokens);
   total_blocks_ = std::max(0, capacity.kv_blocks);
   prompt_blocks_ = static_cast<std::int32_t>(options_.kv_cache_ratio * total_blocks_);
@@ -168,6 +169,10 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
                        std::to_string(length - spec.prompt_tokens) + " output tokens are given already.",
                    "max_tokens", "out_of_range");
   }
+  if (spec.gated_from < 0) {
+    return invalid("gated_from is " + std::to_string(spec.gated_from) + "; it must be at least 0.",
+                   "gated_from");
+  }
   if (Status status = check_sampling(spec, vocab_size_, max_logprobs_); !status.ok()) return status;
   for (const TokenId token : spec.prompt) {
     if (in_vocabulary(token, vocab_size_)) continue;
@@ -250,6 +255,12 @@ void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::ui
   s.logit_bias = std::move(spec.logit_bias);
   s.cacheable = caching_.prompts && request.prefix.enabled;
   if (s.cacheable) s.root = hasher_.root(request.prefix.salt);
+  s.grammar = spec.grammar;
+  s.gated_from = spec.gated_from;
+  if (s.grammar != 0) {
+    grammar_news_.start(s.key, s.grammar);
+    grammar_news_.tokens(s.key, std::span(s.tokens).subspan(static_cast<std::size_t>(s.prompt_tokens)));
+  }
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);
   rewind(s);
@@ -266,6 +277,7 @@ void Scheduler::cancel(const RequestKey& key) {
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
+  if (how == SequenceState::ending && s.grammar != 0) grammar_news_.end(s.key);
   if (s.state == SequenceState::waiting) queue_.remove(sequence);
   if (s.state == SequenceState::running || s.state == SequenceState::fetching) {
     std::vector<std::uint32_t>& list = s.state == SequenceState::running ? running_ : fetching_;
@@ -288,7 +300,7 @@ void Scheduler::retire(std::uint32_t sequence) {
   if (s.leased && s.state == SequenceState::putting_back) {
     park(s);
   } else if (s.leased && s.parked && !s.cacheable) {
-    withdrawals_.push_back(s.key);  // nobody else knows their names
+    withdrawals_.push_back(s.key);  // no other sequence knows their names
   }
   // One that was put back and ends before its release was sent has its release in the list already.
   const auto announced = [&](const Release& release) { return release.key == s.key; };
@@ -320,6 +332,8 @@ void Scheduler::forget(std::uint32_t sequence) {
 }
 
 void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
+  const ScheduledSequence& s = table_[sequence];
+  if (s.grammar != 0) grammar_news_.end(s.key);
   SequenceTokens& tokens = report(table_[sequence], out);
   tokens.finish = how;
   tokens.error = why;

@@ -47,6 +47,11 @@
 // in flight. A death then proves it guilty, and it fails alone. A sequence that yields a few tokens in each
 // life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
 //
+// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
+// made and sent as any other, and the worker's step waits for the row's mask before it samples.
+// take_grammar() has what GRAMMAR must know for that. It is told of each token once; a row that is planned
+// again, because its worker was lost, is asked for again.
+//
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
 // last prompt token itself, to sample a first token of its own.
@@ -60,6 +65,7 @@
 #include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
 #include "actors/scheduler/choice_groups.h"
+#include "actors/scheduler/grammar_news.h"
 #include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_table.h"
@@ -156,6 +162,11 @@ class Scheduler {
   /// when there is nothing. Call it after every other call. An ask is not repeated before it is answered, and
   /// a refused one only after a release. `asks` is cleared first.
   bool take_asks(CacheAsks& asks);
+
+  /// What GRAMMAR has to know now: sequences that have begun or ended, their tokens, and the gated rows of
+  /// the last plan. False when there is nothing; `news` is then unchanged. Call it after every other call,
+  /// and send the plan first.
+  bool take_grammar(GrammarStep& news) { return grammar_news_.take(news); }
 
   /// Answers to asks, and fetches that have ended; those of another epoch are dropped.
   void granted(const CacheGrants& grants);
@@ -286,6 +297,7 @@ class Scheduler {
   SlotTable slots_;
   WaitingQueue queue_;
   ChoiceGroups groups_;
+  GrammarNews grammar_news_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<std::uint32_t> fetching_;
   std::vector<SlotRef> finished_;  ///< to be told to the worker

@@ -1,5 +1,6 @@
 #include "actors/scheduler/scheduler_actor.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -26,11 +27,20 @@ void tell_idle_metrics(SchedulerSelf self) {
   tell_metrics(self, stats);
 }
 
-/// Sends plans first, since the worker waits for them, then the asks for later steps.
+/// Tells GRAMMAR what it has to know. After the plan that it is about: masks follow their plan on the ring.
+void tell_grammar(SchedulerSelf self) {
+  GrammarStep news;
+  if (self->state.scheduler->take_grammar(news)) self->send(self->state.parts.grammar, std::move(news));
+}
+
+/// Tells GRAMMAR of new tokens first, since the masks of the step that runs wait for them; then sends plans,
+/// since the worker waits for them, then the asks for later steps.
 void advance(SchedulerSelf self) {
   SchedulerState& state = self->state;
+  tell_grammar(self);
   for (auto plan = state.scheduler->plan(now_ns()); !plan.empty(); plan = state.scheduler->plan(now_ns())) {
     self->send(state.parts.link, SendPlan{to_bytes(plan)});
+    tell_grammar(self);
   }
   CacheAsks asks;
   if (!state.scheduler->take_asks(asks)) return;
@@ -56,9 +66,16 @@ void tell_hosts(SchedulerSelf self) {
   }
 }
 
+Status check_grammar(const SchedulerParts& parts, const Submit& request) {
+  const auto free = [](const SequenceSpec& spec) { return spec.grammar == 0; };
+  if (parts.grammar || std::all_of(request.sequences.begin(), request.sequences.end(), free)) return {};
+  return invalid("The answer cannot be held to a form: no grammar backend runs here.", "response_format");
+}
+
 Status submit(SchedulerSelf self, Submit& request) {
   SchedulerState& state = self->state;
-  Status status = state.scheduler->submit(request);
+  Status status = check_grammar(state.parts, request);
+  if (status.ok()) status = state.scheduler->submit(request);
   if (!status.ok()) {
     state.parts.log.info("refused", {kv("req", request.request_id), kv("code", to_string(status.code)),
                                      kv("why", status.message)});
@@ -108,6 +125,7 @@ void link_down(SchedulerSelf self, const LinkDown& down) {
   state.parts.log.warning("link_down", {kv("why", down.why), kv("running", state.scheduler->running()),
                                         kv("waiting", state.scheduler->waiting())});
   state.scheduler->detach(Orphans::requeue, {}, state.output);
+  tell_grammar(self);
   tell_hosts(self);
   state.kv = {state.kv.total, state.kv.total};
   tell_idle_metrics(self);

@@ -19,6 +19,7 @@ struct SchedulerParts {
   metrics_actor metrics;
   Log log;
   std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
+  grammar_actor grammar;                                 ///< null: sequences with a grammar are refused
 };
 
 struct SchedulerState {

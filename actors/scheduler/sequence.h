@@ -75,6 +75,8 @@ struct ScheduledSequence {
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
+  std::uint64_t grammar = 0;    ///< as in SequenceSpec, and
+  std::int32_t gated_from = 0;  ///< likewise
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {

@@ -1,8 +1,11 @@
 #include "actors/session/answer_writer.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
+
+#include "actors/session/choices_writer.h"
+#include "actors/session/messages_writer.h"
+#include "actors/session/responses_writer.h"
 
 namespace troupe {
 
@@ -10,130 +13,18 @@ bool AnswerContent::finished() const {
   return std::all_of(sequences.begin(), sequences.end(), [](const auto& s) { return s.choice.finished(); });
 }
 
-AnswerWriter::AnswerWriter(const Ask& ask, const Tokenizer& tokenizer)
-    : ask_(ask),
-      tokenizer_(tokenizer),
-      frame_(ask.api == Api::chat ? http::Dialect::chat : http::Dialect::completion, ask.answer.id, ask.answer.model,
-             ask.answer.created_s) {}
-
-void AnswerWriter::append_events(std::string& out, AnswerContent& content) const {
-  const http::Usage used = ask_.answer.continuous_usage ? usage(content) : http::Usage{};
-  for (SessionSequence& sequence : content.sequences) {
-    append_news(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr);
+std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const Tokenizer& tokenizer) {
+  switch (ask.answer.style) {
+    case http::AnswerStyle::responses: return std::make_unique<ResponsesWriter>(ask);
+    case http::AnswerStyle::messages: return std::make_unique<MessagesWriter>(ask);
+    case http::AnswerStyle::openai: break;
   }
-  if (!content.finished()) return;
-  if (ask_.answer.include_usage) http::append_usage(out, frame_, usage(content));
-  http::append_done(out);
+  return std::make_unique<ChoicesWriter>(ask, tokenizer);
 }
 
-void AnswerWriter::append_news(std::string& out, const AnswerContent& content, SessionSequence& sequence,
-                               const http::Usage* used) const {
-  if (!sequence.choice.started()) return;
-  // An echo shows the logprobs of the prompt, which come with the leader's first token.
-  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return;
-  const std::int64_t sent_before = sequence.choice.sent_chars();
-  ChoiceNews news = sequence.choice.take_news();
-  if (hides_output()) {
-    news.text.clear();
-    news.logprobs.clear();
-    news.token_ids.clear();
-  }
+bool hides_output(const Ask& ask) { return ask.generation.max_tokens == 0; }
 
-  const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
-  http::Piece piece;
-  piece.index = sequence.index;
-  piece.with_logprobs = wants_logprobs();
-  piece.usage = used;
-
-  if (!std::exchange(sequence.opened, true)) {
-    if (ask_.api == Api::chat) http::append_role(out, frame_, sequence.index, prompt.ids);
-    if (ask_.answer.echo) {
-      const auto logprobs = prompt_logprobs(content, sequence);
-      piece.text = prompt.text;
-      piece.logprobs = logprobs;
-      http::append_piece(out, frame_, piece);
-    }
-  }
-  if (news.empty()) return;
-  piece.text = news.text;
-  piece.logprobs = news.logprobs;
-  piece.text_offset = prompt.chars + sent_before;
-  piece.finish = hides_output() ? http::FinishReason::length : news.finish;
-  if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
-  http::append_piece(out, frame_, piece);
-}
-
-std::string AnswerWriter::whole(AnswerContent& content) const {
-  std::vector<http::AnswerChoice> choices;
-  for (SessionSequence* sequence : chosen(content)) choices.push_back(whole_choice(content, *sequence));
-  for (std::size_t i = 0; i < choices.size(); ++i) choices[i].index = static_cast<std::int32_t>(i);
-  return http::format_answer(frame_, choices, usage(content));
-}
-
-/// All sequences; with best_of, the n likeliest per token of each prompt.
-std::vector<SessionSequence*> AnswerWriter::chosen(AnswerContent& content) const {
-  std::vector<SessionSequence*> out;
-  const auto per_prompt = static_cast<std::size_t>(candidates(ask_.generation));
-  const auto wanted = static_cast<std::size_t>(ask_.generation.choices);
-  for (std::size_t first = 0; first < content.sequences.size(); first += per_prompt) {
-    std::vector<SessionSequence*> group;
-    for (std::size_t i = first; i < first + per_prompt; ++i) group.push_back(&content.sequences[i]);
-    if (per_prompt > wanted) {
-      std::stable_sort(group.begin(), group.end(),
-                       [](auto* a, auto* b) { return a->choice.mean_logprob() > b->choice.mean_logprob(); });
-      group.resize(wanted);
-    }
-    out.insert(out.end(), group.begin(), group.end());
-  }
-  return out;
-}
-
-http::AnswerChoice AnswerWriter::whole_choice(const AnswerContent& content, SessionSequence& sequence) const {
-  const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
-  ChoiceNews news = sequence.choice.take_news();
-  http::AnswerChoice choice;
-  choice.with_logprobs = wants_logprobs();
-  if (ask_.answer.echo) {
-    choice.text = prompt.text;
-    if (choice.with_logprobs) choice.logprobs = prompt_logprobs(content, sequence);
-  }
-  choice.finish = news.finish;
-  if (hides_output()) {
-    choice.finish = http::FinishReason::length;
-  } else {
-    choice.text += news.text;
-    std::move(news.logprobs.begin(), news.logprobs.end(), std::back_inserter(choice.logprobs));
-    if (ask_.answer.return_token_ids) choice.token_ids = std::move(news.token_ids);
-  }
-  choice.prompt_token_ids = prompt.ids;
-  if (!ask_.answer.echo && wants_prompt_logprobs()) {
-    choice.with_prompt_logprobs = true;
-    choice.prompt_logprobs = prompt_logprobs(content, sequence);
-  }
-  return choice;
-}
-
-/// The first sequence of the same prompt. It alone runs the prompt; the others are forked from it.
-const SessionSequence& AnswerWriter::leader_of(const AnswerContent& content, const SessionSequence& sequence) const {
-  return content.sequences[static_cast<std::size_t>(sequence.prompt * candidates(ask_.generation))];
-}
-
-/// Logprobs of the prompt's tokens. Nothing precedes the first token, so it has none.
-std::vector<http::TokenLogprob> AnswerWriter::prompt_logprobs(const AnswerContent& content,
-                                                              const SessionSequence& sequence) const {
-  if (!wants_prompt_logprobs()) return {};
-  const TokenId first = content.prompts[static_cast<std::size_t>(sequence.prompt)].first;
-  std::vector<http::TokenLogprob> out;
-  http::TokenLogprob unknown;
-  unknown.token = {std::string(tokenizer_.token_bytes(first)), first, 0.0f};
-  unknown.known = false;
-  out.push_back(std::move(unknown));
-  const auto& rest = leader_of(content, sequence).choice.prompt_logprobs();
-  out.insert(out.end(), rest.begin(), rest.end());
-  return out;
-}
-
-http::Usage AnswerWriter::usage(const AnswerContent& content) const {
+http::Usage usage_of(const Ask& ask, const AnswerContent& content) {
   http::Usage used;
   for (const SessionPrompt& prompt : content.prompts) used.prompt_tokens += prompt.tokens;
   std::vector<std::int32_t> cached(content.prompts.size());  // of each prompt's choices, the most
@@ -142,8 +33,11 @@ http::Usage AnswerWriter::usage(const AnswerContent& content) const {
     most = std::max(most, sequence.choice.cached_tokens());
   }
   used.cached_tokens = std::accumulate(cached.begin(), cached.end(), std::int64_t{0});
-  if (hides_output()) return used;
-  for (const SessionSequence& sequence : content.sequences) used.completion_tokens += sequence.choice.output_tokens();
+  if (hides_output(ask)) return used;
+  for (const SessionSequence& sequence : content.sequences) {
+    used.completion_tokens += sequence.choice.output_tokens();
+    used.reasoning_tokens += sequence.choice.reasoning_tokens();
+  }
   return used;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// What a session's client reads: the events of a stream, or one whole answer, made of the request's prompts and
-// sequences in OpenAI's words.
+// What a session's client reads: the events of a stream, or one whole answer, made of the request's prompts
+// and sequences. There is a writer for each form of answers.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,40 +26,35 @@ struct SessionSequence {
 /// What an answer is made of.
 struct AnswerContent {
   std::vector<SessionPrompt> prompts;
-  std::vector<SessionSequence> sequences;  ///< prompt by prompt, candidates() of each; the first is the leader
+  /// Prompt by prompt, candidates() of each; the first is the leader.
+  std::vector<SessionSequence> sequences;
 
   bool finished() const;  ///< every choice is
 };
 
+/// One per session.
 class AnswerWriter {
  public:
-  /// Both outlive this.
-  AnswerWriter(const Ask& ask, const Tokenizer& tokenizer);
+  AnswerWriter() = default;
+  AnswerWriter(const AnswerWriter&) = delete;
+  AnswerWriter& operator=(const AnswerWriter&) = delete;
+  virtual ~AnswerWriter() = default;
 
-  /// Appends the events that became ready; after the last one the usage, when asked for, and [DONE].
-  void append_events(std::string& out, AnswerContent& content) const;
+  /// Appends what the client can be sent: of a stream the events that became ready, with those that end it
+  /// once content.finished(); of a whole answer nothing before that, and then all of it.
+  virtual void append(std::string& out, AnswerContent& content) = 0;
 
-  /// The whole answer, once content.finished().
-  std::string whole(AnswerContent& content) const;
-
-  http::Usage usage(const AnswerContent& content) const;
-
- private:
-  void append_news(std::string& out, const AnswerContent& content, SessionSequence& sequence,
-                   const http::Usage* used) const;
-  std::vector<SessionSequence*> chosen(AnswerContent& content) const;
-  http::AnswerChoice whole_choice(const AnswerContent& content, SessionSequence& sequence) const;
-  std::vector<http::TokenLogprob> prompt_logprobs(const AnswerContent& content, const SessionSequence& sequence) const;
-  const SessionSequence& leader_of(const AnswerContent& content, const SessionSequence& sequence) const;
-
-  bool wants_logprobs() const { return ask_.generation.sampling.logprobs >= 0; }
-  bool wants_prompt_logprobs() const { return ask_.generation.sampling.prompt_logprobs >= 0; }
-  /// max_tokens was 0: the one token that had to be sampled is not shown.
-  bool hides_output() const { return ask_.generation.max_tokens == 0; }
-
-  const Ask& ask_;
-  const Tokenizer& tokenizer_;
-  const http::AnswerFrame frame_;
+  /// Appends the events that end a stream, of which something was sent, with an error.
+  virtual void append_failure(std::string& out, const Status& status) = 0;
 };
+
+/// The writer for the request's form. Both outlive it.
+std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const Tokenizer& tokenizer);
+
+/// max_tokens was 0: the one token that had to be sampled is not shown.
+bool hides_output(const Ask& ask);
+
+/// Tokens of the prompts and of the answer so far.
+http::Usage usage_of(const Ask& ask, const AnswerContent& content);
 
 }  // namespace troupe

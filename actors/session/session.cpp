@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "http/messages_answer.h"
 #include "http/openai_error.h"
 
 namespace troupe {
@@ -15,7 +16,7 @@ double seconds(std::int64_t from_ns, std::int64_t to_ns) {
 }  // namespace
 
 Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
-    : context_(std::move(context)), ask_(std::move(ask)), writer_(ask_, *context_->tokenizer) {}
+    : context_(std::move(context)), ask_(std::move(ask)), writer_(make_answer_writer(ask_, *context_->tokenizer)) {}
 
 Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source)};
@@ -38,12 +39,14 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   for (const auto& ids : encoded.prompts) {
     content_.prompts.push_back(describe_prompt(*context_, ask_, ids, content_.prompts.size()));
   }
+  AnswerStart start = AnswerStart::answer;
+  if (ask_.api == Api::chat) start = begin_answer(*context_, encoded.prompts.front(), ask_.generation);
   Submit submit = make_submit(*context_, ask_, std::move(encoded.prompts), keys);
   const auto per_prompt = static_cast<std::size_t>(candidates(ask_.generation));
   for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
     const SequenceSpec& sequence = submit.sequences[i];
     const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, sequence.prompt_tokens,
-                                ask_.generation.sampling.logprobs};
+                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);
     const auto index = prompt * ask_.generation.choices + static_cast<std::int32_t>(i % per_prompt);
     content_.sequences.push_back({sequence.key, SessionChoice(context_->tokenizer, options), prompt, index});
@@ -51,9 +54,32 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   return submit;
 }
 
+std::optional<Compile> Session::take_compile() {
+  const Thinking& thinking = ask_.generation.thinking;
+  const bool bounded = thinking.open && thinking.budget >= 0;
+  const bool generates = ask_.api == Api::chat || ask_.api == Api::completion;
+  if (closed_ || !generates || (ask_.generation.form.kind == http::AnswerForm::Kind::free && !bounded)) return std::nullopt;
+  return Compile{ask_.request_id, std::move(ask_.generation.form), thinking};
+}
+
+bool Session::compiled(const Compiled& compiled, Submit& submit, std::int64_t now_ns, Effects& effects) {
+  if (!closed_ && !compiled.status.ok()) fail(compiled.status, now_ns, effects);
+  if (closed_) {
+    if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
+    return false;
+  }
+  grammar_ = compiled.grammar;
+  hold_to_grammar(ask_.generation, grammar_, submit);
+  return true;
+}
+
 /// Checks what only the model can decide, and turns bad_words into logit biases.
 Status Session::check(const Encoded& encoded) {
-  if (!encoded.status.ok()) return encoded.status;
+  if (!encoded.status.ok()) {
+    Status status = encoded.status;
+    if (status.param == "messages") status.param = conversation_field(ask_);
+    return status;
+  }
   if (Status status = check_prompts(*context_, ask_, encoded.prompts); !status.ok()) return status;
   if (ask_.api == Api::tokenize) return {};
   auto biases = ban_words(*context_->tokenizer, ask_.generation.bad_words);
@@ -66,6 +92,9 @@ Status Session::check(const Encoded& encoded) {
 std::string Session::tokenizer_answer(const Encoded& encoded) const {
   if (ask_.api == Api::detokenize) return http::format_detokenized(encoded.text);
   const std::vector<TokenId>& ids = encoded.prompts.front();
+  if (ask_.answer.style == http::AnswerStyle::messages) {
+    return http::format_token_count(static_cast<std::int64_t>(ids.size()));
+  }
   std::vector<std::string> pieces;
   if (ask_.answer.return_token_ids) {
     for (const TokenId id : ids) pieces.emplace_back(context_->tokenizer->token_bytes(id));
@@ -97,16 +126,16 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
 void Session::flush(std::int64_t now_ns, Effects& effects) {
   if (closed_ || !std::exchange(changed_, false)) return;
   const bool done = content_.finished();
+  std::string bytes;
+  writer_->append(bytes, content_);
   if (ask_.answer.stream) {
-    std::string events;
-    writer_.append_events(events, content_);
-    if (!events.empty()) {
-      send(effects, http::Output::Kind::data, std::move(events));
+    if (!bytes.empty()) {
+      send(effects, http::Output::Kind::data, std::move(bytes));
       streaming_ = true;
     }
     if (done) send(effects, http::Output::Kind::end, {});
   } else if (done) {
-    send(effects, http::Output::Kind::whole, writer_.whole(content_));
+    send(effects, http::Output::Kind::whole, std::move(bytes));
   }
   if (done) close(true, now_ns, effects);
 }
@@ -115,12 +144,11 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
   if (closed_) return;
   if (streaming_) {
     std::string events;
-    http::append_error_event(events, status);
-    http::append_done(events);
+    writer_->append_failure(events, status);
     send(effects, http::Output::Kind::data, std::move(events));
     send(effects, http::Output::Kind::end, {}, /*failed=*/true);
   } else {
-    effects.outputs.push_back(http::error_output(ask_.exchange, status));
+    effects.outputs.push_back(http::error_output(ask_.exchange, status, 0, ask_.answer.style));
   }
   close(false, now_ns, effects);
 }
@@ -150,7 +178,8 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   for (SessionSequence& sequence : content_.sequences) {
     if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
   }
-  const http::Usage used = writer_.usage(content_);
+  if (grammar_ != 0) effects.grammars.push_back(std::exchange(grammar_, 0));
+  const http::Usage used = usage_of(ask_, content_);
   RequestStats stats;
   stats.ok = ok;
   stats.prompt_tokens = static_cast<std::int32_t>(used.prompt_tokens);
@@ -163,6 +192,11 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
   effects.finished.push_back({ask_.request_id, stats});
+}
+
+/// Null when the answer is text alone.
+const AnswerSyntax* Session::syntax_of_answer() const {
+  return ask_.api == Api::chat && !context_->syntax.plain() ? &context_->syntax : nullptr;
 }
 
 void Session::send(Effects& effects, http::Output::Kind kind, std::string body, bool failed) const {

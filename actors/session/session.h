@@ -2,13 +2,14 @@
 // One open HTTP request, from its Ask to its last byte. A plain object without an actor: the SESSION HOST
 // feeds it what arrives and carries out the Effects it leaves. Its states:
 //
-//   opened ──encoded()──▶ running ──take()…──▶ closed
-//      └───────────────fail()/withdraw()──────────┘
+//   opened ──encoded()──▶ [compiling ──compiled()──▶] running ──take()…──▶ closed
+//      └────────────────────────fail()/withdraw()─────────────────────────────┘
 //
 // Before it closes, each of its sequences has been reported finished by the SCHEDULER or is named in
 // Effects::cancel, so nothing keeps running for a request that has ended.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct Effects {
   std::vector<http::Output> outputs;
   std::vector<RequestKey> cancel;
   std::vector<FinishedRequest> finished;  ///< at most one a session
+  std::vector<std::uint64_t> grammars;    ///< to release
 };
 
 class Session {
@@ -46,6 +48,12 @@ class Session {
   /// The prompts are known. Returns the sequences to submit; none when the answer is complete already
   /// (tokenize, detokenize, a refusal).
   Submit encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects);
+
+  /// What GRAMMAR has to compile before the sequences of encoded() are submitted; nothing when they are free. Once.
+  std::optional<Compile> take_compile();
+
+  /// The answer to take_compile(): holds the sequences to the grammar, or ends the request. False when it has ended.
+  bool compiled(const Compiled& compiled, Submit& submit, std::int64_t now_ns, Effects& effects);
 
   /// Tokens of sequence number `place` of the Submit.
   void take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
@@ -64,6 +72,7 @@ class Session {
   void withdraw(std::int64_t now_ns, Effects& effects);
 
  private:
+  const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
   std::string tokenizer_answer(const Encoded& encoded) const;
   void close(bool ok, std::int64_t now_ns, Effects& effects);
@@ -71,11 +80,12 @@ class Session {
 
   const std::shared_ptr<const SessionContext> context_;
   Ask ask_;
-  const AnswerWriter writer_;
+  const std::unique_ptr<AnswerWriter> writer_;
   AnswerContent content_;
   bool changed_ = false;    ///< there is something for flush() to send
   bool streaming_ = false;  ///< an event was sent: an error has to be an event too
   bool closed_ = false;
+  std::uint64_t grammar_ = 0;
   std::int64_t scheduled_ns_ = 0;
   std::int64_t first_token_ns_ = 0;
 };

@@ -28,6 +28,26 @@ Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_
   return submit;
 }
 
+std::optional<Compile> SessionBook::hold(std::uint64_t exchange, Submit& submit) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end() || submit.sequences.empty()) return std::nullopt;
+  auto job = it->second.session->take_compile();
+  if (job) it->second.held = std::exchange(submit, {});
+  return job;
+}
+
+Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) {  // the client has left
+    if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
+    return {};
+  }
+  Submit submit = std::exchange(it->second.held, {});
+  if (!it->second.session->compiled(compiled, submit, now_ns, effects)) submit = {};
+  settle(exchange);
+  return submit;
+}
+
 void SessionBook::take(const StepTokens& step, std::int64_t now_ns, Effects& effects) {
   ++takes_;
   touched_.clear();

@@ -26,6 +26,13 @@ class SessionBook {
   /// Prompts of an open session; returns what goes to the SCHEDULER (perhaps nothing).
   Submit encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects);
 
+  /// What GRAMMAR has to compile before `submit` of encoded() goes to the SCHEDULER: the book keeps it until compiled().
+  /// Nothing when it may go at once.
+  std::optional<Compile> hold(std::uint64_t exchange, Submit& submit);
+
+  /// The answer to hold(): returns what goes to the SCHEDULER (perhaps nothing).
+  Submit compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects);
+
   /// One step's tokens of all sessions.
   void take(const StepTokens& step, std::int64_t now_ns, Effects& effects);
 
@@ -49,6 +56,7 @@ class SessionBook {
   struct Open {
     std::unique_ptr<Session> session;
     std::vector<RequestKey> keys;
+    Submit held;                ///< until its grammar is compiled
     std::uint64_t touched = 0;  ///< number of the last take() that brought it tokens
   };
 

@@ -12,8 +12,12 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
       prompt_tokens_(options.prompt_tokens),
       logprobs_(options.logprobs),
       include_stop_(options.include_stop),
+      limits_(options.limits),
       detokenizer_(tokenizer_),
-      stop_(options.stop, options.include_stop) {}
+      syntax_(options.syntax),
+      stop_(options.stop, options.include_stop) {
+  if (syntax_ != nullptr) parser_.emplace(*syntax_, options.start, limits_.tools);
+}
 
 bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step) {
   if (finished()) return false;
@@ -25,8 +29,8 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     prompt_logprobs_.push_back(named(scores[next_score], step, scores[next_score].tops));
   }
 
-  bool stopped = false;
-  for (std::int32_t i = 0; i < sequence.tokens && !stopped; ++i) {
+  http::FinishReason end = http::FinishReason::none;
+  for (std::int32_t i = 0; i < sequence.tokens && end == http::FinishReason::none; ++i) {
     const TokenId id = step.tokens[static_cast<std::size_t>(sequence.first_token + i)];
     const bool last = i + 1 == sequence.tokens;
     // The token that ended the sequence is not part of the text, unless the client wants to see it.
@@ -40,11 +44,16 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
       }
     }
     append(id, hidden);
-    stopped = stop_.stopped();
+    if (stop_.stopped()) {
+      end = stopped();
+    } else if (!(last && sequence.finish != Finish::none)) {
+      end = limit_reached();
+    }
   }
 
-  if (stopped) {
-    finish_ = http::FinishReason::stop;
+  if (end != http::FinishReason::none) {
+    finish_ = end;
+    if (!stop_.stopped()) flush_text();
     return sequence.finish == Finish::none;
   }
   switch (sequence.finish) {
@@ -65,16 +74,59 @@ void SessionChoice::expire() {
   flush_text();
 }
 
+/// The limit of its answer that a choice has reached although its sequence is still running; none: it has reached none.
+http::FinishReason SessionChoice::limit_reached() const {
+  if (limits_.response >= 0 && response_tokens_ >= limits_.response) return http::FinishReason::length;
+  if (parser_ && !limits_.parallel_calls && parser_->calls() > 0 && !parser_->in_call()) {
+    return http::FinishReason::tool_calls;
+  }
+  return http::FinishReason::none;
+}
+
+/// Why a choice has ended that is complete.
+http::FinishReason SessionChoice::stopped() const {
+  return parser_ && parser_->calls() > 0 ? http::FinishReason::tool_calls : http::FinishReason::stop;
+}
+
 /// The sequence has ended: text that was held back can be sent, unless it completes a stop string.
 void SessionChoice::flush_text() {
-  text_ += stop_.push(detokenizer_.flush());
-  if (stop_.stopped()) finish_ = http::FinishReason::stop;
+  AnswerDelta delta;
+  if (parser_) {
+    if (const std::string text = detokenizer_.flush(); !text.empty()) parser_->take(-1, text, delta);
+    parser_->finish(delta);
+  } else {
+    delta.content = detokenizer_.flush();
+  }
+  give_out(std::move(delta));
+  if (stop_.stopped() || finish_ == http::FinishReason::stop) finish_ = stopped();
   text_ += stop_.flush();
 }
 
 void SessionChoice::append(TokenId id, bool hidden) {
   ids_.push_back(id);
-  if (!hidden) text_ += stop_.push(detokenizer_.append(id));
+  if (hidden) return;
+  AnswerDelta delta;
+  if (!parser_) {
+    delta.content = detokenizer_.append(id);
+  } else {
+    const Tag tag = syntax_->tag_of(id);
+    ++(parser_->in_thoughts() ? reasoning_tokens_ : response_tokens_);
+    if (parser_->in_thoughts() && tag == Tag::think_end) --reasoning_tokens_;
+    parser_->take(id, tag == Tag::none ? detokenizer_.append(id) : detokenizer_.flush(), delta);
+  }
+  give_out(std::move(delta));
+}
+
+/// Stop strings act on the text alone: not on thoughts, tags and calls.
+void SessionChoice::give_out(AnswerDelta&& delta) {
+  reasoning_ += delta.reasoning;
+  text_ += stop_.push(delta.content);
+  if (stop_.stopped()) return;
+  for (ToolCallPiece& piece : delta.calls) {
+    if (piece.index > 0 && !limits_.parallel_calls) break;
+    if (!piece.name.empty()) text_ += stop_.flush();  // no stop string reaches across a call
+    append_piece(call_pieces_, std::move(piece));
+  }
 }
 
 ChoiceNews SessionChoice::take_news() {
@@ -83,8 +135,11 @@ ChoiceNews SessionChoice::take_news() {
     news.finish = finish_;
     finish_sent_ = true;
   }
-  if (text_.empty() && news.finish == http::FinishReason::none) return news;
+  const bool nothing = text_.empty() && reasoning_.empty() && call_pieces_.empty();
+  if (nothing && news.finish == http::FinishReason::none) return news;
   news.text = std::exchange(text_, {});
+  news.reasoning = std::exchange(reasoning_, {});
+  news.calls = std::exchange(call_pieces_, {});
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
   sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));

@@ -1,9 +1,10 @@
 #pragma once
-// One choice of an answer: turns the tokens of one sequence into text that may be sent, and keeps what the
-// whole answer needs of it (logprobs, ids, counts, why it ended).
+// One choice of an answer: turns the tokens of one sequence into thoughts, text and tool calls that may be sent, and
+// keeps what the whole answer needs of it (logprobs, ids, counts, why it ended).
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "actors/session/stop_filter.h"
 #include "http/openai_response.h"
 #include "text/detokenizer.h"
+#include "text/parsers/answer_parser.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
@@ -21,35 +23,44 @@ struct ChoiceOptions {
   bool include_stop = false;
   std::int32_t prompt_tokens = 0;
   std::int32_t logprobs = -1;  ///< alternatives shown beside each output token; -1: no logprobs
+  const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
+  AnswerStart start = AnswerStart::answer;
+  AnswerLimits limits;
 };
 
 /// What became ready to be sent since the last take_news().
 struct ChoiceNews {
   std::string text;
+  std::string reasoning;
+  std::vector<ToolCallPiece> calls;
   std::vector<http::TokenLogprob> logprobs;
   std::vector<TokenId> token_ids;
   http::FinishReason finish = http::FinishReason::none;
-  bool empty() const { return text.empty() && finish == http::FinishReason::none; }
+  bool empty() const {
+    return text.empty() && reasoning.empty() && calls.empty() && finish == http::FinishReason::none;
+  }
 };
 
 class SessionChoice {
  public:
   SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options);
 
-  /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string has just ended
-  /// the choice although the sequence goes on: the sequence has to be cancelled.
+  /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string or a limit of the
+  /// answer has just ended the choice although the sequence goes on: the sequence has to be cancelled.
   bool take(const SequenceTokens& sequence, const StepTokens& step);
 
   /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
   void expire();
 
-  /// Text, logprobs and ids that may be sent now. Logprobs wait with the text of their tokens.
+  /// What may be sent now. Logprobs and ids wait with the text of their tokens.
   ChoiceNews take_news();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
   std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
   std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it
+  std::int32_t reasoning_tokens() const { return reasoning_tokens_; }  ///< of these, before the tag that ends thoughts
+  const std::string& stop_met() const { return stop_.met(); }  ///< the stop string that ended it; empty: none did
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   const std::vector<http::TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
@@ -57,22 +68,32 @@ class SessionChoice {
 
  private:
   void append(TokenId id, bool hidden);
+  void give_out(AnswerDelta&& delta);
   void flush_text();
+  http::FinishReason limit_reached() const;
+  http::FinishReason stopped() const;
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int32_t prompt_tokens_;
   std::int32_t logprobs_;
   bool include_stop_;
+  AnswerLimits limits_;
   Detokenizer detokenizer_;
+  std::optional<AnswerParser> parser_;
+  const AnswerSyntax* syntax_;
   StopFilter stop_;
 
   std::int32_t cached_tokens_ = 0;
   std::int32_t output_tokens_ = 0;
+  std::int32_t reasoning_tokens_ = 0;
+  std::int32_t response_tokens_ = 0;  // behind the thoughts
   double logprob_sum_ = 0;
   http::FinishReason finish_ = http::FinishReason::none;
   bool finish_sent_ = false;
-  std::string text_;                              // not taken yet, as are the next two
+  std::string text_;                              // not taken yet, as are the next four
+  std::string reasoning_;
+  std::vector<ToolCallPiece> call_pieces_;
   std::vector<http::TokenLogprob> logprobs_ready_;
   std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;

@@ -21,6 +21,7 @@ constexpr int kJobsPerTokenizer = 2;
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
+  for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
@@ -55,11 +56,33 @@ void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
           });
 }
 
+void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
+  if (!self->state.parts.grammar) {
+    return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
+                                 "unsupported_parameter"});
+  }
+  self->request(self->state.parts.grammar, caf::infinite, std::move(job))
+      .then(
+          [=](const Compiled& compiled) {
+            Effects effects;
+            Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
+            act(self, effects);
+            if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
+          },
+          [=](const caf::error&) {
+            fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));
+          });
+}
+
 void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
   Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
   act(self, effects);
-  if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
+  if (std::optional<Compile> job = self->state.book->hold(exchange, sequences)) {
+    compile(self, exchange, *std::move(job));
+  } else if (!sequences.sequences.empty()) {
+    submit(self, exchange, std::move(sequences));
+  }
 }
 
 /// Index of the TOKENIZER with the fewest jobs; equal ones take turns.

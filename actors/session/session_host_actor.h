@@ -22,6 +22,7 @@ struct SessionHostParts {
   metrics_actor metrics;
   Deliver deliver;
   Log log;
+  grammar_actor grammar;  ///< null: no request asks for a form
 };
 
 struct SessionHostState {

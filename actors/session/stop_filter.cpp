@@ -16,6 +16,7 @@ std::string StopFilter::push(std::string_view text) {
     if (at == first && end <= at + stop.size()) continue;
     first = at;
     end = at + stop.size();
+    met_ = stop;
   }
   if (first != std::string::npos) {
     stopped_ = true;

@@ -22,6 +22,7 @@ class StopFilter {
   std::string flush();
 
   bool stopped() const { return stopped_; }
+  const std::string& met() const { return met_; }  ///< the stop string that was met; empty before
 
  private:
   std::size_t held_tail() const;
@@ -29,6 +30,7 @@ class StopFilter {
   std::vector<std::string> stops_;
   bool keep_;
   bool stopped_ = false;
+  std::string met_;
   std::string held_;
 };
 

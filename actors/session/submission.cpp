@@ -11,7 +11,7 @@ namespace {
 
 Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt) {
   const bool generates = ask.api != Api::tokenize;
-  const char* field = ask.api == Api::chat ? "messages" : "prompt";
+  const char* field = ask.api == Api::chat ? conversation_field(ask) : "prompt";
   if (prompt.empty()) {
     if (!generates) return {};
     return invalid(std::string(field) + " is empty: at least one token is needed", field, "empty_prompt");
@@ -32,16 +32,23 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
                  field, "context_length_exceeded");
 }
 
+/// The most tokens that an answer to a prompt of so many tokens may have.
+std::int32_t output_limit(const SessionContext& context, const Generation& generation, std::int32_t prompt_tokens) {
+  const std::int32_t room = context.max_model_len - prompt_tokens;
+  return generation.max_tokens < 0 ? room : std::min(std::max(generation.max_tokens, 1), room);
+}
+
 /// Sequence `candidate` of a prompt of so many tokens, without key, parent and prompt.
 SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
                            std::int32_t candidate) {
   const Generation& generation = ask.generation;
-  const std::int32_t room = context.max_model_len - prompt_tokens;
-  const std::int32_t wanted = generation.max_tokens < 0 ? room : std::max(generation.max_tokens, 1);
   SequenceSpec sequence;
   sequence.host = ask.io;
   sequence.prompt_tokens = prompt_tokens;
-  sequence.max_output_tokens = std::min(wanted, room);
+  sequence.max_output_tokens = output_limit(context, generation, prompt_tokens);
+  if (generation.limits.response > 0 && !generation.thinking.open) {
+    sequence.max_output_tokens = std::min(sequence.max_output_tokens, generation.limits.response);
+  }
   sequence.sampling = generation.sampling;
   sequence.sampling.choice = static_cast<std::uint32_t>(candidate);
   if (candidate > 0) sequence.sampling.prompt_logprobs = -1;  // the first candidate runs the prompt
@@ -58,6 +65,10 @@ SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::i
 }
 
 }  // namespace
+
+const char* conversation_field(const Ask& ask) {
+  return ask.answer.style == http::AnswerStyle::responses ? "input" : "messages";
+}
 
 std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
 
@@ -103,6 +114,25 @@ SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, con
   return prompt;
 }
 
+AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation) {
+  const AnswerStart start = context.syntax.start_after(prompt);
+  Thinking& thinking = generation.thinking;
+  const std::int32_t asked = thinking.budget;
+  thinking = {};
+  if (start != AnswerStart::thoughts) return start;
+  thinking.open = true;
+  thinking.end = context.syntax.token_of(Tag::think_end);
+  thinking.forced = context.syntax.forced_end();
+
+  const std::int32_t most = output_limit(context, generation, static_cast<std::int32_t>(prompt.size()));
+  const double share = generation.limits.thinking_share;
+  const std::int32_t limit = asked >= 0 ? asked : share > 0 ? std::max(1, static_cast<std::int32_t>(share * most)) : -1;
+  if (limit < 0 || limit >= most) return start;
+  // The forced tokens before the tag are thoughts too.
+  thinking.budget = std::max(0, limit - static_cast<std::int32_t>(thinking.forced.size()) + 1);
+  return start;
+}
+
 KeySource::KeySource() {
   std::random_device random;
   const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
@@ -130,6 +160,21 @@ Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<st
     }
   }
   return submit;
+}
+
+void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit) {
+  const Thinking& thinking = generation.thinking;
+  // Thoughts have at least one token; without a form they are free up to their budget.
+  std::int32_t free_tokens = 0;
+  if (thinking.open && thinking.end >= 0) {
+    free_tokens = generation.form.kind == http::AnswerForm::Kind::free ? std::max(thinking.budget, 0)
+                                                                       : std::min(thinking.budget < 0 ? 1 : thinking.budget, 1);
+  }
+  for (SequenceSpec& sequence : submit.sequences) {
+    sequence.grammar = grammar;
+    sequence.gated_from = free_tokens;
+    if (generation.form.kind != http::AnswerForm::Kind::free) sequence.sampling.min_tokens = 0;
+  }
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "text/parsers/answer_syntax.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
@@ -17,6 +18,7 @@ struct SessionContext {
   std::vector<TokenId> eos_ids;    ///< end the answer unless ignore_eos
   std::int32_t max_model_len = 0;  ///< prompt and answer together
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
+  AnswerSyntax syntax;             ///< of chat answers; completions are text alone
 };
 
 /// What an answer shows of one of its prompts.
@@ -27,6 +29,9 @@ struct SessionPrompt {
   std::int64_t chars = 0;    ///< code points of `text`
   std::vector<TokenId> ids;  ///< set with return_token_ids
 };
+
+/// The field of the request that its conversation came from, for errors.
+const char* conversation_field(const Ask& ask);
 
 /// Sequences of each prompt: n, or best_of when that is more.
 std::int32_t candidates(const Generation& generation);
@@ -40,6 +45,10 @@ Result<std::vector<wire::LogitBias>> ban_words(const Tokenizer& tokenizer, const
 /// The prompt with index `index` of the request. `ids` is not empty.
 SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
                               std::size_t index);
+
+/// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag that ends the
+/// thoughts, whether they are open, their limit and what ends them there.
+AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation);
 
 /// A source of keys that never repeat: 128 random bits drawn once, then counted.
 class KeySource {
@@ -59,5 +68,9 @@ class KeySource {
 /// others name it as their parent.
 Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>&& prompts,
                    KeySource& keys);
+
+/// Holds the sequences of a request to a grammar of GRAMMAR. The grammar says when an answer may end: min_tokens has no
+/// effect on it.
+void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit);
 
 }  // namespace troupe

@@ -10,9 +10,13 @@ Result<Resources> Resources::take(config::Options options, int ranks) {
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();
+  constexpr int kMostSequences = 512;  // without an option
+  const int sequences = options.scheduler.max_num_seqs;
+  const auto sizes =
+      ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
   Resources made{std::move(options), std::move(*ports), std::move(*file), {}, {}};
   for (int rank = 0; rank < ranks; ++rank) {
-    auto fds = ipc::create_link();
+    auto fds = ipc::create_link(sizes);
     if (!fds.ok()) return fds.status();
     auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
     if (!monitor.ok()) return monitor.status();

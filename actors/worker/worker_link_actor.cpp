@@ -8,6 +8,9 @@ namespace {
 
 using WorkerLinkSelf = worker_link_actor::stateful_pointer<WorkerLinkState>;
 
+/// How long masks wait before there may be room: a worker that reads empties its ring in less.
+constexpr auto kMasksWait = std::chrono::milliseconds(1);
+
 /// Why this worker cannot be used, from its first record; empty when it can.
 std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
   if (hello.version != wire::kVersion) {
@@ -84,6 +87,32 @@ void send(WorkerLinkSelf self, ipc::Channel channel, const Bytes& record) {
   self->quit(caf::make_error(caf::sec::runtime_error, "a ring to the worker is full"));
 }
 
+/// Sends masks in the order of their arrival. They take at most half of the ring, so that a plan always finds
+/// room; what has none waits here. SCHEDULER's plans in flight bound how much that is.
+void send_masks(WorkerLinkSelf self) {
+  std::deque<Bytes>& masks = self->state.masks;
+  ipc::EngineEnd& link = *self->state.parts.link;
+  const std::size_t for_plans = link.capacity(ipc::Channel::step) / 2;
+  while (!masks.empty()) {
+    if (!link.try_send(ipc::Channel::step, std::as_bytes(std::span(masks.front())), for_plans)) {
+      self->delayed_send(self, kMasksWait, RetryMasks{});
+      return;
+    }
+    masks.pop_front();
+  }
+}
+
+/// A record that no ring can hold is a fault of GRAMMAR's.
+void take_masks(WorkerLinkSelf self, Bytes record) {
+  if (record.size() > self->state.parts.link->max_record(ipc::Channel::step)) {
+    self->quit(caf::make_error(caf::sec::runtime_error, "masks are longer than a record"));
+    return;
+  }
+  std::deque<Bytes>& masks = self->state.masks;
+  masks.push_back(std::move(record));
+  if (masks.size() == 1) send_masks(self);  // otherwise a RetryMasks is on its way
+}
+
 }  // namespace
 
 worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
@@ -94,6 +123,8 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
         self->state.receiver = std::jthread(Receiver(self, self->state.parts));
       },
       [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
+      [self](SendMasks& masks) { take_masks(self, std::move(masks.record)); },
+      [self](const RetryMasks&) { send_masks(self); },
       [self](const SendCacheCommand& command) { send(self, ipc::Channel::cache, command.record); },
       [self](StepDone& done) { self->send(self->state.consumers.scheduler, std::move(done)); },
       [self](CacheReport& report) { self->send(self->state.consumers.cache, std::move(report)); },
@@ -106,6 +137,7 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
         self->send(self->state.consumers.gateway, up);
       },
       [self](const LinkDown& down) {
+        self->state.masks.clear();  // of an epoch that has passed
         self->send(self->state.consumers.gateway, down);
         self->send(self->state.consumers.scheduler, down);
       },

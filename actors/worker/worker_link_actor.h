@@ -1,4 +1,5 @@
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -21,6 +22,7 @@ struct WorkerLinkState {
   static inline const char* name = "worker_link";
   WorkerLinkParts parts;
   Attach consumers;
+  std::deque<Bytes> masks;  ///< for which there was no room on the ring, oldest first
   std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
 };
 

@@ -40,7 +40,8 @@ Status WorkerLoop::run_once() {
   for (const TimePoint end = Clock::now() + kRound;;) {
     // All records are submitted before anything runs: a plan may depend on a cache command.
     for (;;) {
-      const ipc::Received got = link_.receive(pending_ > 0 ? TimePoint{} : Clock::now() + kIdleWait);
+      const bool idle = pending_ == 0 || executor_.waits_for_record();
+      const ipc::Received got = link_.receive(idle ? Clock::now() + kIdleWait : TimePoint{});
       if (got.kind == ipc::Received::Kind::timeout) break;
       if (Status status = take(got); !status.ok()) return status;
     }
@@ -73,7 +74,7 @@ Status WorkerLoop::take(const ipc::Received& got) {
   Status status = executor_.submit(got.view);
   if (status.code == Code::internal) return status;
   if (!status.ok()) return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
-  ++pending_;
+  if (got.view.header().kind != wire::RecordKind::step_masks) ++pending_;
   return {};
 }
 

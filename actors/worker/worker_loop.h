@@ -29,8 +29,9 @@ class WorkerLoop {
   /// Tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();
 
-  /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at most
-  /// 200 ms when nothing is pending; otherwise polls the rings and the device for at most 20 ms.
+  /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at
+  /// most 200 ms when nothing is pending, or only a step that waits for its masks; otherwise polls the rings
+  /// and the device for at most 20 ms.
   Status run_once();
 
  private:
@@ -43,7 +44,7 @@ class WorkerLoop {
   WorkerIdentity identity_;
   const Log& log_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
-  int pending_ = 0;  ///< records submitted and not finished
+  int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
 };
 

@@ -289,6 +289,36 @@ Status StepFeed::start_batch(const std::vector<std::vector<TokenId>>& prompts, i
   return drain(0);
 }
 
+/// The masks of all rows of a step, in as few records as hold them.
+Status StepFeed::send_masks(std::uint64_t step) {
+  if (mask_.empty()) {
+    mask_.resize((static_cast<std::size_t>(capacity_.vocab_size) + 31) / 32);
+    for (std::uint32_t& word : mask_) word = static_cast<std::uint32_t>(random_id()) * 2654435761u;
+    mask_[0] |= 1;
+  }
+  const std::int64_t until =
+      now_ns() + static_cast<std::int64_t>(1e9 * row_mask_s_ * static_cast<double>(sequences_.size()));
+  while (now_ns() < until) {
+  }
+  const std::size_t each = mask_.size() * sizeof mask_[0] + sizeof(wire::RowMask) + 2 * wire::kAlignment;
+  const std::size_t at_once =
+      std::max<std::size_t>(1, (wire::kMaxRecordBytes - sizeof(wire::StepMasks)) / each);
+  for (std::size_t at = 0; at < sequences_.size(); at += at_once) {
+    masks_.begin(1);
+    row_masks_.clear();
+    for (std::size_t i = at; i < std::min(at + at_once, sequences_.size()); ++i) {
+      row_masks_.push_back({sequences_[i].slot, wire::MaskForm::bits, masks_.array(mask_)});
+    }
+    const auto rows = masks_.array(row_masks_);
+    masks_.record().step = step;
+    masks_.record().rows = rows;
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(masks_.finish(), view));
+    if (Status status = executor_.submit(view); !status.ok()) return status;
+  }
+  return {};
+}
+
 Result<std::vector<double>> StepFeed::decode(int steps) {
   std::vector<double> times;
   submit_s_.clear();
@@ -296,14 +326,20 @@ Result<std::vector<double>> StepFeed::decode(int steps) {
   std::int64_t last = 0;
   int sent = 0;
   if (Status status = start_swaps(); !status.ok()) return status;
+  const bool gated = row_mask_s_ >= 0;
+  const std::uint32_t flags = gated ? wire::kSamples | wire::kGated : std::uint32_t{wire::kSamples};
+  const std::uint64_t first = step_ + 1;
   for (int done = 0; done < steps; ++done) {
     while (sent < steps && pending_ < 2) {
       begin();
-      for (FedSequence& s : sequences_) rows_.push_back({s.slot, s.position++, 1, wire::kSamples, 0});
+      for (FedSequence& s : sequences_) rows_.push_back({s.slot, s.position++, 1, flags, 0});
       const std::int64_t from = now_ns();
       if (Status status = finish_plan(); !status.ok()) return status;
       submit_s_.push_back(seconds(from, now_ns()));
       ++sent;
+    }
+    if (gated) {
+      if (Status status = send_masks(first + static_cast<std::uint64_t>(done)); !status.ok()) return status;
     }
     if (Status status = await(); !status.ok()) return status;
     const std::int64_t now = now_ns();

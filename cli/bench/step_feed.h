@@ -34,6 +34,10 @@ class StepFeed {
   /// next: steps - 1 of them. invalid_argument, from the executor, when that is more than there is room for.
   Result<std::vector<double>> decode(int steps);
 
+  /// From now on the rows of decode() wait for masks, which come when the result before is there and `row_s`
+  /// seconds for each row have passed. They allow about half of the vocabulary. Below 0: no row waits.
+  void gate(double row_s) { row_mask_s_ = row_s; }
+
   /// From now on decode() keeps copies to the swap space and back under way beside its steps, two commands of
   /// `blocks` blocks in each direction, on the last blocks of the KV memory. 0: waits for those under way,
   /// and there are none any more. invalid_argument when there are too few blocks that no placed sequence has.
@@ -65,6 +69,7 @@ class StepFeed {
   void start(std::int32_t slot, BlockId first_block, std::int32_t blocks, const std::vector<TokenId>& ids);
   Status finish_plan();
   Status run_prompt(std::size_t sequence, int tokens, bool samples);
+  Status send_masks(std::uint64_t step);
   Status start_swaps();
   bool take_swap(const wire::CacheDone& done);
   Status copy_blocks(const std::vector<wire::BlockCopy>& copies);
@@ -97,6 +102,10 @@ class StepFeed {
   std::vector<std::pair<std::uint64_t, int>> swaps_;  // under way: id, and which of the four
   std::int64_t swapped_ = 0;
   std::uint32_t generation_ = 0;
+  double row_mask_s_ = -1;
+  wire::RecordWriter<wire::StepMasks> masks_;
+  std::vector<std::uint32_t> mask_;
+  std::vector<wire::RowMask> row_masks_;
   std::uint64_t random_ = 0x9e3779b97f4a7c15u;
   int pending_ = 0;
 };

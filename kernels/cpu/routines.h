@@ -140,6 +140,8 @@ struct Routines {
   // Over one row of logits; any count.
   Peak (*peak)(const float* logits, int count);
   int (*find)(const float* logits, int count, float value);  ///< first index that equals value
+  /// Sets the logits whose bit is 0 to -infinity; words: mask_words(count).
+  void (*mask)(float* logits, const std::uint32_t* words, int count);
   double (*sum_exp)(const float* logits, int count, float largest);
   /// weights[i] = the sampling weight of logits[i]: sampling_weight.h, to the bit.
   void (*weigh)(std::uint32_t* weights, const float* logits, int count, float largest, float scale);

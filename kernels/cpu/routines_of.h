@@ -31,6 +31,7 @@ constexpr Routines routines_of() {
           .merge = {merge<V, b>, merge<V, h>, merge<V, f>},
           .peak = peak<V>,
           .find = find<V>,
+          .mask = mask<V>,
           .sum_exp = sum_exp<V>,
           .weigh = weigh<V>,
           .tally = tally<V>,

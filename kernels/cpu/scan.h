@@ -46,6 +46,27 @@ int find(const float* logits, int count, float value) {
   return count;
 }
 
+/// Sets the logits whose bit is 0 to -infinity. Most words have all bits or none: these touch no logit, or
+/// whole vectors.
+template <class V>
+void mask(float* logits, const std::uint32_t* words, int count) {
+  constexpr int kBits = 32;
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (int begin = 0; begin < count; begin += kBits) {
+    const std::uint32_t word = words[begin / kBits];
+    if (word == ~0u) continue;
+    const int length = begin + kBits <= count ? kBits : count - begin;
+    float* z = logits + begin;
+    if (word == 0) {
+      for (int i = 0; i < length; ++i) z[i] = kNever;
+    } else if (length == kBits) {
+      for (int i = 0; i < kBits; ++i) z[i] = (word >> i & 1) != 0 ? z[i] : kNever;
+    } else {
+      for (int i = 0; i < length; ++i) z[i] = (word >> i & 1) != 0 ? z[i] : kNever;
+    }
+  }
+}
+
 template <class V>
 double sum_exp(const float* logits, int count, float largest) {
   using F = typename V::F;

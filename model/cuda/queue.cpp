@@ -32,6 +32,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       patience_(patience),
       model_(std::move(model)),
       check_(capacity),
+      gates_(capacity, model_.steps->gate_memory()),
       table_(capacity.max_slots),
       packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
@@ -57,6 +58,7 @@ Status CudaQueue::submit(const wire::RecordView& record) {
 
 Status CudaQueue::submit_record(const wire::RecordView& record) {
   if (const auto* plan = record.as<wire::StepPlan>()) return submit_plan(record, *plan);
+  if (const auto* masks = record.as<wire::StepMasks>()) return submit_masks(record, *masks);
   if (const auto* command = record.as<wire::CacheCommand>()) return submit_command(record, *command);
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
@@ -68,11 +70,19 @@ Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPl
     return failure(Code::overloaded, std::to_string(out) + " steps are in flight already");
   }
   if (Status s = check_.admit(record, plan); !s.ok()) return s;
-  if (waiting_.empty() && plan.after_cache_command <= commands_) {
+  gates_.open(record, plan);
+  if (waiting_.empty() && held_ == 0 && plan.after_cache_command <= commands_) {
     launch(record, plan);
   } else {
     waiting_.push(record.bytes(), 0);
   }
+  return {};
+}
+
+Status CudaQueue::submit_masks(const wire::RecordView& record, const wire::StepMasks& masks) {
+  if (Status s = gates_.take(record, masks); !s.ok()) return s;
+  end_held();
+  launch_waiting();
   return {};
 }
 
@@ -114,14 +124,33 @@ void CudaQueue::swap(const wire::RecordView& record, const wire::CacheCommand& c
 }
 
 void CudaQueue::launch_waiting() {
-  while (!waiting_.empty()) {
+  while (!waiting_.empty() && held_ == 0) {
     wire::RecordView record;
     TROUPE_CHECK(wire::RecordView::open(waiting_.front(), record));
     const auto& plan = *record.as<wire::StepPlan>();
     if (plan.after_cache_command > commands_) return;
     launch(record, plan);
     waiting_.pop();
+    end_held();  // its masks may have come already
   }
+}
+
+void CudaQueue::end_held() {
+  if (held_ == 0 || !gates_.ready(held_)) return;
+  CudaSteps& steps = *model_.steps;
+  const StepBatch& batch = flight(steps.launched()).batch;
+  packer_.pack_gated(batch, gates_, held_, steps.held_rows());
+  steps.end_held(static_cast<int>(batch.samples.size()), gates_.masks(held_));
+  let_go();
+}
+
+void CudaQueue::let_go() {
+  for (std::size_t i = 0; i < count_; ++i) {
+    Work& work = work_[(first_ + i) % work_.size()];
+    if (is_held(work)) work.end.record(*model_.device);
+  }
+  held_ = 0;
+  progress_ = Clock::now();
 }
 
 void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -136,6 +165,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   work.number = plan.step;
   work.launched = model_.steps->launch(packed);
   work.end.record(*model_.device);
+  if (packed.gated > 0) held_ = plan.step;
   ++steps_out_;
 }
 
@@ -168,7 +198,9 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
     const Work& work = work_[first_];
     while (!finished(work, ++checks_ % kChecksPerDriverQuery == 0)) {
       const TimePoint now = Clock::now();
-      if (now - progress_ > patience_) {
+      if (is_held(work)) {
+        progress_ = now;
+      } else if (now - progress_ > patience_) {
         (void)work.end.passed();
         throw overdue(name(work));
       }
@@ -217,6 +249,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),
                steps.scores(work.launched).first(static_cast<std::size_t>(flight.scores)),
                host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
+  gates_.close(work.number);
 }
 
 // The GPU's clock and the host's differ by an offset and drift apart slowly. The host sees a step's end late
@@ -247,20 +280,27 @@ void CudaQueue::wait_for_all() {
     if (Clock::now() - begin > patience_) throw overdue("a copy from or to the swap space");
     pause_cpu();
   }
-  if (count_ == 0) return;
-  const Work& last = work_[(first_ + count_ - 1) % work_.size()];
-  while (!last.end.passed()) {
-    if (Clock::now() - begin > patience_) throw overdue(name(last));
-    pause_cpu();
+  for (std::size_t i = count_; i-- > 0;) {  // the last first: a held step's end may be behind it
+    const Work& work = work_[(first_ + i) % work_.size()];
+    while (!work.end.passed()) {
+      if (Clock::now() - begin > patience_) throw overdue(name(work));
+      pause_cpu();
+    }
   }
 }
 
 void CudaQueue::reset() {
   (void)guarded(broken_, [&]() -> Status {
+    if (held_ != 0) {
+      model_.steps->give_up_held();
+      let_go();
+    }
     wait_for_all();
     return {};
   });
   check_.reset();
+  gates_.reset();
+  held_ = 0;
   table_.reset();
   waiting_.clear();
   first_ = count_ = steps_out_ = 0;

@@ -3,8 +3,9 @@
 //
 // submit() checks a plan, packs it and starts it, also while an earlier step runs. The host knows only the
 // tokens that the engine has sent. Sampled tokens stay on the GPU, where the next step reads them. A plan
-// that names a cache command which has not arrived yet waits for it. Copies from and to the swap space run on
-// streams of their own; a step that depends on one waits for it on the GPU, by an event.
+// that names a cache command which has not arrived yet waits for it, and so does a plan behind a step whose
+// gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap space
+// run on streams of their own; a step that depends on one waits for it on the GPU, by an event.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 #include "model/executor.h"
 #include "model/plan_check.h"
 #include "model/result_writer.h"
+#include "model/step_gates.h"
 
 namespace troupe::model {
 
@@ -32,10 +34,10 @@ struct CudaModel {
   std::vector<std::string> slow_ways;  ///< see Executor
 };
 
-/// A step or cache command that takes longer than `patience` counts as hanging. poll() then returns internal;
-/// reset() returns after `patience`, and submit() and poll() return internal from then on. After any internal
-/// error the device is of no further use: the destructor waits for nothing and leaves the device's memory to
-/// the end of the process.
+/// A step or cache command that takes longer than `patience` counts as hanging, but not while it waits for
+/// masks. poll() then returns internal; reset() returns after `patience`, and submit() and poll() return
+/// internal from then on. After any internal error the device is of no further use: the destructor waits for
+/// nothing and leaves the device's memory to the end of the process.
 class CudaQueue final : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
@@ -67,11 +69,17 @@ class CudaQueue final : public Executor {
 
   Status submit_record(const wire::RecordView& record);
   Status submit_plan(const wire::RecordView& record, const wire::StepPlan& plan);
+  Status submit_masks(const wire::RecordView& record, const wire::StepMasks& masks);
   Status submit_command(const wire::RecordView& record, const wire::CacheCommand& command);
   void copy(const wire::RecordView& record, const wire::CacheCommand& command);
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
+  // Starts the sampling of the held step's gated rows if it has all masks.
+  void end_held();
+  // Behind the held step's last launch.
+  void let_go();
+  bool is_held(const Work& work) const { return held_ != 0 && work.is_step && work.number == held_; }
   Work& add_work();
   // True if the work is complete. `ask_driver`: asks the driver too, which throws if the work has failed.
   bool finished(const Work& work, bool ask_driver) const;
@@ -88,9 +96,11 @@ class CudaQueue final : public Executor {
   const Duration patience_;
   CudaModel model_;
   PlanCheck check_;
+  StepGates gates_;
   WorkerSequences table_;
   StepPacker packer_;
-  WorkQueue waiting_;       // plans whose cache command has not arrived, and the plans behind them
+  std::uint64_t held_ = 0;  // the last step launched, if its gated rows have not sampled; 0: none
+  WorkQueue waiting_;       // plans behind a held step or whose cache command has not arrived, and those behind
   std::vector<Work> work_;  // a ring: count_ entries from first_, oldest first
   std::size_t first_ = 0;
   std::size_t count_ = 0;

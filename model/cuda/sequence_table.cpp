@@ -64,7 +64,8 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   Slot* slot = find(row.slot);
   const bool samples = (row.flags & wire::kSamples) != 0;
   if (slot == nullptr) {
-    if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1});
+    const bool gated = (row.flags & wire::kGated) != 0;
+    if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1, gated});
     return;
   }
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
@@ -94,7 +95,7 @@ void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, Ste
   const std::int32_t outputs = known - slot.prompt_tokens;
   const bool banned = outputs < sampling.min_tokens;
   const auto index = static_cast<std::int32_t>(batch.samples.size());
-  batch.outcomes.push_back({row.slot, known, index});
+  batch.outcomes.push_back({row.slot, known, index, (row.flags & wire::kGated) != 0});
   batch.samples.push_back({
       .logits_row = index,
       .temperature = sampling.temperature,

@@ -24,6 +24,9 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.arrays.samples = arena.take<kernels::SampleRow>(slots);
   made.arrays.picks = arena.take<std::int32_t>(slots + 1);
   made.clock = arena.take<kernels::StepClock>(1);
+  made.held_rows = arena.take<kernels::SampleRow>(slots);
+  made.sequences.masks = arena.take<std::uint32_t>(slots * kernels::mask_words(capacity.vocab_size));
+  if (memory.data != nullptr) made.sequences.held = &made.clock->held;
   made.bytes = arena.used();
   return made;
 }

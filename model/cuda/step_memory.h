@@ -19,12 +19,15 @@ struct SequenceMemory {
   std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids
   kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens that the step scores
   std::int32_t* score_picks = nullptr;  ///< (rows of a step) the batch row of each
+  std::uint32_t* held = nullptr;        ///< StepClock::held
+  std::uint32_t* masks = nullptr;       ///< mask_words(vocab) per gated row of the held step
 };
 
 struct StepMemory {
   SequenceMemory sequences{};
   kernels::StepArrays arrays{};
   kernels::StepClock* clock = nullptr;
+  kernels::SampleRow* held_rows = nullptr;  ///< (samples) of the held step: padding but for its gated rows
   std::size_t bytes = 0;
 
   /// Without memory (a null View) only the size is meaningful.

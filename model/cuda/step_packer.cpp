@@ -28,8 +28,9 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const std::size_t words =
       wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
   // The shortest TokenRun or BlockRun of a record takes its struct and one rounded array.
+  // One more tells that the step is held.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
-                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 2 +
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 3 +
                              kernels::kMostDeltaBlocks;  // of which the last ones are never written
   std::size_t end = rounded(sizeof(kernels::StepPiece));
   const auto take = [&end](std::size_t bytes) {
@@ -100,14 +101,17 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   words_end_ = layout_.words;
   deltas_ = 0;
   pack_rows(batch);
-  pack_samples(batch);
+  const int gated = pack_samples(batch);
+  constexpr std::uint32_t kHeld = 1;
+  if (gated > 0) send(memory_.held, &kHeld, sizeof kHeld);
   pack_news(record, plan, table);
   pack_scores(batch);
   PackedStep packed{.rows = batch.rows(),
                     .sequences = static_cast<int>(batch.sequences.size()),
                     .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
-                    .deltas = deltas_};
+                    .deltas = deltas_,
+                    .gated = gated};
   // Deltas of the step that used this piece before must not follow these.
   auto& head = *array_at<kernels::StepPiece>(piece_, 0);
   auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
@@ -158,21 +162,45 @@ void StepPacker::pack_rows(const StepBatch& batch) {
   }
 }
 
-void StepPacker::pack_samples(const StepBatch& batch) {
+kernels::SampleRow StepPacker::sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const {
+  const std::uint32_t slot = outcome.slot.slot;
+  kernels::SampleRow row = batch.samples[static_cast<std::size_t>(outcome.sample)];
+  const auto* bias = reinterpret_cast<const kernels::TokenBias*>(lists(slot));
+  row.tokens = ids(slot);
+  row.bias = row.bias_count > 0 ? bias : nullptr;
+  row.banned = row.banned_count > 0 ? reinterpret_cast<const TokenId*>(bias + row.bias_count) : nullptr;
+  row.next = ids(slot) + row.known_tokens;
+  return row;
+}
+
+/// Returns the number of gated rows, late ones among them.
+int StepPacker::pack_samples(const StepBatch& batch) {
   auto* samples = array_at<kernels::SampleRow>(piece_, layout_.samples);
+  int gated = 0;
   for (const SamplingOutcome& outcome : batch.outcomes) {
+    gated += outcome.gated ? 1 : 0;
     if (outcome.sample < 0) continue;
-    const std::uint32_t slot = outcome.slot.slot;
-    kernels::SampleRow row = batch.samples[static_cast<std::size_t>(outcome.sample)];
-    const auto* bias = reinterpret_cast<const kernels::TokenBias*>(lists(slot));
-    row.tokens = ids(slot);
-    row.bias = row.bias_count > 0 ? bias : nullptr;
-    row.banned = row.banned_count > 0 ? reinterpret_cast<const TokenId*>(bias + row.bias_count) : nullptr;
-    row.next = ids(slot) + row.known_tokens;
-    samples[outcome.sample] = row;
+    samples[outcome.sample] =
+        outcome.gated ? kernels::SampleRow{.logits_row = -1} : sample_row(batch, outcome);
   }
   std::copy(batch.sample_rows.begin(), batch.sample_rows.end(),
             array_at<std::int32_t>(piece_, layout_.picks));
+  return gated;
+}
+
+void StepPacker::pack_gated(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
+                            std::span<kernels::SampleRow> rows) const {
+  TROUPE_CHECK(rows.size() >= batch.samples.size());
+  std::size_t gated = 0;
+  for (const SamplingOutcome& outcome : batch.outcomes) {
+    const std::size_t index = outcome.gated ? gated++ : 0;
+    if (outcome.sample < 0) continue;
+    kernels::SampleRow& row = rows[static_cast<std::size_t>(outcome.sample)];
+    row = {.logits_row = -1};
+    if (!outcome.gated) continue;
+    row = sample_row(batch, outcome);
+    if (gates.mask(step, index) != nullptr) row.mask = memory_.masks + index * gates.mask_words();
+  }
 }
 
 void StepPacker::pack_scores(const StepBatch& batch) {

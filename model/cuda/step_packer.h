@@ -11,6 +11,7 @@
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/step_memory.h"
 #include "model/step_batch.h"
+#include "model/step_gates.h"
 
 namespace troupe::model {
 
@@ -21,6 +22,7 @@ struct PackedStep {
   int samples = 0;
   int scores = 0;
   int deltas = 0;
+  int gated = 0;  ///< rows whose masks the end of the step waits for
   /// Every sequence runs one token and samples, and no prompt token is scored.
   bool decode = false;
 };
@@ -40,15 +42,22 @@ class StepPacker {
   static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
                   int sequences);
 
-  /// `batch` is the result of table.apply() for this plan. The piece is aligned to 8 bytes.
+  /// `batch` is the result of table.apply() for this plan. The piece is aligned to 8 bytes. Gated rows become
+  /// padding among the samples.
   PackedStep pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
                   const StepBatch& batch, std::span<std::byte> piece);
+
+  /// The rest of a step that was packed with gated rows and has all masks: writes these rows to `rows`, and
+  /// padding for the other samples.
+  void pack_gated(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
+                  std::span<kernels::SampleRow> rows) const;
 
  private:
   void send(void* to, const void* from, std::size_t bytes);
   void pack_news(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
-  void pack_samples(const StepBatch& batch);
+  int pack_samples(const StepBatch& batch);
+  kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;
   void pack_scores(const StepBatch& batch);
 
   TokenId* ids(std::uint32_t slot) const { return memory_.ids + slot * memory_.ids_per_slot; }

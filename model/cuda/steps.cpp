@@ -29,7 +29,10 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       inputs_(size(pieces()) * layout_.bytes),
       outcomes_(size(pieces()) * kernels::outcome_bytes(capacity.max_slots)),
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
-      buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))) {
+      buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))),
+      gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
+      held_rows_(size(pieces()) * size(capacity.max_slots) * sizeof(kernels::SampleRow)),
+      copies_(std::make_unique<CudaCopyStream>(device)) {
   memory_ = StepMemory::make(capacity, buffer_.view());
   device.set_step_memory(buffer_.data(), buffer_.bytes());
 }
@@ -94,13 +97,34 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                       .rows = memory_.arrays.samples,
                       .count = step.samples});
   }
+  collect(step.samples, nullptr);
+}
+
+void CudaSteps::collect(int samples, const kernels::SampleRow* held_rows) {
   kernels::run(*device_, kernels::CollectOutcome{.ring = outcomes_.data(),
                                                  .pieces = pieces(),
                                                  .most_samples = capacity_.max_slots,
                                                  .clock = memory_.clock,
                                                  .rows = memory_.arrays.samples,
+                                                 .held_rows = held_rows,
                                                  .results = decoder_->results(),
-                                                 .samples = step.samples});
+                                                 .samples = samples});
+}
+
+std::span<kernels::SampleRow> CudaSteps::held_rows() const {
+  auto* rows = reinterpret_cast<kernels::SampleRow*>(held_rows_.data());
+  return {rows + (launched_ - 1) % size(pieces()) * size(capacity_.max_slots), size(capacity_.max_slots)};
+}
+
+void CudaSteps::end_held(int samples, std::span<const std::uint32_t> masks) {
+  drawn_.delay(copies_->stream());
+  copies_->copy(memory_.held_rows, held_rows().data(), size(samples) * sizeof(kernels::SampleRow));
+  if (!masks.empty()) copies_->copy(memory_.sequences.masks, masks.data(), masks.size_bytes());
+  copied_.record(copies_->stream());
+  copied_.delay(device_->stream());
+  decoder_->draw(memory_.held_rows, samples);
+  collect(samples, memory_.held_rows);
+  drawn_.record(*device_);
 }
 
 // A prompt may have more scored rows than there are rows of logits: they are scored in groups, and each

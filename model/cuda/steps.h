@@ -4,13 +4,30 @@
 // The first kernel of a step reads the piece of pinned memory that the host has written; the last one writes
 // the outcome. The host waits for nothing in between. Decode steps, in which every sequence runs one token,
 // are graphs, one for each size; all other steps are launched kernel by kernel.
+//
+// A step with gated rows is held: the same graph or kernels run, in which gated rows are padding for the
+// sampling kernel, and the last kernel, told by a word in device memory, does not end the step. When the host
+// has all masks, it launches sampling once more, for the gated rows alone, and the kernel that ends the step.
+// Why this way:
+// - No kernel waits for the host. A kernel that spins on a word in pinned memory, or a stream that waits
+//   for one, would have to be freed at every reset and would look like a hang to whoever watches the GPU,
+//   and a wait inside the graph would cost every step. Here a step that is given up is ended by one launch.
+// - Steps without gated rows run the same graphs, with one more word to read, and there need be no second
+//   set of graphs that end before sampling, with its memory and its time at the start.
+// - It costs a gated step two launches of kernels, and their overlap with those before. Masks come while the
+//   layers run, so these launches are queued before the layers end. Rows and masks are copied on a stream
+//   beside, meanwhile.
+// The next step is launched behind that, so the order on the stream is that of the plans.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "gpu/buffer.h"
 #include "gpu/cuda.h"
+#include "gpu/cuda_copy_stream.h"
+#include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
 #include "gpu/pinned.h"
 #include "ipc/wire.h"
@@ -43,6 +60,20 @@ class CudaSteps {
   /// accessors accept the number until max_steps_in_flight more steps were launched.
   std::uint64_t launch(const PackedStep& step);
 
+  /// Pinned memory for the masks of the steps in flight, in the order of model/step_gates.h.
+  std::span<std::uint32_t> gate_memory() const {
+    return {reinterpret_cast<std::uint32_t*>(gate_masks_.data()),
+            gate_masks_.bytes() / sizeof(std::uint32_t)};
+  }
+  /// For the gated rows of the last step launched (StepPacker::pack_gated), which is held.
+  std::span<kernels::SampleRow> held_rows() const;
+  /// Starts the rest of the held step: so many samples, of which held_rows() says which are gated. `masks`:
+  /// part of gate_memory(); both stay as they are until the step has finished. Required before the next
+  /// launch().
+  void end_held(int samples, std::span<const std::uint32_t> masks);
+  /// Ends the held step without sampling; its outcome is meaningless.
+  void give_up_held() { collect(0, memory_.held_rows); }
+
   bool finished(std::uint64_t step) const;
   /// Times on the GPU's own clock.
   const kernels::StepOutcome& outcome(std::uint64_t step) const;
@@ -65,6 +96,7 @@ class CudaSteps {
   // Launches the kernels of a step of this size; the piece says which rows are padding.
   void run(const PackedStep& step, bool picks);
   void run_scores(int count);
+  void collect(int samples, const kernels::SampleRow* held_rows);
   const std::byte* outcome_at(std::uint64_t step) const;
 
   Cuda* device_;
@@ -79,6 +111,11 @@ class CudaSteps {
   std::vector<int> buckets_;
   std::vector<CudaGraph> graphs_;  // beside buckets_
   std::uint64_t launched_ = 0;
+  PinnedMemory gate_masks_;
+  PinnedMemory held_rows_;
+  CudaEvent copied_;  // rows and masks of the held step are in device memory
+  CudaEvent drawn_;   // the last held step needs them no more
+  std::unique_ptr<CudaCopyStream> copies_;
 };
 
 }  // namespace troupe::model

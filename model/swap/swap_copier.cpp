@@ -68,7 +68,7 @@ void SwapCopier::reset() {
   open_ = 0;
 }
 
-/// The job to run now: sequences wait for copies in, nobody waits for most copies out.
+/// The job to run now. Copies in come first: sequences wait for them, and rarely for a copy out.
 std::deque<SwapCopier::Job>::iterator SwapCopier::next() {
   const auto ready = [this](bool in) {
     return std::find_if(jobs_.begin(), jobs_.end(),

@@ -11,19 +11,36 @@ struct Heard {
   std::vector<Bytes> plans;
   std::vector<Bytes> commands;
   std::vector<StepTokens> tokens;
+  std::vector<GrammarStep> grammar;
+  std::string order;             ///< of plans (p) and masks (m) at WORKER LINK
   std::vector<StepStats> stats;  ///< of steps
   StepStats gauges;              ///< what METRICS was told last, by a step or without one
 };
 
 worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* heard) {
   return {[](const Attach&) {},
-          [heard](const SendPlan& plan) { heard->plans.push_back(plan.record); },
+          [heard](const SendPlan& plan) {
+            heard->plans.push_back(plan.record);
+            heard->order += 'p';
+          },
+          [heard](const SendMasks&) { heard->order += 'm'; },
+          [](const RetryMasks&) {},
           [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); },
           [](const StepDone&) {},
           [](const CacheReport&) {},
           [](const LinkUp&) {},
           [](const LinkDown&) {},
           [](const LinkBroken&) {}};
+}
+
+/// Answers rows at once.
+grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, worker_link_actor link) {
+  return {[](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
+          [=](const GrammarStep& step) {
+            heard->grammar.push_back(step);
+            if (!step.rows.empty()) self->send(link, SendMasks{});
+          },
+          [](const FormReady&) {}};
 }
 
 metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {
@@ -113,6 +130,46 @@ class SchedulerActorTest : public testing::ActorWorld {
   scheduler_actor scheduler_ =
       keep(system_.spawn(scheduler_behavior, SchedulerParts{{}, {}, cache_, link_, metrics_, {}, {}}));
 };
+
+TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {
+  link_up(1);
+  SequenceSpec held = spec(1, 3);
+  held.grammar = 5;
+  const Status status = submit({spec(2, 3), held});
+  EXPECT_EQ(status.code, Code::invalid_argument);
+  EXPECT_EQ(status.param, "response_format");
+  EXPECT_TRUE(heard_.plans.empty());
+  EXPECT_TRUE(submit({spec(2, 3)}).ok());
+}
+
+TEST_F(SchedulerActorTest, MasksComeBehindTheirPlanAndTokensAreToldAheadOfTheNext) {
+  scheduler_ = keep(system_.spawn(
+      scheduler_behavior,
+      SchedulerParts{{}, {}, cache_, link_, metrics_, {}, {}, keep(system_.spawn(fake_grammar, &heard_, link_))}));
+  link_up(1);
+  heard_.order.clear();
+  SequenceSpec held = spec(1, 3);
+  held.grammar = 5;
+  held.gated_from = 1;
+  ASSERT_TRUE(submit({held}).ok());
+  EXPECT_EQ(heard_.order, "ppm") << "a free row; a gated one, whose mask is behind its plan";
+  ASSERT_EQ(heard_.grammar.size(), 2u);
+  EXPECT_EQ(heard_.grammar[0].starts.size(), 1u);
+  EXPECT_EQ(heard_.grammar[1].step, 2u);
+  step_done(0);
+  EXPECT_EQ(heard_.order, "ppmpm");
+  ASSERT_EQ(heard_.grammar.size(), 4u);
+  EXPECT_EQ(heard_.grammar[2].tokens, std::vector<TokenId>{7});
+  EXPECT_TRUE(heard_.grammar[2].rows.empty()) << "tokens do not wait for the next plan";
+  EXPECT_EQ(heard_.grammar[3].rows.at(0).output_tokens, 2);
+  EXPECT_EQ(heard_.grammar[3].step, 3u);
+  self_->send(scheduler_, LinkDown{"killed"});
+  run();
+  self_->send(scheduler_, Cancel{{{1, 1}}});
+  run();
+  ASSERT_EQ(heard_.grammar.size(), 5u);
+  EXPECT_EQ(heard_.grammar[4].ends.size(), 1u) << "while no worker is there";
+}
 
 TEST_F(SchedulerActorTest, RefusesBeforeAWorkerIsThere) {
   EXPECT_EQ(submit({spec(1, 3)}).code, Code::unavailable);

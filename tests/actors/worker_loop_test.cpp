@@ -18,6 +18,10 @@ class FakeExecutor final : public Executor {
 
   Status submit(const wire::RecordView& record) override {
     if (!refusal.ok()) return refusal;
+    if (record.as<wire::StepMasks>() != nullptr) {
+      gated = false;
+      return {};
+    }
     out.push_back(record.as<wire::StepPlan>()->step);
     most_out = std::max(most_out, out.size());
     return {};
@@ -27,7 +31,7 @@ class FakeExecutor final : public Executor {
     ++polls;
     longest_wait = std::max(longest_wait, deadline - Clock::now());
     if (!error.ok()) return error;
-    if (out.size() < ends_with) return false;
+    if (out.size() < ends_with || gated) return false;
     writer.begin(0);
     writer.record().step = out.front();
     out.pop_front();
@@ -36,11 +40,13 @@ class FakeExecutor final : public Executor {
     return true;
   }
 
+  bool waits_for_record() const override { return gated; }
   void reset() override { out.clear(); }
 
   std::deque<std::uint64_t> out;
   std::size_t most_out = 0;
   std::size_t ends_with = 1;  // a step ends when so many are out
+  bool gated = false;         // no step ends until masks come
   int polls = 0;
   Duration longest_wait{};
   Status refusal, error;
@@ -98,6 +104,41 @@ TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
   EXPECT_EQ(step, 1u);
   EXPECT_LT(executor.longest_wait, std::chrono::milliseconds(1))
       << "a plan that comes now would wait so long";
+}
+
+TEST_F(WorkerLoopTest, MasksEndAWaitAndAreNotAnswered) {
+  executor.gated = true;
+  send_plan(1);
+  const TimePoint before = Clock::now();
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_LT(Clock::now() - before, test::kPatience);
+  EXPECT_LT(executor.polls, 10) << "it sleeps instead of asking again and again";
+  EXPECT_EQ(receive(), wire::RecordKind{});
+
+  wire::RecordWriter<wire::StepMasks> masks;
+  masks.begin(engine->epoch());
+  masks.record().step = 1;
+  ASSERT_TRUE(engine->try_send(ipc::Channel::step, masks.finish()));
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::step_result);
+  EXPECT_EQ(receive(), wire::RecordKind{});
+  executor.polls = 0;
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.polls, 0) << "nothing is pending";
+}
+
+TEST_F(WorkerLoopTest, MasksOfAnOlderEpochNeverArrive) {
+  executor.gated = true;
+  send_plan(1);
+  ASSERT_TRUE(loop->run_once().ok());
+  wire::RecordWriter<wire::StepMasks> masks;
+  masks.begin(engine->epoch());
+  masks.record().step = 1;
+  ASSERT_TRUE(engine->try_send(ipc::Channel::step, masks.finish()));
+  worker->reaped(ipc::Side::engine);
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_TRUE(executor.gated) << "they were dropped";
+  EXPECT_EQ(worker->stale_records(), 1u);
 }
 
 TEST_F(WorkerLoopTest, ATurnEndsEvenIfTheStepDoesNot) {

@@ -39,6 +39,10 @@ class Spy final : public Executor {
   Status submit(const wire::RecordView& record) override {
     if (const auto* plan = record.as<wire::StepPlan>()) write_down(record, *plan);
     Status status = inner_.submit(record);
+    if (const auto* some = record.as<wire::StepMasks>()) {
+      for (const wire::RowMask& mask : record.array(some->rows)) masks[some->step].insert(mask.slot.slot);
+      return status;
+    }
     most_out = std::max(most_out, out += status.ok());
     return status;
   }
@@ -66,6 +70,7 @@ class Spy final : public Executor {
   std::map<std::uint32_t, StartedSequence> running;  // by slot
   std::vector<std::vector<wire::PlanRow>> rows;      // rows of each plan
   std::map<std::uint32_t, std::vector<TokenId>> sampled;
+  std::map<std::uint64_t, std::set<std::uint32_t>> masks;  // slots that got one, by step
   int out = 0, most_out = 0, resets = 0;
 
  private:
@@ -107,6 +112,24 @@ class StepFeedTest : public ::testing::Test {
   std::unique_ptr<Executor> echo = model::make_echo_executor(capacity());
   Spy spy{*echo};
 };
+
+TEST_F(StepFeedTest, GatedRowsGetTheirMasks) {
+  StepFeed feed(spy);
+  ASSERT_TRUE(feed.place(12, 10, 20).ok());
+  ASSERT_TRUE(feed.decode(3).ok());
+  EXPECT_TRUE(spy.masks.empty());
+  spy.turn_page();
+  feed.gate(1e-6);
+  ASSERT_TRUE(feed.decode(5).ok());
+  EXPECT_EQ(spy.masks.size(), 5u);
+  for (const auto& [step, slots] : spy.masks) EXPECT_EQ(slots.size(), 12u) << step;
+  for (const auto& rows : spy.rows) EXPECT_EQ(rows[0].flags, wire::kSamples | wire::kGated);
+  for (const auto& [slot, tokens] : spy.sampled) EXPECT_EQ(tokens.size(), 5u);
+  spy.masks.clear();
+  feed.gate(-1);
+  ASSERT_TRUE(feed.decode(3).ok());
+  EXPECT_TRUE(spy.masks.empty());
+}
 
 TEST_F(StepFeedTest, DecodesAllSequencesInStep) {
   StepFeed feed(spy);

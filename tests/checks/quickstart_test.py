@@ -56,8 +56,10 @@ class Quickstart(unittest.TestCase):
         self.stub(self.build / "venv" / "bin" / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         requirements = (self.clone / "tools" / "requirements-demo.txt").read_bytes()
         self.stamp("venv/installed-demo", requirements)
+        self.stamp("xgrammar/fetched", (self.clone / "tools" / "requirements-xgrammar.txt").read_bytes())
         self.stamp("models/SmolLM2-135M-Instruct/made-by",
-                   (self.clone / "tools" / "make_demo_model.py").read_bytes() + requirements)
+                   b"".join((self.clone / "tools" / name).read_bytes()
+                            for name in ("make_demo_model.py", "demo_chat_template.jinja")) + requirements)
 
     def stub(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)

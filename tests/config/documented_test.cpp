@@ -196,7 +196,7 @@ const Documented kDocumented[] = {
        --reasoning-parser ernie_x1 \
        --tool-call-parser ernie_x1 \
        --max-num-seqs 32)",
-     {"--reasoning-parser ernie-x1", "--tool-call-parser ernie-x1"},
+     {},
      {{"load-choices", "default_v1"}, {"reasoning-parser", "ernie-x1"}, {"tool-call-parser", "ernie-x1"}}},
     {"Thinking_VL_one_GPU",
      {},
@@ -215,9 +215,10 @@ const Documented kDocumented[] = {
     --gpu-memory-utilization 0.9 \
     --max-num-batched-tokens 16384 \
     --quantization wint4)",
-     {"--reasoning-parser ernie-45-vl-thinking",
-      "--tool-call-parser ernie-45-vl-thinking"},
-     {{"limit-mm-per-prompt", R"({"image": 100, "video": 100})"},
+     {},
+     {{"reasoning-parser", "ernie-45-vl-thinking"},
+      {"tool-call-parser", "ernie-45-vl-thinking"},
+      {"limit-mm-per-prompt", R"({"image": 100, "video": 100})"},
       {"mm-processor-kwargs", R"({"image_max_pixels": 12845056 })"},
       {"max-num-batched-tokens", "16384"},
       {"gpu-memory-utilization", "0.9"}}},
@@ -238,8 +239,7 @@ const Documented kDocumented[] = {
     --gpu-memory-utilization 0.9 \
     --max-num-batched-tokens 16384 \
     --quantization wint4)",
-     {"--tensor-parallel-size 2", "--reasoning-parser ernie-45-vl-thinking",
-      "--tool-call-parser ernie-45-vl-thinking"},
+     {"--tensor-parallel-size 2"},
      {{"tensor-parallel-size", "2"}, {"max-num-seqs", "128"}}},
 };
 

@@ -24,7 +24,7 @@ class Stopping(unittest.TestCase):
         try:
             pids = children_of(server.pid)
             self.assertEqual(len(pids), 2)
-            stream = Stream(server, BODY | {"max_tokens": 600})
+            stream = Stream(server, BODY | {"max_tokens": 250})
             server.process.send_signal(signal.SIGTERM)
             wait_until(lambda: not server.is_ready(), "/health/ready not 200")
             self.assertTrue(stream.thread.is_alive(), "not ready while draining, not only at its end")
@@ -44,7 +44,7 @@ class Stopping(unittest.TestCase):
     def test_a_service_manager_that_signals_all_processes_loses_no_request(self):
         server = Server()
         try:
-            stream = Stream(server, BODY | {"max_tokens": 600})
+            stream = Stream(server, BODY | {"max_tokens": 250})
             for pid in [server.pid, *children_of(server.pid)]:
                 os.kill(pid, signal.SIGTERM)
             stream.join()
@@ -56,7 +56,7 @@ class Stopping(unittest.TestCase):
     def test_new_requests_are_refused_while_draining(self):
         server = Server()
         try:
-            stream = Stream(server, BODY | {"max_tokens": 600})
+            stream = Stream(server, BODY | {"max_tokens": 250})
             server.process.send_signal(signal.SIGTERM)
             wait_until(lambda: not server.is_ready(), "/health/ready not 200")
             try:

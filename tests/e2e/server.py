@@ -184,8 +184,9 @@ class Server:
     def post(self, path, body, **more):
         return self.request("POST", path, body, **more)
 
-    def events(self, path, body, headers=None, timeout=60):
-        """The data of each server-sent event, as text; the connection closes with the generator."""
+    def events(self, path, body, headers=None, timeout=60, named=False):
+        """The data of each server-sent event, as text; the connection closes with the generator. `named`: events have
+        a name, which is the type in their data."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             headers = {"Content-Type": "application/json", **(headers or {})}
@@ -198,10 +199,15 @@ class Server:
             kind = answer.headers.get("Content-Type", "")
             if not kind.startswith("text/event-stream"):
                 raise AssertionError(f"a stream has content type {kind}")
+            name = None
             for line in answer:
                 line = line.decode("utf-8").rstrip("\r\n")
                 if line.startswith("data: "):
+                    if named and json.loads(line[6:])["type"] != name:
+                        raise AssertionError(f"the event {name!r} has the data {line!r}")
                     yield line[6:]
+                elif named and line.startswith("event: "):
+                    name = line[7:]
                 elif line and not line.startswith(":"):
                     raise AssertionError(f"not an event: {line!r}")
         finally:

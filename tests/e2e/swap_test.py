@@ -142,7 +142,7 @@ class Swap(unittest.TestCase):
 
     def preempted(self, *flags):
         """Six answers at once, of which half fit."""
-        bodies = [{"prompt": f"Chapter {i}. " + SYSTEM[:200], "max_tokens": 150, "temperature": 0,
+        bodies = [{"prompt": f"Chapter {i}. " + SYSTEM[:200], "max_tokens": 110, "temperature": 0,
                    "ignore_eos": True, "cache": i % 2 == 0} for i in range(6)]
 
         def text(body):

@@ -116,7 +116,12 @@ TEST(Histogram, BoundsAreInclusive) {
 TEST(Routes, AClientCannotInventLabels) {
   EXPECT_EQ(route_label("/v1/chat/completions"), "/v1/chat/completions");
   EXPECT_EQ(route_label("/v1/models/x"), "/v1/models");
+  EXPECT_EQ(route_label("/v1/messages/count_tokens"), "/v1/messages/count_tokens");
+  EXPECT_EQ(route_label("/v1/messages/x"), "other");
   EXPECT_EQ(route_label("/made/up"), "other");
+  EXPECT_TRUE(is_generation("/v1/responses"));
+  EXPECT_TRUE(is_generation("/v1/messages"));
+  EXPECT_FALSE(is_generation("/v1/messages/count_tokens"));
 }
 
 }  // namespace

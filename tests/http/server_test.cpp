@@ -439,6 +439,10 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
                                         "Authorization: Basic first\r\n",
                                         "Authorization: Bearer firs\r\n",
                                         "Authorization: Bearer first2\r\n",
+                                        "x-api-key: \r\n",
+                                        "x-api-key: firs\r\n",
+                                        "x-api-key: Bearer first\r\n",
+                                        "x-api-key: wrong\r\nAuthorization: Bearer wrong\r\n",
                                         "Authorization: Bearer \xC3\xA9\r\n"};
   for (const std::string& header : bad) {
     Client client(port);
@@ -459,7 +463,8 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
   Client client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
-  for (const char* key : {"Authorization: Bearer first\r\n", "authorization: bearer second\r\n"}) {
+  for (const char* key : {"Authorization: Bearer first\r\n", "authorization: bearer second\r\n", "x-api-key: first\r\n",
+                          "X-Api-Key: second\r\nAuthorization: Bearer wrong\r\n"}) {
     client.get("/v1/models", key);
     EXPECT_EQ(client.receive().status, 200);
   }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -122,6 +123,36 @@ TEST_F(LinkTest, DoneFreesTheRoomAtOnce) {
   EXPECT_EQ(poll(*w).view.as<wire::StepPlan>()->step, 2u);
 }
 
+TEST_F(LinkTest, WhatMustLeaveRoomIsRefusedBeforeTheRingIsFull) {
+  auto e = engine();
+  auto w = worker();
+  const std::size_t half = e->capacity(Channel::step) / 2;
+  std::vector<std::byte> record(half / 4);
+  wire::Header header{wire::RecordKind::step_masks, static_cast<std::uint32_t>(record.size()), 1, 0};
+  std::memcpy(record.data(), &header, sizeof header);
+  int sent = 0;
+  while (e->try_send(Channel::step, record, half)) ++sent;
+  EXPECT_EQ(sent, 3) << "with their frames, four would take more than half";
+  EXPECT_TRUE(e->try_send(Channel::step, record)) << "what need not leave any is taken";
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(poll(*w).kind, Kind::record);
+  w->done();
+  EXPECT_TRUE(e->try_send(Channel::step, record, e->capacity(Channel::step))) << "the ring is empty";
+  EXPECT_FALSE(e->try_send(Channel::step, record, e->capacity(Channel::step)));
+}
+
+TEST(LinkSizes, HalfOfTheStepRingHoldsTheMasksOfAStep) {
+  for (const std::uint32_t sequences : {1u, 32u, 256u, 512u, 1024u, 100000u}) {
+    const std::uint32_t down = LinkSizes::for_sequences(sequences).step_down;
+    EXPECT_TRUE(RingMemory::valid_capacity(down));
+    EXPECT_GE(down / 2, kRoomForPlans);
+    if (sequences <= 1024) {
+      EXPECT_GE(down / 2, sequences * ((103424 + 31) / 32 * 4 + sizeof(wire::RowMask) + 8));
+    }
+  }
+  EXPECT_EQ(LinkSizes::for_sequences(32).step_down, 8u << 20);
+  EXPECT_EQ(LinkSizes::for_sequences(512).step_down, 16u << 20);
+}
+
 TEST_F(LinkTest, DepthsAreReportedForAllFourQueues) {
   auto e = engine();
   auto w = worker();
@@ -133,7 +164,7 @@ TEST_F(LinkTest, DepthsAreReportedForAllFourQueues) {
   EXPECT_STREQ(depths[0].name, "plan");
   EXPECT_EQ(depths[0].records, 2u);
   EXPECT_EQ(depths[0].bytes, 2 * (8 + sizeof(wire::StepPlan)));
-  EXPECT_EQ(depths[0].capacity_bytes, 4u << 20);
+  EXPECT_EQ(depths[0].capacity_bytes, LinkSizes{}.step_down);
   EXPECT_STREQ(depths[1].name, "result");
   EXPECT_EQ(depths[1].records, 0u);
   EXPECT_STREQ(depths[2].name, "cache_down");
@@ -147,7 +178,7 @@ TEST_F(LinkTest, AFullRingIsRefused) {
   auto w = worker();
   int sent = 0;
   while (send_plan(*e, sent + 1, 1)) ++sent;
-  EXPECT_EQ(sent, static_cast<int>((4u << 20) / (8 + sizeof(wire::StepPlan))));
+  EXPECT_EQ(sent, static_cast<int>(LinkSizes{}.step_down / (8 + sizeof(wire::StepPlan))));
   for (int i = 0; i < sent; ++i) ASSERT_EQ(poll(*w).view.as<wire::StepPlan>()->step, i + 1u);
   EXPECT_EQ(poll(*w).kind, Kind::timeout);
   EXPECT_TRUE(send_plan(*e, 1, 1));

@@ -1,5 +1,5 @@
 #pragma once
-// The numbers behind dummy weights, for tests of what is quantised from them.
+// The numbers that dummy weights are quantised from, for tests of the quantised ones.
 #include <vector>
 
 #include "kernels/device_under_test.h"

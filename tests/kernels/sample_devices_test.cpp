@@ -84,11 +84,31 @@ class RandomRows {
       row.banned = banned.data();
       row.banned_count = int(banned.size());
     }
+    if (below(3) == 0) row.mask = mask();
     return row;
+  }
+
+  /// Few ids or one, all but a few, or any; bits past the vocabulary are set too.
+  const std::uint32_t* mask() {
+    auto& words = masks_.emplace_back(mask_words(vocab_));
+    const int kind = below(5);
+    for (std::uint32_t& word : words) word = kind < 2 ? 0 : kind == 2 ? ~0u : std::uint32_t(random_());
+    if (kind == 4) {  // long stretches that allow nothing, as JSON has them
+      for (std::size_t w = 0; w < words.size(); ++w) words[w] &= w / 16 % 3 == 0 ? ~0u : 0u;
+    }
+    for (int n = kind == 0 ? 1 : 1 + below(20); n > 0; --n) {
+      const int id = below(vocab_);
+      if (kind == 2) words[std::size_t(id / 32)] &= ~(1u << id % 32);
+      if (kind != 2) words[std::size_t(id / 32)] |= 1u << id % 32;
+    }
+    const int one = below(std::min(vocab_, 60));  // at least one; maybe a banned or biased one
+    words[std::size_t(one / 32)] |= 1u << one % 32;
+    return words.data();
   }
 
   int vocab_, stride_ = 0;
   std::mt19937 random_;
+  std::deque<std::vector<std::uint32_t>> masks_;
   std::deque<std::vector<TokenId>> ids_;
   std::deque<std::vector<TokenBias>> bias_;
 };
@@ -109,7 +129,11 @@ void expect_the_same(DeviceUnderTest& device, DeviceUnderTest& reference, int vo
         << "; temperature " << row.temperature << " top_p " << row.top_p << " top_k " << row.top_k
         << " min_p " << row.min_p << " penalties " << row.repetition_penalty << " " << row.presence_penalty
         << " " << row.frequency_penalty << " known " << row.known_tokens << " bias " << row.bias_count
-        << " banned " << row.banned_count << " logprobs " << row.logprobs;
+        << " banned " << row.banned_count << " mask " << (row.mask != nullptr) << " logprobs "
+        << row.logprobs;
+    if (row.mask != nullptr && row.logits_row >= 0 && a.error == SampleError::none) {
+      ASSERT_TRUE((row.mask[a.token / 32] >> a.token % 32 & 1) != 0) << vocab << " row " << i;
+    }
     ASSERT_EQ(a.top_count, b.top_count) << vocab << " " << i;
     const auto near = [](float x, float y) { return std::abs(x - y) <= 1e-5f + 2e-7f * std::abs(y); };
     if (row.logits_row >= 0 && row.logprobs >= 0 && b.error == SampleError::none) {

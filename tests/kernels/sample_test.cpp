@@ -180,6 +180,87 @@ TEST_P(Sampler, BiasAndBan) {
   EXPECT_GT(counts[3], 0);
 }
 
+TEST_P(Sampler, AMaskedTokenIsNeverTheResult) {
+  for (const int vocab : {5, 33, 64, 101, 5000}) {
+    auto logits = random_floats(std::size_t(vocab), 17);
+    logits[3] = 30;
+    logits[2] = 20;
+    logits[4] = 20;
+    const auto mask = mask_of(vocab, {1, 2, 4, vocab - 1});
+    SampleRow row{.temperature = 0, .mask = mask.data()};
+    EXPECT_EQ(one(logits, row).token, 2) << "the largest that is allowed, the lowest id of equals";
+    row.temperature = 1;
+    const auto counts = histogram(logits, row, 2000);
+    EXPECT_EQ(counts[2] + counts[4], 2000) << vocab;
+    EXPECT_GT(counts[2], 800);
+    EXPECT_GT(counts[4], 800);
+    const auto single = mask_of(vocab, {vocab - 1});
+    row.mask = single.data();
+    EXPECT_EQ(histogram(logits, row, 100)[std::size_t(vocab - 1)], 100);
+    row.temperature = 0;
+    EXPECT_EQ(one(logits, row).token, vocab - 1);
+  }
+}
+
+TEST_P(Sampler, FiltersActOnWhatTheMaskLeaves) {
+  const std::vector<float> logits{std::log(0.5f), std::log(0.1f), std::log(0.25f), std::log(0.05f),
+                                  std::log(0.1f)};
+  const auto mask = mask_of(5, {1, 2, 3, 4});
+  auto p = softmax(logits, 1);
+  keep_only(p, {2, 1});
+  expect_distribution(histogram(logits, {.top_k = 2, .seed = 3, .mask = mask.data()}, 20000), p);
+  p = softmax(logits, 1);
+  keep_only(p, {2, 1});  // 0.25 + 0.1 of 0.5 reach 0.6
+  expect_distribution(histogram(logits, {.top_p = 0.6f, .seed = 4, .mask = mask.data()}, 20000), p);
+  p = softmax(logits, 1);
+  keep_only(p, {2, 1, 4});  // of the largest that is left
+  expect_distribution(histogram(logits, {.min_p = 0.3f, .seed = 5, .mask = mask.data()}, 20000), p);
+}
+
+TEST_P(Sampler, OneOfTheAllowedIsChosenWhateverTheOthersForbid) {
+  const std::vector<float> logits{9, 1, 2, 3, -4};
+  const auto mask = mask_of(5, {1, 2});
+  const TokenId banned[] = {1, 2};
+  SampleRow row{.temperature = 0, .banned = banned, .banned_count = 2, .mask = mask.data()};
+  EXPECT_EQ(one(logits, row).token, 1) << "both are equally banned";
+  row.temperature = 0.7f;
+  auto counts = histogram(logits, row, 500);
+  EXPECT_EQ(counts[1] + counts[2], 500);
+  const TokenBias bias[] = {{1, -3e38f}, {2, -3e38f}, {0, 50.0f}};
+  row = {.temperature = 1, .top_p = 0.5f, .bias = bias, .bias_count = 3, .mask = mask.data()};
+  counts = histogram(logits, row, 500);
+  EXPECT_EQ(counts[1] + counts[2], 500);
+  const TokenId seen[] = {1, 1, 1, 2, 2};
+  row = {.temperature = 0.5f,
+         .min_p = 0.9f,
+         .repetition_penalty = 100,
+         .presence_penalty = 2,
+         .frequency_penalty = 2,
+         .tokens = seen,
+         .known_tokens = 5,
+         .mask = mask.data()};
+  counts = histogram(logits, row, 500);
+  EXPECT_EQ(counts[1] + counts[2], 500);
+}
+
+TEST_P(Sampler, LogprobsOfMaskedRowsAreRaw) {
+  const std::vector<float> logits{1, 3, 2, 3, 0.5f};
+  const auto p = softmax(logits, 1);
+  const auto mask = mask_of(5, {4});
+  const SampleResult r = one(logits, {.temperature = 0.3f, .mask = mask.data(), .logprobs = 2});
+  EXPECT_EQ(r.token, 4);
+  EXPECT_NEAR(r.logprob, std::log(p[4]), 1e-5);
+  ASSERT_EQ(r.top_count, 2);
+  EXPECT_EQ(r.top[0].token, 1) << "though it may not be sampled";
+  EXPECT_NEAR(r.top[0].logprob, std::log(p[1]), 1e-5);
+}
+
+TEST_P(Sampler, AMaskDoesNotHideLogitsThatAreNotFinite) {
+  std::vector<float> logits{1, 3, std::nanf(""), 3};
+  const auto mask = mask_of(4, {1});
+  EXPECT_EQ(one(logits, {.temperature = 0, .mask = mask.data()}).error, SampleError::not_finite);
+}
+
 TEST_P(Sampler, LogprobsAreRawWhateverTheProcessorsDo) {
   const std::vector<float> logits{1, 3, 2, 3, 0.5f};
   const auto p = softmax(logits, 1);

@@ -17,23 +17,28 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
   // One allocation for all arrays that rows point to: thousands of small ones are slow on a GPU.
   std::vector<TokenId> ids;
   std::vector<TokenBias> bias;
+  std::vector<std::uint32_t> masks;
   for (const SampleRow& row : rows) {
+    if (row.mask != nullptr) masks.insert(masks.end(), row.mask, row.mask + mask_words(vocab));
     ids.insert(ids.end(), row.tokens, row.tokens + row.known_tokens);
     ids.insert(ids.end(), row.banned, row.banned + row.banned_count);
     bias.insert(bias.end(), row.bias, row.bias + row.bias_count);
   }
   const Memory ids_there(device, sizeof(TokenId) * (ids.size() + 1));
   const Memory bias_there(device, sizeof(TokenBias) * (bias.size() + 1));
+  const Memory masks_there(device, sizeof(std::uint32_t) * (masks.size() + 1));
   const Memory rows_there(device, sizeof(SampleRow) * count), results(device, sizeof(SampleResult) * count);
   const Memory logits_there(device, sizeof(float) * logits.size()),
       next_there(device, sizeof(TokenId) * count);
   device.upload(ids_there.as(), ids.data(), sizeof(TokenId) * ids.size());
   device.upload(bias_there.as(), bias.data(), sizeof(TokenBias) * bias.size());
+  device.upload(masks_there.as(), masks.data(), sizeof(std::uint32_t) * masks.size());
   device.upload(logits_there.as(), logits.data(), sizeof(float) * logits.size());
   const std::vector<TokenId> untouched(count, -7);
   device.upload(next_there.as(), untouched.data(), sizeof(TokenId) * count);
   const auto* id_at = ids_there.as<TokenId>();
   const auto* bias_at = bias_there.as<TokenBias>();
+  const auto* mask_at = masks_there.as<std::uint32_t>();
   for (std::size_t i = 0; i < count; ++i) {
     SampleRow& row = rows[i];
     row.tokens = id_at;
@@ -41,6 +46,10 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
     id_at += row.banned_count;
     row.bias = bias_at;
     bias_at += row.bias_count;
+    if (row.mask != nullptr) {
+      row.mask = mask_at;
+      mask_at += mask_words(vocab);
+    }
     if (next != nullptr) row.next = next_there.as<TokenId>() + i;
   }
   device.upload(rows_there.as(), rows.data(), sizeof(SampleRow) * count);
@@ -54,6 +63,13 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
                      .stride = stride});
   if (next != nullptr) next->assign(next_there.host<TokenId>(), next_there.host<TokenId>() + count);
   return {results.host<SampleResult>(), results.host<SampleResult>() + count};
+}
+
+/// The mask that allows these ids.
+inline std::vector<std::uint32_t> mask_of(int vocab, const std::vector<TokenId>& ids) {
+  std::vector<std::uint32_t> words(mask_words(vocab));
+  for (const TokenId id : ids) words[std::size_t(id / 32)] |= 1u << id % 32;
+  return words;
 }
 
 class Sampler : public testing::TestWithParam<Where> {

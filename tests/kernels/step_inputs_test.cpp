@@ -97,12 +97,13 @@ class StepInputsTest : public ::testing::Test {
                             .sequences = sequences,
                             .samples = samples});
   }
-  void collect(int samples) {
+  void collect(int samples, const SampleRow* held_rows = nullptr) {
     run(*device, CollectOutcome{.ring = outcomes.data(),
                                 .pieces = kPieces,
                                 .most_samples = kSequences,
                                 .clock = clock,
                                 .rows = arrays.samples,
+                                .held_rows = held_rows,
                                 .results = results,
                                 .samples = samples});
   }
@@ -217,6 +218,42 @@ TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
     run_inputs(8, 8, 8);  // few blocks for many deltas
     EXPECT_EQ(read(ids, expected.size()), expected) << stride;
     collect(0);
+    ++step;
+  }
+}
+
+TEST_F(StepInputsTest, AHeldStepEndsWithItsHeldRows) {
+  SampleRow* held_rows = nullptr;
+  take(held_rows, kSequences);
+  const auto number = [&](std::uint64_t of) {
+    return reinterpret_cast<const StepOutcome*>(outcome(of))->step;
+  };
+  for (int round = 0; round < 2 * kPieces + 1; ++round) {
+    write_decode(40);
+    std::vector<SampleRow> held(kSequences, SampleRow{.logits_row = -1});
+    std::vector<SampleResult> made(kSequences);
+    for (int r = 0; r < 40; ++r) {
+      made[static_cast<std::size_t>(r)].token = r * 11 + round;
+      if (r % 3 != 0) continue;
+      held[static_cast<std::size_t>(r)] = {.logits_row = r, .logprobs = r % 2 - 1};
+      in_piece<SampleRow>(layout.samples)[r] = {.logits_row = -1};
+    }
+    write(held_rows, held);
+    write(results, made);
+    in_piece<Delta>(layout.deltas)[0] = {&clock->held, 1, 1};
+    run_inputs(kSequences, kSequences, kSequences);
+    collect(kSequences);
+    device->sync();
+    EXPECT_NE(number(step), step + 1) << "it is held";
+    EXPECT_EQ(read(clock, 1)[0].held, 1u);
+    const bool given_up = round % 2 == 1;
+    collect(given_up ? 0 : kSequences, held_rows);
+    device->sync();
+    EXPECT_EQ(number(step), step + 1);
+    EXPECT_EQ(read(clock, 1)[0].held, 0u);
+    const auto* sampled = reinterpret_cast<const Sampled*>(outcome(step) + sampled_at());
+    for (int r = 0; r < 40 && !given_up; ++r) EXPECT_EQ(sampled[r].token, r * 11 + round) << r;
+    in_piece<Delta>(layout.deltas)[0] = {};
     ++step;
   }
 }

@@ -22,6 +22,7 @@ namespace troupe::model {
 namespace {
 
 using test::golden_directory;
+using test::Masks;
 using test::Plans;
 
 constexpr int kSlots = 24;  // buckets 1 … 8, 10 … 16, 20, 24
@@ -186,6 +187,161 @@ TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
   EXPECT_EQ(take(*executor)[0], expected[0][0]);
 }
 
+// Gated rows. Each test begins with a prompt whose row samples at once.
+class GatedStepsTest : public CudaExecutorTest {
+ protected:
+  void SetUp() override {
+    CudaExecutorTest::SetUp();
+    if (IsSkipped()) return;
+    expected = decode(*executor, 3, 4);
+    executor->reset();
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(executor->submit(begin(plans, slot(i), i).plan()).ok());
+      EXPECT_EQ(take(*executor)[0], expected[static_cast<std::size_t>(i)][0]);
+    }
+  }
+  static int length(int i) { return static_cast<int>(prompt(i).size()); }
+  // A row of sequence i that samples output `n`.
+  void row(int i, int n) { plans.row(slot(i), length(i) + n - 1, 1, true); }
+  void gated_row(int i, int n) { plans.gated_row(slot(i), length(i) + n - 1, 1); }
+  TokenId at(int i, std::size_t n) const { return expected[static_cast<std::size_t>(i)][n]; }
+  bool nothing_for_a_while() {
+    std::vector<std::byte> out;
+    const auto got = executor->poll(out, Clock::now() + std::chrono::milliseconds(50));
+    EXPECT_TRUE(got.ok()) << got.status().message;
+    return got.ok() && !*got;
+  }
+  Status send(Masks& some, std::uint64_t step) { return executor->submit(some.masks(step)); }
+
+  std::vector<std::vector<TokenId>> expected;
+  Plans plans;  // three steps have run
+  Masks masks;
+};
+
+TEST_F(GatedStepsTest, AStepIsHeldUntilItsMasksAreThereAndTheNextBehindIt) {
+  row(0, 1), gated_row(1, 1), gated_row(2, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  row(0, 2), row(1, 2);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_TRUE(nothing_for_a_while());
+  const TokenId wanted = at(1, 1) == 5 ? 6 : 5;
+  ASSERT_TRUE(send(masks.allow(slot(1), {static_cast<std::uint32_t>(wanted)}), 4).ok());
+  EXPECT_TRUE(nothing_for_a_while()) << "one mask of two";
+  ASSERT_TRUE(send(masks.all(slot(2)), 4).ok());
+  const auto first = take(*executor);
+  ASSERT_EQ(first.size(), 3u);
+  EXPECT_EQ(first, (std::vector<TokenId>{at(0, 1), wanted, at(2, 1)}));
+  const auto second = take(*executor);
+  ASSERT_EQ(second.size(), 2u);
+  EXPECT_EQ(second[0], at(0, 2));
+  row(2, 2);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(2, 2)})
+      << "the token that the gated row sampled is its input";
+}
+
+TEST_F(GatedStepsTest, MasksMayComeBeforeTheStepIsLaunched) {
+  gated_row(0, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  gated_row(1, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(send(masks.all(slot(1)), 5).ok());
+  EXPECT_TRUE(nothing_for_a_while());
+  ASSERT_TRUE(send(masks.all(slot(0)), 4).ok());
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(0, 1)});
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(1, 1)});
+}
+
+TEST_F(GatedStepsTest, MasksOfManyFormsDecide) {
+  const auto vocab = static_cast<std::uint32_t>(executor->capacity().vocab_size);
+  for (int n = 1; n < 8; ++n) {
+    const auto only = static_cast<std::uint32_t>(n * 7);
+    std::vector<std::uint32_t> bits((vocab + 31) / 32), others;
+    bits[only / 32] = 1u << only % 32;
+    for (std::uint32_t id = 0; id < vocab; ++id) {
+      if (id != only) others.push_back(id);
+    }
+    for (int i = 0; i < 3; ++i) gated_row(i, n);
+    ASSERT_TRUE(executor->submit(plans.plan()).ok());
+    masks.add(slot(0), wire::MaskForm::bits, bits).add(slot(1), wire::MaskForm::denied, others);
+    ASSERT_TRUE(send(masks.allow(slot(2), {only}), static_cast<std::uint64_t>(n + 3)).ok());
+    EXPECT_EQ(take(*executor), std::vector<TokenId>(3, n * 7));
+  }
+}
+
+TEST_F(GatedStepsTest, APromptsChunkAndLogprobsAreHeldToo) {
+  const auto ids = prompt(11);  // 80 tokens
+  plans.start(slot(5), 80, 80, {.temperature = 0, .logprobs = 2, .prompt_logprobs = 1}).ids(slot(5), 0, ids);
+  plans.blocks(slot(5), 0, {15, 16}).gated_row(slot(5), 0, 80);
+  row(0, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_TRUE(nothing_for_a_while());
+  ASSERT_TRUE(send(masks.allow(slot(5), {9}), 4).ok());
+  std::vector<std::byte> out;
+  const auto got = executor->poll(out, Clock::now() + troupe::test::kPatience);
+  ASSERT_TRUE(got.ok() && *got);
+  const wire::RecordView view = test::open_view(out);
+  const auto* result = view.as<wire::StepResult>();
+  EXPECT_EQ(view.array(result->tokens)[0], 9);
+  EXPECT_EQ(view.array(result->tokens)[1], at(0, 1));
+  EXPECT_EQ(view.array(result->logprobs).size(), 80u);
+  EXPECT_EQ(view.array(result->logprobs).back().chosen.token, 9);
+}
+
+TEST_F(GatedStepsTest, CommandsRunWhileAStepIsHeld) {
+  test::Commands commands;
+  gated_row(0, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(executor->submit(commands.copy({{0, 60}})).ok());
+  EXPECT_TRUE(nothing_for_a_while()) << "its end is told in its turn";
+  ASSERT_TRUE(send(masks.all(slot(0)), 4).ok());
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(0, 1)});
+  std::vector<std::byte> out;
+  const auto got = executor->poll(out, Clock::now() + troupe::test::kPatience);
+  ASSERT_TRUE(got.ok() && *got);
+  EXPECT_NE(test::open_view(out).as<wire::CacheDone>(), nullptr);
+}
+
+TEST_F(GatedStepsTest, AResetGivesUpAHeldStep) {
+  for (int round = 0; round < 5; ++round) {  // more often than there are pieces of pinned memory
+    gated_row(0, 1), gated_row(1, 1);
+    ASSERT_TRUE(executor->submit(plans.plan()).ok());
+    row(0, 2);
+    ASSERT_TRUE(executor->submit(plans.plan()).ok());
+    if (round % 2 == 0) {
+      ASSERT_TRUE(send(masks.all(slot(1)), 4).ok());
+    }
+    const TimePoint before = Clock::now();
+    executor->reset();
+    EXPECT_LT(Clock::now() - before, std::chrono::seconds(5));
+    plans = Plans();
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(executor->submit(begin(plans, slot(i), i).plan()).ok());
+      EXPECT_EQ(take(*executor)[0], at(i, 0));
+    }
+  }
+  EXPECT_EQ(decode(*executor, 3, 4), expected);
+}
+
+TEST_F(GatedStepsTest, ALateGatedRowNeedsItsMaskToo) {
+  plans.gated_row(slot(7, 9), 0, 1);
+  row(0, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_TRUE(nothing_for_a_while());
+  ASSERT_TRUE(send(masks.all(slot(7, 9)), 4).ok());
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(0, 1)});
+}
+
+TEST_F(GatedStepsTest, SenselessMasksAreRefused) {
+  gated_row(0, 1), row(1, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_EQ(send(masks.all(slot(0)), 5).code, Code::invalid_argument);
+  EXPECT_EQ(send(masks.all(slot(1)), 4).code, Code::invalid_argument);
+  EXPECT_EQ(send(masks.allow(slot(0), {1u << 20}), 4).code, Code::invalid_argument);
+  ASSERT_TRUE(send(masks.all(slot(0)), 4).ok());
+  EXPECT_EQ(take(*executor).size(), 2u);
+}
+
 // A model whose step takes a millisecond, and an executor that waits for none.
 class ImpatientExecutorTest : public CudaExecutorTest {
  protected:
@@ -230,6 +386,25 @@ TEST_F(ImpatientExecutorTest, AResetDoesNotWaitForAStepThatDoesNotEnd) {
   const Status status = impatient->submit(begin(plans, slot(0, 2), 1).plan());
   EXPECT_EQ(status.code, Code::internal);
   EXPECT_NE(status.message.find("step 1 has not ended"), std::string::npos) << status.message;
+}
+
+TEST_F(GatedStepsTest, AStepThatIsHeldDoesNotCountAsHanging) {
+  executor.reset();
+  options.process.worker_timeout_s = 1;
+  executor = make(true);
+  ASSERT_NE(executor, nullptr);
+  Plans others;
+  const std::vector<TokenId> ids = prompt(0);
+  others.start(slot(0), length(0), length(0), {.temperature = 0})
+      .ids(slot(0), 0, ids)
+      .blocks(slot(0), 0, {0});
+  ASSERT_TRUE(executor->submit(others.gated_row(slot(0), 0, length(0)).plan()).ok());
+  std::vector<std::byte> out;
+  const auto got = executor->poll(out, Clock::now() + std::chrono::milliseconds(1500));
+  ASSERT_TRUE(got.ok()) << got.status().message;
+  EXPECT_FALSE(*got);
+  ASSERT_TRUE(send(masks.all(slot(0)), 1).ok());
+  EXPECT_EQ(take(*executor), std::vector<TokenId>{at(0, 0)});
 }
 
 TEST_F(ImpatientExecutorTest, AResetWaitsForAStepThatEnds) {

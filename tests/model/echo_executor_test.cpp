@@ -10,6 +10,7 @@ namespace {
 using test::Ask;
 using test::Commands;
 using test::Engine;
+using test::Masks;
 using test::Plans;
 
 constexpr SlotRef kEchoSlot{0, 1};
@@ -117,6 +118,64 @@ TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
   ASSERT_TRUE(executor->submit(plans.plan(1)).ok());
   ASSERT_TRUE(poll());
   EXPECT_EQ((result(), view.array(result()->tokens))[0], 6);
+}
+
+TEST_F(EchoExecutorTest, AGatedStepAndThoseBehindItWaitForTheMasks) {
+  constexpr SlotRef kOther{1, 1};
+  Masks masks;
+  for (const SlotRef slot : {kEchoSlot, kOther}) {
+    plans.start(slot, 1, 1).ids(slot, 0, {4}).blocks(slot, 0, {static_cast<BlockId>(slot.slot)});
+  }
+  ASSERT_TRUE(executor->submit(plans.gated_row(kEchoSlot, 0, 1).row(kOther, 0, 1, true).plan()).ok());
+  ASSERT_TRUE(executor->submit(plans.gated_row(kEchoSlot, 1, 1).row(kOther, 1, 1, true).plan()).ok());
+  EXPECT_FALSE(executor->waits_for_record()) << "the layers have not run";
+  EXPECT_FALSE(poll());
+  EXPECT_TRUE(executor->waits_for_record());
+  ASSERT_TRUE(executor->submit(commands.copy({{5, 6}})).ok());
+  EXPECT_FALSE(executor->waits_for_record());
+  ASSERT_TRUE(poll());
+  EXPECT_EQ(result(), nullptr) << "a copy may run meanwhile";
+  EXPECT_FALSE(poll());
+
+  ASSERT_TRUE(executor->submit(masks.all(kEchoSlot).masks(2)).ok()) << "a later step's may come first";
+  EXPECT_FALSE(poll());
+  ASSERT_TRUE(executor->submit(masks.allow(kEchoSlot, {2, 7}).masks(1)).ok());
+  EXPECT_FALSE(executor->waits_for_record());
+  ASSERT_TRUE(poll());
+  ASSERT_EQ(result()->step, 1u);
+  EXPECT_EQ(view.array(result()->tokens)[0], 7) << "the next id that is allowed";
+  EXPECT_EQ(view.array(result()->tokens)[1], 4);
+  ASSERT_TRUE(poll());
+  ASSERT_EQ(result()->step, 2u);
+  EXPECT_EQ(view.array(result()->tokens)[0], 4);
+  EXPECT_FALSE(executor->waits_for_record());
+}
+
+TEST_F(EchoExecutorTest, AResetForgetsTheStepThatWaits) {
+  Masks masks;
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).gated_row(kEchoSlot, 0, 1);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  EXPECT_FALSE(poll());
+  executor->reset();
+  EXPECT_FALSE(executor->waits_for_record());
+  EXPECT_EQ(executor->submit(masks.all(kEchoSlot).masks(1)).code, Code::invalid_argument);
+  plans.restart();
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {6}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
+  ASSERT_TRUE(executor->submit(plans.plan()).ok());
+  ASSERT_TRUE(poll());
+  EXPECT_EQ((result(), view.array(result()->tokens))[0], 6);
+}
+
+TEST_F(EchoExecutorTest, ALateGatedRowNeedsItsMaskToo) {
+  Masks masks;
+  plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
+  ASSERT_TRUE(executor->submit(plans.gated_row({3, 9}, 0, 1).plan()).ok());
+  EXPECT_FALSE(poll());
+  ASSERT_TRUE(executor->submit(masks.all({3, 9}).masks(1)).ok());
+  ASSERT_TRUE(poll());
+  const auto rows = (result(), view.array(result()->rows));
+  EXPECT_EQ(rows[0].error, wire::RowError::none);
+  EXPECT_EQ(rows[1].error, wire::RowError::no_such_slot);
 }
 
 TEST_F(EchoExecutorTest, OtherRecordsAreRefused) {

@@ -202,16 +202,25 @@ TEST_F(PlanCheckTest, AStepHasABudget) {
   refused("more than 100 tokens");
 }
 
-TEST_F(PlanCheckTest, UnknownFlagsAreRefused) {
-  wire::RecordWriter<wire::StepPlan> writer;
-  writer.begin(1);
-  const auto rows =
-      writer.array(std::vector<wire::PlanRow>{{kPlanSlot, 0, 1, wire::kSamples | wire::kGated, 0}});
-  writer.record().step = 1;
-  writer.record().rows = rows;
-  wire::RecordView view;
-  ASSERT_TRUE(wire::RecordView::open(writer.finish(), view));
-  EXPECT_FALSE(check.admit(view, *view.as<wire::StepPlan>()).ok());
+TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
+  const auto status = [&](std::uint32_t flags) {
+    wire::RecordWriter<wire::StepPlan> writer;
+    writer.begin(1);
+    const auto rows = writer.array(std::vector<wire::PlanRow>{{kPlanSlot, 0, 1, flags, 0}});
+    writer.record().step = 1;
+    writer.record().rows = rows;
+    wire::RecordView view;
+    EXPECT_TRUE(wire::RecordView::open(writer.finish(), view));
+    return check.admit(view, *view.as<wire::StepPlan>());
+  };
+  EXPECT_NE(status(4).message.find("flags 4 are not offered"), std::string::npos);
+  EXPECT_NE(status(wire::kSamples | 8).message.find("not offered"), std::string::npos);
+  EXPECT_NE(status(wire::kGated).message.find("does not sample"), std::string::npos);
+  EXPECT_TRUE(status(wire::kSamples | wire::kGated).ok()) << "of a sequence that has gone";
+  plans.restart();
+  plans.gated_row({kPlanSlot.slot, 7}, 0, 1).gated_row({kPlanSlot.slot, 8}, 0, 1);
+  const wire::RecordView view = plans.plan(2);
+  EXPECT_NE(check.admit(view, *view.as<wire::StepPlan>()).message.find("two rows of one slot wait"), std::string::npos);
 }
 
 TEST_F(PlanCheckTest, SpansLieInTheRecord) {

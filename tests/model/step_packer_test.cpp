@@ -15,7 +15,7 @@ namespace {
 
 using test::Plans;
 
-constexpr SlotRef kA{0, 1}, kB{2, 1};
+constexpr SlotRef kPackedA{0, 1}, kPackedB{2, 1};
 
 wire::Capacity capacity() {
   wire::Capacity made;
@@ -121,23 +121,23 @@ TEST_F(StepPackerTest, APromptOfAnyLengthArrivesWhole) {
 }
 
 TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
-  for (const SlotRef ref : {kA, kB}) {
+  for (const SlotRef ref : {kPackedA, kPackedB}) {
     plans.start(ref, 70, 70).ids(ref, 0, std::vector<TokenId>(70, 5)).blocks(ref, 0, {9, 8});
     plans.row(ref, 0, 70, true);
   }
   EXPECT_FALSE(pack().decode);
-  plans.row(kB, 70, 1, true).row(kA, 70, 1, true);
+  plans.row(kPackedB, 70, 1, true).row(kPackedA, 70, 1, true);
   const PackedStep packed = pack();
   EXPECT_TRUE(packed.decode);
   EXPECT_EQ(packed.deltas, 0);
   const auto* rows = in_piece<kernels::InputRow>(layout.rows);
-  EXPECT_EQ(rows[0].token, kernels::sampled_by(kB.slot));
-  EXPECT_EQ(rows[1].token, kernels::sampled_by(kA.slot));
+  EXPECT_EQ(rows[0].token, kernels::sampled_by(kPackedB.slot));
+  EXPECT_EQ(rows[1].token, kernels::sampled_by(kPackedA.slot));
   EXPECT_LT(rows[0].token, 0);
   EXPECT_EQ(rows[1].position, 70);
   const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
-  EXPECT_EQ(samples[0].next, ids(kB) + 71) << "where the next step's row will look";
-  EXPECT_EQ(samples[0].tokens, ids(kB));
+  EXPECT_EQ(samples[0].next, ids(kPackedB) + 71) << "where the next step's row will look";
+  EXPECT_EQ(samples[0].tokens, ids(kPackedB));
   EXPECT_EQ(samples[0].known_tokens, 71);
   EXPECT_EQ(samples[1].logits_row, 1);
 }
@@ -154,8 +154,8 @@ TEST_F(StepPackerTest, PaddingIsWhatKernelsPassOver) {
 }
 
 TEST_F(StepPackerTest, BiasesAndBannedStopIdsLieBehindOneAnother) {
-  plans.start(kA, 1, 1, {.min_tokens = 2}, {70, 80, 90}, {{3, 0.5f}, {4, -1.5f}});
-  plans.ids(kA, 0, {1}).blocks(kA, 0, {0}).row(kA, 0, 1, true);
+  plans.start(kPackedA, 1, 1, {.min_tokens = 2}, {70, 80, 90}, {{3, 0.5f}, {4, -1.5f}});
+  plans.ids(kPackedA, 0, {1}).blocks(kPackedA, 0, {0}).row(kPackedA, 0, 1, true);
   pack();
   const auto& row = in_piece<kernels::SampleRow>(layout.samples)[0];
   ASSERT_EQ(row.bias_count, 2);
@@ -163,17 +163,55 @@ TEST_F(StepPackerTest, BiasesAndBannedStopIdsLieBehindOneAnother) {
   EXPECT_EQ(row.bias[1].bias, -1.5f);
   ASSERT_EQ(row.banned_count, 3);
   EXPECT_EQ(std::vector<TokenId>(row.banned, row.banned + 3), (std::vector<TokenId>{70, 80, 90}));
-  plans.row(kA, 1, 1, true);
+  plans.row(kPackedA, 1, 1, true);
   pack();
-  plans.row(kA, 2, 1, true);
+  plans.row(kPackedA, 2, 1, true);
   pack();
   EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[0].banned_count, 0) << "two tokens are out";
   EXPECT_EQ(in_piece<kernels::SampleRow>(layout.samples)[0].banned, nullptr);
 }
 
+TEST_F(StepPackerTest, GatedRowsArePaddingUntilTheirMasksAreThere) {
+  for (const SlotRef slot : {kPackedA, kPackedB}) {
+    plans.start(slot, 1, 1, {}, {}, {{7, 1.5f}})
+        .ids(slot, 0, {4})
+        .blocks(slot, 0, {static_cast<BlockId>(slot.slot)});
+  }
+  plans.row(kPackedA, 0, 1, true).gated_row(kPackedB, 0, 1);
+  const PackedStep packed = pack();
+  EXPECT_EQ(packed.gated, 1);
+  EXPECT_EQ(packed.samples, 2);
+  EXPECT_TRUE(packed.decode) << "a graph serves it";
+  const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
+  EXPECT_EQ(samples[0].logits_row, 0);
+  EXPECT_EQ(samples[1].logits_row, -1);
+  EXPECT_EQ(in_piece<std::int32_t>(layout.picks)[1], 1) << "its logits are computed";
+  EXPECT_EQ(memory.clock->held, 1u) << "the step does not end";
+
+  StepGates gates(capacity());
+  test::Masks masks;
+  Plans same;
+  const wire::RecordView plan = same.row(kPackedA, 0, 1, true).gated_row(kPackedB, 0, 1).plan();
+  gates.open(plan, *plan.as<wire::StepPlan>());
+  const wire::RecordView some = masks.allow(kPackedB, {3}).masks(1);
+  ASSERT_TRUE(gates.take(some, *some.as<wire::StepMasks>()).ok());
+  std::vector<kernels::SampleRow> rows(3);
+  StepPacker(memory.sequences, layout, 3).pack_gated(batch, gates, 1, rows);
+  EXPECT_EQ(rows[0].logits_row, -1);
+  EXPECT_EQ(rows[1].logits_row, 1);
+  EXPECT_EQ(rows[1].mask, memory.sequences.masks);
+  EXPECT_EQ(rows[1].next, ids(kPackedB) + 1);
+  EXPECT_EQ(rows[1].bias_count, 1);
+  EXPECT_NE(rows[1].bias, nullptr);
+
+  memory.clock->held = 0;
+  EXPECT_EQ(pack().gated, 0) << "a plan without rows";
+  EXPECT_EQ(memory.clock->held, 0u);
+}
+
 TEST_F(StepPackerTest, ScoredRowsAreNumberedWithinTheirGroup) {
-  plans.start(kA, 8, 8, {.prompt_logprobs = 1}).ids(kA, 0, {0, 1, 2, 3, 4, 5, 6, 7}).blocks(kA, 0, {0});
-  const PackedStep packed = (plans.row(kA, 0, 8, true), pack());
+  plans.start(kPackedA, 8, 8, {.prompt_logprobs = 1}).ids(kPackedA, 0, {0, 1, 2, 3, 4, 5, 6, 7}).blocks(kPackedA, 0, {0});
+  const PackedStep packed = (plans.row(kPackedA, 0, 8, true), pack());
   EXPECT_EQ(packed.scores, 7);
   EXPECT_FALSE(packed.decode);
   for (int i = 0; i < 7; ++i) {
@@ -184,11 +222,11 @@ TEST_F(StepPackerTest, ScoredRowsAreNumberedWithinTheirGroup) {
 }
 
 TEST_F(StepPackerTest, WhatComesLateIsLeftOut) {
-  plans.start(kA, 2, 2).ids(kA, 0, {1, 2}).blocks(kA, 0, {0}).row(kA, 0, 2, true);
+  plans.start(kPackedA, 2, 2).ids(kPackedA, 0, {1, 2}).blocks(kPackedA, 0, {0}).row(kPackedA, 0, 2, true);
   pack();
   const SlotRef next{0, 2};
-  plans.finish(kA).start(next, 1, 1).ids(next, 0, {9}).blocks(next, 0, {1});
-  plans.ids(kA, 0, {77, 77}).row(kA, 2, 1, true).row(next, 0, 1, true);
+  plans.finish(kPackedA).start(next, 1, 1).ids(next, 0, {9}).blocks(next, 0, {1});
+  plans.ids(kPackedA, 0, {77, 77}).row(kPackedA, 2, 1, true).row(next, 0, 1, true);
   const PackedStep packed = pack();
   EXPECT_EQ(packed.rows, 1);
   EXPECT_TRUE(packed.decode);
@@ -199,12 +237,12 @@ TEST_F(StepPackerTest, WhatComesLateIsLeftOut) {
 TEST_F(StepPackerTest, TheFullestRecordFitsAPiece) {
   // As many runs as a record holds, each of one id.
   constexpr int kRuns = 4000;
-  plans.start(kA, kRuns, kRuns, {.prompt_logprobs = 0});
-  for (int i = 0; i < kRuns; ++i) plans.ids(kA, i, {i % 1000});
-  plans.blocks(kA, 0, std::vector<BlockId>(64, 3)).row(kA, 0, kRuns, true);
+  plans.start(kPackedA, kRuns, kRuns, {.prompt_logprobs = 0});
+  for (int i = 0; i < kRuns; ++i) plans.ids(kPackedA, i, {i % 1000});
+  plans.blocks(kPackedA, 0, std::vector<BlockId>(64, 3)).row(kPackedA, 0, kRuns, true);
   const PackedStep packed = pack();
   EXPECT_EQ(packed.scores, kRuns - 1);
-  for (int i = 0; i < kRuns; ++i) ASSERT_EQ(ids(kA)[i], i % 1000);
+  for (int i = 0; i < kRuns; ++i) ASSERT_EQ(ids(kPackedA)[i], i % 1000);
 }
 
 }  // namespace

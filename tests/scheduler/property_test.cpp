@@ -18,12 +18,17 @@ void submit_any(Simulation& sim, const Setting& setting) {
   for (int n = sim.below(3); n > 0; --n) spec.stop_ids.push_back(sim.below(setting.vocab));
   if (sim.chance(0.2)) spec.sampling.logprobs = 2;
   if (sim.chance(0.1)) spec.sampling.prompt_logprobs = 0;
+  if (setting.grammars && sim.chance(0.7)) {
+    spec.grammar = 1 + static_cast<std::uint64_t>(sim.below(3));
+    spec.gated_from = sim.chance(0.5) ? 0 : sim.below(6);
+  }
   sim.prefix.enabled = !sim.chance(0.1);
   sim.prefix.salt = sim.chance(0.1) ? "other" : "";
   sim.submit(spec, sim.chance(0.25) ? 2 + sim.below(4) : 1);
 }
 
 void random_operation(Simulation& sim, const Setting& setting) {
+  if (setting.grammars && sim.chance(0.4)) sim.serve_grammar();
   switch (sim.below(32)) {
     case 0:
     case 1: submit_any(sim, setting); break;
@@ -90,6 +95,7 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   if (setting.swap_failures > 0) {
     EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
   }
+  EXPECT_EQ(sim.grammar().answered() > 1000 && sim.grammar().answered_late() > 100, setting.grammars);
   if (!setting.preempts) {
     EXPECT_EQ(sim.scheduler().totals().preempted, 0u);
   }
@@ -132,7 +138,10 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"swap_without_prefix_cache",
               {.blocks = 20, .swap_blocks = 40, .caching = {false, false, {3, 4}}}},
         Named{"swap_prompts_only",
-              {.blocks = 20, .swap_blocks = 100, .swap_failures = 0.05, .caching = {true, false, {5, 6}}}}),
+              {.blocks = 20, .swap_blocks = 100, .swap_failures = 0.05, .caching = {true, false, {5, 6}}}},
+        Named{"grammars", {.blocks = 24, .poison = 0.001, .grammars = true}},
+        Named{"grammars_three_in_flight",
+              {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true}}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

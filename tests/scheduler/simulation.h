@@ -31,6 +31,7 @@ struct Setting {
   bool preempts = true;
   double ratio = 0.75;   ///< of blocks for prompts when nothing preempts
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
+  bool grammars = false;  ///< some sequences may have one
 };
 
 class Simulation {
@@ -107,12 +108,13 @@ class Simulation {
     if (record.size() > wire::kMaxRecordBytes) complain("a plan is longer than a record");
     check_grants(record);
     worker_.receive_plan(record);
+    tell_grammar(record);
     after();
     return true;
   }
 
   bool run_worker() {
-    if (!worker_.has_plan()) return false;
+    if (!worker_.has_plan() || worker_.waits_for_masks()) return false;
     if (worker_.plan_reaches(killers)) {
       ++deaths;
       lose_worker(Orphans::requeue);
@@ -185,6 +187,22 @@ class Simulation {
     return true;
   }
 
+  /// GRAMMAR hears the oldest news; or, if there is none, the masks that it made reach the worker.
+  bool serve_grammar() {
+    if (!news_.empty()) {
+      grammar_.receive(news_.front(), setting_.vocab);
+      news_.pop_front();
+      for (auto& masks : grammar_.take_masks()) masks_.push_back(std::move(masks));
+      if (!grammar_.complaint().empty()) complain(grammar_.complaint());
+      return true;
+    }
+    if (masks_.empty()) return false;
+    worker_.receive_masks(masks_.front());
+    masks_.pop_front();
+    if (!worker_.complaint().empty()) complain(worker_.complaint());
+    return true;
+  }
+
   void lose_worker(Orphans orphans) {
     losing_ = true;
     scheduler_.detach(orphans, "The worker was lost.", output_);
@@ -204,6 +222,7 @@ class Simulation {
     while (plan()) moved = true;
     while (serve_cache()) moved = true;
     while (grant()) moved = true;
+    while (serve_grammar()) moved = true;
     moved |= run_worker();
     if (!moved) moved = run_command();
     return moved;
@@ -223,6 +242,7 @@ class Simulation {
     if (!open_.empty()) complain(std::to_string(open_.size()) + " sequences never finished");
     if (!scheduler_.idle() || scheduler_.running() > 0 || scheduler_.waiting() > 0) complain("not idle");
     if (s.free + s.cached != s.total || cache_.leases() != 0) complain("blocks leaked");
+    if (grammar_.open() > 0 || !told_.empty()) complain("GRAMMAR was not told of an end");
   }
 
   /// Forgets what is published; the same texts are computed again.
@@ -239,6 +259,7 @@ class Simulation {
   Scheduler& scheduler() { return scheduler_; }
   CacheManager& cache() { return cache_; }
   WorkerModel& worker() { return worker_; }
+  GrammarModel& grammar() { return grammar_; }
   std::size_t open() const { return open_.size(); }
   bool is_open(const RequestKey& key) const { return open_.contains(key); }
 
@@ -266,6 +287,7 @@ class Simulation {
     std::size_t seen = 0;
     std::int32_t prompt_tokens = 0, next_prompt_score = 1, losses = 0;
     bool scheduled = false;
+    bool constrained = false;
   };
 
   static config::SchedulerOptions options(const Setting& s) {
@@ -304,8 +326,38 @@ class Simulation {
 
   /// What the scheduler's actor does after every message: forwards its requests to the cache manager.
   void after() {
+    tell_grammar({});
     CacheAsks asks;
     if (scheduler_.take_asks(asks)) asks_.push_back(std::move(asks));
+  }
+
+  /// Checks that each gated row of the plan is asked for once, and no other; and that GRAMMAR is told of the
+  /// tokens that have come out, and of no other.
+  void tell_grammar(std::span<const std::byte> record) {
+    std::map<std::pair<std::uint32_t, std::uint32_t>, int> rows;
+    std::uint64_t step = 0;
+    if (wire::RecordView view; !record.empty() && wire::RecordView::open(record, view)) {
+      step = view.as<wire::StepPlan>()->step;
+      for (const wire::PlanRow& row : view.array(view.as<wire::StepPlan>()->rows)) {
+        if ((row.flags & wire::kGated) != 0) ++rows[{row.slot.slot, row.slot.generation}];
+      }
+    }
+    GrammarStep news;
+    if (scheduler_.take_grammar(news)) {
+      if (!setting_.grammars) complain("news for GRAMMAR without a grammar");
+      if (news.epoch != epoch_ || (!news.rows.empty() && news.step != step)) complain("news of another step");
+      for (const GrammarStart& start : news.starts) told_[start.key], come_out_[start.key];
+      for (const GrammarTokens& some : news.sequences)
+        told_[some.key] += static_cast<std::size_t>(some.count);
+      for (const MaskAsk& row : news.rows) --rows[{row.slot.slot, row.slot.generation}];
+      if (told_ != come_out_) complain("GRAMMAR knows other tokens than the clients");
+      for (const RequestKey& key : news.ends) told_.erase(key), come_out_.erase(key);
+      news_.push_back(std::move(news));
+    }
+    for (const auto& [slot, asks] : rows) {
+      if (asks != 0) complain("a gated row is not asked for exactly once");
+    }
+    if (told_ != come_out_) complain("GRAMMAR was not told of a token");
   }
 
   /// Keeps a few prompts with their answers, for later prompts to begin with.
@@ -326,8 +378,13 @@ class Simulation {
     for (TokenId id : spec.prompt) prefix = extend(prefix, id);
     const std::int32_t room = std::min(setting_.max_length, setting_.blocks * setting_.block_tokens);
     const std::int32_t length = std::min(spec.prompt_tokens + spec.max_output_tokens, room);
+    expected.constrained = spec.grammar != 0;
+    GrammarState grammar(spec.grammar);
     for (std::int32_t n = static_cast<std::int32_t>(spec.prompt.size()); n < length; ++n) {
-      const TokenId token = next_token(prefix, choice, setting_.vocab);
+      TokenId token = next_token(prefix, choice, setting_.vocab);
+      if (expected.constrained && n - spec.prompt_tokens >= spec.gated_from)
+        token = grammar.nearest(token, setting_.vocab);
+      grammar.take(token);
       expected.tokens.push_back(token);
       prefix = extend(prefix, token);
       if (std::find(spec.stop_ids.begin(), spec.stop_ids.end(), token) != spec.stop_ids.end()) {
@@ -351,6 +408,7 @@ class Simulation {
     if ((s.scheduled_ns != 0) == e.scheduled && s.tokens > 0)
       complain("scheduled_ns comes once, with the first output");
     e.scheduled |= s.scheduled_ns != 0;
+    if (e.constrained) come_out_[s.key] += static_cast<std::size_t>(s.tokens);
     for (std::int32_t i = 0; i < s.tokens; ++i, ++e.seen, ++tokens) {
       const TokenId token = host.tokens[static_cast<std::size_t>(s.first_token + i)];
       if (e.seen >= e.tokens.size() || token != e.tokens[e.seen])
@@ -409,7 +467,11 @@ class Simulation {
   Scheduler scheduler_;
   CacheManager cache_;
   WorkerModel worker_;
+  GrammarModel grammar_;
   StepOutput output_;
+  std::deque<GrammarStep> news_;
+  std::deque<std::vector<std::byte>> masks_;
+  std::map<RequestKey, std::size_t> told_, come_out_;  ///< tokens of sequences with a grammar
   std::deque<CacheAsks> asks_;
   std::deque<CacheGrants> grants_;
   std::deque<std::vector<std::byte>> results_;

@@ -2,6 +2,7 @@
 // A worker that checks every plan against the rules of ipc/wire.h. Its "model" computes the next token from
 // the whole prefix as stored in paged KV memory, so a wrong block, a missing position or a late copy changes
 // the text.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -15,14 +16,9 @@
 
 #include "actors/messages.h"
 #include "ipc/wire.h"
+#include "tests/scheduler/grammar_model.h"
 
 namespace troupe::test {
-
-inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a * 0x9e3779b97f4a7c15ull ^ (b + 0x632be59bd9b4e019ull);
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  return x ^ (x >> 27);
-}
 
 /// extend(): the hash of a prefix one token longer. next_token(): the token that follows a prefix.
 inline std::uint64_t extend(std::uint64_t prefix, TokenId token) {
@@ -50,7 +46,32 @@ class WorkerModel {
   void receive_command(std::span<const std::byte> record) {
     commands_.emplace_back(record.begin(), record.end());
   }
+  /// Masks follow their plan; those of another epoch are dropped.
+  void receive_masks(std::span<const std::byte> record) {
+    wire::RecordView view;
+    if (!wire::RecordView::open(record, view) || view.as<wire::StepMasks>() == nullptr)
+      return complain("not masks");
+    if (view.header().epoch != epoch_) return;
+    const wire::StepMasks& masks = *view.as<wire::StepMasks>();
+    const std::vector<SlotRef> rows = gated_rows(masks.step);
+    for (const wire::RowMask& mask : view.array(masks.rows)) {
+      if (std::find(rows.begin(), rows.end(), mask.slot) == rows.end())
+        complain("a mask for no gated row in flight");
+      const std::span<const std::uint32_t> words = view.array(mask.words);
+      if (!masks_.emplace(std::pair(masks.step, mask.slot.slot), std::vector(words.begin(), words.end()))
+               .second)
+        complain("a mask comes twice");
+    }
+  }
+
   bool has_plan() const { return !plans_.empty(); }
+  /// True while the oldest plan has a gated row without its mask.
+  bool waits_for_masks() const {
+    const std::vector<SlotRef> rows = plans_.empty() ? std::vector<SlotRef>{} : gated_rows(last_step_ + 1);
+    return std::any_of(rows.begin(), rows.end(), [&](SlotRef slot) {
+      return !masks_.contains({last_step_ + 1, slot.slot});
+    });
+  }
   bool has_command() const { return !commands_.empty(); }
 
   /// Runs one command: the first, from the `nth` on, that need not wait for another. Its CacheDone goes to
@@ -161,6 +182,18 @@ class WorkerModel {
 
   void complain(const std::string& what) {
     if (complaint_.empty()) complaint_ = what;
+  }
+  /// The gated rows of a plan that was received and has not run.
+  std::vector<SlotRef> gated_rows(std::uint64_t step) const {
+    std::vector<SlotRef> slots;
+    for (const std::vector<std::byte>& bytes : plans_) {
+      wire::RecordView view;
+      if (!wire::RecordView::open(bytes, view) || view.as<wire::StepPlan>()->step != step) continue;
+      for (const wire::PlanRow& row : view.array(view.as<wire::StepPlan>()->rows)) {
+        if ((row.flags & wire::kGated) != 0) slots.push_back(row.slot);
+      }
+    }
+    return slots;
   }
   std::uint64_t* cell(BlockId block, std::int32_t i) {
     return &kv_[static_cast<std::size_t>(block * capacity_.block_tokens + i)];
@@ -302,7 +335,9 @@ class WorkerModel {
       return complain("samples elsewhere than at the end");
     }
     score_prompt(slot, row.position, end);
-    if (samples) sample(slot, poison(slot.key));
+    const bool gated = (row.flags & wire::kGated) != 0;
+    if (gated && !samples) return complain("gated, but does not sample");
+    if (samples) sample(slot, poison(slot.key), gated);
   }
 
   void score_prompt(const Slot& slot, std::int32_t begin, std::int32_t end) {
@@ -313,10 +348,20 @@ class WorkerModel {
     }
   }
 
-  void sample(Slot& slot, bool poisoned) {
+  void sample(Slot& slot, bool poisoned, bool gated) {
     wire::ResultRow result{slot.ref, static_cast<std::int32_t>(tokens_.size()), 1, wire::RowError::none, 0};
     // Read from KV memory, not from the slot's own state.
-    const TokenId token = next_token(*cell(slot, slot.run - 1), slot.sampling.choice, capacity_.vocab_size);
+    TokenId token = next_token(*cell(slot, slot.run - 1), slot.sampling.choice, capacity_.vocab_size);
+    if (gated) {
+      const auto found = masks_.find({last_step_, slot.ref.slot});
+      if (found == masks_.end()) return complain("a gated row samples without its mask");
+      const std::vector<std::uint32_t>& words = found->second;  // none: all tokens are allowed
+      const auto allowed = [&] {
+        return (words[static_cast<std::size_t>(token / 32)] >> token % 32 & 1) != 0;
+      };
+      while (!words.empty() && !allowed()) token = (token + 1) % capacity_.vocab_size;
+      masks_.erase(found);
+    }
     if (poisoned) {
       result.error = wire::RowError::not_finite;
       result.count = 0;
@@ -344,6 +389,7 @@ class WorkerModel {
   std::uint64_t last_step_ = 0;
   std::set<std::uint64_t> commands_run_;
   std::deque<std::vector<std::byte>> plans_, commands_, done_;
+  std::map<std::pair<std::uint64_t, std::uint32_t>, std::vector<std::uint32_t>> masks_;  ///< by step and slot
   std::map<std::uint32_t, Slot> slots_;
   std::map<std::uint32_t, std::uint32_t> generations_;
   std::vector<std::uint64_t> kv_, swap_;

@@ -67,7 +67,7 @@ TEST_F(SuperviseTest, StatusIsComplete) {
   EXPECT_EQ(page["processes"][2]["state"], "ready");
   EXPECT_EQ(page["processes"][2]["restarts"], 0);
   ASSERT_EQ(page["queues"].size(), 5u);
-  EXPECT_EQ(page["queues"][0], (Json{{"name", "plan"}, {"depth", 0}, {"capacity", 4 << 20}}));
+  EXPECT_EQ(page["queues"][0], (Json{{"name", "plan"}, {"depth", 0}, {"capacity", 16 << 20}}));
   EXPECT_EQ(page["queues"][4], (Json{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}));
   EXPECT_EQ(page["kv_blocks"],
             (Json{{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}));

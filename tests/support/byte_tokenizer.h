@@ -1,5 +1,5 @@
 #pragma once
-// A tokenizer for tests: every byte is a token, and there are two special tokens that end a text.
+// A tokenizer for tests: every byte is a token, and there are two special tokens that end a text, and perhaps more.
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,15 +13,17 @@ class ByteTokenizer : public Tokenizer {
   static constexpr TokenId kEos = 256;
   static constexpr TokenId kEnd = 257;
 
-  ByteTokenizer() {
+  /// `more` special tokens get the ids from 258 on.
+  explicit ByteTokenizer(const std::vector<std::string>& more = {}) {
     for (int i = 0; i < 256; ++i) pieces_.push_back(std::string(1, static_cast<char>(i)));
     pieces_.push_back("</s>");
     pieces_.push_back("<|end|>");
-    specials_ = {{kEos, "</s>"}, {kEnd, "<|end|>"}};
+    pieces_.insert(pieces_.end(), more.begin(), more.end());
+    for (int id = 256; id < vocab_size(); ++id) specials_.push_back({id, pieces_[static_cast<std::size_t>(id)]});
   }
 
   using Tokenizer::encode;
-  int vocab_size() const override { return 258; }
+  int vocab_size() const override { return static_cast<int>(pieces_.size()); }
   std::vector<TokenId> encode(std::span<const TextSpan> spans) const override {
     std::vector<TokenId> ids;
     for (const TextSpan& span : spans) {
@@ -44,9 +46,9 @@ class ByteTokenizer : public Tokenizer {
   std::string_view token_bytes(TokenId id) const override {
     return id >= 0 && id < vocab_size() ? std::string_view(pieces_[static_cast<std::size_t>(id)]) : std::string_view();
   }
-  bool is_special(TokenId id) const override { return id >= 256 && id < 258; }
+  bool is_special(TokenId id) const override { return id >= 256 && id < vocab_size(); }
   std::optional<TokenId> token_id(std::string_view piece) const override {
-    for (int i = 257; i >= 0; --i) {
+    for (int i = vocab_size() - 1; i >= 0; --i) {
       if (pieces_[static_cast<std::size_t>(i)] == piece) return i;
     }
     return std::nullopt;

@@ -32,9 +32,9 @@ std::string bytes_of(const Tokenizer& tokenizer, const Ids& ids) {
   return out;
 }
 
-class Kinds : public testing::TestWithParam<const char*> {};
+class Kinds : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Tokenizer, Kinds,
-                         testing::Values("byte_level", "split_nfc", "llama_style", "sentencepiece"));
+                         ::testing::Values("byte_level", "split_nfc", "llama_style", "sentencepiece"));
 
 TEST_P(Kinds, EncodesAsTheReferenceDoes) {
   const auto tokenizer = load(GetParam());
@@ -230,7 +230,7 @@ TEST(Tokenizer, WorstCasesStayLinear) {
   }
 }
 
-class BadFiles : public testing::Test {
+class BadFiles : public ::testing::Test {
  protected:
   Status load_json(const std::string& text) {
     std::ofstream(dir_ / "tokenizer.json") << text;

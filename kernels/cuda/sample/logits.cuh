@@ -123,8 +123,9 @@ __device__ __forceinline__ float logit_of(unsigned long long ordered) {
   return __uint_as_float(key ^ (key >> 31 != 0 ? 0x80000000u : 0xffffffffu));
 }
 
-/// ordered() of the row's largest logit, or kNotFinite if a logit is not finite. Takes one round; the first
-/// call (which == 0) also waits for the team.
+/// ordered() of the row's largest logit, or kNotFinite if a raw logit is not finite. Takes one round. The
+/// first call (which == 0) is about the raw logits and also waits for the team; the second is about processed
+/// ones, which are finite or -infinity.
 template <class S>
 __device__ unsigned long long find_largest(const S& slice, TeamOf<S>& team, Exchange& exchange, int which) {
   float best = -INFINITY;
@@ -152,7 +153,7 @@ __device__ unsigned long long find_largest(const S& slice, TeamOf<S>& team, Exch
     while (slice.data[at] != best) ++at;
     own = ordered(best, slice.begin + at);
   }
-  if (!(poison == 0)) own = kNotFinite;
+  if (which == 0 && !(poison == 0)) own = kNotFinite;
   own = block_max(own, team.of_block.words);
   if (which == 0) exchange.wait_for_team();
   exchange.exchange(team.largest[which], own);
@@ -289,6 +290,34 @@ __device__ inline bool has_penalties(const SampleRow& row) {
 /// True if process() changes any logit.
 __device__ inline bool has_processors(const SampleRow& row) {
   return row.bias_count > 0 || row.banned_count > 0 || has_penalties(row);
+}
+
+/// Sets the logits that the mask does not allow to -infinity. Each thread changes its own elements.
+template <class S>
+__device__ void apply_mask(const S& slice, const std::uint32_t* mask) {
+  // A slice begins at a multiple of 4, so that four elements have their bits in one word.
+  const auto bits_at = [&](int i) {
+    const auto id = static_cast<unsigned>(slice.begin + i);
+    return mask[id / 32] >> id % 32;
+  };
+  const int full = slice.count / 4;
+#pragma unroll 2
+  for (int v = static_cast<int>(threadIdx.x); v < full; v += S::kThreads) {
+    const std::uint32_t bits = bits_at(4 * v) & 15;
+    if (bits == 15) continue;
+    float4 z = slice.four(v);
+    z.x = (bits & 1) != 0 ? z.x : -INFINITY;
+    z.y = (bits & 2) != 0 ? z.y : -INFINITY;
+    z.z = (bits & 4) != 0 ? z.z : -INFINITY;
+    z.w = (bits & 8) != 0 ? z.w : -INFINITY;
+    *reinterpret_cast<float4*>(slice.data + 4 * v) = z;
+  }
+  if (slice.count % 4 != 0 && static_cast<int>(threadIdx.x) == full % S::kThreads) {
+#pragma unroll 1
+    for (int i = 4 * full; i < slice.count; ++i) {
+      if ((bits_at(i) & 1) == 0) slice.data[i] = -INFINITY;
+    }
+  }
 }
 
 __device__ __forceinline__ float bounded(float z) { return fminf(fmaxf(z, -FLT_MAX), FLT_MAX); }

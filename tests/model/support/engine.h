@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -26,6 +27,8 @@ struct Ask {
   std::vector<BlockId> second;  ///< blocks after the recompute
   int recompute_after = -1;     ///< outputs after which it is started anew with all its tokens
   int starts_at = 1;            ///< step of its first row
+  int gated_from = -1;          ///< outputs before the first that waits for a mask; -1: none waits
+  std::function<bool(TokenId)> allows{};  ///< what these masks allow
 };
 
 struct Answer {
@@ -37,6 +40,7 @@ struct Answer {
 
 class Engine {
  public:
+  /// A step's masks are sent when the result of the step before has come, as GRAMMAR sends them.
   explicit Engine(Executor& executor) : executor_(executor) {}
 
   std::vector<Answer> run(const std::vector<Ask>& asks) {
@@ -90,7 +94,7 @@ class Engine {
 
   bool submit(int step) {
     bool any = false;
-    std::vector<std::size_t> rows;
+    std::vector<std::size_t> rows, gated;
     int budget = executor_.capacity().max_tokens_per_step;
     for (std::size_t i = 0; i < states_.size(); ++i) {
       State& s = states_[i];
@@ -113,7 +117,12 @@ class Engine {
       const int tokens = std::min({s.expected - s.position, s.ask->chunk, budget});
       if (tokens <= 0) continue;
       const bool samples = s.position + tokens == s.expected;
-      plans_.row(s.slot, s.position, tokens, samples);
+      if (samples && s.ask->gated_from >= 0 && outputs_at(s) >= s.ask->gated_from) {
+        plans_.gated_row(s.slot, s.position, tokens);
+        gated.push_back(i);
+      } else {
+        plans_.row(s.slot, s.position, tokens, samples);
+      }
       budget -= tokens;
       s.position += tokens;
       s.expected += samples;
@@ -123,9 +132,33 @@ class Engine {
     }
     if (!any) return false;
     rows_.push_back(std::move(rows));
+    gated_.push_back(std::move(gated));
     const Status status = executor_.submit(plans_.plan());
     EXPECT_TRUE(status.ok()) << status.message;
+    if (rows_.size() == 1) send_masks();
     return status.ok();
+  }
+
+  int outputs_at(const State& s) const { return s.expected - length(s); }
+
+  /// Of the oldest step, first those of every other row.
+  void send_masks() {
+    const std::vector<std::size_t>& gated = gated_.front();
+    ++oldest_step_;
+    if (gated.empty()) return;
+    EXPECT_FALSE(*executor_.poll(bytes_, Clock::now())) << "its masks are missing";
+    for (const std::size_t part : {0u, 1u}) {
+      for (std::size_t g = part; g < gated.size(); g += 2) {
+        const State& s = states_[gated[g]];
+        std::vector<std::uint32_t> ids;
+        for (TokenId id = 0; id < executor_.capacity().vocab_size; ++id) {
+          if (s.ask->allows(id)) ids.push_back(static_cast<std::uint32_t>(id));
+        }
+        masks_.allow(s.slot, ids);
+      }
+      const Status status = executor_.submit(masks_.masks(oldest_step_));
+      EXPECT_TRUE(status.ok()) << status.message;
+    }
   }
 
   State* find(SlotRef slot) {
@@ -153,6 +186,8 @@ class Engine {
     }
     for (const std::size_t i : rows_.front()) --states_[i].in_flight;
     rows_.pop_front();
+    gated_.pop_front();
+    if (!rows_.empty()) send_masks();
   }
 
   void take_logprobs(const wire::RecordView& view, const wire::TokenLogprobs& l) {
@@ -174,6 +209,9 @@ class Engine {
   std::vector<State> states_;
   std::vector<Answer> answers_;
   std::deque<std::vector<std::size_t>> rows_;  // which sequences have a row, per plan in flight
+  std::deque<std::vector<std::size_t>> gated_;  // likewise, a gated row
+  Masks masks_;
+  std::uint64_t oldest_step_ = 0;  // whose masks were sent last
   std::vector<std::byte> bytes_;
 };
 

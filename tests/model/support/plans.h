@@ -43,6 +43,11 @@ class Plans {
     rows_.push_back({slot, position, tokens, samples ? std::uint32_t{wire::kSamples} : 0, 0});
     return *this;
   }
+  /// A row that samples when its mask is there.
+  Plans& gated_row(SlotRef slot, int position, int tokens) {
+    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kGated, 0});
+    return *this;
+  }
   Plans& after(std::uint64_t command) {
     after_ = command;
     return *this;
@@ -96,6 +101,36 @@ class Plans {
   std::vector<wire::TokenRun> runs_;
   std::vector<wire::BlockRun> block_runs_;
   std::vector<wire::PlanRow> rows_;
+};
+
+/// Masks of one step: call the adders, then masks().
+class Masks {
+ public:
+  Masks& add(SlotRef slot, wire::MaskForm form, const std::vector<std::uint32_t>& words = {}) {
+    if (rows_.empty()) writer_.begin(1);
+    rows_.push_back({slot, form, writer_.array(words)});
+    return *this;
+  }
+  Masks& all(SlotRef slot) { return add(slot, wire::MaskForm::all); }
+  Masks& allow(SlotRef slot, const std::vector<std::uint32_t>& ids) {
+    return add(slot, wire::MaskForm::allowed, ids);
+  }
+
+  /// The record, good until the next adder.
+  wire::RecordView masks(std::uint64_t step) {
+    if (rows_.empty()) writer_.begin(1);
+    const auto rows = writer_.array(rows_);
+    writer_.record().step = step;
+    writer_.record().rows = rows;
+    rows_.clear();
+    wire::RecordView view;
+    TROUPE_CHECK(wire::RecordView::open(writer_.finish(), view));
+    return view;
+  }
+
+ private:
+  wire::RecordWriter<wire::StepMasks> writer_;
+  std::vector<wire::RowMask> rows_;
 };
 
 /// One command; ids count up from 1.

@@ -1,0 +1,80 @@
+// The process that compiles forms: reads a vocabulary, then answers one job after another until its socket
+// closes.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "actors/grammar/compile_process.h"
+#include "actors/grammar/frames.h"
+
+namespace troupe {
+namespace {
+
+constexpr rlim_t kMemoryBytes = rlim_t{2} << 30;  // beside what the process has when it starts
+constexpr int kNice =
+    10;  // a tenth of a core that others want; 19 would be a hundredth, and a known form take seconds
+
+/// Bytes of private writable memory that the process has mapped.
+rlim_t data_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmData:"))
+      return static_cast<rlim_t>(std::strtoull(line.c_str() + 7, nullptr, 10)) << 10;
+  }
+  return 0;
+}
+
+/// Takes what is left over of the processor, and not all of the memory; leaves no core file behind.
+void limit_self() {
+  if (nice(kNice) < 0) std::fputs("troupe grammar: the priority stays as it is\n", stderr);
+  const rlim_t memory = data_bytes() + kMemoryBytes;
+  const rlimit data{memory, memory}, core{0, 0};
+  setrlimit(RLIMIT_DATA, &data);
+  setrlimit(RLIMIT_CORE, &core);
+}
+
+int socket_of(const std::vector<std::string>& words) {
+  int fd = -1;
+  for (const std::string& word : words) {
+    if (!word.starts_with("--fd=")) continue;
+    std::from_chars(word.data() + 5, word.data() + word.size(), fd);
+  }
+  return fd >= 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
+}
+
+}  // namespace
+
+int compile_main(const std::vector<std::string>& words) {
+  const int fd = socket_of(words);
+  if (fd < 0) {
+    std::fputs("troupe grammar is a child process of `troupe engine`: not to be started by hand\n", stderr);
+    return 2;
+  }
+  limit_self();
+  std::string bytes;
+  if (frames::read(fd, bytes) != frames::Outcome::done) return 0;
+  const auto vocabulary = grammar::vocabulary_from_bytes(bytes);
+  if (!vocabulary.ok()) return 1;
+  const grammar::TokenTable table(*vocabulary);
+  const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u));
+  if (!frames::write(fd, "ready")) return 0;
+
+  while (frames::read(fd, bytes) == frames::Outcome::done) {
+    const auto source = frames::source_from_bytes(bytes);
+    if (!source.ok()) return 1;
+    const auto form = grammar::compile(table, *source, threads);
+    const std::string answer =
+        frames::to_bytes(form.status(), form.ok() ? (*form)->to_bytes() : std::string());
+    if (!frames::write(fd, answer)) return 0;
+  }
+  return 0;
+}
+
+}  // namespace troupe

@@ -1,0 +1,106 @@
+#include "actors/grammar/compile_process.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <utility>
+
+#include "actors/grammar/frames.h"
+#include "base/clock.h"
+
+namespace troupe {
+namespace {
+
+constexpr auto kStartTime =
+    std::chrono::seconds(20);  // reading and sorting the vocabulary, on a busy machine
+
+CompileOutcome refused(Status status) { return {std::move(status), nullptr}; }
+
+CompileOutcome too_complex(const std::string& why) {
+  return refused(invalid(why, {}, "grammar_too_complex"));
+}
+
+}  // namespace
+
+Status CompileProcess::start() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return failure(Code::internal, "no socket for the process that compiles grammars");
+  }
+  socket_.reset(ends[0]);
+  ipc::Fd other(ends[1]);
+  auto child = supervisor::ChildProcess::start(
+      executable_, {"grammar", "--fd=" + std::to_string(other.get())}, {other.get()});
+  if (!child.ok()) return child.status();
+  child_ = *std::move(child);
+  other.reset();  // so that the child's end closes with the child
+  ++starts_;
+  std::string ready;
+  if (!frames::write(socket_.get(), vocabulary_) ||
+      frames::read(
+          socket_.get(), ready, [end = Clock::now() + kStartTime] { return Clock::now() >= end; },
+          &given_up_) != frames::Outcome::done) {
+    stop();
+    return failure(Code::unavailable, "the process that compiles grammars did not start");
+  }
+  return {};
+}
+
+void CompileProcess::stop() {
+  socket_.reset();
+  if (!child_.running()) return;
+  child_.kill(SIGKILL);
+  child_.reap();
+}
+
+/// What the child has used so far.
+Duration CompileProcess::processor_time() const {
+  clockid_t clock{};
+  timespec used{};
+  if (clock_getcpuclockid(child_.pid(), &clock) != 0 || clock_gettime(clock, &used) != 0)
+    return Duration::max();
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+CompileOutcome CompileProcess::compile(const grammar::Source& source, bool& lasting) {
+  lasting = false;
+  if (!child_.running()) {
+    if (Status status = start(); !status.ok()) return refused(std::move(status));
+  }
+  if (!frames::write(socket_.get(), frames::to_bytes(source))) {  // it died while it had nothing to do
+    stop();
+    if (Status status = start(); !status.ok()) return refused(std::move(status));
+    if (!frames::write(socket_.get(), frames::to_bytes(source))) {
+      stop();
+      return refused(failure(Code::unavailable, "the process that compiles grammars does not work"));
+    }
+  }
+  std::string answer;
+  const Duration used = processor_time();
+  const TimePoint end = Clock::now() + limits_.patience * limits_.time;
+  const auto exceeded = [&] { return Clock::now() >= end || processor_time() - used >= limits_.time; };
+  switch (frames::read(socket_.get(), answer, exceeded, &given_up_)) {
+    case frames::Outcome::timeout:
+      stop();
+      return too_complex("is too complex: compiling it takes longer than " +
+                         std::to_string(limits_.time.count()) + " ms");
+    case frames::Outcome::closed:
+      stop();
+      if (given_up_) return refused(failure(Code::unavailable, "the server is shutting down"));
+      lasting = true;
+      return too_complex("is too complex: the process that compiled it broke down");
+    case frames::Outcome::done: break;
+  }
+  std::string_view bytes;
+  if (Status status = frames::answer_from_bytes(answer, bytes); !status.ok()) {
+    lasting = status.code == Code::invalid_argument;
+    return refused(std::move(status));
+  }
+  auto form = grammar::CompiledForm::from_bytes(table_, bytes);
+  if (!form.ok()) return refused(form.status());
+  lasting = true;
+  return {{}, *std::move(form)};
+}
+
+}  // namespace troupe

@@ -1,0 +1,61 @@
+#pragma once
+// The process that compiles forms. Compiling cannot be interrupted and may take any time and memory, or
+// crash: the process is killed then, and the next form finds a new one.
+#include <atomic>
+#include <chrono>
+#include <string>
+
+#include "actors/grammar/form_cache.h"
+#include "actors/supervisor/child_process.h"
+#include "base/clock.h"
+#include "ipc/fd.h"
+#include "text/grammar/compiler.h"
+
+namespace troupe {
+
+/// Of one form, without the start of the process.
+struct CompileLimits {
+  std::chrono::milliseconds time{10'000};  ///< of the processor
+  int patience =
+      3;  ///< times as long by the clock: on a busy machine the process gets little of the processor
+};
+
+/// Used by one thread, and ends with it.
+class CompileProcess {
+ public:
+  /// `vocabulary`: grammar::to_bytes() of the vocabulary that `table` was made from.
+  CompileProcess(std::string executable, std::string vocabulary, grammar::TokenTable table,
+                 CompileLimits limits)
+      : executable_(std::move(executable)),
+        vocabulary_(std::move(vocabulary)),
+        table_(std::move(table)),
+        limits_(limits) {}
+
+  /// Blocks for at most the time limit and the start of a process. A refusal with the code invalid_argument
+  /// is the form's fault. `lasting`: the same form would have the same outcome again, as far as is known.
+  CompileOutcome compile(const grammar::Source& source, bool& lasting);
+
+  /// Ends a compile() that another thread waits in, and every later one, within a tenth of a second.
+  void give_up() { given_up_ = true; }
+
+  int starts() const { return starts_; }  ///< of processes so far
+
+ private:
+  Status start();
+  void stop();
+  Duration processor_time() const;
+
+  const std::string executable_;
+  const std::string vocabulary_;
+  const grammar::TokenTable table_;
+  const CompileLimits limits_;
+  supervisor::ChildProcess child_;
+  ipc::Fd socket_;
+  int starts_ = 0;
+  std::atomic<bool> given_up_{false};
+};
+
+/// `troupe grammar --fd=N`: the process itself. Returns its exit code.
+int compile_main(const std::vector<std::string>& words);
+
+}  // namespace troupe

@@ -1,0 +1,107 @@
+#include "actors/grammar/form_service.h"
+
+#include <utility>
+
+namespace troupe {
+
+FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_t)> notify)
+    : setup_(std::move(setup)),
+      notify_(std::move(notify)),
+      process_(setup_.executable, grammar::to_bytes(setup_.vocabulary),
+               grammar::TokenTable(setup_.vocabulary), setup_.limits),
+      cache_(setup_.cache_bytes, setup_.cache_entries),
+      checker_([this](const std::stop_token& stop) { check(stop); }),
+      compiler_([this](const std::stop_token& stop) { compile(stop); }) {}
+
+FormService::~FormService() {
+  process_.give_up();
+  checker_.request_stop();
+  compiler_.request_stop();
+  checker_.join();
+  compiler_.join();
+}
+
+void FormService::submit(std::uint64_t ticket, grammar::Form form) {
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({ticket, std::move(form)});
+  }
+  check_more_.notify_one();
+}
+
+CompileOutcome FormService::take(std::uint64_t ticket) {
+  const std::lock_guard lock(mutex_);
+  auto node = outcomes_.extract(ticket);
+  if (node.empty()) return {failure(Code::internal, "a form was compiled for nobody"), nullptr};
+  return std::move(node.mapped());
+}
+
+void FormService::check(const std::stop_token& stop) {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      if (!check_more_.wait(lock, stop, [this] { return !jobs_.empty(); })) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    look_up(std::move(job));
+  }
+}
+
+void FormService::look_up(Job job) {
+  const std::string param = job.form.param;
+  auto source =
+      grammar::prepare(std::move(job.form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
+  if (!source.ok()) return finish(job.ticket, {}, {source.status(), nullptr});
+  std::unique_lock lock(mutex_);
+  if (const CompileOutcome* known = cache_.find(*source)) {
+    CompileOutcome outcome = *known;
+    lock.unlock();
+    return finish(job.ticket, param, std::move(outcome));
+  }
+  std::vector<Waiter>& waiters = in_progress_[FormCache::key(*source)];
+  waiters.push_back({job.ticket, param});
+  if (waiters.size() > 1) return;  // it is being compiled for another request
+  sources_.push_back(*std::move(source));
+  lock.unlock();
+  compile_more_.notify_one();
+}
+
+void FormService::compile(const std::stop_token& stop) {
+  for (;;) {
+    grammar::Source source;
+    {
+      std::unique_lock lock(mutex_);
+      if (!compile_more_.wait(lock, stop, [this] { return !sources_.empty(); }) || stop.stop_requested())
+        return;
+      source = std::move(sources_.front());
+      sources_.pop_front();
+    }
+    bool lasting = false;
+    const CompileOutcome outcome = process_.compile(source, lasting);
+    std::vector<Waiter> waiters;
+    {
+      const std::lock_guard lock(mutex_);
+      if (lasting) cache_.put(source, outcome);
+      if (auto node = in_progress_.extract(FormCache::key(source)); !node.empty())
+        waiters = std::move(node.mapped());
+    }
+    for (const Waiter& waiter : waiters) finish(waiter.ticket, waiter.param, outcome);
+  }
+}
+
+void FormService::finish(std::uint64_t ticket, const std::string& param, CompileOutcome outcome) {
+  if (outcome.status.code == Code::invalid_argument && !param.empty()) {
+    // The compiler knows the form alone; its message goes on from the place.
+    outcome.status.param = param + outcome.status.param;
+    outcome.status.message = outcome.status.param + " " + outcome.status.message;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    outcomes_.emplace(ticket, std::move(outcome));
+  }
+  notify_(ticket);
+}
+
+}  // namespace troupe

@@ -1,0 +1,81 @@
+#pragma once
+// From a form as a client wrote it to a compiled one, without blocking who asks. Two threads: one checks
+// forms and looks them up, so that known forms do not wait behind one that is slow to compile; the other
+// talks to the CompileProcess.
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "actors/grammar/compile_process.h"
+#include "actors/grammar/form_cache.h"
+#include "text/grammar/form.h"
+
+namespace troupe {
+
+struct FormServiceSetup {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  grammar::Vocabulary vocabulary;
+  bool any_whitespace = true;
+  std::string executable = "/proc/self/exe";
+  CompileLimits limits;
+  grammar::FormLimits form_limits;
+  std::size_t cache_bytes = std::size_t{512} << 20;
+  std::size_t cache_entries = 1000;
+};
+
+class FormService {
+ public:
+  /// `notify` is called from the service's threads when the outcome of a ticket can be taken; it must not
+  /// block.
+  FormService(FormServiceSetup setup, std::function<void(std::uint64_t ticket)> notify);
+  /// Ends within a fraction of a second; outcomes that are not there yet never come.
+  ~FormService();
+  FormService(const FormService&) = delete;
+  FormService& operator=(const FormService&) = delete;
+
+  /// `ticket` must not be in use.
+  void submit(std::uint64_t ticket, grammar::Form form);
+
+  /// The outcome of a ticket that notify() named, once. A refusal names the place in the client's own field.
+  CompileOutcome take(std::uint64_t ticket);
+
+ private:
+  struct Job {
+    std::uint64_t ticket = 0;
+    grammar::Form form;
+  };
+  struct Waiter {
+    std::uint64_t ticket = 0;
+    std::string param;
+  };
+
+  void check(const std::stop_token& stop);
+  void compile(const std::stop_token& stop);
+  void look_up(Job job);
+  void finish(std::uint64_t ticket, const std::string& param, CompileOutcome outcome);
+
+  const FormServiceSetup setup_;
+  const std::function<void(std::uint64_t)> notify_;
+  CompileProcess process_;  // used by compiler_
+
+  std::mutex mutex_;
+  std::condition_variable_any check_more_, compile_more_;
+  std::deque<Job> jobs_;                                              // guarded by mutex_, as all below
+  std::deque<grammar::Source> sources_;                               // to compile
+  std::unordered_map<std::string, std::vector<Waiter>> in_progress_;  // by FormCache::key
+  std::map<std::uint64_t, CompileOutcome> outcomes_;
+  FormCache cache_;
+
+  std::jthread checker_;
+  std::jthread compiler_;
+};
+
+}  // namespace troupe

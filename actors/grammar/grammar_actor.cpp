@@ -1,0 +1,109 @@
+#include "actors/grammar/grammar_actor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/grammar/mask_records.h"
+#include "actors/record_bytes.h"
+#include "base/clock.h"
+
+namespace troupe {
+namespace {
+
+using GrammarSelf = grammar_actor::stateful_pointer<GrammarState>;
+
+grammar::Form::Kind kind_of(http::AnswerForm::Kind kind) {
+  using From = http::AnswerForm::Kind;
+  using To = grammar::Form::Kind;
+  switch (kind) {
+    case From::json_schema: return To::json_schema;
+    case From::regex: return To::regex;
+    case From::choice: return To::choice;
+    case From::grammar: return To::grammar;
+    case From::structural_tag: return To::structural_tag;
+    default: return To::json_object;
+  }
+}
+
+/// What sequences are held to: `form` may be null.
+Compiled admit(GrammarSelf self, std::shared_ptr<const grammar::CompiledForm> form,
+               grammar::ThinkingRule thinking) {
+  GrammarState& state = self->state;
+  auto spec = std::make_shared<grammar::ConstraintSpec>();
+  spec->form = std::move(form);
+  spec->thinking = std::move(thinking);
+  spec->stop_ids = state.stop_ids;
+  spec->vocabulary = state.parts.vocabulary;
+  return {{}, state.grammars.add(std::move(spec))};
+}
+
+caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
+  GrammarState& state = self->state;
+  auto promise = self->make_response_promise<Compiled>();
+  if (job.form.kind == http::AnswerForm::Kind::free) {
+    promise.deliver(admit(self, nullptr, std::move(job.thinking)));
+    return promise;
+  }
+  const std::uint64_t ticket = state.next_ticket++;
+  state.compiling.emplace(ticket,
+                          GrammarState::Request{promise, job.request_id, std::move(job.thinking), now_ns()});
+  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param)});
+  return promise;
+}
+
+void compiled(GrammarSelf self, const FormReady& ready) {
+  GrammarState& state = self->state;
+  auto node = state.compiling.extract(ready.ticket);
+  if (node.empty()) return;
+  GrammarState::Request& request = node.mapped();
+  CompileOutcome outcome = state.forms->take(ready.ticket);
+  const double ms = static_cast<double>(now_ns() - request.began_ns) * 1e-6;
+  if (!outcome.status.ok()) {
+    state.parts.log.info("refused",
+                         {kv("req", request.request_id), kv("why", outcome.status.message), kv("ms", ms)});
+    request.promise.deliver(Compiled{std::move(outcome.status), 0});
+    return;
+  }
+  state.parts.log.info(
+      "compiled", {kv("req", request.request_id), kv("bytes", outcome.form->memory_bytes()), kv("ms", ms)});
+  request.promise.deliver(admit(self, std::move(outcome.form), std::move(request.thinking)));
+}
+
+void step(GrammarSelf self, const GrammarStep& news) {
+  GrammarState& state = self->state;
+  const std::vector<ReadyRow>& rows = state.grammars.take(news);
+  if (rows.empty()) return;
+  const auto masks = state.filler->fill(rows);
+  write_masks(news.epoch, rows, masks, [&](std::span<const std::byte> record) {
+    self->send(state.parts.link, SendMasks{to_bytes(record)});
+  });
+  for (const ReadyRow& row : rows) {
+    if (row.constraint == nullptr || !row.constraint->failed()) continue;
+    if (++state.failed == 1)
+      state.parts.log.error("mask_ignored", {kv("step", row.step), kv("slot", row.slot.slot)});
+  }
+}
+
+}  // namespace
+
+grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts parts) {
+  GrammarState& state = self->state;
+  state.parts = std::move(parts);
+  state.stop_ids = state.parts.forms.vocabulary.stop_ids;
+  std::sort(state.stop_ids.begin(), state.stop_ids.end());
+  state.filler = std::make_unique<MaskFiller>(state.parts.helpers);
+  const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
+  state.forms = std::make_unique<FormService>(std::move(state.parts.forms), [own](std::uint64_t ticket) {
+    if (const auto actor = caf::actor_cast<caf::strong_actor_ptr>(own)) {
+      caf::anon_send(caf::actor_cast<grammar_actor>(actor), FormReady{ticket});
+    }
+  });
+  return {
+      [self](Compile& job) { return compile(self, job); },
+      [self](const ReleaseGrammar& release) { self->state.grammars.release(release.grammar); },
+      [self](const GrammarStep& news) { step(self, news); },
+      [self](const FormReady& ready) { compiled(self, ready); },
+  };
+}
+
+}  // namespace troupe

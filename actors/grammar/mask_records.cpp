@@ -1,0 +1,65 @@
+#include "actors/grammar/mask_records.h"
+
+namespace troupe {
+namespace {
+
+wire::MaskForm form_of(grammar::TokenMask::Form form) {
+  switch (form) {
+    case grammar::TokenMask::Form::all: return wire::MaskForm::all;
+    case grammar::TokenMask::Form::bits: return wire::MaskForm::bits;
+    case grammar::TokenMask::Form::allowed: return wire::MaskForm::allowed;
+    case grammar::TokenMask::Form::denied: return wire::MaskForm::denied;
+  }
+  return wire::MaskForm::all;
+}
+
+class Writer {
+ public:
+  Writer(std::uint32_t epoch, const std::function<void(std::span<const std::byte>)>& send)
+      : epoch_(epoch), send_(send) {}
+
+  void add(const ReadyRow& row, const grammar::TokenMask& mask) {
+    const std::size_t bytes =
+        mask.words.size() * sizeof(std::uint32_t) + wire::kAlignment + sizeof(wire::RowMask);
+    if (open_ && (row.step != step_ || size_ + bytes > kMaxMaskRecordBytes)) close();
+    if (!open_) {
+      open_ = true;
+      step_ = row.step;
+      size_ = sizeof(wire::StepMasks) + wire::kAlignment;
+      record_.begin(epoch_);
+    }
+    size_ += bytes;
+    rows_.push_back({row.slot, form_of(mask.form), record_.array(mask.words)});
+  }
+
+  void close() {
+    if (!open_) return;
+    open_ = false;
+    const auto rows = record_.array(rows_);
+    record_.record().step = step_;
+    record_.record().rows = rows;
+    rows_.clear();
+    send_(record_.finish());
+  }
+
+ private:
+  const std::uint32_t epoch_;
+  const std::function<void(std::span<const std::byte>)>& send_;
+  wire::RecordWriter<wire::StepMasks> record_;
+  std::vector<wire::RowMask> rows_;
+  std::uint64_t step_ = 0;
+  std::size_t size_ = 0;
+  bool open_ = false;
+};
+
+}  // namespace
+
+void write_masks(std::uint32_t epoch, std::span<const ReadyRow> rows,
+                 std::span<const grammar::TokenMask> masks,
+                 const std::function<void(std::span<const std::byte>)>& send) {
+  Writer writer(epoch, send);
+  for (std::size_t i = 0; i < rows.size(); ++i) writer.add(rows[i], masks[i]);
+  writer.close();
+}
+
+}  // namespace troupe

@@ -1,0 +1,77 @@
+#include "actors/session/parts_writer.h"
+
+#include <utility>
+
+namespace troupe {
+
+namespace {
+
+using PartKind = http::AnswerPart::Kind;
+
+}  // namespace
+
+void PartsWriter::append(std::string& out, AnswerContent& content) {
+  SessionSequence& sequence = content.sequences.front();
+  if (!sequence.choice.started()) return;
+  if (streams() && !std::exchange(begun_, true)) begin(out, content);
+  ChoiceNews news = sequence.choice.take_news();
+  const http::FinishReason finish = news.finish;
+  take(out, sequence, std::move(news));
+  if (finish == http::FinishReason::none) return;
+  close(out, finish == http::FinishReason::stop || finish == http::FinishReason::tool_calls);
+  if (streams()) {
+    end(out, content, finish);
+  } else {
+    append_whole(out, content, finish);
+  }
+}
+
+/// Text belongs before the calls, unless they continue one that has begun.
+void PartsWriter::take(std::string& out, const SessionSequence& sequence, ChoiceNews&& news) {
+  add(out, sequence.key, PartKind::thoughts, news.reasoning);
+  const bool in_call = !news.calls.empty() && news.calls.front().name.empty();
+  if (!in_call) add(out, sequence.key, PartKind::text, news.text);
+  for (ToolCallPiece& piece : news.calls) add_call(out, sequence.key, std::move(piece));
+  if (in_call) add(out, sequence.key, PartKind::text, news.text);
+}
+
+void PartsWriter::add(std::string& out, const RequestKey& key, PartKind kind, std::string_view text) {
+  if (text.empty()) return;
+  if (!open_ || parts_.back().kind != kind) {
+    http::AnswerPart part;
+    part.kind = kind;
+    open(out, key, std::move(part));
+  }
+  extend(out, text);
+}
+
+void PartsWriter::add_call(std::string& out, const RequestKey& key, ToolCallPiece&& piece) {
+  if (!piece.name.empty()) {
+    http::AnswerPart part;
+    part.kind = PartKind::call;
+    part.name = std::move(piece.name);
+    open(out, key, std::move(part));
+  }
+  if (!piece.arguments.empty()) extend(out, piece.arguments);
+}
+
+void PartsWriter::extend(std::string& out, std::string_view text) {
+  parts_.back().text += text;
+  if (streams()) grow(out, text);
+}
+
+void PartsWriter::open(std::string& out, const RequestKey& key, http::AnswerPart&& part) {
+  close(out, /*complete=*/true);
+  name(part, key);
+  parts_.push_back(std::move(part));
+  open_ = true;
+  if (streams()) begin_part(out);
+}
+
+void PartsWriter::close(std::string& out, bool complete) {
+  if (!std::exchange(open_, false)) return;
+  parts_.back().complete = complete;
+  if (streams()) end_part(out);
+}
+
+}  // namespace troupe

@@ -1,0 +1,166 @@
+// Tools of a chat request: which functions the model may call, whether it has to, and the older fields
+// `functions` and `function_call`, which become tools here.
+#include <algorithm>
+
+#include "http/openai_fields.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::size_t kMaxFunctionName = 64;
+
+bool is_function_name(const Json& value) {
+  if (!value.is_string()) return false;
+  const auto& text = value.get_ref<const std::string&>();
+  return !text.empty() && text.size() <= kMaxFunctionName &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+                  c == '-';
+         });
+}
+
+Status invalid_tool(const std::string& path, const std::string& what) {
+  return invalid(path + " " + what, path, "invalid_tool");
+}
+
+/// The member; nullptr when it is absent or null.
+const Json* member(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+Status check_function(const Json& function, const std::string& path) {
+  if (!function.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(function));
+  const Json* name = member(function, "name");
+  if (name == nullptr) return invalid_tool(path + ".name", "is missing");
+  if (!is_function_name(*name)) {
+    return invalid_tool(path + ".name", "must be 1 to 64 letters, digits, - and _, got " + excerpt(*name));
+  }
+  if (const Json* description = member(function, "description"); description && !description->is_string()) {
+    return invalid_tool(path + ".description", "must be a string, got " + excerpt(*description));
+  }
+  if (const Json* parameters = member(function, "parameters"); parameters && !parameters->is_object()) {
+    return invalid_tool(path + ".parameters",
+                        "must be a JSON schema, which is an object, got " + excerpt(*parameters));
+  }
+  if (const Json* strict = member(function, "strict"); strict && !strict->is_boolean()) {
+    return invalid_tool(path + ".strict", "must be true or false, got " + excerpt(*strict));
+  }
+  return {};
+}
+
+Status check_tool(const Json& tool, const std::string& path) {
+  if (!tool.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(tool));
+  const Json* type = member(tool, "type");
+  if (type == nullptr || *type != "function") {
+    return invalid_tool(path + ".type",
+                        "must be \"function\"" + (type ? ", got " + excerpt(*type) : std::string()));
+  }
+  const Json* function = member(tool, "function");
+  if (function == nullptr) return invalid_tool(path + ".function", "is missing");
+  return check_function(*function, path + ".function");
+}
+
+/// Index of the first tool whose name an earlier one has; the number of tools when there is none.
+std::size_t first_repeated(const Json& tools) {
+  for (std::size_t i = 1; i < tools.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (tools[i]["function"]["name"] == tools[j]["function"]["name"]) return i;
+    }
+  }
+  return tools.size();
+}
+
+/// The list as {type: "function", function} each, checked; null after a failure. `functions`: its items are
+/// functions.
+Json read_list(Fields& fields, std::string_view name, int most, bool functions) {
+  Json* list = fields.find(name);
+  if (list == nullptr) return {};
+  if (!list->is_array() || list->size() > static_cast<std::size_t>(most)) {
+    fields.fail(name,
+                "must be a list of at most " + std::to_string(most) + " tools, got " +
+                    (list->is_array() ? std::to_string(list->size()) : excerpt(*list)),
+                "invalid_tool");
+    return {};
+  }
+  Json tools = Json::array();
+  const auto path = [&](std::size_t i) { return std::string(name) + "." + std::to_string(i); };
+  for (std::size_t i = 0; i < list->size(); ++i) {
+    Json& item = (*list)[i];
+    if (Status status = functions ? check_function(item, path(i)) : check_tool(item, path(i)); !status.ok()) {
+      fields.fail(std::move(status));
+      return {};
+    }
+    tools.push_back(functions ? Json{{"type", "function"}, {"function", std::move(item)}} : std::move(item));
+  }
+  if (const std::size_t i = first_repeated(tools); i < tools.size()) {
+    fields.fail(invalid_tool(path(i) + (functions ? ".name" : ".function.name"),
+                             "is " + excerpt(tools[i]["function"]["name"]) +
+                                 ", which an earlier tool is called: names must differ"));
+    return {};
+  }
+  return tools;
+}
+
+bool has_tool(const Json& tools, const std::string& name) {
+  return std::any_of(tools.begin(), tools.end(),
+                     [&](const Json& tool) { return tool["function"]["name"] == name; });
+}
+
+/// The function that an object names: {type: "function", function: {name}} or, for function_call, {name}.
+const Json* chosen_name(const Json& choice, bool legacy) {
+  if (legacy) return choice.is_object() ? member(choice, "name") : nullptr;
+  const Json* function = choice.is_object() ? member(choice, "function") : nullptr;
+  return function != nullptr && function->is_object() ? member(*function, "name") : nullptr;
+}
+
+void read_choice(Fields& fields, std::string_view field, const Json& tools, ToolRules& rules) {
+  using Choice = ToolRules::Choice;
+  rules.choice = tools.empty() ? Choice::none : Choice::automatic;
+  const Json* choice = fields.find(field);
+  if (choice == nullptr || *choice == "auto") return;
+  if (*choice == "none") {
+    rules.choice = Choice::none;
+    return;
+  }
+  const Json* name = chosen_name(*choice, rules.legacy);
+  if (*choice == "required" && !rules.legacy) {
+    rules.choice = Choice::required;
+  } else if (name != nullptr && name->is_string()) {
+    rules.choice = Choice::named;
+    rules.name = name->get<std::string>();
+  } else {
+    fields.fail(field,
+                rules.legacy
+                    ? "must be \"none\", \"auto\" or {\"name\": …}, got " + excerpt(*choice)
+                    : "must be \"none\", \"auto\", \"required\" or {\"type\": \"function\", \"function\": "
+                      "{\"name\": …}}, got " +
+                          excerpt(*choice),
+                "invalid_value");
+    return;
+  }
+  if (tools.empty()) {
+    fields.fail(field, "asks for a call, but the request has no tools", "invalid_value");
+  } else if (rules.choice == Choice::named && !has_tool(tools, rules.name)) {
+    fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools", "invalid_value");
+  }
+}
+
+}  // namespace
+
+Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules) {
+  tool_rules = {};
+  tool_rules.parallel = fields.boolean("parallel_tool_calls", true);
+  tool_rules.legacy = fields.find("functions") != nullptr && fields.find("tools") == nullptr;
+  if (fields.find("functions") != nullptr && !tool_rules.legacy) {
+    fields.fail("functions", "cannot be given together with tools, whose older form it is", "invalid_value");
+  }
+  if (tool_rules.legacy) tool_rules.parallel = false;
+  Json tools =
+      read_list(fields, tool_rules.legacy ? "functions" : "tools", rules.limits.max_tools, tool_rules.legacy);
+  read_choice(fields, tool_rules.legacy ? "function_call" : "tool_choice", tools, tool_rules);
+  if (tool_rules.choice == ToolRules::Choice::none) return {};
+  return tools;
+}
+
+}  // namespace troupe::http

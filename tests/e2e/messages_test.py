@@ -1,0 +1,138 @@
+"""/v1/messages through the anthropic package and by hand: a scripted model that thinks and calls."""
+import json
+import unittest
+
+import anthropic
+
+from scripted import ANSWER, PARIS, THOUGHT, THOUGHT_AND_CALLS, ScriptedCase, call_json
+
+TOOLS = [{"name": name, "description": "d", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
+         for name in ("get_weather", "get_time")]
+
+
+class Messages(ScriptedCase):
+    scripts = THOUGHT_AND_CALLS
+    options = {"api_key": "secret"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.messages = anthropic.Anthropic(base_url=cls.server.url, api_key="secret", max_retries=0, timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.messages.close()
+        super().tearDownClass()
+
+    def parameters(self, text, **more):
+        messages = text if isinstance(text, list) else [{"role": "user", "content": text}]
+        return {"model": "default", "max_tokens": 300, "messages": messages, "extra_body": {"temperature": 0}} | more
+
+    def ask(self, text, **more):
+        return self.messages.messages.create(**self.parameters(text, **more))
+
+    def post(self, body, **more):
+        body = {"max_tokens": 300, "temperature": 0, "messages": [{"role": "user", "content": "Qa"}]} | body
+        return self.server.post("/v1/messages", body, **more)
+
+    def test_whole(self):
+        answer = self.ask("Qa", system="Be brief.")
+        self.assertTrue(answer.id.startswith("msg_"))
+        self.assertEqual((answer.type, answer.role, answer.stop_reason), ("message", "assistant", "end_turn"))
+        thoughts, text = answer.content
+        self.assertEqual((thoughts.type, thoughts.thinking), ("thinking", THOUGHT))
+        self.assertEqual((text.type, text.text), ("text", ANSWER))
+        self.assertGreater(answer.usage.input_tokens, 3)
+        self.assertGreater(answer.usage.output_tokens, answer.usage.output_tokens_details.thinking_tokens + 5)
+
+    def test_streamed_is_whole(self):
+        for script in ("Qa", "Qb"):
+            whole = self.ask(script, tools=TOOLS)
+            with self.messages.messages.stream(**self.parameters(script, tools=TOOLS)) as stream:
+                kinds = [event.type for event in stream]
+                final = stream.get_final_message()
+            self.assertEqual(kinds[0], "message_start")
+            self.assertEqual(kinds[-1], "message_stop")
+            self.assertGreater(kinds.count("content_block_delta"), 20)  # token by token
+            self.assertEqual(self.without_ids(final), self.without_ids(whole))
+
+    @staticmethod
+    def without_ids(message):
+        fields = message.model_dump(include={"role", "stop_reason", "stop_sequence", "content"})
+        for block in fields["content"]:
+            block.pop("id", None)
+            block.pop("parsed_output", None)
+        return fields
+
+    def test_calls_and_results(self):
+        first = self.ask("Qb", tools=TOOLS)
+        self.assertEqual(first.stop_reason, "tool_use")
+        calls = [block for block in first.content if block.type == "tool_use"]
+        self.assertEqual([(c.name, c.input) for c in calls], [("get_weather", PARIS), ("get_time", {})])
+        self.assertEqual(len({c.id for c in calls}), 2)
+        results = [{"type": "tool_result", "tool_use_id": c.id, "content": "sunny, Qc"} for c in calls]
+        second = self.ask([{"role": "user", "content": "Qb"}, first.to_param(), {"role": "user", "content": results}],
+                          tools=TOOLS)
+        self.assertEqual([b.text for b in second.content if b.type == "text"], ["It is sunny."])
+
+    def test_one_call_at_a_time(self):
+        answer = self.ask("Qb", tools=TOOLS, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
+        self.assertEqual([b.type for b in answer.content], ["thinking", "tool_use"])
+
+    def test_why_it_ends(self):
+        stopped = self.ask("Qa", stop_sequences=["nothing", "How"])
+        self.assertEqual((stopped.stop_reason, stopped.stop_sequence), ("stop_sequence", "How"))
+        self.assertEqual(stopped.content[-1].text, ANSWER.split("How")[0])
+        self.assertEqual(self.ask("Qa", max_tokens=3).stop_reason, "max_tokens")
+
+    def test_the_budget_of_thoughts(self):
+        answer = self.post({"thinking": {"type": "enabled", "budget_tokens": 100}}).json
+        self.assertEqual(answer["content"][0]["thinking"], THOUGHT)
+        short = self.post({"thinking": {"type": "enabled", "budget_tokens": 5}}).json
+        self.assertLess(len(short["content"][0]["thinking"]), len(THOUGHT))
+        self.assertEqual(short["usage"]["output_tokens_details"]["thinking_tokens"], 5)
+
+    def test_tokens_are_counted(self):
+        more = {"system": "Be brief.", "tools": TOOLS}
+        counted = self.messages.messages.count_tokens(model="default", messages=[{"role": "user", "content": "Qa"}], **more)
+        self.server.post("/reset_prefix_cache", {})
+        usage = self.ask("Qa", **more).usage
+        self.assertEqual(counted.input_tokens, usage.input_tokens + usage.cache_read_input_tokens)
+        self.ask("Qa " + "the same words again and again " * 30)
+        again = self.ask("Qa " + "the same words again and again " * 30).usage
+        self.assertGreater(again.cache_read_input_tokens, 0)
+
+    def test_errors(self):
+        with self.assertRaises(anthropic.BadRequestError) as caught:
+            self.ask([{"role": "user", "content": [{"type": "image", "source": {}}]}])
+        self.assertIn("messages.0.content.0", caught.exception.message)
+        with self.assertRaises(anthropic.NotFoundError):
+            self.ask("Qa", model="nobody")
+        with anthropic.Anthropic(base_url=self.server.url, api_key="wrong", max_retries=0) as stranger:
+            with self.assertRaises(anthropic.AuthenticationError):
+                stranger.messages.create(**self.parameters("Qa"))
+        for body, status, kind in (({"max_tokens": None}, 400, "invalid_request_error"),
+                                   ({"model": "nobody"}, 404, "not_found_error"),
+                                   ({"messages": [{"role": "user", "content": "word " * 200000}]}, 400, "invalid_request_error")):
+            answer = self.post(body)
+            self.assertEqual((answer.status, answer.json["type"], answer.json["error"]["type"]), (status, "error", kind))
+        unauthorized = self.post({}, headers={"x-api-key": "wrong", "Authorization": ""})
+        self.assertEqual((unauthorized.status, unauthorized.json["error"]["type"]), (401, "authentication_error"))
+        self.assertEqual(self.post({}, headers={"x-api-key": "secret", "Authorization": ""}).status, 200)
+        self.assertEqual(self.post({}, headers={"anthropic-version": "2023-06-01"}).status, 200)
+
+    def test_raw_events(self):
+        events = list(self.server.events("/v1/messages", {"max_tokens": 300, "temperature": 0, "tools": TOOLS,
+                                                          "messages": [{"role": "user", "content": "Qb"}]}, named=True))
+        kinds = [json.loads(e)["type"] for e in events]
+        self.assertEqual(kinds[:2], ["message_start", "ping"])
+        self.assertEqual(kinds[-2:], ["message_delta", "message_stop"])
+        self.assertEqual(kinds.count("content_block_start"), 3)
+        self.assertEqual(kinds.count("content_block_start"), kinds.count("content_block_stop"))
+        last = json.loads(events[-2])
+        self.assertEqual(last["delta"], {"stop_reason": "tool_use", "stop_sequence": None})
+        self.assertGreater(last["usage"]["output_tokens"], 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,25 @@
+// A compiling process that also does what hostile forms do to one: the regex "crash" ends it, "hang" keeps it
+// forever.
+#include <unistd.h>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "actors/grammar/frames.h"
+
+int main(int, char** argv) {
+  using namespace troupe;
+  const int fd = std::atoi(argv[2] + 5);
+  std::string bytes;
+  if (frames::read(fd, bytes) != frames::Outcome::done) return 1;
+  const grammar::TokenTable table(*grammar::vocabulary_from_bytes(bytes));
+  frames::write(fd, "ready");
+  while (frames::read(fd, bytes) == frames::Outcome::done) {
+    const auto source = frames::source_from_bytes(bytes);
+    if (source->text == "crash") std::raise(SIGKILL);
+    if (source->text == "hang") pause();
+    const auto form = grammar::compile(table, *source, 1);
+    frames::write(fd, frames::to_bytes(form.status(), form.ok() ? (*form)->to_bytes() : std::string()));
+  }
+  return 0;
+}

@@ -1,0 +1,151 @@
+#include "actors/grammar/form_service.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "support/byte_tokenizer.h"
+
+namespace troupe {
+namespace {
+
+using grammar::Form;
+using testing::ByteTokenizer;
+
+class FormServiceTest : public ::testing::Test {
+ protected:
+  FormServiceSetup setup() {
+    FormServiceSetup out;
+    out.tokenizer = std::make_shared<ByteTokenizer>();
+    out.vocabulary = grammar::vocabulary_of(*out.tokenizer, 258, {ByteTokenizer::kEos});
+    out.executable = TROUPE_FAKE_COMPILE_CHILD;
+    out.limits = {std::chrono::milliseconds(1500), 1};
+    return out;
+  }
+
+  std::unique_ptr<FormService> serve(FormServiceSetup setup) {
+    return std::make_unique<FormService>(std::move(setup), [this](std::uint64_t ticket) {
+      const std::lock_guard lock(mutex_);
+      ready_.push_back(ticket);
+      changed_.notify_all();
+    });
+  }
+
+  /// The outcome of a ticket; fails the test when it does not come.
+  CompileOutcome wait(FormService& service, std::uint64_t ticket) {
+    std::unique_lock lock(mutex_);
+    const bool came = changed_.wait_for(lock, std::chrono::seconds(30), [&] {
+      return std::find(ready_.begin(), ready_.end(), ticket) != ready_.end();
+    });
+    EXPECT_TRUE(came);
+    return came ? service.take(ticket) : CompileOutcome{};
+  }
+
+  static Form regex(const std::string& text) { return {Form::Kind::regex, text, "guided_regex"}; }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::uint64_t> ready_;
+};
+
+TEST_F(FormServiceTest, CompilesOnceForAll) {
+  const auto service = serve(setup());
+  for (std::uint64_t ticket = 1; ticket <= 8; ++ticket) service->submit(ticket, regex("[a-z]+x"));
+  const CompileOutcome first = wait(*service, 1);
+  ASSERT_TRUE(first.status.ok()) << first.status.message;
+  for (std::uint64_t ticket = 2; ticket <= 8; ++ticket) EXPECT_EQ(wait(*service, ticket).form, first.form);
+  service->submit(9, regex("[a-z]+x"));
+  EXPECT_EQ(wait(*service, 9).form, first.form);
+}
+
+TEST_F(FormServiceTest, RefusalsNameTheClientsOwnField) {
+  const auto service = serve(setup());
+  service->submit(1, regex("foo**"));
+  const CompileOutcome regex_refusal = wait(*service, 1);
+  EXPECT_EQ(regex_refusal.status.code, Code::invalid_argument);
+  EXPECT_EQ(regex_refusal.status.param, "guided_regex");
+  EXPECT_EQ(regex_refusal.status.reason, "invalid_regex");
+  EXPECT_TRUE(regex_refusal.status.message.starts_with("guided_regex cannot be compiled"))
+      << regex_refusal.status.message;
+  const auto schema = [](const char* param) {
+    return Form{Form::Kind::json_schema,
+                grammar::Json::parse(R"({"properties":{"a":{"type":"string","pattern":"\\bx"}}})"), param};
+  };
+  service->submit(2, schema("guided_json"));
+  EXPECT_EQ(wait(*service, 2).status.param, "guided_json.properties.a.pattern");
+  service->submit(3, schema("structured_outputs.json"));  // from the cache
+  EXPECT_EQ(wait(*service, 3).status.param, "structured_outputs.json.properties.a.pattern");
+  service->submit(4, {Form::Kind::json_schema, grammar::Json::parse(R"({"not":{}})"), "guided_json"});
+  EXPECT_EQ(wait(*service, 4).status.param, "guided_json.not");
+}
+
+TEST_F(FormServiceTest, AHangingFormIsRefusedAndTheNextIsCompiled) {
+  const auto service = serve(setup());
+  service->submit(1, regex("warm"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  service->submit(2, regex("hang"));
+  service->submit(3, regex("next"));
+  service->submit(4, regex("warm"));  // known: does not wait behind the others
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(wait(*service, 4).status.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000));
+  const CompileOutcome hung = wait(*service, 2);
+  EXPECT_EQ(hung.status.code, Code::invalid_argument);
+  EXPECT_EQ(hung.status.reason, "grammar_too_complex");
+  EXPECT_TRUE(wait(*service, 3).status.ok());
+}
+
+TEST_F(FormServiceTest, ACrashEndsTheChildAlone) {
+  const auto service = serve(setup());
+  service->submit(1, regex("crash"));
+  EXPECT_EQ(wait(*service, 1).status.reason, "grammar_too_complex");
+  service->submit(2, regex("next"));
+  EXPECT_TRUE(wait(*service, 2).status.ok());
+}
+
+TEST_F(FormServiceTest, WithoutAChildRequestsFailAndMayBeTriedAgain) {
+  FormServiceSetup broken = setup();
+  broken.executable = "/bin/false";
+  const auto service = serve(std::move(broken));
+  service->submit(1, regex("a"));
+  EXPECT_EQ(wait(*service, 1).status.code, Code::unavailable);
+}
+
+TEST_F(FormServiceTest, EndsWhileSomethingCompiles) {
+  auto patient = setup();
+  patient.limits.time = std::chrono::minutes(5);
+  auto service = serve(std::move(patient));
+  service->submit(1, regex("hang"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto before = std::chrono::steady_clock::now();
+  service.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(5));
+}
+
+TEST(FormCache, KeepsWhatWasUsedLast) {
+  FormCache cache(1 << 20, 2);
+  const auto source = [](const char* text) {
+    return grammar::Source{grammar::Source::Kind::regex, true, text};
+  };
+  const CompileOutcome refused{invalid("no"), nullptr};
+  cache.put(source("a"), refused);
+  cache.put(source("b"), refused);
+  EXPECT_NE(cache.find(source("a")), nullptr);
+  cache.put(source("c"), refused);
+  EXPECT_NE(cache.find(source("a")), nullptr);
+  EXPECT_EQ(cache.find(source("b")), nullptr);
+  EXPECT_NE(cache.find(source("c")), nullptr);
+  EXPECT_EQ(cache.entries(), 2u);
+  EXPECT_EQ(cache.find({grammar::Source::Kind::regex, false, "a"}), nullptr);
+  cache.put(source("a"), refused);  // again: still one entry
+  EXPECT_EQ(cache.entries(), 2u);
+  cache.put(source(std::string(2 << 20, 'x').c_str()), refused);  // larger than everything
+  EXPECT_EQ(cache.entries(), 0u);
+  EXPECT_EQ(cache.bytes(), 0u);
+}
+
+}  // namespace
+}  // namespace troupe

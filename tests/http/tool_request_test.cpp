@@ -1,0 +1,135 @@
+// Chat requests with tools and limits of thoughts.
+#include <gtest/gtest.h>
+
+#include "http/openai_error.h"
+#include "http/openai_request.h"
+
+namespace troupe::http {
+namespace {
+
+Result<Parsed<ChatRequest>> parsed_chat(const std::string& body) {
+  static const config::LimitOptions limits;
+  static const ModelFacts model{.names = {}, .vocab_size = 1000};
+  return parse_chat(body, {limits, model}, "fresh");
+}
+
+/// A body with further members, given as the inside of an object.
+std::string hello(const std::string& more) {
+  return R"({"messages":[{"role":"user","content":"hi"}],)" + more + "}";
+}
+
+ChatRequest accepted(const std::string& body) {
+  auto parsed = parsed_chat(body);
+  EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
+  return parsed.ok() ? std::move(parsed->request) : ChatRequest();
+}
+
+void refused(const std::string& body, const std::string& param, const std::string& code) {
+  const Status status = parsed_chat(body).status();
+  EXPECT_EQ(status.param, param) << body.substr(0, 100) << ": " << status.message;
+  EXPECT_EQ(status.reason, code) << body.substr(0, 100) << ": " << status.message;
+  EXPECT_EQ(http_status(status), 400);
+  EXPECT_LT(status.message.size(), 300u);  // however long the offending value was
+}
+
+/// A list of so many equal elements.
+std::string many(const std::string& element, int count) {
+  std::string list = "[";
+  for (int i = 0; i < count; ++i) list += (i > 0 ? "," : "") + element;
+  return list + "]";
+}
+
+TEST(ToolRequest, ReplayedCallsHaveArgumentsInJson) {
+  const auto call = [](const std::string& arguments) {
+    return R"({"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f"}},{"function":{"name":"f","arguments":)" +
+           arguments + "}}]}]}";
+  };
+  const char* const place = "messages.0.tool_calls.1.function.arguments";
+  for (const char* arguments : {R"("not json")", R"("[1]")", "[1]", "5", R"("{\"a\":}")"}) {
+    refused(call(arguments), place, "invalid_value");
+  }
+  accepted(call(R"("{}")"));
+  accepted(call("null"));
+}
+
+TEST(ToolRequest, TheOlderFormOfCallsBecomesTheNewOne) {
+  const ChatRequest request = accepted(
+      R"({"messages":[{"role":"user","content":"x"},
+          {"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\"a\":1}"}},
+          {"role":"function","name":"f","content":"7"}],
+          "functions":[{"name":"f","parameters":{"type":"object"}}],"function_call":{"name":"f"}})");
+  EXPECT_EQ(to_text(request.conversation.messages),
+            R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":)"
+            R"([{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},)"
+            R"({"role":"tool","name":"f","content":"7","tool_call_id":""}])");
+  EXPECT_EQ(to_text(request.conversation.tools),
+            R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
+  EXPECT_EQ(request.tools.choice, ToolRules::Choice::named);
+  EXPECT_EQ(request.tools.name, "f");
+  EXPECT_TRUE(request.tools.legacy);
+  refused(hello(R"("functions":[{"name":"f"}],"tools":[{"type":"function","function":{"name":"f"}}])"),
+          "functions", "invalid_value");
+  refused(hello(R"("functions":[{"name":"f"}],"function_call":"required")"), "function_call",
+          "invalid_value");
+  refused(hello(R"("functions":[{}])"), "functions.0.name", "invalid_tool");
+  refused(R"({"messages":[{"role":"user","content":"x","function_call":{"name":"f"}}]})",
+          "messages.0.function_call", "invalid_value");
+}
+
+TEST(ToolRequest, Row54And55Tools) {
+  const std::string tool = R"("tools":[{"type":"function","function":{"name":"f"}}])";
+  const auto choice = [&](const std::string& more) { return accepted(hello(tool + more)).tools.choice; };
+  EXPECT_EQ(choice(""), ToolRules::Choice::automatic);
+  EXPECT_EQ(choice(R"(,"tool_choice":"none")"), ToolRules::Choice::none);
+  EXPECT_EQ(choice(R"(,"tool_choice":"required")"), ToolRules::Choice::required);
+  EXPECT_EQ(choice(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"),
+            ToolRules::Choice::named);
+  EXPECT_EQ(accepted(hello(R"("tools":[],"tool_choice":"auto")")).tools.choice, ToolRules::Choice::none);
+  EXPECT_FALSE(accepted(hello(tool + R"(,"parallel_tool_calls":false)")).tools.parallel);
+  refused(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})"), "tool_choice",
+          "invalid_value");
+  refused(hello(R"("tool_choice":"required")"), "tool_choice", "invalid_value");
+  refused(hello(tool + R"(,"tool_choice":"maybe")"), "tool_choice", "invalid_value");
+  refused(hello(tool + R"(,"tool_choice":{"type":"function"})"), "tool_choice", "invalid_value");
+  refused(hello(tool + R"(,"parallel_tool_calls":1)"), "parallel_tool_calls", "invalid_value");
+  refused(hello(R"("tools":)" + std::string(3000, '[') + std::string(3000, ']')), "tools", "invalid_tool");
+  refused(hello(R"("tools":5)"), "tools", "invalid_tool");
+  refused(hello(R"("tools":["f"])"), "tools.0", "invalid_tool");
+  refused(hello(R"("tools":[{"type":"function","function":{"name":"a\nb"}}])"), "tools.0.function.name",
+          "invalid_tool");
+  refused(hello(R"("tools":[{"type":"function","function":{}}])"), "tools.0.function.name", "invalid_tool");
+  refused(hello(R"("tools":[{"type":"function"}])"), "tools.0.function", "invalid_tool");
+  refused(hello(R"("tools":[{"type":"web"}])"), "tools.0.type", "invalid_tool");
+  refused(hello(R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])"),
+          "tools.0.function.parameters", "invalid_tool");
+  refused(hello(R"("tools":[{"type":"function","function":{"name":"f","strict":"yes"}}])"),
+          "tools.0.function.strict", "invalid_tool");
+  refused(
+      hello(
+          R"("tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])"),
+      "tools.1.function.name", "invalid_tool");
+  refused(hello(R"("tools":)" + many(R"({"type":"function","function":{"name":"f"}})", 10'000)), "tools",
+          "invalid_tool");
+}
+
+TEST(ToolRequest, LimitsOfThoughts) {
+  const ThinkingRules rules =
+      accepted(hello(R"("reasoning_max_tokens":4,"response_max_tokens":6,"reasoning_effort":"minimal")"))
+          .thinking;
+  EXPECT_EQ(rules.max_tokens, 4);
+  EXPECT_EQ(rules.response_max_tokens, 6);
+  EXPECT_EQ(rules.effort, ReasoningEffort::minimal);
+  EXPECT_EQ(accepted(hello(R"("thinking_token_budget":0)")).thinking.max_tokens, 0);
+  EXPECT_EQ(accepted(hello(R"("thinking_token_budget":5,"reasoning_max_tokens":5)")).thinking.max_tokens, 5);
+  refused(hello(R"("thinking_token_budget":5,"reasoning_max_tokens":6)"), "thinking_token_budget",
+          "invalid_value");
+  refused(hello(R"("reasoning_max_tokens":0)"), "reasoning_max_tokens", "out_of_range");
+  refused(hello(R"("response_max_tokens":0)"), "response_max_tokens", "out_of_range");
+  refused(hello(R"("reasoning_effort":"extreme")"), "reasoning_effort", "invalid_value");
+  refused(hello(R"("reasoning_effort":3)"), "reasoning_effort", "invalid_type");
+  EXPECT_EQ(to_text(accepted(hello(R"("enable_thinking":false)")).conversation.template_kwargs),
+            R"({"enable_thinking":false})");
+}
+
+}  // namespace
+}  // namespace troupe::http

@@ -1,0 +1,147 @@
+#pragma once
+// A GRAMMAR that follows the messages of the scheduler and complains when they contradict one another. What
+// it allows next depends on every token that it was told, so that a missing or repeated one changes the text.
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/messages.h"
+#include "ipc/wire.h"
+
+namespace troupe::test {
+
+inline std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15ull ^ (b + 0x632be59bd9b4e019ull);
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+  return x ^ (x >> 27);
+}
+
+/// The state of a grammar after the tokens so far.
+struct GrammarState {
+  std::uint64_t hash = 0;
+
+  explicit GrammarState(std::uint64_t grammar = 0) : hash(mix(0x67, grammar)) {}
+  void take(TokenId token) { hash = mix(hash, static_cast<std::uint64_t>(token)); }
+
+  /// True for about a third of the tokens, and for one at least.
+  bool allows(TokenId token, std::int32_t vocab) const {
+    return mix(hash, 0x1000u + static_cast<std::uint64_t>(token)) % 3 == 0 ||
+           token == static_cast<TokenId>(hash % static_cast<std::uint64_t>(vocab));
+  }
+  /// The allowed token that a sampler takes which prefers `wanted`.
+  TokenId nearest(TokenId wanted, std::int32_t vocab) const {
+    while (!allows(wanted, vocab)) wanted = (wanted + 1) % vocab;
+    return wanted;
+  }
+};
+
+class GrammarModel {
+ public:
+  void receive(const GrammarStep& step, std::int32_t vocab) {
+    if (step.epoch < epoch_) complain("an epoch that has passed");
+    if (step.epoch > epoch_) waiting_.clear();
+    epoch_ = step.epoch;
+    for (const GrammarStart& start : step.starts) {
+      if (start.grammar == 0 ||
+          !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar), 0, false}).second)
+        complain("a sequence starts twice");
+    }
+    for (const GrammarTokens& some : step.sequences) {
+      const auto found = sequences_.find(some.key);
+      if (found == sequences_.end() || found->second.ended) {
+        complain("tokens of a sequence that does not run");
+        continue;
+      }
+      for (std::int32_t i = 0; i < some.count; ++i) {
+        found->second.state.take(step.tokens.at(static_cast<std::size_t>(some.first + i)));
+        ++found->second.tokens;
+      }
+    }
+    for (const RequestKey& key : step.ends) {
+      const auto found = sequences_.find(key);
+      if (found == sequences_.end() || std::exchange(found->second.ended, true))
+        complain("an end without a start");
+    }
+    for (const MaskAsk& row : step.rows) {
+      const auto found = sequences_.find(row.key);
+      if (found == sequences_.end() || found->second.ended) {
+        complain("a row of a sequence that does not run");
+      } else if (row.output_tokens < found->second.tokens) {
+        complain("a row in the past");
+      } else {
+        waiting_.push_back({step.step, row});
+      }
+    }
+    answer(vocab);
+  }
+
+  /// Masks that are ready, as records; taken away.
+  std::vector<std::vector<std::byte>> take_masks() { return std::exchange(ready_, {}); }
+
+  /// Sequences that have started and not ended.
+  std::size_t open() const {
+    std::size_t count = 0;
+    for (const auto& [key, sequence] : sequences_) count += sequence.ended ? 0 : 1;
+    return count;
+  }
+  std::int64_t answered() const { return answered_; }
+  std::int64_t answered_late() const { return late_; }
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  struct Sequence {
+    GrammarState state;
+    std::int32_t tokens = 0;
+    bool ended = false;
+  };
+  struct Waiting {
+    std::uint64_t step = 0;
+    MaskAsk row;
+  };
+
+  void complain(const std::string& what) {
+    if (complaint_.empty()) complaint_ = what;
+  }
+
+  void answer(std::int32_t vocab) {
+    std::vector<Waiting> still;
+    for (const Waiting& one : waiting_) {
+      const Sequence& sequence = sequences_.at(one.row.key);
+      if (!sequence.ended && sequence.tokens < one.row.output_tokens) {
+        still.push_back(one);
+        continue;
+      }
+      wire::RecordWriter<wire::StepMasks> writer;
+      writer.begin(epoch_);
+      wire::RowMask mask{one.row.slot, sequence.ended ? wire::MaskForm::all : wire::MaskForm::bits, {}};
+      if (!sequence.ended) {
+        if (sequence.tokens > one.row.output_tokens) complain("a mask comes too late");
+        std::vector<std::uint32_t> words(static_cast<std::size_t>((vocab + 31) / 32));
+        for (TokenId token = 0; token < vocab; ++token) {
+          if (sequence.state.allows(token, vocab))
+            words[static_cast<std::size_t>(token / 32)] |= 1u << token % 32;
+        }
+        mask.words = writer.array(words);
+      }
+      ++(sequence.ended ? late_ : answered_);
+      const auto rows = writer.array(std::span<const wire::RowMask>(&mask, 1));
+      writer.record().step = one.step;
+      writer.record().rows = rows;
+      const std::span<const std::byte> bytes = writer.finish();
+      ready_.emplace_back(bytes.begin(), bytes.end());
+    }
+    waiting_ = std::move(still);
+  }
+
+  std::uint32_t epoch_ = 0;
+  std::map<RequestKey, Sequence> sequences_;
+  std::vector<Waiting> waiting_;
+  std::vector<std::vector<std::byte>> ready_;
+  std::int64_t answered_ = 0, late_ = 0;
+  std::string complaint_;
+};
+
+}  // namespace troupe::test

@@ -1,0 +1,203 @@
+// Sequences with a grammar: which rows are gated, and what GRAMMAR is told, call by call.
+#include <gtest/gtest.h>
+
+#include "tests/scheduler/rig.h"
+
+namespace troupe::test {
+namespace {
+
+SequenceSpec held(std::uint64_t key, std::int32_t prompt, std::int32_t max_output,
+                  std::int32_t gated_from = 0) {
+  SequenceSpec spec;
+  spec.key = {1, key};
+  spec.prompt.assign(static_cast<std::size_t>(prompt), 3);
+  spec.prompt_tokens = prompt;
+  spec.max_output_tokens = max_output;
+  spec.stop_ids = {Rig::kStop};
+  spec.grammar = 40 + key;
+  spec.gated_from = gated_from;
+  return spec;
+}
+
+struct GrammarRig : Rig {
+  using Rig::Rig;
+
+  void submit(std::vector<SequenceSpec> sequences) {
+    Submit request;
+    request.sequences = std::move(sequences);
+    const Status status = scheduler.submit(request);
+    EXPECT_TRUE(status.ok()) << status.message;
+    exchange();
+  }
+  /// What there is to tell; empty when nothing is.
+  GrammarStep news() {
+    GrammarStep got;
+    scheduler.take_grammar(got);
+    return got;
+  }
+  std::vector<std::uint32_t> flags() const {
+    std::vector<std::uint32_t> all;
+    for (const wire::PlanRow& row : rows()) all.push_back(row.flags);
+    return all;
+  }
+};
+
+using Flags = std::vector<std::uint32_t>;
+constexpr std::uint32_t kBoth = wire::kSamples | wire::kGated;
+
+TEST(SchedulerGrammar, TheRowThatSamplesIsGatedAndItsTokensAreTold) {
+  GrammarRig rig({.budget = 8});
+  rig.submit({held(1, 12, 3)});
+  GrammarStep news = rig.news();
+  ASSERT_EQ(news.starts.size(), 1u);
+  EXPECT_EQ(news.starts[0].grammar, 41u);
+  EXPECT_EQ(news.epoch, 1u);
+  EXPECT_TRUE(news.sequences.empty()) << "no output is known";
+
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{0}) << "the first chunk of the prompt samples nothing";
+  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{kBoth});
+  news = rig.news();
+  EXPECT_EQ(news.step, 2u);
+  ASSERT_EQ(news.rows.size(), 1u);
+  EXPECT_EQ(news.rows[0].key, (RequestKey{1, 1}));
+  EXPECT_EQ(news.rows[0].slot, rig.rows()[0].slot);
+  EXPECT_EQ(news.rows[0].output_tokens, 0);
+
+  rig.commit(5);
+  EXPECT_FALSE(rig.scheduler.take_grammar(news)) << "the first chunk has no token";
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1) << "planned before its first token is known";
+  rig.commit(5);
+  news = rig.news();
+  EXPECT_EQ(news.tokens, std::vector<TokenId>{5});
+  EXPECT_EQ(news.sequences.at(0).count, 1);
+  EXPECT_TRUE(news.rows.empty());
+}
+
+TEST(SchedulerGrammar, RowsBeforeGatedFromAreFreeButTheirTokensAreTold) {
+  GrammarRig rig({.in_flight = 1});
+  rig.submit({held(1, 4, 9, 2)});
+  rig.news();
+  for (const std::uint32_t expected :
+       {std::uint32_t{wire::kSamples}, std::uint32_t{wire::kSamples}, kBoth, kBoth}) {
+    ASSERT_TRUE(rig.plan());
+    EXPECT_EQ(rig.flags(), Flags{expected});
+    EXPECT_EQ(rig.news().rows.size(), expected == kBoth ? 1u : 0u);
+    rig.commit(5);
+    EXPECT_EQ(rig.news().tokens.size(), 1u);
+  }
+}
+
+TEST(SchedulerGrammar, OutputThatIsGivenIsToldAtTheStart) {
+  GrammarRig rig;
+  SequenceSpec spec = held(1, 6, 9, 3);
+  spec.prompt = {3, 3, 3, 3, 21, 22};
+  spec.prompt_tokens = 4;
+  rig.submit({spec});
+  EXPECT_EQ(rig.news().tokens, (std::vector<TokenId>{21, 22}));
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{wire::kSamples}) << "the third output token is free";
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 3);
+}
+
+TEST(SchedulerGrammar, FreeSequencesBesideItTellNothing) {
+  GrammarRig rig;
+  rig.add(7, 5, 9);
+  GrammarStep news;
+  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  rig.submit({held(1, 5, 9)});
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), (Flags{wire::kSamples, kBoth}));
+  EXPECT_EQ(rig.news().rows.size(), 1u);
+  rig.commit(5);
+  EXPECT_EQ(rig.news().sequences.size(), 1u);
+}
+
+TEST(SchedulerGrammar, EveryWayOfEndingIsToldOnce) {
+  GrammarRig rig({.in_flight = 2});
+  rig.submit({held(1, 4, 9), held(2, 4, 1), held(3, 4, 9), held(4, 4, 9)});
+  EXPECT_EQ(rig.news().starts.size(), 4u);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.news().rows.size(), 4u);
+  rig.scheduler.cancel({1, 3});
+  EXPECT_EQ(rig.news().ends, (std::vector<RequestKey>{{1, 3}}));
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.news().rows.size(), 2u) << "the second ends by length, the third is gone";
+  rig.commit(Rig::kStop, wire::RowError::not_finite);  // of the first row
+  const GrammarStep news = rig.news();
+  EXPECT_EQ(news.ends, (std::vector<RequestKey>{{1, 1}, {1, 2}, {1, 4}}))
+      << "by an error, by length, by a stop id";
+  EXPECT_EQ(news.sequences.size(), 2u) << "a row that failed has no token";
+  rig.commit(5);
+  GrammarStep none;
+  EXPECT_FALSE(rig.scheduler.take_grammar(none)) << "tokens sampled after the end are discarded";
+  EXPECT_EQ(rig.scheduler.totals().discarded_tokens, 2u + 1u);
+}
+
+TEST(SchedulerGrammar, EachChoiceStartsByItself) {
+  GrammarRig rig({.blocks = 60, .in_flight = 1});
+  SequenceSpec child = held(2, 4, 9);
+  child.parent = {1, 1};
+  child.prompt.clear();
+  child.grammar = 41;
+  rig.submit({held(1, 4, 9), child});
+  const GrammarStep news = rig.news();
+  ASSERT_EQ(news.starts.size(), 2u);
+  EXPECT_EQ(news.starts[0].grammar, news.starts[1].grammar);
+  ASSERT_TRUE(rig.plan());
+  rig.news();
+  rig.commit(5);
+  rig.news();
+  ASSERT_TRUE(rig.plan());
+  std::vector<std::int32_t> outputs;
+  for (const MaskAsk& row : rig.news().rows) outputs.push_back(row.output_tokens);
+  EXPECT_EQ(outputs, (std::vector<std::int32_t>{1, 0})) << "the fork samples a first token of its own";
+}
+
+TEST(SchedulerGrammar, AWorkersDeathAsksAgainAndTellsNoTokenTwice) {
+  GrammarRig rig({.in_flight = 2});
+  rig.submit({held(1, 4, 9)});
+  rig.news();
+  ASSERT_TRUE(rig.plan());
+  rig.commit(5);
+  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1);
+  rig.scheduler.detach(Orphans::requeue, "", rig.out);
+  GrammarStep news;
+  EXPECT_FALSE(rig.scheduler.take_grammar(news)) << "it has not ended";
+  rig.attach(2);
+  rig.exchange();
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.rows()[0].tokens, 5) << "with the token that is known";
+  news = rig.news();
+  EXPECT_EQ(news.epoch, 2u);
+  EXPECT_EQ(news.step, 1u);
+  EXPECT_TRUE(news.starts.empty() && news.tokens.empty());
+  EXPECT_EQ(news.rows.at(0).output_tokens, 1);
+}
+
+TEST(SchedulerGrammar, ThoseThatFailWithTheWorkerAreToldAsEnded) {
+  GrammarRig rig;
+  rig.submit({held(1, 4, 9), held(2, 4, 9)});
+  rig.news();
+  rig.scheduler.detach(Orphans::fail, "lost", rig.out);
+  EXPECT_EQ(rig.news().ends.size(), 2u);
+}
+
+TEST(SchedulerGrammar, ARefusedRequestIsNotTold) {
+  GrammarRig rig;
+  Submit request;
+  request.sequences = {held(1, 4, 9), held(2, 4, 9, -1)};
+  const Status status = rig.scheduler.submit(request);
+  EXPECT_EQ(status.param, "gated_from");
+  GrammarStep news;
+  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+}
+
+}  // namespace
+}  // namespace troupe::test

@@ -1,0 +1,88 @@
+#include "text/grammar/constraint.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace troupe::grammar {
+namespace {
+
+std::size_t words_for(int vocabulary) { return (static_cast<std::size_t>(vocabulary) + 31) / 32; }
+
+/// The ids whose bit is `set`, instead of the bits.
+void list_ids(std::vector<std::uint32_t>& words, int vocabulary, bool set) {
+  std::vector<std::uint32_t> ids;
+  for (std::size_t w = 0; w < words.size(); ++w) {
+    std::uint32_t word = set ? words[w] : ~words[w];
+    for (; word != 0; word &= word - 1) {
+      const auto id = static_cast<std::uint32_t>(w * 32) + static_cast<std::uint32_t>(std::countr_zero(word));
+      if (id < static_cast<std::uint32_t>(vocabulary)) ids.push_back(id);
+    }
+  }
+  words = std::move(ids);
+}
+
+}  // namespace
+
+Constraint::Constraint(std::shared_ptr<const ConstraintSpec> spec) : spec_(std::move(spec)) {
+  thinking_ = spec_->thinking.open && spec_->thinking.end >= 0;
+  if (spec_->form != nullptr) matcher_.emplace(spec_->form);
+}
+
+void Constraint::accept(TokenId token) {
+  ++tokens_;
+  if (thinking_) {
+    think(token);
+  } else if (matcher_ && !matcher_->ended() && !failed_) {
+    failed_ = !matcher_->accept(token);
+  }
+}
+
+void Constraint::think(TokenId token) {
+  const ThinkingRule& rule = spec_->thinking;
+  const bool over = rule.budget >= 0 && tokens_ > rule.budget;
+  if (over && forced_ < rule.forced.size()) ++forced_;
+  if (token == rule.end && (!over || forced_ >= rule.forced.size())) thinking_ = false;
+}
+
+void Constraint::mask(TokenMask& out) {
+  out.form = TokenMask::Form::all;
+  out.words.clear();
+  if (thinking_) {
+    const ThinkingRule& rule = spec_->thinking;
+    if (rule.budget < 0 || tokens_ < rule.budget) return;
+    out.form = TokenMask::Form::allowed;
+    out.words.push_back(
+        static_cast<std::uint32_t>(forced_ < rule.forced.size() ? rule.forced[forced_] : rule.end));
+    return;
+  }
+  if (!matcher_) return;
+  if (failed_ || matcher_->ended()) return stop_only(out);
+
+  out.words.assign(words_for(spec_->vocabulary), 0);
+  matcher_->fill(out.words);
+  if (spec_->vocabulary % 32 != 0) out.words.back() &= (1u << (spec_->vocabulary % 32)) - 1;
+  std::size_t count = 0;
+  for (const std::uint32_t word : out.words) count += static_cast<std::size_t>(std::popcount(word));
+  const auto all = static_cast<std::size_t>(spec_->vocabulary);
+  if (count == 0) return stop_only(out);
+  if (count == all) {
+    out.words.clear();
+  } else if (count < out.words.size()) {
+    out.form = TokenMask::Form::allowed;
+    list_ids(out.words, spec_->vocabulary, true);
+  } else if (all - count < out.words.size()) {
+    out.form = TokenMask::Form::denied;
+    list_ids(out.words, spec_->vocabulary, false);
+  } else {
+    out.form = TokenMask::Form::bits;
+  }
+}
+
+void Constraint::stop_only(TokenMask& out) const {
+  out.words.clear();
+  out.form = spec_->stop_ids.empty() ? TokenMask::Form::all : TokenMask::Form::allowed;
+  for (const TokenId id : spec_->stop_ids) out.words.push_back(static_cast<std::uint32_t>(id));
+}
+
+}  // namespace troupe::grammar

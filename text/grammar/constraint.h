@@ -1,0 +1,56 @@
+#pragma once
+// What one sequence may say next: thoughts first, which nothing holds but their budget, then the form.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "text/grammar/compiler.h"
+#include "text/grammar/thinking_rule.h"
+
+namespace troupe::grammar {
+
+/// A set of tokens, in the form that takes the fewest words.
+struct TokenMask {
+  enum class Form : std::uint8_t { all, bits, allowed, denied };
+  Form form = Form::all;
+  std::vector<std::uint32_t> words;  ///< bits: bit v % 32 of word v / 32; else token ids, ascending
+};
+
+/// What the sequences of one request share; immutable.
+struct ConstraintSpec {
+  std::shared_ptr<const CompiledForm> form;  ///< null: free after the thoughts
+  ThinkingRule thinking;
+  std::vector<TokenId> stop_ids;  ///< ascending; what is left when the form allows nothing
+  int vocabulary = 0;             ///< of the model
+};
+
+class Constraint {
+ public:
+  explicit Constraint(std::shared_ptr<const ConstraintSpec> spec);
+
+  /// The next token of the answer.
+  void accept(TokenId token);
+
+  /// What may follow the tokens so far: at least one token, unless the model has no stop token.
+  void mask(TokenMask& out);
+
+  /// A stop token has ended the form: only stop tokens follow.
+  bool ended() const { return matcher_ && matcher_->ended(); }
+  /// A token came that its mask did not allow.
+  bool failed() const { return failed_; }
+  std::int32_t tokens() const { return tokens_; }  ///< accepted so far
+
+ private:
+  void think(TokenId token);
+  void stop_only(TokenMask& out) const;
+
+  std::shared_ptr<const ConstraintSpec> spec_;
+  bool thinking_ = false;
+  std::size_t forced_ = 0;  ///< tokens of ThinkingRule::forced that have come
+  std::int32_t tokens_ = 0;
+  bool failed_ = false;
+  std::optional<Matcher> matcher_;
+};
+
+}  // namespace troupe::grammar

@@ -1,0 +1,268 @@
+#include "text/grammar/form.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+#include <utility>
+
+namespace troupe::grammar {
+namespace {
+
+Status wrong(const std::string& place, const std::string& why) {
+  return invalid(place + " " + why, place, "invalid_value");
+}
+
+/// Size and nesting of a regex or a grammar. Brackets within character classes and literals count too: nobody
+/// nests 500.
+Status check_text(const Json& value, const std::string& place, const FormLimits& limits) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+    return wrong(place, "must be a string that is not empty");
+  }
+  const auto& text = value.get_ref<const std::string&>();
+  if (text.size() > limits.text_bytes) {
+    return invalid(place + " has " + std::to_string(text.size()) + " bytes; at most " +
+                       std::to_string(limits.text_bytes) + " are allowed",
+                   place, "grammar_too_large");
+  }
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '(') {
+      if (++depth > limits.nesting) {
+        return invalid(place + " nests deeper than " + std::to_string(limits.nesting) + " parentheses", place,
+                       "grammar_too_deep");
+      }
+    } else if (text[i] == ')') {
+      depth = std::max(0, depth - 1);
+    }
+  }
+  return {};
+}
+
+/// A dot matches all but a line feed, as in every other engine; xgrammar's matches that too.
+std::string with_plain_dots(const std::string& regex) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < regex.size(); ++i) {
+    const char c = regex[i];
+    if (c == '\\' && i + 1 < regex.size()) {
+      out += c;
+      out += regex[++i];
+      continue;
+    }
+    if (c == '[') in_class = true;
+    if (c == ']') in_class = false;
+    if (c == '.' && !in_class) {
+      out += "[^\\n]";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+/// The text as a literal of the grammar's language.
+std::string literal(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      char escape[8];
+      std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned char>(c));
+      out += escape;
+    } else {
+      out += c;
+    }
+  }
+  return out + "\"";
+}
+
+Result<std::string> choice_grammar(const Json& value, const std::string& place, const FormLimits& limits) {
+  if (!value.is_array() || value.empty() || value.size() > limits.choices) {
+    return wrong(place, "must be a list of 1 to " + std::to_string(limits.choices) + " strings");
+  }
+  std::set<std::string> seen;
+  std::size_t bytes = 0;
+  std::string out = "root ::= ";
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    const std::string here = place + "." + std::to_string(i);
+    if (!value[i].is_string() || value[i].get_ref<const std::string&>().empty()) {
+      return wrong(here, "must be a string that is not empty");
+    }
+    const auto text = value[i].get<std::string>();
+    bytes += text.size();
+    if (bytes > limits.schema.name_chars) {
+      return invalid(place + " holds more than " + std::to_string(limits.schema.name_chars) + " bytes", place,
+                     "grammar_too_large");
+    }
+    if (!seen.insert(text).second) continue;
+    if (i > 0) out += " | ";
+    out += literal(text);
+  }
+  return out;
+}
+
+/// The formats of a structural tag, rewritten in place: schemas to what is enforced, token names to ids.
+class TagWalk {
+ public:
+  TagWalk(const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& limits)
+      : tokenizer_(tokenizer), any_whitespace_(any_whitespace), limits_(limits) {}
+
+  Status visit(Json& node, const std::string& place) {
+    if (node.is_array()) {
+      for (std::size_t i = 0; i < node.size(); ++i) {
+        if (Status status = visit(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
+      }
+      return {};
+    }
+    if (!node.is_object()) return {};
+    const std::string type =
+        node.contains("type") && node["type"].is_string() ? node["type"].get<std::string>() : "";
+    for (auto& [key, value] : node.get_ref<Json::object_t&>()) {
+      const std::string here = place + "." + key;
+      Status status;
+      if (key == "json_schema") {
+        if (type != "json_schema") return wrong(here, "belongs into a format with the type json_schema");
+        status = enforceable(value, here, limits_.schema);
+      } else if (key == "style") {
+        if (value != "json") return wrong(here, "must be \"json\": other styles are not checked");
+      } else if (key == "pattern" || key == "grammar") {
+        status = check_text(value, here, limits_);
+      } else if (key == "token") {
+        status = name_token(value, here);
+      } else if (key == "exclude_tokens" || key == "trigger_tokens") {
+        for (std::size_t i = 0; value.is_array() && i < value.size() && status.ok(); ++i) {
+          status = name_token(value[i], here + "." + std::to_string(i));
+        }
+      } else if (key == "rules" && type == "token_dispatch") {
+        for (std::size_t i = 0; value.is_array() && i < value.size() && status.ok(); ++i) {
+          const std::string rule = here + "." + std::to_string(i);
+          if (!value[i].is_array() || value[i].size() != 2)
+            return wrong(rule, "must be a token and a format");
+          status = name_token(value[i][0], rule + ".0");
+          if (status.ok()) status = visit(value[i][1], rule + ".1");
+        }
+      } else {
+        status = visit(value, here);
+      }
+      if (!status.ok()) return status;
+    }
+    if (type == "json_schema" && !node.contains("max_whitespace_cnt")) {
+      node["max_whitespace_cnt"] = any_whitespace_ ? kMaxWhitespace : 1;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr int kMaxWhitespace = 24;
+
+  Status name_token(Json& token, const std::string& here) const {
+    if (token.is_string()) {
+      const auto id = tokenizer_.token_id(token.get_ref<const std::string&>());
+      if (!id)
+        return wrong(
+            here, "is \"" + token.get<std::string>().substr(0, 48) + "\", which is no token of this model");
+      token = *id;
+      return {};
+    }
+    if (!token.is_number_integer() || token.get<std::int64_t>() < 0 ||
+        token.get<std::int64_t>() >= tokenizer_.vocab_size()) {
+      return wrong(here,
+                   "must be a token or its id, from 0 to " + std::to_string(tokenizer_.vocab_size() - 1));
+    }
+    return {};
+  }
+
+  const Tokenizer& tokenizer_;
+  const bool any_whitespace_;
+  const FormLimits& limits_;
+};
+
+/// {structures: [{begin, schema, end}], triggers} in the words of {format}. Paths of faults are those of the
+/// former.
+Result<Json> tagged_format(Json& value, const std::string& place, const FormLimits& limits) {
+  Json tags = Json::array();
+  Json& structures = value["structures"];
+  if (!structures.is_array() || structures.empty())
+    return wrong(place + ".structures", "must be a list that is not empty");
+  for (std::size_t i = 0; i < structures.size(); ++i) {
+    const std::string here = place + ".structures." + std::to_string(i);
+    Json& item = structures[i];
+    if (!item.is_object() || !item.contains("begin") || !item.contains("end") || !item["begin"].is_string() ||
+        !item["end"].is_string()) {
+      return wrong(here, "must be an object with the strings begin and end");
+    }
+    Json schema = item.value("schema", Json::object());
+    if (Status status = enforceable(schema, here + ".schema", limits.schema); !status.ok()) return status;
+    tags.push_back({{"type", "tag"},
+                    {"begin", item["begin"]},
+                    {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
+                    {"end", item["end"]}});
+  }
+  Json triggers = value.value("triggers", Json());
+  if (!triggers.is_array() || triggers.empty())
+    return wrong(place + ".triggers", "must be a list that is not empty");
+  return Json{{"type", "triggered_tags"}, {"triggers", std::move(triggers)}, {"tags", std::move(tags)}};
+}
+
+Result<std::string> tag_text(Json value, const std::string& place, const Tokenizer& tokenizer,
+                             bool any_whitespace, const FormLimits& limits) {
+  if (!value.is_object()) return wrong(place, "must be an object");
+  if (!value.contains("format") && value.contains("structures")) {
+    auto format = tagged_format(value, place, limits);
+    if (!format.ok()) return format.status();
+    value = Json{{"type", "structural_tag"}, {"format", *std::move(format)}};
+  }
+  if (!value.contains("format") || !value["format"].is_object()) {
+    return wrong(place, "must have a format, or structures and triggers");
+  }
+  TagWalk walk(tokenizer, any_whitespace, limits);
+  if (Status status = walk.visit(value["format"], place + ".format"); !status.ok()) return status;
+  return Json{{"type", "structural_tag"}, {"format", std::move(value["format"])}}.dump();
+}
+
+}  // namespace
+
+Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& limits) {
+  Source source;
+  source.any_whitespace = any_whitespace;
+  switch (form.kind) {
+    case Form::Kind::json_object:
+      source.text = R"({"type":"object","additionalProperties":true})";
+      return source;
+    case Form::Kind::json_schema:
+      if (Status status = enforceable(form.value, form.param, limits.schema); !status.ok()) return status;
+      source.text = form.value.dump();
+      return source;
+    case Form::Kind::regex:
+      source.kind = Source::Kind::regex;
+      if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
+      source.text = with_plain_dots(form.value.get_ref<const std::string&>());
+      return source;
+    case Form::Kind::grammar:
+      source.kind = Source::Kind::ebnf;
+      if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
+      source.text = form.value.get<std::string>();
+      return source;
+    case Form::Kind::choice: {
+      source.kind = Source::Kind::ebnf;
+      auto text = choice_grammar(form.value, form.param, limits);
+      if (!text.ok()) return text.status();
+      source.text = *std::move(text);
+      return source;
+    }
+    case Form::Kind::structural_tag: {
+      source.kind = Source::Kind::structural_tag;
+      auto text = tag_text(std::move(form.value), form.param, tokenizer, any_whitespace, limits);
+      if (!text.ok()) return text.status();
+      source.text = *std::move(text);
+      return source;
+    }
+  }
+  return failure(Code::internal, "an unknown kind of form");
+}
+
+}  // namespace troupe::grammar

@@ -1,0 +1,318 @@
+#include "text/grammar/schema.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "text/grammar/schema_walk.h"
+
+namespace troupe::grammar {
+namespace {
+
+constexpr const char* kNeverEnforced[] = {
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependentSchemas",
+    "dependentRequired",
+    "dependencies",
+    "contains",
+    "additionalItems",
+    "$dynamicRef",
+    "$recursiveRef",
+};
+constexpr std::size_t kMostExclusive = 256;  // schemas of a oneOf: each is compared with each
+constexpr const char* kIgnorable[] = {"minContains", "maxContains"};  // without contains they mean nothing
+constexpr const char* kComposing[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+
+struct Group {
+  const char* type;
+  std::vector<const char*> keywords;
+};
+const Group kGroups[] = {
+    {"object",
+     {"properties", "required", "additionalProperties", "unevaluatedProperties", "patternProperties",
+      "propertyNames", "minProperties", "maxProperties"}},
+    {"array", {"items", "prefixItems", "unevaluatedItems", "minItems", "maxItems", "uniqueItems"}},
+    {"string", {"pattern", "minLength", "maxLength", "format"}},
+    {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
+};
+
+class Walk {
+ public:
+  Walk(Json& root, std::string place, const SchemaLimits& limits)
+      : root_(root), place_(std::move(place)), limits_(limits) {}
+
+  Status run() {
+    if (Status status = visit(root_, place_, "#", 1); !status.ok()) return status;
+    while (!references_.empty()) {
+      const auto [reference, place] = std::move(references_.back());
+      references_.pop_back();
+      if (visited_.contains(reference)) continue;
+      Json* target = resolve(root_, reference);
+      if (target == nullptr) return malformed(place, "points to nothing: \"" + reference + "\"");
+      std::string target_place = place_;
+      for (std::size_t i = 2, end = 0; i < reference.size(); i = end + 1) {
+        end = std::min(reference.find('/', i), reference.size());
+        if (end > i) target_place += "." + reference.substr(i, end - i);
+      }
+      const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
+      if (Status status = visit(*target, target_place, reference, depth); !status.ok()) return status;
+    }
+    return check_finite(root_, place_);
+  }
+
+ private:
+  Status visit(Json& node, const std::string& place, const std::string& pointer, int depth) {
+    if (!visited_.insert(pointer).second) return {};
+    if (visited_.size() > static_cast<std::size_t>(limits_.schemas)) {
+      return too_large(place, "brings the schema to more than " + std::to_string(limits_.schemas) + " schemas");
+    }
+    if (depth > limits_.depth) {
+      return too_large(place, "is nested deeper than " + std::to_string(limits_.depth) + " levels");
+    }
+    if (node.is_boolean()) {
+      if (!node.get<bool>()) return unsatisfiable(place, "is false: no value fits it");
+      node = Json::object();
+      return {};
+    }
+    if (!node.is_object()) return malformed(place, "must be a schema (an object or a boolean)");
+    for (const char* keyword : kNeverEnforced) {
+      if (node.contains(keyword)) return unsupported(place + "." + keyword, "cannot be enforced");
+    }
+    for (const char* keyword : kIgnorable) node.erase(keyword);
+
+    const char* composing = nullptr;
+    for (const char* keyword : kComposing) {
+      if (!node.contains(keyword)) continue;
+      if (composing != nullptr) {
+        return unsupported(place + "." + keyword, std::string("cannot be enforced beside ") + composing);
+      }
+      composing = keyword;
+    }
+    Status status = composing != nullptr ? compose(node, place, composing) : check_types(node, place);
+    if (status.ok()) status = count(node, place);
+    if (!status.ok()) return status;
+    for_each_child(node, [&](Json& child, const char* keyword, std::string name) {
+      if (!status.ok()) return;
+      const std::string below = child_place(place, keyword, name);
+      std::replace(name.begin(), name.end(), '/', '\1');  // no reference can name it
+      status = visit(child, below, pointer + "/" + keyword + (name.empty() ? "" : "/" + name), depth + 1);
+    });
+    return status;
+  }
+
+  /// A node with one of kComposing. Assertions beside it would be ignored: only `type` is understood there.
+  Status compose(Json& node, const std::string& place, const std::string& keyword) {
+    for (const Group& group : kGroups) {
+      for (const char* other : group.keywords) {
+        if (node.contains(other))
+          return unsupported(place + "." + other, "cannot be enforced beside " + keyword);
+      }
+    }
+    std::vector<std::string> types;
+    if (node.contains("type")) {
+      if (Status status = read_types(node, place, types); !status.ok()) return status;
+    }
+    const std::string here = place + "." + keyword;
+    if (keyword == "$ref") {
+      if (!types.empty()) return unsupported(place + ".type", "cannot be enforced beside $ref");
+      return refer(node["$ref"], here);
+    }
+    if (keyword == "const" || keyword == "enum") return choose(node, keyword, here, types);
+
+    Json& options = node[keyword];
+    if (!options.is_array() || options.empty())
+      return malformed(here, "must be a list of schemas that is not empty");
+    if (keyword == "allOf" && options.size() > 1) {
+      return unsupported(here, "cannot be enforced with more than one schema");
+    }
+    if (!types.empty()) {
+      if (Status status = narrow(options, node["type"], here); !status.ok()) return status;
+      node.erase("type");
+    }
+    if (keyword == "oneOf") {
+      if (options.size() > kMostExclusive) {
+        return too_large(here, "has more than " + std::to_string(kMostExclusive) + " schemas");
+      }
+      if (!are_disjoint(root_, options)) {
+        return unsupported(
+            here,
+            "cannot be enforced: some value may fit two of its schemas. Allowed are schemas of "
+            "different types, distinct enum or const values, or objects with a required property "
+            "whose const or enum differs; else use anyOf");
+      }
+      Json moved = std::move(options);
+      node.erase("oneOf");
+      node["anyOf"] = std::move(moved);
+    }
+    return {};
+  }
+
+  Status refer(const Json& reference, const std::string& here) {
+    if (!reference.is_string()) return malformed(here, "must be a string");
+    const auto& text = reference.get_ref<const std::string&>();
+    if (text != "#" && !text.starts_with("#/")) {
+      return unsupported(here, "must begin with \"#/\": only definitions within the schema are read");
+    }
+    if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
+    if (resolve(root_, text) == nullptr)
+      return malformed(here, "points to nothing: \"" + text.substr(0, 64) + "\"");
+    references_.emplace_back(text, here);
+    return {};
+  }
+
+  /// Keeps the values of const or enum that have one of the types.
+  Status choose(Json& node, const std::string& keyword, const std::string& here,
+                const std::vector<std::string>& types) {
+    Json values = keyword == "const" ? Json::array({node["const"]}) : std::move(node["enum"]);
+    if (!values.is_array() || values.empty()) return malformed(here, "must be a list that is not empty");
+    if (!types.empty()) {
+      Json fitting = Json::array();
+      for (Json& value : values) {
+        const auto fits = [&](const std::string& type) { return has_type(value, type); };
+        if (std::any_of(types.begin(), types.end(), fits)) fitting.push_back(std::move(value));
+      }
+      if (fitting.empty()) return unsatisfiable(here, "has no value of the type that is required beside it");
+      values = std::move(fitting);
+      node.erase("type");
+    }
+    enum_values_ += static_cast<int>(values.size());
+    if (enum_values_ > limits_.enum_values) {
+      return too_large(here,
+                       "brings the schema to more than " + std::to_string(limits_.enum_values) + " values");
+    }
+    for (const Json& value : values) {
+      if (value.is_string()) name_chars_ += value.get_ref<const std::string&>().size();
+    }
+    node.erase(keyword);
+    node["enum"] = std::move(values);
+    return check_names(here);
+  }
+
+  /// `type` beside anyOf, oneOf or allOf: each option without a type takes it over.
+  static Status narrow(Json& options, const Json& type, const std::string& here) {
+    for (std::size_t i = 0; i < options.size(); ++i) {
+      Json& option = options[i];
+      if (!option.is_object()) continue;
+      const std::string place = here + "." + std::to_string(i);
+      for (const char* keyword : {"$ref", "anyOf", "oneOf", "allOf"}) {
+        if (option.contains(keyword)) {
+          return unsupported(place + "." + keyword,
+                             "cannot be enforced here, because a type is required beside " +
+                                 here.substr(here.rfind('.') + 1));
+        }
+      }
+      if (!option.contains("type")) {
+        option["type"] = type;
+      } else if (option["type"] != type) {
+        return unsupported(place + ".type",
+                           "must be the type that is required beside " + here.substr(here.rfind('.') + 1));
+      }
+    }
+    return {};
+  }
+
+  static Status read_types(const Json& node, const std::string& place, std::vector<std::string>& types) {
+    const Json& type = node["type"];
+    const Json list = type.is_array() ? type : Json::array({type});
+    if (list.empty()) return malformed(place + ".type", "must not be an empty list");
+    for (const Json& name : list) {
+      if (!name.is_string() || !is_type_name(name.get_ref<const std::string&>())) {
+        return malformed(place + ".type",
+                         "must be null, boolean, object, array, number, string, integer or a list of "
+                         "these");
+      }
+      types.push_back(name.get<std::string>());
+    }
+    return {};
+  }
+
+  /// A node without a composing keyword. A missing type is that of the keywords that are there.
+  Status check_types(Json& node, const std::string& place) {
+    std::vector<std::string> types;
+    if (node.contains("type")) {
+      if (Status status = read_types(node, place, types); !status.ok()) return status;
+    } else {
+      for (const Group& group : kGroups) {
+        const auto present = [&](const char* keyword) { return node.contains(keyword); };
+        if (std::any_of(group.keywords.begin(), group.keywords.end(), present))
+          types.emplace_back(group.type);
+      }
+      if (types.empty()) {
+        node = Json::object();  // anything; annotations do not matter
+        return {};
+      }
+      if (types.size() == 1) {
+        node["type"] = types.front();
+      } else {
+        node["type"] = types;
+      }
+    }
+    const auto has = [&](const char* type) {
+      return std::find(types.begin(), types.end(), type) != types.end();
+    };
+    Status status;
+    if (has("object")) status = check_object(node, place);
+    if (status.ok() && has("array")) status = check_array(node, place);
+    if (status.ok() && has("string")) status = check_string(node, place, limits_);
+    if (status.ok() && (has("integer") || has("number"))) {
+      status = check_number(node, place, has("integer"), has("number"));
+    }
+    // The keywords of other types say nothing about values of these.
+    for (const Group& group : kGroups) {
+      if (has(group.type) || (group.type == std::string_view("number") && has("integer"))) continue;
+      for (const char* keyword : group.keywords) node.erase(keyword);
+    }
+    return status;
+  }
+
+  Status count(const Json& node, const std::string& place) {
+    if (const auto it = node.find("properties"); it != node.end()) {
+      properties_ += static_cast<int>(it->size());
+      for (const auto& [name, child] : it->get_ref<const Json::object_t&>()) name_chars_ += name.size();
+      if (properties_ > limits_.properties) {
+        return too_large(place + ".properties", "brings the schema to more than " +
+                                                    std::to_string(limits_.properties) + " properties");
+      }
+    }
+    return check_names(place);
+  }
+
+  Status check_names(const std::string& place) const {
+    if (name_chars_ <= limits_.name_chars) return {};
+    return too_large(place, "brings the names and values of the schema to more than " +
+                                std::to_string(limits_.name_chars) + " characters");
+  }
+
+  static Status too_large(const std::string& place, const std::string& why) {
+    return invalid(place + " " + why, place, "schema_too_large");
+  }
+
+  Json& root_;
+  const std::string place_;
+  const SchemaLimits& limits_;
+  std::unordered_set<std::string> visited_;                      // places as references write them
+  std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
+  int properties_ = 0;
+  int enum_values_ = 0;
+  std::size_t name_chars_ = 0;
+};
+
+}  // namespace
+
+Status unsupported(const std::string& place, const std::string& why) {
+  return invalid(place + " " + why, place, "unsupported_schema");
+}
+Status malformed(const std::string& place, const std::string& why) {
+  return invalid(place + " " + why, place, "invalid_schema");
+}
+Status unsatisfiable(const std::string& place, const std::string& why) {
+  return invalid(place + " " + why, place, "unsatisfiable_schema");
+}
+
+Status enforceable(Json& schema, const std::string& place, const SchemaLimits& limits) {
+  return Walk(schema, place, limits).run();
+}
+
+}  // namespace troupe::grammar

@@ -1,0 +1,34 @@
+#pragma once
+// A JSON schema as clients write it → the part of JSON schema that the grammar compiler enforces.
+//
+// The compiler ignores keywords that it cannot express, and some combinations of keywords. enforceable()
+// refuses each of them and names its place, and rewrites what means the same in other words (a format becomes
+// a pattern, a oneOf whose options exclude each other an anyOf). Every answer that the rewritten schema
+// allows is valid under the original one. docs/structured_output.md lists the rules.
+#include <cstddef>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/status.h"
+
+namespace troupe::grammar {
+
+using Json = nlohmann::ordered_json;
+
+/// Bounds of one schema; OpenAI's, apart from the depth.
+struct SchemaLimits {
+  int depth = 64;
+  int properties = 5000;
+  int enum_values = 1000;
+  std::size_t name_chars = 120000;  ///< of property names, definitions, enum and const strings together
+  std::size_t pattern_bytes = 65536;
+  int schemas = 20000;  ///< schemas within it, references counted once
+};
+
+/// Rewrites `schema` in place. Not ok: invalid_argument, `param` is `place` and the path to the keyword at
+/// fault
+/// ("response_format.json_schema.schema.properties.a.not"), `reason` is invalid_schema, unsupported_schema,
+/// unsatisfiable_schema or schema_too_large.
+Status enforceable(Json& schema, const std::string& place, const SchemaLimits& limits = {});
+
+}  // namespace troupe::grammar

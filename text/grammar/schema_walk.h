@@ -1,0 +1,73 @@
+#pragma once
+// The parts of enforceable() (text/grammar/schema.h). Private to the folder.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "text/grammar/schema.h"
+
+namespace troupe::grammar {
+
+/// "unsupported_schema": what `place` says cannot be enforced.
+Status unsupported(const std::string& place, const std::string& why);
+/// "invalid_schema": `place` is no JSON schema.
+Status malformed(const std::string& place, const std::string& why);
+/// "unsatisfiable_schema": no value fits.
+Status unsatisfiable(const std::string& place, const std::string& why);
+
+/// True for the JSON types of the standard: null, boolean, object, array, number, string, integer.
+bool is_type_name(std::string_view name);
+/// True if a value has the type; 1.0 is an integer.
+bool has_type(const Json& value, std::string_view type);
+
+/// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects only
+/// and takes the names as they are written, as the compiler does.
+Json* resolve(Json& root, const std::string& reference);
+
+/// True if no value fits two of the options. Follows references. False also when that cannot be shown.
+bool are_disjoint(Json& root, const Json& options);
+
+/// The keywords of one type, at a node whose `type` is that type or a list with it.
+Status check_string(Json& node, const std::string& place, const SchemaLimits& limits);
+Status check_number(Json& node, const std::string& place, bool integer, bool number);
+Status check_array(Json& node, const std::string& place);
+Status check_object(Json& node, const std::string& place);
+
+/// ok when every node reachable from the root has a value of finite size: a required property that contains
+/// itself has none. `place` is the root's.
+Status check_finite(Json& root, const std::string& place);
+
+/// A non-negative integer keyword: its value, nothing when absent; malformed otherwise.
+Result<std::optional<std::int64_t>> count_keyword(const Json& node, const char* keyword,
+                                                  const std::string& place);
+
+/// Visits every schema below a node that enforceable() has rewritten: f(child, "properties", "a"); the name
+/// is empty where the keyword itself is the schema.
+template <class F>
+void for_each_child(Json& node, F f) {
+  if (!node.is_object()) return;
+  for (const char* keyword : {"properties", "patternProperties"}) {
+    if (const auto it = node.find(keyword); it != node.end() && it->is_object()) {
+      for (auto& [name, child] : it->get_ref<Json::object_t&>()) f(child, keyword, name);
+    }
+  }
+  for (const char* keyword : {"items", "additionalProperties", "propertyNames"}) {
+    if (const auto it = node.find(keyword); it != node.end() && !it->is_boolean())
+      f(*it, keyword, std::string());
+  }
+  for (const char* keyword : {"prefixItems", "anyOf", "allOf"}) {
+    const auto it = node.find(keyword);
+    if (it == node.end() || !it->is_array()) continue;
+    for (std::size_t i = 0; i < it->size(); ++i) f((*it)[i], keyword, std::to_string(i));
+  }
+}
+
+/// The dotted path of such a child.
+inline std::string child_place(const std::string& place, const char* keyword, const std::string& name) {
+  return place + "." + keyword + (name.empty() ? "" : "." + name);
+}
+
+}  // namespace troupe::grammar
