@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "http/openai_error.h"
@@ -20,7 +21,14 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
+constexpr std::size_t kSmallBody = 64 << 10;     // is not counted among the bodies: it is read in any case
+constexpr std::size_t kParseHere = 256 << 10;    // a larger body is parsed on a thread of its own
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
+
+Status no_room() {
+  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
+          {}, "too_many_bytes"};
+}
 
 }  // namespace
 
@@ -160,6 +168,9 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().bodies > io_.shared().limits.max_buffered_bytes) {
+    return refuse_and_close(no_room());
+  }
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
     writer_.append_continue();
   }
@@ -168,7 +179,9 @@ bool Connection::begin_body() {
 }
 
 bool Connection::read_body() {
-  switch (reader_.read_body()) {
+  const RequestReader::Progress progress = reader_.read_body();
+  if (!hold_body(reader_.body_received())) return refuse_and_close(no_room());
+  switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
     case RequestReader::Progress::complete: break;
@@ -176,23 +189,69 @@ bool Connection::read_body() {
   return finish_request();
 }
 
+// Counts what is kept of a body. False when the bodies of all connections take more than they may.
+bool Connection::hold_body(std::size_t bytes) {
+  const auto counted = static_cast<std::int64_t>(bytes > kSmallBody ? bytes : 0);
+  if (counted == held_) return true;
+  Shared& shared = io_.shared();
+  const std::int64_t grown = counted - std::exchange(held_, counted);
+  return (shared.bodies += grown) <= shared.limits.max_buffered_bytes || grown < 0;
+}
+
 bool Connection::finish_request() {
   enter(Phase::waiting);
+  body_bytes_ = reader_.body().size();
+  if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
+    parse_apart();
+    return false;
+  }
   Shared& shared = io_.shared();
   auto outcome = admission_.refusal.ok()
                      ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
                      : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
   reader_.end_request();
-  if (const auto* output = std::get_if<Output>(&outcome)) {
-    answer(*output);
+  return handled(std::move(outcome));
+}
+
+// Has the body parsed on the thread for that. The exchange is open meanwhile, so that the server does not count as idle.
+void Connection::parse_apart() {
+  Shared& shared = io_.shared();
+  exchange_ = io_.open_exchange(shared_from_this());
+  std::string body = reader_.take_body();
+  reader_.end_request();
+  const auto here = io_.context().get_executor();
+  shared.parser.post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
+                      request_id = request_id_, body = std::move(body)]() mutable {
+    std::variant<Call, Output> outcome;
+    try {
+      outcome = shared.desk.handle(admission, body, request_id, shared.draining);
+    } catch (const std::exception&) {  // a lack of memory
+      outcome = error_output(0, failure(Code::unavailable, "The server has no memory for this request"), 0, admission.style);
+    }
+    std::string().swap(body);
+    asio::post(here, [self = std::move(self), exchange, outcome = std::move(outcome)]() mutable {
+      if (!(self->exchange_ == exchange)) return;  // the client has left
+      self->guarded([&] {
+        if (self->handled(std::move(outcome))) self->flush();
+      });
+    });
+  });
+}
+
+// True when the request is answered; else the backend has it.
+bool Connection::handled(std::variant<Call, Output>&& outcome) {
+  if (auto* output = std::get_if<Output>(&outcome)) {
+    answer(std::move(*output));
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  exchange_ = io_.open_exchange(shared_from_this());
+  if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
   call.exchange = exchange_;
   call.request_id = request_id_;
   call.received = phase_since_;
-  shared.backend.submit(std::move(call));
+  call.body_bytes = body_bytes_;
+  submitted_ = true;
+  io_.shared().backend.submit(std::move(call));
   return false;
 }
 
@@ -206,7 +265,7 @@ void Connection::take(Output&& output) {
         append_events(last_event(output.body, admission_.style));
         end_stream(/*failed=*/true);
       } else {
-        answer(output);
+        answer(std::move(output));
       }
       return;
     case Output::Kind::head:
@@ -232,10 +291,6 @@ void Connection::begin_stream(const std::vector<std::pair<std::string, std::stri
 void Connection::append_events(std::string_view bytes) {
   if (phase_ == Phase::waiting) begin_stream({});
   writer_.append_events(bytes);
-  const auto limit = static_cast<std::size_t>(io_.shared().limits.max_stream_buffer_bytes);
-  if (writer_.unsent() <= limit) return;
-  write();
-  if (writer_.unsent() > limit) abort();
 }
 
 void Connection::end_stream(bool failed) {
@@ -246,17 +301,19 @@ void Connection::end_stream(bool failed) {
   end_answer(200);
 }
 
-void Connection::answer(const Output& output) {
-  ResponseHead head = response_head(output.status);
+void Connection::answer(Output&& output) {
+  const std::uint16_t status = output.status;
+  ResponseHead head = response_head(status);
   head.content_type = content_type(output.content);
-  if (output.status == 405) head.allow = admission_.allow;
-  writer_.append_whole(head, output, method_ == "HEAD");
-  end_answer(output.status);
+  if (status == 405) head.allow = admission_.allow;
+  writer_.append_whole(head, std::move(output), method_ == "HEAD");
+  end_answer(status);
 }
 
 void Connection::end_answer(std::uint16_t status) {
   if (exchange_.id != 0) {
     io_.close_exchange(std::exchange(exchange_, {}));
+    submitted_ = false;
     ++unsettled_;
   }
   record(status);
@@ -299,8 +356,14 @@ void Connection::flush() {
 }
 
 void Connection::write() {
-  if (awaiting_room_ || phase_ == Phase::closed) return;
-  switch (writer_.write(socket_)) {
+  if (phase_ == Phase::closed) return;
+  if (awaiting_room_) {
+    count_unsent();
+    return;
+  }
+  const ResponseWriter::Progress progress = writer_.write(socket_);
+  count_unsent();
+  switch (progress) {
     case ResponseWriter::Progress::broken: abort(); return;
     case ResponseWriter::Progress::blocked:
       awaiting_room_ = true;
@@ -323,7 +386,14 @@ void Connection::write() {
 // Closed exchanges count as active until their answers are sent.
 void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
 
+void Connection::count_unsent() {
+  const auto unsent = phase_ == Phase::closed ? std::int64_t{0} : static_cast<std::int64_t>(writer_.unsent());
+  if (unsent != counted_) io_.shared().unsent += unsent - std::exchange(counted_, unsent);
+}
+
 void Connection::enter(Phase phase) {
+  if (phase == Phase::body) receiving_.forget();
+  if (phase != Phase::body && phase != Phase::waiting) hold_body(0);
   phase_ = phase;
   phase_since_ = Clock::now();
 }
@@ -349,31 +419,70 @@ void Connection::abort() {
     ++unsettled_;
   }
   settle();
-  if (exchange.id != 0) io_.shared().backend.cancel(exchange);
+  if (std::exchange(submitted_, false)) io_.shared().backend.cancel(exchange);
   record(499);
   close();
 }
 
+void Connection::cut() {
+  const Status slow{Code::cancelled, "The answer was read too slowly and is cut off here", {}, "slow_reader"};
+  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.style).body, admission_.style))) {
+    abort();
+    return;
+  }
+  if (const Exchange exchange = std::exchange(exchange_, {}); exchange.id != 0) {
+    io_.close_exchange(exchange);
+    ++unsettled_;
+    submitted_ = false;
+    io_.shared().backend.cancel(exchange);
+  }
+  keep_alive_ = false;
+  stream_failed_ = true;
+  record(200);
+  enter(Phase::lingering);
+  reader_.discard();
+  flush();
+}
+
 void Connection::close() {
   if (phase_ == Phase::closed) return;
-  phase_ = Phase::closed;
+  enter(Phase::closed);
+  count_unsent();
   settle();
   boost::system::error_code ignored;
   socket_.close(ignored);
   io_.remove(shared_from_this());
 }
 
+// What the client has read lately, while more waits for it than its buffer may hold.
+std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
+  const config::LimitOptions& limits = io_.shared().limits;
+  if (writer_.unsent() <= static_cast<std::size_t>(limits.max_stream_buffer_bytes)) {
+    taking_.forget();
+    return std::nullopt;
+  }
+  const Duration patience = std::chrono::seconds(limits.write_timeout_s);
+  return taking_.note(now, writer_.taken(), phase_ == Phase::streaming ? std::min<Duration>(patience, kCatchUpTime) : patience);
+}
+
 void Connection::tick(TimePoint now) {
+  std::optional<std::uint64_t> received_lately;
+  if (phase_ == Phase::body) {
+    const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
+    received_lately = receiving_.note(now, reader_.body_received(), window);
+  }
   const DeadlineVerdict verdict = check_deadlines({.phase = phase_,
                                                    .in_phase = now - phase_since_,
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
-                                                   .body_received = reader_.body_received()},
+                                                   .received_lately = received_lately,
+                                                   .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);
   switch (verdict.overdue) {
     case Overdue::no: return;
     case Overdue::abort: abort(); return;
+    case Overdue::cut: cut(); return;
     case Overdue::close: close(); return;
     case Overdue::refuse:
       refuse_and_close(verdict.status);

@@ -21,6 +21,7 @@
 
 #include "http/backend.h"
 #include "http/front_desk.h"
+#include "http/parse_thread.h"
 
 namespace troupe::http {
 
@@ -50,7 +51,10 @@ struct Shared {
   Backend& backend;
   Doorman doorman{limits};
   std::atomic<std::size_t> active{0};
+  std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
+  std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
+  ParseThread parser;
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, ModelFacts model,
          Backend& behind)
@@ -85,6 +89,7 @@ class IoThread {
 
  private:
   void take_outputs();
+  void shed();
   void tick();
 
   Shared& shared_;
