@@ -141,7 +141,7 @@ bool parse_number(Rendering& rendering, const Text& text, Number& number, Base..
   return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
 }
 
-Value int_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+Value int_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("int", arguments, {"default", "base"});
   Value fallback(0);
   if (parameters.get(0)) fallback = *parameters.get(0);
@@ -162,7 +162,7 @@ Value int_filter(Rendering&, const Value& input, const PassedArguments& argument
   return Value(static_cast<std::int64_t>(number));
 }
 
-Value float_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+Value float_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("float", arguments, {"default"});
   if (input.is_number()) return Value(input.as_double());
   double number = 0;
