@@ -108,7 +108,7 @@ class Commands(ServerCase):
         self.assertGreaterEqual(len(good), 19, [choice.message.content[:80] for choice in choices])
 
     def test_subcommands_in_the_text(self):
-        for shown, words in (("`build/troupe chat`", ["chat", "--url", self.server.url, "Hello"]),
+        for shown, words in (("`build/troupe chat`", ["chat", "--port", self.server.port, "Hello"]),
                              ("`build/troupe status`", ["status", "--port", self.server.port]),
                              ("`build/troupe logs", ["logs", "--log-dir", self.server.log_dir])):
             self.assertIn(shown, README)
@@ -128,7 +128,7 @@ class Starts(unittest.TestCase):
                 flags.append("--dry-run")
             status, output, _ = run_serve(*flags)
             if status != 0 and "cuda" in flags:
-                self.assertRegex(output, r"--device cuda: ")
+                self.assertRegex(output, r"no CUDA device|--device cuda")
             else:
                 self.assertEqual(status, 0, f"{words}: {output}")
 
