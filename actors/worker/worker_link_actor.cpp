@@ -31,6 +31,7 @@ class Receiver {
 
   void operator()(std::stop_token stop) {
     while (!stop.stop_requested()) {
+      parts_.receiver_pulse->beat();
       const ipc::Received got = parts_.link->receive(Clock::now() + std::chrono::milliseconds(200));
       switch (got.kind) {
         case ipc::Received::Kind::timeout: break;
@@ -118,6 +119,7 @@ void take_masks(WorkerLinkSelf self, Bytes record) {
 worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](const Attach& consumers) {
         self->state.consumers = consumers;
         self->state.receiver = std::jthread(Receiver(self, self->state.parts));
