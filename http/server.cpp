@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -68,6 +69,7 @@ void IoThread::start() {
   work_.emplace(context_.get_executor());
   tick();
   thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), ("http-" + std::to_string(index_)).c_str());
 }
 
 // What a handler throws, most likely bad_alloc, has ended what that handler did; the other connections go on.

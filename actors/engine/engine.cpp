@@ -220,9 +220,10 @@ Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->sta
 
 void Engine::beat() {
   Impl& impl = *impl_;
-  impl.heart.check(Clock::now());
+  const TimePoint now = Clock::now();
+  impl.heart.check(now);
   const Silence longest = impl.heart.longest();
-  impl.health->set_silent(longest.time >= kSilent ? longest.part : nullptr);
+  impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
   if (impl.heart.longest_in_engine().time < kLate) impl.link->beat();
 }
 
@@ -246,7 +247,7 @@ std::uint64_t Engine::served() const { return impl_->http_side->served(); }
 std::uint64_t Engine::generated_tokens() const { return *impl_->progress; }
 
 void Engine::stop() {
-  impl_->health->set_silent(nullptr);
+  impl_->health->forget();
   impl_->heart.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();

@@ -1,5 +1,7 @@
 #include "actors/worker/worker_link_actor.h"
 
+#include <pthread.h>
+
 #include "actors/record_bytes.h"
 #include "base/clock.h"
 
@@ -123,6 +125,7 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
       [self](const Attach& consumers) {
         self->state.consumers = consumers;
         self->state.receiver = std::jthread(Receiver(self, self->state.parts));
+        ::pthread_setname_np(self->state.receiver.native_handle(), "worker_link");
       },
       [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
       [self](SendMasks& masks) { take_masks(self, std::move(masks.record)); },
