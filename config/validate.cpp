@@ -92,6 +92,16 @@ Status check_ports(const Options& o) {
   return status;
 }
 
+Status check_guards(const HttpOptions& http) {
+  for (const std::string& key : http.api_keys) {
+    if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "api-key");
+  }
+  if (http.ssl_certfile.empty() && !http.ssl_keyfile.empty()) {
+    return conflict("got " + http.ssl_keyfile + ", which needs --ssl-certfile", "ssl-keyfile");
+  }
+  return {};
+}
+
 Status check_logs(const LogOptions& log) {
   if (log.dir.empty()) return conflict("an empty path, expected a directory", "log-dir");
   for (const auto& [actor, directory] : log.actor_dirs) {
@@ -170,7 +180,7 @@ Status check_later(const Options& o) {
 
 Status validate(const Options& options) {
   for (Status status : {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
-                        check_swap(options.cache), check_ports(options), check_logs(options.log),
+                        check_swap(options.cache), check_ports(options), check_guards(options.http), check_logs(options.log),
                         check_runtime_dir(options.process.runtime_dir), check_prefills(options),
                         check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
