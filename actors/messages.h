@@ -409,6 +409,12 @@ struct HttpStats {
   std::int32_t status = 0;
 };
 
+/// Connections that were not served, since the last such message.
+struct DoorStats {
+  std::int32_t turned_away = 0;        ///< beyond a limit; requests that a trusted proxy passed on count too
+  std::int32_t failed_handshakes = 0;  ///< ended before their TLS began
+};
+
 struct SchedulerStatus {
   std::int32_t running = 0;
   std::int32_t max_running = 0;

@@ -145,6 +145,7 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
@@ -163,6 +164,8 @@ using metrics_actor = caf::typed_actor<
     caf::reacts_to<RequestStats>,
     // Adds one HTTP answer; from GATEWAY.
     caf::reacts_to<HttpStats>,
+    // Adds connections that were not served; from GATEWAY.
+    caf::reacts_to<DoorStats>,
     // Answers with the Prometheus text; from GATEWAY.
     caf::replies_to<caf::get_atom>::with<std::string>>;
 
