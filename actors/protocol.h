@@ -71,7 +71,7 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
     x.template_kwargs = *std::move(read_kwargs);
     return caf::none;
   };
-  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt,
+  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt, x.continue_final_message,
            x.without_template, caf::meta::load_callback(load));
 }
 
@@ -91,13 +91,13 @@ template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
   template <class I> typename I::result_type inspect(I& f, type& x) {           \
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
-TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
+TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
-               x.function_call, x.style, x.settings)
+               x.tokens_per_event, x.function_call, x.style, x.settings)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)

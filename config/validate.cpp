@@ -5,6 +5,7 @@
 #include <map>
 
 #include "config/json_flags.h"
+#include "config/model_directory.h"
 #include "config/quantization.h"
 
 namespace troupe::config {
@@ -201,6 +202,10 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
   std::error_code error;
   for (const fs::path& place : places) {
     if (!fs::is_directory(place, error)) continue;
+    if (Status status = check_model_directory(place); !status.ok()) return status;
+    if (!model.tokenizer.empty() && fs::is_directory(model.tokenizer, error)) {
+      if (Status status = check_model_directory(model.tokenizer); !status.ok()) return status;
+    }
     if (!fs::is_regular_file(place / model.model_config_name, error)) {
       return invalid("--model: the directory " + place.string() + " holds no " + model.model_config_name +
                          "; a checkpoint directory has it beside its *.safetensors files",
