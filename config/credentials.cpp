@@ -25,7 +25,7 @@ Status bad_file(const char* flag, const std::string& path, const std::string& wh
 }
 
 /// A FIFO or a device would be waited for, so only a regular file is read.
-Result<std::string> read_small_file(const char* flag, const std::string& path) {
+Result<std::string> read_credential_file(const char* flag, const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return bad_file(flag, path, std::string("cannot be read: ") + std::strerror(errno));
   struct stat about {};
@@ -61,7 +61,7 @@ std::string pem_blocks(std::string_view text) {
 }
 
 Result<std::string> read_pem(const char* flag, const std::string& path, std::size_t limit) {
-  auto text = read_small_file(flag, path);
+  auto text = read_credential_file(flag, path);
   if (!text.ok()) return text;
   std::string blocks = pem_blocks(*text);
   if (blocks.empty()) return bad_file(flag, path, "holds nothing in PEM form (\"-----BEGIN …\")");
@@ -73,7 +73,7 @@ Result<std::string> read_pem(const char* flag, const std::string& path, std::siz
 
 /// One key a line; blank lines and lines that begin with # do not count.
 Result<std::vector<std::string>> read_api_keys(const std::string& path) {
-  auto text = read_small_file("api-key-file", path);
+  auto text = read_credential_file("api-key-file", path);
   if (!text.ok()) return text.status();
   std::vector<std::string> keys;
   std::size_t bytes = 0;
