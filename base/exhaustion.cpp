@@ -63,6 +63,14 @@ std::string exhaustion_message(const char* what) {
   return text;
 }
 
+std::string address_space_remark() {
+  rlimit space{RLIM_INFINITY, RLIM_INFINITY};
+  ::getrlimit(RLIMIT_AS, &space);
+  if (space.rlim_cur == RLIM_INFINITY) return {};
+  return "; the address space is limited to " + std::to_string(space.rlim_cur >> 20) +
+         " MiB (ulimit -v), so a lack of memory may be the reason";
+}
+
 void explain_exhaustion() { std::set_terminate(end_process); }
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine.h"
+#include "base/exhaustion.h"
 #include "base/log.h"
 
 namespace troupe {
@@ -42,7 +43,7 @@ class EngineProcess {
       if (packet.kind == Packet::Kind::closed) break;
       if (packet.kind == Packet::Kind::message) obey(packet);
     }
-    const Status status = engine_->alive() ? Status() : failure(Code::internal, engine_->why());
+    const Status status = engine_->alive() ? Status() : failure(Code::internal, engine_->why() + address_space_remark());
     engine_->stop();
     return status;
   }

@@ -219,10 +219,10 @@ class Requests(unittest.TestCase):
     def test_continue_final_message(self):
         messages = [{"role": "user", "content": "Say hello"}, {"role": "assistant", "content": "Well, hel"}]
         fields = {"add_generation_prompt": False, "return_token_ids": True}
-        ids = self.chat(messages, continue_final_message=True, **fields).json["choices"][0]["prompt_token_ids"]
+        ids = self.chat(messages, continue_final_message=True, **fields).json["choices"][0]["message"]["prompt_token_ids"]
         text = self.server.post("/detokenize", {"tokens": ids}).json["prompt"]
         self.assertTrue(text.endswith("<|im_start|>assistant\nWell, hel"), text)
-        ended = self.chat(messages, **fields).json["choices"][0]["prompt_token_ids"]
+        ended = self.chat(messages, **fields).json["choices"][0]["message"]["prompt_token_ids"]
         self.assertEqual(ended[:len(ids)], ids)
         self.assertGreater(len(ended), len(ids))
         for odd in (messages[:1], [messages[0], {"role": "assistant", "content": ""}]):
@@ -237,12 +237,12 @@ class Requests(unittest.TestCase):
     def test_unknown_fields(self):
         answer = self.complete(zebra=1, tiger=2)
         self.assertEqual(answer.status, 200)
-        self.assertEqual(answer.headers["Warning"], '299 troupe "unknown fields have no effect: tiger, zebra"')
+        self.assertEqual(answer.headers["Warning"], '299 troupe "unknown fields have no effect: zebra, tiger"')
         self.assertNotIn("Warning", self.complete().headers)
         for _ in range(20):
             self.complete(zebra=1)
         log = (self.server.log_dir / "gateway" / "gateway.log").read_text("utf-8")
-        self.assertIn("fields=tiger,zebra", log)
+        self.assertIn("fields=zebra,tiger", log)
         self.assertLess(log.count("event=unknown_fields"), 10)
         with Server(*ECHO, "--strict-requests") as strict:
             refused = strict.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "zebra": 1})
@@ -253,11 +253,11 @@ class Requests(unittest.TestCase):
 class Memory(unittest.TestCase):
     def test_a_small_address_space_is_a_sentence(self):
         """Wherever the start runs out of memory, it ends with a sentence and not with a signal."""
-        for mib in (16, 64, 128, 256, 512):
+        for mib in (16, 40, 80, 120):
             code, output = run_serve_within(["prlimit", f"--as={mib << 20}"], *ECHO)
             with self.subTest(mib=mib):
                 self.assertGreater(code, 0, output)
-                self.assertRegex(output, r"memory|threads|error while loading shared libraries")
+                self.assertRegex(output, r"get no more (memory|threads)|lack of memory|error while loading shared libraries")
 
 
 if __name__ == "__main__":

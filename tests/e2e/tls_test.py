@@ -120,10 +120,9 @@ class Tls(unittest.TestCase):
 
         def allowed(api_key, ca):
             context = ssl.create_default_context(cafile=ca)
-            client = self.server.client(http_client=openai.DefaultHttpxClient(verify=context), api_key=api_key)
-            with client:
+            with self.server.client(http_client=openai.DefaultHttpxClient(verify=context)) as client:
                 try:
-                    return bool(client.models.list().data)
+                    return bool(client.with_options(api_key=api_key).models.list().data)
                 except openai.AuthenticationError:
                     return False
 

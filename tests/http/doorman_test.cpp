@@ -165,11 +165,17 @@ TEST_F(ServerTest, StrictRequestsRefusesUnknownFields) {
   start();
   answer_all();
   Client client(port);
-  for (const char* path : {"/v1/completions", "/v1/responses", "/v1/messages", "/tokenize"}) {
-    client.post(path, R"({"prompt":"x","input":"x","max_tokens":1,"messages":[{"role":"user","content":"a"}],"zebra":1})");
+  const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
+  const std::pair<const char*, std::string> bodies[] = {{"/v1/completions", R"("prompt":"x")"},
+                                                        {"/v1/chat/completions", messages},
+                                                        {"/v1/responses", R"("input":"x")"},
+                                                        {"/v1/messages", messages + R"(,"max_tokens":1)"},
+                                                        {"/tokenize", R"("prompt":"x")"}};
+  for (const auto& [path, body] : bodies) {
+    client.post(path, "{" + body + R"(,"zebra":1})");
     const Response response = client.receive();
     EXPECT_EQ(response.status, 400) << path;
-    EXPECT_NE(response.body.find("There is no field"), std::string::npos) << response.body;
+    EXPECT_NE(response.body.find("There is no field \\\"zebra\\\""), std::string::npos) << response.body;
   }
   client.post("/v1/completions", R"({"prompt":"x","user":"known"})");
   EXPECT_EQ(client.receive().status, 200);
