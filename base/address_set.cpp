@@ -47,7 +47,8 @@ Status AddressSet::add(std::string_view network) {
     const int before = name.find(':') == name.npos ? kIpv4Prefix : 0;
     const std::string_view digits = network.substr(slash + 1);
     const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
-    if (read.ec != std::errc{} || read.ptr != digits.data() + digits.size() || bits < 0 || bits > kBits - before) {
+    if (read.ec != std::errc{} || read.ptr != digits.data() + digits.size() || bits < 0 ||
+        bits > kBits - before) {
       return refuse();
     }
     bits += before;

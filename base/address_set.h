@@ -1,6 +1,6 @@
 #pragma once
-// IP addresses and networks as text and as a set. An IPv4 address is the same as its IPv6 form, ::ffff:a.b.c.d: a
-// socket that listens on :: sees the latter.
+// IP addresses and networks as text and as a set. An IPv4 address is the same as its IPv6 form,
+// ::ffff:a.b.c.d: a socket that listens on :: sees the latter.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -21,7 +21,8 @@ class AddressSet {
  public:
   AddressSet() = default;
 
-  /// Adds an address or a network in CIDR form: "10.0.0.7", "10.0.0.0/8", "fd00::/8". invalid_argument for other text.
+  /// Adds an address or a network in CIDR form: "10.0.0.7", "10.0.0.0/8", "fd00::/8". invalid_argument for
+  /// other text.
   Status add(std::string_view network);
   bool contains(const IpAddress& address) const;
   bool empty() const { return networks_.empty(); }

@@ -23,7 +23,8 @@ void describe(const char* what, char (&text)[kLongest]) {
     std::snprintf(text, sizeof text, "the process can get no more %s", what);
   } else {
     std::snprintf(text, sizeof text,
-                  "the process can get no more %s: its address space is limited to %llu MiB (ulimit -v); raise or remove "
+                  "the process can get no more %s: its address space is limited to %llu MiB (ulimit -v); "
+                  "raise or remove "
                   "that limit",
                   what, static_cast<unsigned long long>(space.rlim_cur >> 20));
   }

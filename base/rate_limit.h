@@ -1,6 +1,6 @@
 #pragma once
-// For events that may come in floods, such as what hostile clients cause: lets one of them through in each period
-// and counts the others.
+// For events that may come in floods, such as what hostile clients cause: lets one of them through in each
+// period and counts the others.
 #include <atomic>
 #include <cstdint>
 #include <limits>
@@ -14,7 +14,8 @@ class RateLimit {
  public:
   explicit RateLimit(Duration period) : period_(period) {}
 
-  /// 0: too soon after the last one that was let through. Else the number of events since that one, with this one.
+  /// 0: too soon after the last one that was let through. Else the number of events since that one, with this
+  /// one.
   std::uint64_t admit(TimePoint now) {
     held_.fetch_add(1, std::memory_order_relaxed);
     auto next = next_.load(std::memory_order_relaxed);

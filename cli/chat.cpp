@@ -208,7 +208,8 @@ int chat_main(int argc, char** argv) {
   chat.set_system(system);
   const auto health = http::Client(server).request("GET", "/health/live");
   if (!health.ok()) {
-    complain(synopsis, health.status().message + "; `troupe serve` starts one");
+    const bool none = health.status().code == Code::unavailable;
+    complain(synopsis, health.status().message + (none ? "; `troupe serve` starts one" : ""));
     return 1;
   }
   if (words.empty()) return converse(synopsis, chat);

@@ -1,5 +1,6 @@
 #pragma once
-// The flags by which a subcommand that is a client finds its server: --host and --port, or --url, and whom TLS trusts.
+// The flags by which a subcommand that is a client finds its server: --host and --port, or --url, and whom
+// TLS trusts.
 #include <string>
 #include <vector>
 

@@ -66,7 +66,9 @@ Result<std::string> read_pem(const char* flag, const std::string& path, std::siz
   std::string blocks = pem_blocks(*text);
   if (blocks.empty()) return bad_file(flag, path, "holds nothing in PEM form (\"-----BEGIN …\")");
   if (blocks.size() > limit) {
-    return bad_file(flag, path, "holds " + std::to_string(blocks.size()) + " bytes of PEM, expected at most " + std::to_string(limit));
+    return bad_file(flag, path,
+                    "holds " + std::to_string(blocks.size()) + " bytes of PEM, expected at most " +
+                        std::to_string(limit));
   }
   return blocks;
 }
@@ -87,16 +89,19 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
     if (line.empty() || line.front() == '#') continue;
     for (const char c : line) {
       if (c > ' ' && c <= '~') continue;
-      return bad_file("api-key-file", path, "key " + std::to_string(keys.size() + 1) +
-                                                " has a blank or a character that is not printable ASCII");
+      return bad_file("api-key-file", path,
+                      "key " + std::to_string(keys.size() + 1) +
+                          " has a blank or a character that is not printable ASCII");
     }
     keys.emplace_back(line);
     bytes += line.size();
   }
-  if (keys.empty()) return bad_file("api-key-file", path, "holds no key; leave the flag out to serve without keys");
+  if (keys.empty())
+    return bad_file("api-key-file", path, "holds no key; leave the flag out to serve without keys");
   if (bytes > kMaxApiKeyBytes) {
-    return bad_file("api-key-file", path, "holds " + std::to_string(bytes) + " bytes of keys, expected at most " +
-                                              std::to_string(kMaxApiKeyBytes));
+    return bad_file("api-key-file", path,
+                    "holds " + std::to_string(bytes) + " bytes of keys, expected at most " +
+                        std::to_string(kMaxApiKeyBytes));
   }
   return keys;
 }
@@ -133,7 +138,8 @@ std::string exposure_warning(const HttpOptions& http) {
   const auto address = parse_address(http.host);
   const bool own = http.host == "localhost" || (address && is_loopback(*address));
   if (own || !all_api_keys(http).empty()) return {};
-  return "--host " + http.host + " opens the server to the network, and no key is asked for: whoever reaches port " +
+  return "--host " + http.host +
+         " opens the server to the network, and no key is asked for: whoever reaches port " +
          std::to_string(http.port) + " can use it. Give --api-key-file FILE or set FD_API_KEY";
 }
 

@@ -3,8 +3,8 @@
 
 namespace troupe::config {
 
-/// Overwrites the values of secret flags (--api-key) in place with asterisks. Call it as early as possible, with the
-/// argv of main(), after having copied what is still needed.
+/// Overwrites the values of secret flags (--api-key) in place with asterisks. Call it as early as possible,
+/// with the argv of main(), after having copied what is still needed.
 void hide_secrets(int argc, char** argv);
 
 }  // namespace troupe::config

@@ -13,14 +13,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kNames[] = {"added_tokens.json", "config.json",    "generation_config.json",
+constexpr std::string_view kNames[] = {"added_tokens.json",       "config.json",    "generation_config.json",
                                        "special_tokens_map.json", "tokenizer.json", "tokenizer.model",
                                        "tokenizer_config.json",   "vocab.json",     "merges.txt"};
 constexpr std::string_view kEndings[] = {".jinja", ".safetensors", ".safetensors.index.json"};
 
 bool is_read(const std::string& name) {
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view end) { return name.ends_with(end); });
+         std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view end) { return name.ends_with(end); });
 }
 
 /// Empty when the file can be read.
@@ -32,7 +33,8 @@ std::string fault_of(const fs::path& file) {
   }
   if (found.type() == fs::file_type::directory) return "is a directory, expected a file";
   if (found.type() == fs::file_type::fifo) return "is a FIFO, expected a file";
-  if (found.type() != fs::file_type::regular) return "is no regular file" + (error ? ": " + error.message() : std::string());
+  if (found.type() != fs::file_type::regular)
+    return "is no regular file" + (error ? ": " + error.message() : std::string());
   if (::access(file.c_str(), R_OK) != 0) return std::string("cannot be read: ") + std::strerror(errno);
   return {};
 }

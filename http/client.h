@@ -36,7 +36,8 @@ class Client {
   explicit Client(ClientOptions options) : options_(std::move(options)) {}
 
   /// The answer, whatever its HTTP status. unavailable when no server listens there or the connection breaks,
-  /// timeout, cancelled by ClientOptions::interrupted, internal for an answer that is not HTTP.
+  /// unauthorized when TLS is not agreed on (an untrusted certificate), timeout, cancelled by
+  /// ClientOptions::interrupted, internal for an answer that is not HTTP.
   Result<ClientResponse> request(const std::string& method, const std::string& target,
                                  const std::string& body = {}) const;
 

@@ -51,7 +51,7 @@ Status ClientSocket::until_done(const std::string& too_slow, Step step) {
     const TlsSession::Progress progress = step();
     if (progress == TlsSession::Progress::done || progress == TlsSession::Progress::ended) return {};
     if (progress == TlsSession::Progress::broken) {
-      return failure(Code::unavailable, "TLS with " + address_ + ": " + tls_->error());
+      return failure(Code::unauthorized, "TLS with " + address_ + ": " + tls_->error());
     }
     const auto side = progress == TlsSession::Progress::wants_read ? asio::ip::tcp::socket::wait_read
                                                                    : asio::ip::tcp::socket::wait_write;

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <utility>
 
 #include "http/openai_error.h"
@@ -166,7 +166,6 @@ bool Connection::read_head() {
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
   admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
-  warning_.clear();
   check_limits();
   return begin_body();
 }
@@ -303,6 +302,7 @@ void Connection::end_answer(std::uint16_t status) {
     ++unsettled_;
   }
   record(status);
+  warning_.clear();
   enter(keep_alive_ ? Phase::idle : Phase::lingering);
 }
 

@@ -9,8 +9,8 @@ constexpr int kUsualPerAddress = 256;  // without --max-connections-per-address
 
 Status too_many(const std::string& whose, const char* flag, int limit) {
   return {Code::overloaded,
-          "Too many connections " + whose + ": at most " + std::to_string(limit) + " are served at once (" + flag +
-              "); try again later",
+          "Too many connections " + whose + ": at most " + std::to_string(limit) + " are served at once (" +
+              flag + "); try again later",
           {},
           "too_many_connections"};
 }

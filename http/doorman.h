@@ -1,6 +1,6 @@
 #pragma once
-// Who may come in: counts of open connections, in all and for each address. Behind a trusted proxy the address is
-// the client's, as X-Forwarded-For names it, and what is counted is its requests in progress.
+// Who may come in: counts of open connections, in all and for each address. Behind a trusted proxy the
+// address is the client's, as X-Forwarded-For names it, and what is counted is its requests in progress.
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -28,8 +28,8 @@ class Doorman {
 
   Peer recognise(std::string address) const;
 
-  /// Counts one more connection. Not ok, and not counted, when that would exceed a limit; the Status says which, with
-  /// the reason "too_many_connections".
+  /// Counts one more connection. Not ok, and not counted, when that would exceed a limit; the Status says
+  /// which, with the reason "too_many_connections".
   Status enter(const Peer& peer);
   void leave(const Peer& peer);
 
@@ -37,8 +37,8 @@ class Doorman {
   Status begin_request(const std::string& client);
   void end_request(const std::string& client);
 
-  /// The client of a request that a trusted proxy passes on: in X-Forwarded-For, given as one line, the last address
-  /// that is not a trusted proxy's itself. Empty when it names none.
+  /// The client of a request that a trusted proxy passes on: in X-Forwarded-For, given as one line, the last
+  /// address that is not a trusted proxy's itself. Empty when it names none.
   std::string client_of(std::string_view forwarded_for) const;
 
   /// Connections that are counted now.

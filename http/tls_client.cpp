@@ -48,7 +48,8 @@ Result<ServerPlace> parse_server_url(const std::string& url) {
   if (colon != rest.npos) {
     const std::string_view port = rest.substr(colon + 1);
     const auto read = std::from_chars(port.data(), port.data() + port.size(), place.port);
-    if (read.ec != std::errc{} || read.ptr != port.data() + port.size() || place.port < 1 || place.port > 65535) {
+    if (read.ec != std::errc{} || read.ptr != port.data() + port.size() || place.port < 1 ||
+        place.port > 65535) {
       return refuse();
     }
   }

@@ -22,8 +22,8 @@ struct ServerPlace {
   int port = 0;
 };
 
-/// Reads "http://HOST[:PORT]" or "https://HOST[:PORT]", with or without a slash or "/v1" behind it. The usual port
-/// is 80 or 443. The errors name --url.
+/// Reads "http://HOST[:PORT]" or "https://HOST[:PORT]", with or without a slash or "/v1" behind it. The usual
+/// port is 80 or 443. The errors name --url.
 Result<ServerPlace> parse_server_url(const std::string& url);
 
 }  // namespace troupe::http

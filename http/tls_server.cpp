@@ -64,14 +64,16 @@ Status use_key(SSL_CTX* context, const config::HttpOptions& http) {
   const Key key(PEM_read_bio_PrivateKey(pem.get(), nullptr, no_passphrase, &asked));
   if (key == nullptr && asked) {
     ERR_clear_error();
-    return refuse("the private key is encrypted; store it without a passphrase, readable by the server alone");
+    return refuse(
+        "the private key is encrypted; store it without a passphrase, readable by the server alone");
   }
   if (key == nullptr) {
     return refuse("holds no private key in PEM form (" + take_tls_error() + ")" +
                   (apart ? "" : "; name its file with --ssl-keyfile"));
   }
   if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 || SSL_CTX_check_private_key(context) != 1) {
-    return refuse("is not the key of the certificate in --ssl-certfile " + http.ssl_certfile + " (" + take_tls_error() + ")");
+    return refuse("is not the key of the certificate in --ssl-certfile " + http.ssl_certfile + " (" +
+                  take_tls_error() + ")");
   }
   return {};
 }

@@ -6,9 +6,9 @@
 
 namespace troupe::http {
 
-/// From http.certificate_pem and http.private_key_pem; null without a certificate: plain HTTP. Offers HTTP/1.1 alone
-/// (ALPN). Errors name the flag and its file: no certificate in it, no key, an encrypted key, a key of another
-/// certificate, a key that is too weak.
+/// From http.certificate_pem and http.private_key_pem; null without a certificate: plain HTTP. Offers
+/// HTTP/1.1 alone (ALPN). Errors name the flag and its file: no certificate in it, no key, an encrypted key,
+/// a key of another certificate, a key that is too weak.
 Result<TlsContext> make_server_tls(const config::HttpOptions& http);
 
 }  // namespace troupe::http

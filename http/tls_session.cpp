@@ -79,7 +79,8 @@ TlsContext make_tls_context() {
   SSL_CTX_set_options(raw, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE |
                                SSL_OP_PRIORITIZE_CHACHA);
   // A buffer may move between two tries of a write, and idle sessions give their buffers back.
-  SSL_CTX_set_mode(raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
+  SSL_CTX_set_mode(
+      raw, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_session_cache_mode(raw, SSL_SESS_CACHE_OFF);  // tickets resume sessions, without memory here
   return context;
 }
@@ -98,7 +99,8 @@ std::unique_ptr<TlsSession> TlsSession::accept(const TlsContext& context, int so
   return std::unique_ptr<TlsSession>(new TlsSession(session));
 }
 
-std::unique_ptr<TlsSession> TlsSession::connect(const TlsContext& context, int socket, const std::string& host) {
+std::unique_ptr<TlsSession> TlsSession::connect(const TlsContext& context, int socket,
+                                                const std::string& host) {
   SSL* session = make_session(context, socket);
   if (session == nullptr) return nullptr;
   if (is_address(host)) {

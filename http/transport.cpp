@@ -54,10 +54,12 @@ std::size_t Transport::after(TlsSession::Progress progress, std::size_t count, E
 // A person who forgot the "s" of https reads this; a TLS alert tells a client without TLS nothing.
 void Transport::refuse_plain_http() {
   static constexpr std::string_view kAnswer =
-      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: close\r\n\r\n"
+      "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 46\r\nConnection: "
+      "close\r\n\r\n"
       "This port speaks HTTPS: use https:// to ask it";
   const int fd = socket_.native_handle();
-  [[maybe_unused]] const ssize_t sent = ::send(fd, kAnswer.data(), kAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const ssize_t sent =
+      ::send(fd, kAnswer.data(), kAnswer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   // Closing while input is unread would reset the connection, and the client could lose the answer.
   char unread[16 << 10];
   while (::recv(fd, unread, sizeof unread, MSG_DONTWAIT) == sizeof unread) {

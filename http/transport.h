@@ -1,6 +1,6 @@
 #pragma once
-// The socket of one connection, with TLS or without. Nothing blocks. Without TLS each call is the socket's own and one
-// test of a pointer. Private to connection.cpp and response_writer.cpp.
+// The socket of one connection, with TLS or without. Nothing blocks. Without TLS each call is the socket's
+// own and one test of a pointer. Private to connection.cpp and response_writer.cpp.
 #include <boost/asio/ip/tcp.hpp>
 #include <cstddef>
 #include <memory>

@@ -9,8 +9,8 @@
 namespace troupe::supervisor {
 
 /// Raises this process's soft limit to what max_connections needs. When the hard limit is lower than that,
-/// max_connections is lowered to what fits, and the string is a sentence for people about it; else it is empty.
-/// unavailable: hardly any connection would fit.
+/// max_connections is lowered to what fits, and the string is a sentence for people about it; else it is
+/// empty. unavailable: hardly any connection would fit.
 Result<std::string> raise_descriptor_limit(config::Options& options);
 
 }  // namespace troupe::supervisor

@@ -38,7 +38,8 @@ class Credentials : public ::testing::Test {
 };
 
 TEST_F(Credentials, AKeyFileHasOneKeyALine) {
-  HttpOptions http{.api_keys = {"flag"}, .api_key_file = write("keys", "# first the old one\n one \r\n\ntwo")};
+  HttpOptions http{.api_keys = {"flag"},
+                   .api_key_file = write("keys", "# first the old one\n one \r\n\ntwo")};
   ASSERT_TRUE(read_credentials(http).ok());
   EXPECT_EQ(http.file_api_keys, (std::vector<std::string>{"one", "two"}));
   EXPECT_EQ(all_api_keys(http), (std::vector<std::string>{"flag", "one", "two"}));
@@ -84,21 +85,26 @@ TEST_F(Credentials, OfPemFilesTheBlocksAreKept) {
 
 TEST_F(Credentials, AnOpenServerWithoutAKeyIsWarnedAbout) {
   for (const char* host : {"0.0.0.0", "::", "10.1.2.3", "some.name"}) {
-    EXPECT_NE(exposure_warning({.host = host, .port = 81}).find("--host " + std::string(host)), std::string::npos);
+    EXPECT_NE(exposure_warning({.host = host, .port = 81}).find("--host " + std::string(host)),
+              std::string::npos);
     EXPECT_EQ(exposure_warning({.host = host, .api_keys = {"k"}}), "");
     EXPECT_EQ(exposure_warning({.host = host, .file_api_keys = {"k"}}), "");
   }
-  for (const char* host : {"127.0.0.1", "::1", "localhost", "127.8.0.1"}) EXPECT_EQ(exposure_warning({.host = host}), "") << host;
+  for (const char* host : {"127.0.0.1", "::1", "localhost", "127.8.0.1"})
+    EXPECT_EQ(exposure_warning({.host = host}), "") << host;
 }
 
 TEST(HideSecrets, OverwritesTheValuesOfSecretFlagsAlone) {
-  std::vector<std::string> words = {"troupe", "serve",  "--api-key", "one",    "two",     "--port", "81",         "--api_key=three",
-                                    "rest",   "-x",     "--",        "--scheduler-password", "four", "--api-key", "--model", "five"};
+  std::vector<std::string> words = {"troupe", "serve",     "--api-key", "one",
+                                    "two",    "--port",    "81",        "--api_key=three",
+                                    "rest",   "-x",        "--",        "--scheduler-password",
+                                    "four",   "--api-key", "--model",   "five"};
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   hide_secrets(static_cast<int>(argv.size()), argv.data());
-  EXPECT_EQ(words, (std::vector<std::string>{"troupe", "serve", "--api-key", "***", "***", "--port", "81", "--api_key=*****", "rest", "-x",
-                                             "--", "--scheduler-password", "****", "--api-key", "--model", "five"}));
+  EXPECT_EQ(words, (std::vector<std::string>{"troupe", "serve", "--api-key", "***", "***", "--port", "81",
+                                             "--api_key=*****", "rest", "-x", "--", "--scheduler-password",
+                                             "****", "--api-key", "--model", "five"}));
 }
 
 TEST_F(Credentials, AFileOfAModelThatCannotBeReadIsNamed) {
@@ -113,7 +119,8 @@ TEST_F(Credentials, AFileOfAModelThatCannotBeReadIsNamed) {
   fs::create_symlink(model / "config.json", model / "generation_config.json");
   EXPECT_EQ(fault(), "");
   fs::create_symlink("blobs/gone", model / "tokenizer.model");
-  EXPECT_EQ(fault(), (model / "tokenizer.model").string() + " is a symbolic link to blobs/gone, which does not exist");
+  EXPECT_EQ(fault(),
+            (model / "tokenizer.model").string() + " is a symbolic link to blobs/gone, which does not exist");
   fs::remove(model / "tokenizer.model");
   fs::create_directory(model / "chat_template.jinja");
   EXPECT_EQ(fault(), (model / "chat_template.jinja").string() + " is a directory, expected a file");

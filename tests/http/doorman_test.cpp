@@ -57,13 +57,15 @@ TEST(Doorman, TheClientIsTheLastAddressThatIsNoProxy) {
   const config::LimitOptions limits;
   const Doorman doorman(limits, networks({"10.0.0.0/8", "fd00::/8"}));
   EXPECT_EQ(doorman.client_of("203.0.113.5"), "203.0.113.5");
-  EXPECT_EQ(doorman.client_of("1.1.1.1, 203.0.113.5 ,10.0.0.1"), "203.0.113.5");  // the first is the client's own claim
+  EXPECT_EQ(doorman.client_of("1.1.1.1, 203.0.113.5 ,10.0.0.1"),
+            "203.0.113.5");  // the first is the client's own claim
   EXPECT_EQ(doorman.client_of("203.0.113.5:4711"), "203.0.113.5");
   EXPECT_EQ(doorman.client_of("[2001:db8::1]:80, fd00::1"), "2001:db8::1");
   EXPECT_EQ(doorman.client_of("2001:db8::1"), "2001:db8::1");
   EXPECT_EQ(doorman.client_of("10.0.0.2, 10.0.0.1"), "");
   EXPECT_EQ(doorman.client_of("203.0.113.5, unknown"), "");
-  for (const char* odd : {"", ",", " , ", "[", "[]", ":", "1.2.3.4,,"}) EXPECT_EQ(doorman.client_of(odd), "") << odd;
+  for (const char* odd : {"", ",", " , ", "[", "[]", ":", "1.2.3.4,,"})
+    EXPECT_EQ(doorman.client_of(odd), "") << odd;
 }
 
 TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {
@@ -155,7 +157,8 @@ TEST_F(ServerTest, UnknownFieldsAreToldInAHeader) {
   Client client(port);
   client.post("/v1/completions", R"({"prompt":"x","zebra":1,"evil\r\nSet-Cookie: a=\"b\"":2})");
   const Response warned = client.receive();
-  EXPECT_EQ(warned.header("Warning"), "299 troupe \"unknown fields have no effect: zebra, evil??Set-Cookie:?a=?b?\"");
+  EXPECT_EQ(warned.header("Warning"),
+            "299 troupe \"unknown fields have no effect: zebra, evil??Set-Cookie:?a=?b?\"");
   client.post("/v1/completions", R"({"prompt":"x"})");
   EXPECT_FALSE(client.receive().header("Warning").has_value());
 }
