@@ -115,6 +115,8 @@ def leftovers(server):
 
 
 class Server:
+    tls = None  # an SSL context for its requests
+
     def __init__(self, *flags, model=None, port=None, home=None, wait=True, env=None, api_key=None, ca=None, launcher=()):
         """`model` None serves the demo model; `home` reuses the folders of an earlier instance; `ca`: the server speaks
         TLS, with a certificate that this file vouches for; `launcher` is put before the command line."""
