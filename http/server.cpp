@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,7 +54,20 @@ IoThread::~IoThread() { stop(); }
 void IoThread::start() {
   work_.emplace(context_.get_executor());
   tick();
-  thread_ = std::thread([this] { context_.run(); });
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), ("http-" + std::to_string(index_)).c_str());
+}
+
+// What a handler throws, most likely bad_alloc, has ended what that handler did; the other connections go on.
+void IoThread::run() {
+  for (;;) {
+    try {
+      context_.run();
+      return;
+    } catch (const std::exception&) {
+      shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
 }
 
 void IoThread::deliver(std::vector<Output>&& outputs) {
@@ -78,12 +92,24 @@ void IoThread::take_outputs() {
       const auto found = exchanges_.find(output.exchange_id);
       if (found == exchanges_.end()) continue;
       const std::shared_ptr<Connection> connection = found->second;
-      connection->take(std::move(output));
-      touched_.push_back(connection);
+      protect(connection, [&] {
+        connection->take(std::move(output));
+        touched_.push_back(connection);
+      });
     }
   }
-  for (const auto& connection : touched_) connection->flush();
+  for (const auto& connection : touched_) protect(connection, [&] { connection->flush(); });
   touched_.clear();
+}
+
+template <class Work>
+void IoThread::protect(const std::shared_ptr<Connection>& connection, Work&& work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+    shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    connection->abort();
+  }
 }
 
 void IoThread::drain() {
@@ -117,18 +143,21 @@ void IoThread::renew(Credentials credentials) {
 
 void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
   if (stopping_) return;  // closes the socket
+  std::shared_ptr<Connection> connection;
   try {
     Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);
     const Status refusal = visit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
     Transport transport(std::move(socket), open ? nullptr : credentials_.tls);
-    auto connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
+    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
-    connection->start();
   } catch (const std::exception&) {
-    // Memory is short: this connection alone is given up.
+    shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    if (connection != nullptr) remove(connection);
+    return;
   }
+  protect(connection, [&] { connection->start(); });
 }
 
 // The oldest gives way: one that asks for health does so at once, one that only waits has been there for longer.
@@ -302,11 +331,15 @@ Server::~Server() = default;
 
 Status Server::start() { return impl_->start(); }
 std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(impl_->threads().size()); }
+void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
+  asio::post(impl_->threads()[io]->context(), [pulse = std::move(pulse)] { pulse->beat(); });
+}
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }
 Status Server::renew(const config::HttpOptions& http) { return impl_->renew(http); }
 void Server::drain() { impl_->drain(); }
+std::uint64_t Server::faults() const { return impl_->shared().faults.load(std::memory_order_relaxed); }
 std::size_t Server::active() const { return impl_->shared().active; }
 std::size_t Server::connections() const { return impl_->shared().doorman.inside(); }
 void Server::stop() { impl_->stop(); }
