@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "http/request.h"
 
 namespace troupe::http {
@@ -94,6 +95,10 @@ class Backend {
   virtual Health health() const = 0;
   /// Called once for each request whose head was begun, also for those that the server answered itself.
   virtual void answered(const AccessRecord&) {}
+  /// A connection, or a request that a trusted proxy passed on, was beyond a limit; `why` names the limit.
+  virtual void turned_away(std::string_view /*address*/, const Status& /*why*/) {}
+  /// A connection ended before its TLS began.
+  virtual void handshake_failed(std::string_view /*address*/, std::string_view /*why*/) {}
 };
 
 }  // namespace troupe::http

@@ -218,6 +218,16 @@ std::string Engine::why() const { return impl_->cast->why(); }
 
 Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
 
+Status Engine::renew_credentials(const config::HttpOptions& http) {
+  config::HttpOptions renewed = impl_->options.http;
+  renewed.file_api_keys = http.file_api_keys;
+  renewed.certificate_pem = http.certificate_pem;
+  renewed.private_key_pem = http.private_key_pem;
+  Status status = impl_->server->renew(renewed);
+  if (status.ok()) impl_->options.http = std::move(renewed);
+  return status;
+}
+
 void Engine::beat() {
   Impl& impl = *impl_;
   const TimePoint now = Clock::now();

@@ -35,7 +35,7 @@ class SessionHostTest : public testing::ActorWorld {
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
-              [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
+              [](const HttpStats&) {}, [](const DoorStats&) {}, [](caf::get_atom) { return std::string(); }};
     }));
     SessionHostParts parts;
     parts.context = std::make_shared<SessionContext>(SessionContext{

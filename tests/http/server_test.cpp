@@ -387,6 +387,7 @@ TEST_F(ServerTest, BoundsConnectionsPerAddressAndForgetsClosedOnes) {
     EXPECT_EQ(clients.back()->receive().status, 200);
   }
   Client extra(port);
+  EXPECT_EQ(extra.receive().status, 429);  // also when it asks nothing
   EXPECT_TRUE(extra.closed());
   clients.pop_back();
   for (int i = 0; i < 3000 && server->connections() > 2; ++i) std::this_thread::sleep_for(milliseconds(10));
