@@ -3,10 +3,12 @@
 // descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
 // serializes them and who may send which to whom.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/pulse.h"
 #include "base/status.h"
 #include "http/request.h"
 #include "ipc/wire.h"
@@ -26,6 +28,7 @@ struct Source {
   http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+  std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 
 using Thinking = grammar::ThinkingRule;
@@ -71,6 +74,7 @@ struct Answer {
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
+  std::int32_t tokens_per_event = 1;  ///< of a stream
   bool function_call = false;  ///< tool calls are told in the form of the field `functions`
   http::AnswerStyle style = http::AnswerStyle::openai;
   std::string settings;  ///< of style responses: members of the answer that repeat the request (http::ChatRequest)
@@ -356,6 +360,13 @@ struct CacheGrants {
 /// Forget every published block; from GATEWAY. Answered with how many could be found before.
 struct ResetPrefixCache {};
 
+// --------------------------------------------------------------------- every actor
+
+/// Asks an actor whether it still takes messages: it beats the pulse.
+struct Beat {
+  std::shared_ptr<Pulse> pulse;
+};
+
 // ------------------------------------------------------------------------- worker
 
 struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
@@ -417,6 +428,12 @@ struct RequestStats {
 struct HttpStats {
   std::string path;
   std::int32_t status = 0;
+};
+
+/// Connections that were not served, since the last such message.
+struct DoorStats {
+  std::int32_t turned_away = 0;        ///< beyond a limit; requests that a trusted proxy passed on count too
+  std::int32_t failed_handshakes = 0;  ///< ended before their TLS began
 };
 
 struct SchedulerStatus {

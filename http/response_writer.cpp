@@ -1,7 +1,8 @@
 #include "http/response_writer.h"
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <utility>
 
 namespace troupe::http {
 
@@ -104,7 +105,7 @@ bool ResponseWriter::cut_stream(std::string_view events) {
   return true;
 }
 
-ResponseWriter::Progress ResponseWriter::write(Socket& socket) {
+ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
   while (unsent_ > 0) {
     std::string& segment = segments_[first_];
     if (sent_ == segment.size()) {
@@ -114,8 +115,7 @@ ResponseWriter::Progress ResponseWriter::write(Socket& socket) {
       continue;
     }
     boost::system::error_code error;
-    const std::size_t n =
-        socket.write_some(asio::buffer(segment.data() + sent_, segment.size() - sent_), error);
+    const std::size_t n = transport.write_some({segment.data() + sent_, segment.size() - sent_}, error);
     if (error == asio::error::interrupted) continue;
     if (error == asio::error::would_block) return Progress::blocked;
     if (error) return Progress::broken;

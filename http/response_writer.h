@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "http/io_thread.h"
 #include "http/response_head.h"
+#include "http/transport.h"
 
 namespace troupe::http {
 
@@ -43,7 +43,7 @@ class ResponseWriter {
   std::uint64_t body_bytes() const { return body_bytes_; }
 
   /// Writes until everything is sent or the kernel takes no more.
-  Progress write(Socket& socket);
+  Progress write(Transport& transport);
   /// Gives much memory back, once everything is sent.
   void shrink();
 

@@ -54,14 +54,15 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
 bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
                                 const http::Usage* used, const Slice& slice) {
   if (!sequence.choice.started()) return true;
+  // An echo shows the logprobs of the prompt, which come with the leader's first token.
+  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return true;
+  const std::int32_t tokens = sequence.choice.output_tokens();
+  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event) return true;
   if (ask_.answer.echo && !sequence.opened) {
-    // An echo shows the logprobs of the prompt, which come with the leader's first token.
-    if (wants_prompt_logprobs()) {
-      if (!leader_of(content, sequence).choice.started()) return true;
-      if (!prompt_scores(content, sequence).make_echo(slice)) return false;
-    }
+    if (wants_prompt_logprobs() && !prompt_scores(content, sequence).make_echo(slice)) return false;
     if (slice.over()) return false;
   }
+  sequence.sent_tokens = tokens;
   const std::int64_t sent_before = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
   if (hides_output(ask_)) {

@@ -21,12 +21,14 @@ Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
              ask_.answer.return_token_ids, ask_.answer.style};
   ask_.source = {};
+  ask_.source.keep_tokens = job.source.keep_tokens;
   if (ask_.answer.echo) ask_.source.texts = job.source.texts;
   return job;
 }
 
 Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
   if (closed_) return {};
+  truncate_prompts(*context_, ask_, encoded.prompts);
   if (const Status status = check(encoded); !status.ok()) {
     fail(status, now_ns, effects);
     return {};

@@ -28,6 +28,7 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
 tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, Encoder encoder,
                                                   TokenizerKind kind, Log log) {
   return {
+      answer_beat,
       [self, encoder, kind, log](Encode& job) {
         // On the actor's own thread, which it has from its first message on.
         if (kind == TokenizerKind::long_texts && !std::exchange(self->state.gives_way, true)) give_way();
