@@ -56,7 +56,12 @@ EditedLine edit_line(const char* prompt) {
   ::rl_readline_name = "troupe";
   ::rl_catch_signals = 0;
   ::rl_outstream = ::isatty(STDOUT_FILENO) == 1 ? stdout : stderr;
-  ::rl_variable_bind("enable-bracketed-paste", "on");
+  static const bool configured = [] {
+    ::rl_variable_bind("enable-active-region", "off");  // a paste is not shown in reverse video
+    // Once, before Readline looks at TERM: it switches this off for a terminal that knows no paste.
+    return ::rl_variable_bind("enable-bracketed-paste", "on") == 0;
+  }();
+  static_cast<void>(configured);
   ::rl_callback_handler_install(prompt, take_line);
   // Tab would complete file names, and a pasted tab is text.
   ::rl_bind_key('\t', ::rl_insert);

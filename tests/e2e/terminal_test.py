@@ -149,7 +149,7 @@ class OnATerminal(ChatCase):
     def test_a_paste_of_several_lines_is_one_message(self):
         terminal = self.start()
         terminal.send("\x1b[200~one\ntwo\tthree\n/quit\x1b[201~\r")
-        terminal.expect("<18>")
+        terminal.expect("<19>")
         self.assertEqual(self.question(), "one\ntwo\tthree\n/quit")
 
     def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
@@ -196,9 +196,9 @@ class OnATerminal(ChatCase):
         self.assertEqual(notes.read_text(encoding="ascii"), "mine")
         enter("/save c.json", "saved to c.json")
         enter("/sav", "did you mean /save?")
-        enter("/model other", "> ")
-        enter("/clear", "> ")
-        enter("/system Be long.", "> ")
+        enter("/model other", "/model other")
+        enter("/clear", "/clear")
+        enter("/system Be long.", "/system Be long.")
         enter("abc", "<3>")
         self.assertEqual(self.stub.bodies[-1]["model"], "other")
         self.assertEqual([m["content"] for m in self.stub.bodies[-1]["messages"]], ["Be long.", "abc"])
