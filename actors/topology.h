@@ -96,6 +96,9 @@ class Cast {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
+  /// A report of every actor; not ok when ROOT does not answer within the time given.
+  Result<std::vector<ActorReport>> actors(Duration patience);
+
   /// Refuses new requests from now on; open ones go on. drained() becomes true when none is open.
   void drain();
   bool drained() const { return *drained_; }
@@ -125,6 +128,9 @@ class Cast {
   metrics_actor metrics_;
   std::vector<Arrow> arrows_;
 };
+
+/// The table and the arrows as JSON: {"actors":[{"name","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
+std::string topology_json(const std::vector<Arrow>& arrows);
 
 /// The table, and the arrows as a Mermaid graph: docs/topology.md.
 std::string topology_markdown(const std::vector<Arrow>& arrows);

@@ -40,6 +40,8 @@ struct HttpOptions {
   /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate
   /// metrics port.
   std::vector<std::string> api_keys;
+  /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
+  std::vector<std::string> allowed_origins;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;

@@ -219,7 +219,12 @@ void Connection::take(Output&& output) {
 
 ResponseHead Connection::response_head(std::uint16_t status) {
   keep_alive_ = keep_alive_ && !io_.shared().draining;
-  return {.status = status, .request_id = request_id_, .date = io_.date(), .close = !keep_alive_};
+  return {.status = status,
+          .request_id = request_id_,
+          .date = io_.date(),
+          .close = !keep_alive_,
+          .allow_origin = admission_.allow_origin,
+          .vary_origin = admission_.vary_origin};
 }
 
 void Connection::begin_stream(const std::vector<std::pair<std::string, std::string>>& extra) {
@@ -268,6 +273,7 @@ bool Connection::refuse_and_close(const Status& status) {
   const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
   if (!unrecorded_) {  // the head was not even read
     unrecorded_ = true;
+    admission_ = {};
     method_.clear();
     target_.clear();
     request_id_ = io_.fresh_request_id();

@@ -10,7 +10,10 @@ namespace asio = boost::asio;
 void ResponseWriter::append_continue() { out_.append("HTTP/1.1 100 Continue\r\n\r\n"); }
 
 void ResponseWriter::append_whole(ResponseHead head, const Output& output, bool head_request) {
-  head.content_length = output.body.size();
+  const bool empty = output.status == 204 || output.status == 304;
+  if (empty) head.content_type = {};
+  // The length of an event stream, which only HEAD has whole, is not known.
+  if (!empty && output.content != Output::Content::events) head.content_length = output.body.size();
   append_response_head(out_, head, output.headers);
   if (head_request) return;
   out_.append(output.body);

@@ -32,6 +32,7 @@ struct Effects {
   std::vector<RequestKey> cancel;
   std::vector<FinishedRequest> finished;  ///< at most one a session
   std::vector<std::uint64_t> grammars;    ///< to release
+  std::vector<std::string> begun;         ///< ids of requests that have got their first token, for the log
 };
 
 class Session {

@@ -22,8 +22,9 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
 
 }  // namespace
 
-tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState>, Encoder encoder,
+tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, Encoder encoder,
                                                   Log log) {
+  answer_probes(self);
   return {
       [encoder, log](Encode& job) { return encode(encoder, log, job); },
   };
