@@ -27,7 +27,7 @@ FieldList model_fields(ModelOptions& o) {
        .when_unset = "last part of --model"},
       {.name = "tokenizer",
        .slot = &o.tokenizer,
-       .help = "directory with the tokenizer's files",
+       .help = "directory with the tokenizer's files, and the chat template if the model has none",
        .when_unset = "--model"},
       {.name = "dtype",
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
@@ -52,7 +52,7 @@ FieldList model_fields(ModelOptions& o) {
        .help = "revision of a downloaded model",
        .standing = Standing::harmless,
        .reason = "models are not downloaded; a local directory has one revision"},
-      {.name = "seed", .slot = &o.seed, .help = "seed of requests that name none, and of dummy weights"},
+      {.name = "seed", .slot = &o.seed, .help = "seed of requests that name none (0: each draws its own), and of dummy weights"},
   };
 }
 

@@ -50,7 +50,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
 
-  auto loaded = ChatTemplate::load(directory, options.model.chat_template);
+  auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     files.chat = *loaded;
   } else if (loaded.status().code != Code::not_found) {
@@ -158,7 +158,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
   http_side = std::make_unique<HttpSide>(
       RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
-                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on()}),
+                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
+                       files->chat == nullptr || files->chat->reads("tools")}),
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
