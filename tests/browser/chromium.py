@@ -144,7 +144,8 @@ class Page:
         end = time.monotonic() + seconds
         while True:
             try:
-                if value := self.eval(condition):
+                value = self.eval(condition)
+                if value not in (None, False, 0, ""):  # an element arrives as {}
                     return value
             except RuntimeError as problem:  # the page is being replaced
                 if time.monotonic() > end:
