@@ -170,7 +170,7 @@ function appendInline(out, text, depth) {
   plain(text.length);
 }
 
-// Other schemes (javascript:, data:, file:) and relative addresses stay text.
+// Other schemes, those of scripts and data among them, and relative addresses stay text.
 function link(target, label) {
   let address;
   try { address = new URL(target); } catch { return `[${label}](${target})`; }

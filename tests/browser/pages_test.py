@@ -20,7 +20,7 @@ HOSTILE = ("<img src=x onerror=\"window.hit=1\"><script>window.hit=2</script>[cl
            "```html\n</code></pre><script>window.hit=5</script>\n```\n\n# <b onmouseover=window.hit=6>T</b>\n\n| <i>a</i> | b |\n|---|---|\n| <svg onload=window.hit=7> | 2 |\n")
 SCRIPTS = {
     "a": f"{THOUGHT}\n</think>\n\n<response>\nHello **world**, with `code`:\n\n```python\nprint(\"hi\")\n```\n\n- one\n- two\n</response>\n",
-    "b": " ".join(f"thought {i}" for i in range(40)) + "\n</think>\n\n<response>\n" + " ".join(f"word {i}" for i in range(900)) + "\n</response>\n",
+    "b": "I count.\n</think>\n\n<response>\n" + "word " * 900 + "end\n</response>\n",
     "c": "I need the weather.\n</think>\n\n\n" + call_json("get_weather", PARIS),
     "d": f"{THOUGHT}\n</think>\n\n<response>\n{HOSTILE}\n</response>\n",
 }
@@ -96,11 +96,11 @@ class Chat(BrowserCase):
     def test_stop_regenerate_and_edit(self):
         page = self.chat()
         self.ask(page, "Qb")
-        page.wait("document.querySelector('article.assistant .body')?.textContent.includes('word 5')")
+        page.wait("document.querySelector('article.assistant .body')?.textContent.includes('word word')")
         self.assertFalse(page.eval("document.getElementById('stop').hidden"))
         page.press("Escape", 27)
         page.wait("document.getElementById('stop').hidden && document.querySelector('article.assistant').textContent.includes('Stopped.')")
-        self.assertNotIn("word 899", page.eval("document.querySelector('article.assistant').textContent"))
+        self.assertNotIn("word end", page.eval("document.querySelector('article.assistant').textContent"))
         wait_until(lambda: self.server.status()["queues"] and all(q["depth"] == 0 for q in self.server.status()["queues"] if q["name"] == "running"),
                    "the stopped request has ended in the engine")
         press = "[...document.querySelectorAll('article.{} .tools button')].find(b => b.textContent === '{}').click()"

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import threading
 import time
 import unittest
@@ -54,8 +55,9 @@ class Watcher:
         return found[0]
 
     def close(self):
-        with contextlib.suppress(OSError):
-            self.connection.sock.shutdown(2)
+        if self.connection.sock is not None:  # else the answer is complete
+            with contextlib.suppress(OSError):
+                self.connection.sock.shutdown(socket.SHUT_RDWR)
         self.thread.join(PATIENCE)
         self.connection.close()
 
@@ -96,7 +98,7 @@ class Pages(ServerCase):
             with self.subTest(path):
                 options = self.bare("OPTIONS", path)
                 self.assertEqual((options.status, options.body), (204, b""))
-                self.assertEqual(set(options.headers["Allow"].split(", ")) - {"HEAD"}, {m.upper() for m in methods} | {"OPTIONS"})
+                self.assertGreaterEqual(set(options.headers["Allow"].split(", ")), {m.upper() for m in methods} | {"OPTIONS"})
                 head = self.server.request("HEAD", path)
                 self.assertEqual(head.status, 200 if "get" in methods else 405)
                 self.assertEqual(head.body, b"")

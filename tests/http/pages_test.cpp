@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "http/front_desk.h"
 #include "http/origins.h"
 #include "http/support.h"
 
