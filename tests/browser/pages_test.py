@@ -20,7 +20,7 @@ HOSTILE = ("<img src=x onerror=\"window.hit=1\"><script>window.hit=2</script>[cl
            "```html\n</code></pre><script>window.hit=5</script>\n```\n\n# <b onmouseover=window.hit=6>T</b>\n\n| <i>a</i> | b |\n|---|---|\n| <svg onload=window.hit=7> | 2 |\n")
 SCRIPTS = {
     "a": f"{THOUGHT}\n</think>\n\n<response>\nHello **world**, with `code`:\n\n```python\nprint(\"hi\")\n```\n\n- one\n- two\n</response>\n",
-    "b": "I count.\n</think>\n\n<response>\n" + "word " * 900 + "end\n</response>\n",
+    "b": "I count.\n</think>\n\n<response>\n" + "word " * 190 + "end\n</response>\n",
     "c": "I need the weather.\n</think>\n\n\n" + call_json("get_weather", PARIS),
     "d": f"{THOUGHT}\n</think>\n\n<response>\n{HOSTILE}\n</response>\n",
 }
