@@ -95,19 +95,19 @@ void LiveFeed::run(const std::stop_token& stop) {
     changed_.wait(lock, stop, [this] { return !watchers_.empty(); });
     if (stop.stop_requested()) return;
     fresh_ = false;
+    const std::vector<Watcher> watchers = watchers_;
     lock.unlock();
-    const LiveState state = setup_.look();
+    tell(setup_.look(), watchers);  // what goes to one who has left meanwhile is dropped by the server
     lock.lock();
-    tell(state);
     changed_.wait_for(lock, stop, setup_.period, [this] { return fresh_; });
   }
 }
 
-void LiveFeed::tell(const LiveState& state) {
+void LiveFeed::tell(const LiveState& state, const std::vector<Watcher>& watchers) const {
   const std::int64_t now = now_ns();
   const std::string common = live_event(state, nullptr, now);
   std::map<std::uint32_t, std::vector<http::Output>> batches;  // by I/O thread
-  for (const Watcher& watcher : watchers_) {
+  for (const Watcher& watcher : watchers) {
     const auto followed = watcher.request.empty() ? std::nullopt : setup_.traces->find(watcher.request);
     batches[watcher.exchange.io].push_back(
         event_output(watcher.exchange.id, "state", followed ? live_event(state, &*followed, now) : common));

@@ -54,6 +54,7 @@ class LiveFeed {
   LiveFeed(const LiveFeed&) = delete;
   LiveFeed& operator=(const LiveFeed&) = delete;
 
+  // Both are for I/O threads: they wait for nothing but a short lock.
   /// Begins a stream, which also follows `request` unless that is empty. Refused above kMaxWatchers and after end().
   Status watch(http::Exchange exchange, std::string request);
   /// The client has left. False when it was no watcher.
@@ -67,7 +68,7 @@ class LiveFeed {
     std::string request;
   };
   void run(const std::stop_token& stop);
-  void tell(const LiveState& state);
+  void tell(const LiveState& state, const std::vector<Watcher>& watchers) const;
 
   const Setup setup_;
   std::mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -43,6 +44,7 @@ void RequestTraces::event(std::string_view actor, std::string_view event, std::s
   const std::string_view id = fields[0].text;
   const bool begins = event == "admitted";
   const std::int64_t now = now_ns();
+  std::string details = details_of(fields.subspan(1));
   const std::lock_guard lock(mutex_);
   RequestTrace* request = begins ? nullptr : known(id);
   if (request == nullptr) {
@@ -51,7 +53,7 @@ void RequestTraces::event(std::string_view actor, std::string_view event, std::s
     request = &requests_.emplace_back(RequestTrace{std::string(id), now, {}});
   }
   if (request->steps.size() == kMaxSteps) return;
-  request->steps.push_back({std::string(actor), std::string(event), now - request->began_ns, details_of(fields.subspan(1))});
+  request->steps.push_back({std::string(actor), std::string(event), now - request->began_ns, std::move(details)});
 }
 
 std::vector<RequestTrace> RequestTraces::latest(std::size_t count) const {

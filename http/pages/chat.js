@@ -244,16 +244,16 @@ function callElement(call, message) {
   let shown = call.arguments;
   try { shown = JSON.stringify(JSON.parse(call.arguments), null, 2); } catch { /* still being written, or cut */ }
   const box = element("div", { className: "call" }, element("strong", { textContent: `Call of ${call.name}` }), element("pre", {}, element("code", { textContent: shown })));
-  const waits = message === chat.messages.at(-1) || !chat.messages.some((m) => m.role === "tool" && m.call === call.id);
-  if (waits && !answering) {
+  const open = !chat.messages.some((m) => m.role === "tool" && m.call === call.id);
+  if (open && !answering) {
     const result = element("textarea", { rows: 2, ariaLabel: `Result of ${call.name}`, placeholder: "Its result, as the model should see it" });
     const give = element("button", { type: "button", textContent: "Give the result" });
     give.addEventListener("click", async () => {
       chat.messages.push({ role: "tool", call: call.id, content: result.value });
       showMessages();
       await keep();
-      const open = message.calls.filter((one) => !chat.messages.some((m) => m.role === "tool" && m.call === one.id));
-      if (open.length === 0) await ask();
+      const given = (one) => chat.messages.some((m) => m.role === "tool" && m.call === one.id);
+      if (message.calls.every(given)) await ask();
     });
     box.append(result, give);
   }
@@ -273,7 +273,7 @@ function toolsOf(message) {
   if (message.role === "user") {
     bar.append(element("button", { type: "button", textContent: "Edit", onclick: () => edit(message, bar.parentElement) }));
   } else if (message.role === "assistant") {
-    bar.append(element("button", { type: "button", textContent: "Regenerate", onclick: () => cutFrom(message, 0).then(ask) }));
+    bar.append(element("button", { type: "button", textContent: "Regenerate", onclick: () => cutFrom(message).then(ask) }));
     bar.append(element("span", { className: "figures-of-answer", textContent: figuresOf(message) }));
     if (message.request) bar.append(element("a", { href: `/topology#${encodeURIComponent(message.request)}`, textContent: "its way" }));
   }
