@@ -248,6 +248,7 @@ class Topology(BrowserCase):
         page.wait("document.querySelector('#way table')?.textContent.includes('first token')")
         page.wait("document.querySelectorAll('#graph .on-way').length >= 3")
         page.wait("Number(document.querySelectorAll('#summary b')[1].textContent) > 0")
+        page.eval("scrollTo(0, 0)")
         picture(page, "topology")
         for _ in stream:
             pass
