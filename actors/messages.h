@@ -3,10 +3,12 @@
 // descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
 // serializes them and who may send which to whom.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/pulse.h"
 #include "base/status.h"
 #include "http/request.h"
 #include "ipc/wire.h"
@@ -26,6 +28,7 @@ struct Source {
   http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+  std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 
 using Thinking = grammar::ThinkingRule;
@@ -71,6 +74,7 @@ struct Answer {
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
+  std::int32_t tokens_per_event = 1;  ///< of a stream
   bool function_call = false;  ///< tool calls are told in the form of the field `functions`
   http::AnswerStyle style = http::AnswerStyle::openai;
   std::string settings;  ///< of style responses: members of the answer that repeat the request (http::ChatRequest)
@@ -346,6 +350,13 @@ struct CacheGrants {
 /// Forget every published block; from GATEWAY. Answered with how many could be found before.
 struct ResetPrefixCache {};
 
+// --------------------------------------------------------------------- every actor
+
+/// Asks an actor whether it still takes messages: it beats the pulse.
+struct Beat {
+  std::shared_ptr<Pulse> pulse;
+};
+
 // ------------------------------------------------------------------------- worker
 
 struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
@@ -409,6 +420,12 @@ struct HttpStats {
   std::int32_t status = 0;
 };
 
+/// Connections that were not served, since the last such message.
+struct DoorStats {
+  std::int32_t turned_away = 0;        ///< beyond a limit; requests that a trusted proxy passed on count too
+  std::int32_t failed_handshakes = 0;  ///< ended before their TLS began
+};
+
 struct SchedulerStatus {
   std::int32_t running = 0;
   std::int32_t max_running = 0;
@@ -431,10 +448,10 @@ struct Drain {};
 /// The time of a drain is over: open requests end with an error that their clients are told.
 struct Abandon {};
 
-/// Asks an actor for its Pulse; from ROOT.
+/// Asks an actor for a ProbeAnswer; from ROOT.
 struct Probe {};
 
-struct Pulse {
+struct ProbeAnswer {
   std::int32_t mailbox = 0;  ///< messages that waited behind the Probe when it was answered
 };
 
@@ -447,7 +464,7 @@ struct ActorReport {
   std::int32_t number = 0;     ///< among the actors of this name
   bool answered = false;       ///< its Probe, in time
   std::int32_t restarts = 0;   ///< since the engine's start
-  std::int32_t mailbox = 0;    ///< Pulse::mailbox
+  std::int32_t mailbox = 0;    ///< ProbeAnswer::mailbox
   std::int64_t answer_ns = 0;  ///< from the Probe to its answer: what a message waits at this moment
 };
 

@@ -13,12 +13,16 @@
 //
 // GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to WORKER LINK.
 //
-// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Mailboxes are bounded by credits that
+// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks. Mailboxes are bounded by credits that
 // the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
 #include <caf/all.hpp>
+#include <chrono>
 #include <limits>
 
 #include "actors/messages.h"
+
+// Stays within the process: the pulse is shared.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Beat)
 
 namespace troupe {
 
@@ -71,7 +75,7 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
     x.template_kwargs = *std::move(read_kwargs);
     return caf::none;
   };
-  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt,
+  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt, x.continue_final_message,
            x.without_template, caf::meta::load_callback(load));
 }
 
@@ -91,13 +95,13 @@ template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
   template <class I> typename I::result_type inspect(I& f, type& x) {           \
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
-TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
+TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
-               x.function_call, x.style, x.settings)
+               x.tokens_per_event, x.function_call, x.style, x.settings)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
@@ -145,8 +149,9 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
-TROUPE_INSPECT(Pulse, x.mailbox)
+TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
@@ -160,32 +165,46 @@ template <class I> typename I::result_type inspect(I& f, ProbeAll&) { return f(c
 template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
 
+/// What every actor does with a Beat, which comes from the thread that watches them.
+inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); };
+
+/// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
+/// stands still, and the engine is about to be restarted.
+inline constexpr std::chrono::seconds kTurnPatience{10};
+/// The same for what ends when requests do: longer than any --drain-timeout.
+inline constexpr std::chrono::minutes kRequestPatience{25 * 60};
+
 /// Lets an actor answer a Probe, from ROOT, beside the messages of its own. Called first in every behaviour but ROOT's.
 inline void answer_probes(caf::scheduled_actor* self) {
   self->set_default_handler([](caf::scheduled_actor* probed, caf::message_view& view) -> caf::result<caf::message> {
     if (!view.content().match_elements<Probe>()) return caf::print_and_drop(probed, view);
-    return caf::make_message(Pulse{static_cast<std::int32_t>(probed->mailbox().size())});
+    return caf::make_message(ProbeAnswer{static_cast<std::int32_t>(probed->mailbox().size())});
   });
 }
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
 using metrics_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Adds one step's counters; from SCHEDULER.
     caf::reacts_to<StepStats>,
     // Adds one finished request; from SESSION HOST.
     caf::reacts_to<RequestStats>,
     // Adds one HTTP answer; from GATEWAY.
     caf::reacts_to<HttpStats>,
+    // Adds connections that were not served; from GATEWAY.
+    caf::reacts_to<DoorStats>,
     // Answers with the Prometheus text; from GATEWAY.
     caf::replies_to<caf::get_atom>::with<std::string>>;
 
 /// TOKENIZER ×N: chat template and encode. Has a thread of its own: a long prompt takes milliseconds.
 using tokenizer_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Answers with ids or with the request's fault; from SESSION HOST.
     caf::replies_to<Encode>::with<Encoded>>;
 
 /// CACHE MANAGER: owns every KV block.
 using cache_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
     caf::replies_to<CacheAsks>::with<CacheGrants>,
     // A command finished, or what the worker still holds; from WORKER LINK.
@@ -200,6 +219,7 @@ using cache_actor = caf::typed_actor<
 /// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its sequences and
 /// makes the masks of their gated rows.
 using grammar_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Answers when the form is compiled or refused; from SESSION HOST.
     caf::replies_to<Compile>::with<Compiled>,
     // The request has ended; from SESSION HOST.
@@ -211,6 +231,7 @@ using grammar_actor = caf::typed_actor<
 
 /// SCHEDULER: decides every step.
 using scheduler_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Takes all sequences or refuses all; their tokens go to the sender as StepTokens; from SESSION HOST.
     caf::replies_to<Submit>::with<Status>,
     // Ends sequences nobody waits for; from SESSION HOST.
@@ -237,6 +258,7 @@ template <class I> typename I::result_type inspect(I& f, TokenizerUp& x) {
 
 /// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
 using session_host_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
     caf::replies_to<Ask>::with<Closed>,
     // The client went away; from GATEWAY.
@@ -252,6 +274,7 @@ using session_host_actor = caf::typed_actor<
 
 /// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Admits or refuses a call; from its HTTP side.
     caf::reacts_to<Ask>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
@@ -278,6 +301,7 @@ template <class I> typename I::result_type inspect(I& f, Attach& x) {
 
 /// WORKER LINK ×R: the engine's end of one rank's rings.
 using worker_link_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Names who hears of the link's records; from the ROOT, once, before anything else.
     caf::reacts_to<Attach>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
@@ -298,6 +322,7 @@ using worker_link_actor = caf::typed_actor<
 
 /// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
 using root_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Stops admission; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<bool>,
     // Answers with the state of every part; from the control thread.

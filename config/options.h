@@ -40,6 +40,15 @@ struct HttpOptions {
   /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate
   /// metrics port.
   std::vector<std::string> api_keys;
+  std::string api_key_file;  ///< more keys, one a line; read again on SIGHUP
+  std::string ssl_certfile;  ///< PEM: the certificate, then its chain; empty: plain HTTP
+  std::string ssl_keyfile;   ///< PEM: its private key; empty: the key is in ssl_certfile too
+  /// Networks of proxies in front of the server, in CIDR form. X-Forwarded-For is taken from them alone.
+  std::vector<std::string> trusted_proxies;
+  // What the files held. Not flags: filled by read_credentials(), so that children need not read the files.
+  std::vector<std::string> file_api_keys;
+  std::string certificate_pem;
+  std::string private_key_pem;
   /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
   std::vector<std::string> allowed_origins;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
@@ -51,8 +60,10 @@ struct HttpOptions {
 
 /// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
-  int max_connections = 4096;             ///< open sockets; one more is closed at once
-  int max_connections_per_address = 256;  ///< of one peer address
+  int max_connections = 4096;  ///< open sockets; one more gets 429
+  /// Of one peer address; one more gets 429. 0: 256, but max_connections for this machine's own addresses. A trusted
+  /// proxy has no such limit: its clients' requests are counted instead.
+  int max_connections_per_address = 0;
   int max_header_bytes = 16 << 10;        ///< all header lines together; 431
   int max_header_count = 100;             ///< header lines; 431
   int max_uri_bytes = 8 << 10;            ///< request target; 414
@@ -64,6 +75,7 @@ struct LimitOptions {
   int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; above it the request is cancelled
   std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
   std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
+  bool strict_requests = false;                    ///< unknown top-level fields of a request get 400
   int max_json_depth = 64;                         ///< nesting of a request body
   int max_json_elements = 1'000'000;               ///< values in a request body, all together
   int max_prompts = 256;                           ///< prompts in one /v1/completions request
@@ -199,7 +211,8 @@ struct ProcessOptions {
   int max_restarts = 3;  ///< deaths within restart_window_s, of all children; one more ends the server
   int restart_window_s = 60;
   int drain_timeout_s = 30;    ///< how long running requests may go on after SIGTERM
-  int worker_timeout_s = 60;   ///< a worker without a heartbeat for this long is killed and restarted
+  int engine_timeout_s = 10;   ///< an engine without a heartbeat for this long is killed and restarted
+  int worker_timeout_s = 10;   ///< a worker without a sign of progress for this long is killed and restarted
   int start_timeout_s = 1800;  ///< a child that is not ready after this long is killed
 };
 

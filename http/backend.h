@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "http/request.h"
 
 namespace troupe::http {
@@ -53,9 +54,10 @@ struct Output {
 /// What the health routes say. Only `ready` lets generation requests through to submit().
 struct Health {
   enum class State : std::uint8_t { loading, ready, draining, restarting };
-  bool live = true;  ///< the event loop is alive
+  bool live = true;  ///< every part of this process works
   State state = State::loading;
-  bool ready() const { return state == State::ready; }
+  std::string_view silent{};  ///< a part of the server, or a worker, that stands still; empty: none
+  bool ready() const { return state == State::ready && silent.empty(); }
 };
 
 constexpr std::string_view to_string(Health::State state) {
@@ -93,6 +95,10 @@ class Backend {
   virtual Health health() const = 0;
   /// Called once for each request whose head was begun, also for those that the server answered itself.
   virtual void answered(const AccessRecord&) {}
+  /// A connection, or a request that a trusted proxy passed on, was beyond a limit; `why` names the limit.
+  virtual void turned_away(std::string_view /*address*/, const Status& /*why*/) {}
+  /// A connection ended before its TLS began.
+  virtual void handshake_failed(std::string_view /*address*/, std::string_view /*why*/) {}
 };
 
 }  // namespace troupe::http

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <utility>
 
 #include "http/openai_error.h"
@@ -20,19 +20,41 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
+constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
 }  // namespace
 
-Connection::Connection(IoThread& io, Socket socket, std::string address, Pages pages, bool open)
-    : io_(io),
-      socket_(std::move(socket)),
-      address_(std::move(address)),
-      pages_(pages),
-      open_(open),
-      reader_(io.shared().limits) {}
+Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
+    : doorman_(&doorman), peer_(std::move(peer)), pages_(pages), open_(open), refusal_(doorman.enter(peer_)) {}
 
-Connection::~Connection() { io_.shared().doorman.leave(address_); }
+Visit::Visit(Visit&& other) noexcept
+    : doorman_(std::exchange(other.doorman_, nullptr)),
+      peer_(std::move(other.peer_)),
+      pages_(other.pages_),
+      open_(other.open_),
+      refusal_(std::move(other.refusal_)),
+      client_(std::move(other.client_)) {}
+
+Visit::~Visit() {
+  if (doorman_ == nullptr) return;
+  end_request();
+  if (refusal_.ok()) doorman_->leave(peer_);
+}
+
+Status Visit::begin_request(std::string_view forwarded_for) {
+  std::string client = doorman_->client_of(forwarded_for);
+  Status status = client.empty() ? Status() : doorman_->begin_request(client);
+  if (status.ok()) client_ = std::move(client);
+  return status;
+}
+
+void Visit::end_request() {
+  if (!client_.empty()) doorman_->end_request(std::exchange(client_, {}));
+}
+
+Connection::Connection(IoThread& io, Transport transport, Visit visit)
+    : io_(io), transport_(std::move(transport)), visit_(std::move(visit)), reader_(io.shared().limits) {}
 
 // An exception here is a lack of memory or a bug: it ends this connection and no other.
 template <class Action>
@@ -46,10 +68,10 @@ void Connection::guarded(Action action) {
 
 void Connection::start() {
   boost::system::error_code ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
+  Socket& socket = transport_.socket();
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
                sizeof kUnsentInKernel);
   begin_head();
   await_input();
@@ -64,14 +86,14 @@ void Connection::await_input() {
     // No more input is read; that the client is gone still shows as an error.
     if (awaiting_error_) return;
     awaiting_error_ = true;
-    socket_.async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
+    transport_.socket().async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
       self->awaiting_error_ = false;
       if (!error && self->phase_ != Phase::closed) self->abort();
     });
     return;
   }
   awaiting_input_ = true;
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](boost::system::error_code error) {
+  transport_.socket().async_wait(transport_.input_wait(), [self = shared_from_this()](boost::system::error_code error) {
     self->awaiting_input_ = false;
     if (error || self->phase_ == Phase::closed) return;
     self->guarded([&] { self->on_input(); });
@@ -80,14 +102,14 @@ void Connection::await_input() {
 
 void Connection::on_input() {
   const std::span<char> scratch = io_.scratch();
-  const std::size_t room = std::min(kReadBytes, scratch.size());
   boost::system::error_code error;
-  const std::size_t n = socket_.read_some(asio::buffer(scratch.data(), room), error);
+  const std::size_t n = transport_.read_some(scratch.first(std::min(kReadBytes, scratch.size())), error);
   if (error == asio::error::would_block || error == asio::error::interrupted) {
     await_input();
     return;
   }
   if (error) {  // or the end of the stream: a client that stops sending before it has the answer has left
+    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(visit_.peer().address, transport_.tls_error());
     abort();
     return;
   }
@@ -143,8 +165,23 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().desk.admit(head, pages_, open_);
+  admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
+  check_limits();
   return begin_body();
+}
+
+// Health is answered beyond the limits: load must not look like failure.
+void Connection::check_limits() {
+  const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
+  if (!visit_.refusal().ok()) {
+    keep_alive_ = false;
+    if (!health && !visit_.open()) admission_.refusal = visit_.refusal();
+  } else if (visit_.peer().trusted_proxy && !health) {
+    Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
+    if (status.ok()) return;
+    io_.shared().backend.turned_away(visit_.peer().address, status);
+    admission_.refusal = std::move(status);
+  }
 }
 
 bool Connection::begin_body() {
@@ -188,6 +225,7 @@ bool Connection::finish_request() {
     return true;
   }
   Call& call = std::get<Call>(outcome);
+  warning_ = warning_text(call.ignored_fields);
   exchange_ = io_.open_exchange(shared_from_this());
   call.exchange = exchange_;
   call.request_id = request_id_;
@@ -222,6 +260,7 @@ ResponseHead Connection::response_head(std::uint16_t status) {
   return {.status = status,
           .request_id = request_id_,
           .date = io_.date(),
+          .warning = warning_,
           .close = !keep_alive_,
           .allow_origin = admission_.allow_origin,
           .vary_origin = admission_.vary_origin};
@@ -265,6 +304,7 @@ void Connection::end_answer(std::uint16_t status) {
     ++unsettled_;
   }
   record(status);
+  warning_.clear();
   enter(keep_alive_ ? Phase::idle : Phase::lingering);
 }
 
@@ -285,6 +325,7 @@ bool Connection::refuse_and_close(const Status& status) {
 }
 
 void Connection::record(std::uint16_t status) {
+  visit_.end_request();
   if (!std::exchange(unrecorded_, false)) return;
   io_.shared().backend.answered({.request_id = request_id_,
                                  .method = method_,
@@ -306,12 +347,12 @@ void Connection::flush() {
 
 void Connection::write() {
   if (awaiting_room_ || phase_ == Phase::closed) return;
-  switch (writer_.write(socket_)) {
+  switch (writer_.write(transport_)) {
     case ResponseWriter::Progress::broken: abort(); return;
     case ResponseWriter::Progress::blocked:
       awaiting_room_ = true;
       blocked_since_ = Clock::now();
-      socket_.async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
+      transport_.socket().async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
         self->awaiting_room_ = false;
         if (!failed && self->phase_ != Phase::closed) self->flush();
       });
@@ -342,8 +383,7 @@ void Connection::begin_head() {
 // Closing while input is unread would reset the connection, and the client could lose the answer.
 void Connection::shut() {
   if (std::exchange(shut_, true)) return;
-  boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  transport_.end_sending();
   phase_since_ = Clock::now();
 }
 
@@ -360,12 +400,19 @@ void Connection::abort() {
   close();
 }
 
+void Connection::turn_away() {
+  guarded([&] {
+    if (phase_ == Phase::head) refuse_and_close(visit_.refusal());
+    write();
+    abort();
+  });
+}
+
 void Connection::close() {
   if (phase_ == Phase::closed) return;
   phase_ = Phase::closed;
   settle();
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  transport_.close();
   io_.remove(shared_from_this());
 }
 
@@ -378,7 +425,11 @@ void Connection::tick(TimePoint now) {
                                                    .body_received = reader_.body_received()},
                                                   io_.shared().limits);
   switch (verdict.overdue) {
-    case Overdue::no: return;
+    case Overdue::no:
+      if (visit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;
+      refuse_and_close(visit_.refusal());
+      flush();
+      return;
     case Overdue::abort: abort(); return;
     case Overdue::close: close(); return;
     case Overdue::refuse:

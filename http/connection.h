@@ -17,14 +17,41 @@
 #include "http/io_thread.h"
 #include "http/request_reader.h"
 #include "http/response_writer.h"
+#include "http/transport.h"
 
 namespace troupe::http {
 
+/// Who has connected, and to which listener. Counted by the doorman until it ends.
+class Visit {
+ public:
+  /// `open`: the listener asks for no key.
+  Visit(Doorman& doorman, Peer peer, Pages pages, bool open);
+  ~Visit();
+  Visit(Visit&& other) noexcept;
+  Visit& operator=(Visit&&) = delete;
+
+  const Peer& peer() const { return peer_; }
+  Pages pages() const { return pages_; }
+  bool open() const { return open_; }
+  /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
+  const Status& refusal() const { return refusal_; }
+
+  /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
+  Status begin_request(std::string_view forwarded_for);
+  void end_request();
+
+ private:
+  Doorman* doorman_;  // null: moved from
+  Peer peer_;
+  Pages pages_;
+  bool open_;
+  Status refusal_;
+  std::string client_;  // of the request in progress, when it is counted
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// `open`: no key is asked for.
-  Connection(IoThread& io, Socket socket, std::string address, Pages pages, bool open);
-  ~Connection();
+  Connection(IoThread& io, Transport transport, Visit visit);
 
   void start();
   /// Appends to the answer in progress; call flush() after the last output of a batch.
@@ -37,6 +64,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
   /// Closes at once; cancels the request in progress.
   void abort();
+  /// Of a connection beyond a limit: says so and closes at once.
+  void turn_away();
 
  private:
   void await_input();
@@ -44,6 +73,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void progress();
   bool step();
   bool read_head();
+  void check_limits();
   bool begin_body();
   bool read_body();
   bool finish_request();
@@ -67,10 +97,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool answering() const { return phase_ == Phase::waiting || phase_ == Phase::streaming; }
 
   IoThread& io_;
-  Socket socket_;
-  const std::string address_;
-  const Pages pages_;
-  const bool open_;
+  Transport transport_;
+  Visit visit_;
   RequestReader reader_;
   ResponseWriter writer_;
 
@@ -89,6 +117,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string request_id_;
   std::string method_;
   std::string target_;
+  std::string warning_;  // of the answer
   TimePoint request_since_{};
   bool keep_alive_ = true;
   bool stream_failed_ = false;

@@ -117,11 +117,15 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-FrontDesk::FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
+FrontDesk::FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
                      const Backend& backend)
-    : origins_(http.allowed_origins), keys_(http.api_keys), limits_(limits), model_(std::move(model)), openapi_(openapi_document(limits)), backend_(backend) {}
+    : origins_(std::move(allowed_origins)),
+      limits_(limits),
+      model_(std::move(model)),
+      openapi_(openapi_document(limits)),
+      backend_(backend) {}
 
-Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
+Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* keys) const {
   const std::string_view path = path_of(head.target);
   const Route routed = route(head.method, path, pages);
   Admission admission;
@@ -135,7 +139,8 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
   admission.vary_origin = origins_.vary();
   admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
   if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
-  if (!open && keys_.required() && needs_key(routed.handler) && !keys_.allow(head.authorization, head.x_api_key)) {
+  const bool guarded = keys != nullptr && keys->required() && needs_key(routed.handler);
+  if (guarded && !keys->allow(head.authorization, head.x_api_key)) {
     admission.refusal = {
         Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
   } else if (routed.handler == Handler::not_found) {
@@ -153,12 +158,14 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
 }
 
 Output FrontDesk::health(Handler handler, bool draining) const {
-  const Health health = backend_.health();
-  const Health::State state = draining ? Health::State::draining : health.state;
-  const bool good = handler == Handler::live ? health.live : health.live && state == Health::State::ready;
+  Health health = backend_.health();
+  if (draining) health.state = Health::State::draining;
+  const bool good = handler == Handler::live ? health.live : health.live && health.ready();
   Output output{.kind = Output::Kind::whole};
   output.status = good ? 200 : 503;
-  output.body = R"({"status":")" + std::string(to_string(state)) + R"("})";
+  output.body = R"({"status":")" + std::string(to_string(health.state)) + '"';
+  if (!health.silent.empty()) output.body += R"(,"silent":")" + std::string(health.silent) + '"';
+  output.body += '}';
   if (!good) output.headers.emplace_back("Retry-After", "1");
   return output;
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/status.h"
 #include "config/options.h"
@@ -46,12 +47,12 @@ struct Admission {
 
 class FrontDesk {
  public:
-  FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
+  FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
             const Backend& backend);
 
-  /// Decides by the head alone: route, key, media type. Every path needs the key, unknown ones too; exempt are
-  /// health and everything on an `open` listener.
-  Admission admit(const HeadView& head, Pages pages, bool open) const;
+  /// Decides by the head alone: route, key, media type. Every path needs a key of `keys`, unknown ones too; exempt
+  /// is health. `keys` null: none is needed.
+  Admission admit(const HeadView& head, Pages pages, const ApiKeys* keys) const;
 
   /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
   /// answer. `draining`: new generation requests are refused.
@@ -62,7 +63,6 @@ class FrontDesk {
   Output health(Handler handler, bool draining) const;
 
   Origins origins_;
-  ApiKeys keys_;
   config::LimitOptions limits_;
   ModelFacts model_;
   std::string openapi_;  ///< the document of /openapi.json

@@ -1,6 +1,6 @@
 #include "http/response_writer.h"
 
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
 #include <utility>
 
 namespace troupe::http {
@@ -41,10 +41,10 @@ void ResponseWriter::end_stream() {
   if (chunked_) out_.append(kLastChunk);
 }
 
-ResponseWriter::Progress ResponseWriter::write(Socket& socket) {
+ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
   while (unsent() > 0) {
     boost::system::error_code error;
-    const std::size_t n = socket.write_some(asio::buffer(out_.data() + sent_, unsent()), error);
+    const std::size_t n = transport.write_some({out_.data() + sent_, unsent()}, error);
     if (error == asio::error::interrupted) continue;
     if (error == asio::error::would_block) {
       out_.erase(0, std::exchange(sent_, 0));

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "http/io_thread.h"
 #include "http/response_head.h"
+#include "http/transport.h"
 
 namespace troupe::http {
 
@@ -31,7 +31,7 @@ class ResponseWriter {
   std::uint64_t body_bytes() const { return body_bytes_; }
 
   /// Writes until everything is sent or the kernel takes no more.
-  Progress write(Socket& socket);
+  Progress write(Transport& transport);
   /// Gives much memory back, once everything is sent.
   void shrink();
 

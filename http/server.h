@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/pulse.h"
 #include "base/status.h"
 #include "config/options.h"
 #include "http/backend.h"
@@ -20,8 +21,8 @@ struct ServerSetup {
   config::LimitOptions limits;
   ModelFacts model;
   int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
-  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys; -1: none,
-                        ///< then the first one serves those pages too, behind the key
+  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without TLS;
+                        ///< -1: none, then the first one serves those pages too, behind the key
 };
 
 class Server {
@@ -34,7 +35,13 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   /// Starts the I/O threads and accepts.
+  /// Not ok when a listening socket, the certificate or the key cannot be used.
   Status start();
+
+  /// Takes keys, certificate and private key from `http`: API keys count for every request from now on, the
+  /// certificate for new connections. Not ok when they cannot be used; nothing has changed then. Any thread, between
+  /// start() and stop().
+  Status renew(const config::HttpOptions& http);
 
   /// How many I/O threads there are: Exchange::io is below it. Fixed at construction.
   std::uint32_t io_threads() const;
@@ -44,12 +51,17 @@ class Server {
   /// closed are dropped. After stop() it does nothing.
   void deliver(std::uint32_t io, std::vector<Output>&& outputs);
 
+  /// Asks the I/O thread `io` to beat the pulse when it gets round to it. Any thread; does not wait.
+  void ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse);
+
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";
   /// running ones finish. Health is still answered. Returns at once.
   void drain();
 
   /// Requests handed to the backend whose answer has not been sent to its end. 0 after drain(): all done.
   std::size_t active() const;
+  /// Exceptions in the I/O threads, most likely for want of memory; each has ended one connection.
+  std::uint64_t faults() const;
   /// Open client sockets.
   std::size_t connections() const;
 

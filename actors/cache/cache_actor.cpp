@@ -60,6 +60,7 @@ cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](const CacheAsks& asks) {
         CacheState& state = self->state;
         state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());

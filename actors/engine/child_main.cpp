@@ -1,9 +1,14 @@
 #include "actors/engine/child_main.h"
 
+#include <pthread.h>
+
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
+#include <string>
 
+#include "base/exhaustion.h"
 #include "base/log.h"
 
 namespace troupe {
@@ -14,6 +19,8 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
     std::fprintf(stderr, "troupe %s: %s\n", name, arguments.status().message.c_str());
     return 2;
   }
+  // As top and ps show it; the file it was started from is /proc/self/exe.
+  ::pthread_setname_np(::pthread_self(), (std::string("troupe-") + name).c_str());
   std::signal(SIGPIPE, SIG_IGN);
   // A terminal or a service manager sends these signals to all processes. Only the supervisor handles them: it
   // asks its children over the control channel to end, and they end with it in any case.
@@ -21,7 +28,12 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
   std::signal(SIGTERM, SIG_IGN);
   supervisor::Control control{ipc::Fd(arguments->control_fd)};
   auto options = supervisor::read_options_file(arguments->options_fd);
-  const Status status = options.ok() ? body(*arguments, control, *options) : options.status();
+  Status status = options.status();
+  try {
+    if (options.ok()) status = body(*arguments, control, *options);
+  } catch (const std::bad_alloc&) {
+    status = failure(Code::unavailable, exhaustion_message("memory"));
+  }
   if (!status.ok()) control.tell({{"event", "fatal"}, {"message", status.message}});
   Log::flush(1000);
   return status.ok() ? 0 : 1;

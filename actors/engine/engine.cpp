@@ -22,6 +22,11 @@
 namespace troupe {
 namespace {
 
+// A part that has not answered for so long stands still; a busy machine delays an answer by less.
+constexpr Duration kSilent = std::chrono::milliseconds(1500);
+// After so long without an answer the engine gives no sign of life itself.
+constexpr Duration kLate = std::chrono::milliseconds(600);
+
 /// What is read once from the model's directory.
 struct ModelFiles {
   model::ModelSpec spec;
@@ -122,6 +127,7 @@ constexpr std::size_t kTracesShown = 16;
 // In the order of lifetimes: the server calls the HTTP side, which sends to the cast and to the feed.
 struct Engine::Impl {
   config::Options options;
+  Heart heart;  // outlives the health cell's readers
   std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
   std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<RequestTraces> traces = std::make_shared<RequestTraces>();
@@ -129,9 +135,11 @@ struct Engine::Impl {
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
+  std::shared_ptr<ipc::EngineEnd> link;
 
   Status build(const EngineFds& fds);
   LiveState look() const;
+  void watch();
   Log log(const std::string& actor) const {
     auto opened = Log::open(actor, options.log);
     return (opened.ok() ? *opened : Log()).tapped(traces);
@@ -142,8 +150,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const Log start_log = log("gateway");
   auto files = read_model(options, start_log);
   if (!files.ok()) return files.status();
-  auto link = ipc::EngineEnd::attach(fds.step, fds.cache);
-  if (!link.ok()) return link.status();
+  auto attached = ipc::EngineEnd::attach(fds.step, fds.cache);
+  if (!attached.ok()) return attached.status();
 
   const std::vector<std::string> names = model_names(options.model);
   http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
@@ -165,7 +173,9 @@ Status Engine::Impl::build(const EngineFds& fds) {
 
   CastSetup cast_setup;
   cast_setup.options = options;
-  cast_setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
+  this->link = std::make_shared<ipc::EngineEnd>(*std::move(attached));
+  this->link->beat_elsewhere();
+  cast_setup.link = this->link;
   cast_setup.spec_hash = model::storage_hash(files->spec, options);
   cast_setup.encoder = files->encoder;
   cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
@@ -183,7 +193,19 @@ Status Engine::Impl::build(const EngineFds& fds) {
   feed = std::make_unique<LiveFeed>(
       LiveFeed::Setup{topology_json(cast->arrows()), [this] { return look(); }, traces.get(), deliver});
   http_side->connect(cast->gateway(), cast->metrics(), feed.get());
-  return server->start();
+  if (Status status = server->start(); !status.ok()) return status;
+  watch();
+  return {};
+}
+
+void Engine::Impl::watch() {
+  cast->watch_by(heart);
+  for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
+    heart.watch({"http-" + std::to_string(io)},
+                [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
+  }
+  heart.watch({"worker-0", false},
+              [this] { return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker)); });
 }
 
 /// The supervisor's part is what `troupe status` shows. It asks this engine in turn, through the control thread.
@@ -221,6 +243,30 @@ std::string Engine::why() const { return impl_->cast->why(); }
 
 Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
 
+Status Engine::renew_credentials(const config::HttpOptions& http) {
+  config::HttpOptions renewed = impl_->options.http;
+  renewed.file_api_keys = http.file_api_keys;
+  renewed.certificate_pem = http.certificate_pem;
+  renewed.private_key_pem = http.private_key_pem;
+  Status status = impl_->server->renew(renewed);
+  if (status.ok()) impl_->options.http = std::move(renewed);
+  return status;
+}
+
+void Engine::beat() {
+  Impl& impl = *impl_;
+  const TimePoint now = Clock::now();
+  impl.heart.check(now);
+  const Silence longest = impl.heart.longest();
+  impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
+  if (impl.heart.longest_in_engine().time < kLate) impl.link->beat();
+}
+
+std::string Engine::silent() const {
+  const http::Health health = impl_->health->health();
+  return std::string(health.silent);
+}
+
 void Engine::drain() {
   impl_->server->drain();
   impl_->feed->end();
@@ -237,6 +283,8 @@ std::uint64_t Engine::served() const { return impl_->http_side->served(); }
 std::uint64_t Engine::generated_tokens() const { return *impl_->progress; }
 
 void Engine::stop() {
+  impl_->health->forget();
+  impl_->heart.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();
   impl_->feed.reset();

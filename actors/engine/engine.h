@@ -32,8 +32,19 @@ class Engine {
   /// loading, ready, draining or restarting. Lock-free.
   std::string state() const;
 
+  /// Asks every part for a sign of life, tells the health routes who stands still, and beats on the link unless a
+  /// part of the engine does. Call it at least eight times a second, from one thread.
+  void beat();
+
+  /// The part that stands still, as of the last beat(): of the engine, or a worker. Empty: none does.
+  std::string silent() const;
+
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
+
+  /// Takes what --api-key-file and the PEM files hold now from `http`; its other members are not read. Not ok: nothing
+  /// has changed.
+  Status renew_credentials(const config::HttpOptions& http);
 
   /// Refuses new requests from now on; open ones go on. Returns at once.
   void drain();

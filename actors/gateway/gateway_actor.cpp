@@ -12,6 +12,9 @@ namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
+/// How long after its timeout a request may take to end.
+constexpr std::chrono::seconds kEndingPatience{60};
+
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
                          http::Output::Content content = http::Output::Content::json) {
@@ -25,6 +28,12 @@ void deliver_one(const Deliver& deliver, std::uint32_t io, http::Output output) 
   std::vector<http::Output> outputs;
   outputs.push_back(std::move(output));
   deliver(io, std::move(outputs));
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ",") + name;
+  return out;
 }
 
 void publish_health(GatewayState& state) {
@@ -79,9 +88,12 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto style = ask.answer.style;
-  self->request(host, caf::infinite, std::move(ask))
+  // Its SESSION HOST ends a request at its own timeout, and tells the client.
+  const caf::timespan patience = ask.timeout_ns > 0 ? caf::timespan(ask.timeout_ns) + kEndingPatience : kRequestPatience;
+  self->request(host, patience, std::move(ask))
       .then([self](const Closed&) { close_one(self->state); },
-            [self, exchange, io, style](const caf::error&) {
+            [self, host, exchange, io, style](const caf::error&) {
+              self->send(host, Withdraw{io, exchange});
               const Status lost = failure(Code::internal, "the request's session was lost");
               deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
               close_one(self->state);
@@ -93,7 +105,7 @@ void dispatch(GatewaySelf self, Ask& ask) {
   if (ask.api == Api::config_info) {
     deliver_one(state.parts.deliver, ask.io, page_output(ask.exchange, state.parts.config_json));
   } else if (ask.api == Api::metrics) {
-    self->request(state.parts.metrics, caf::infinite, caf::get_atom::value)
+    self->request(state.parts.metrics, kTurnPatience, caf::get_atom::value)
         .then(
             [self, ask](std::string& text) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -103,7 +115,7 @@ void dispatch(GatewaySelf self, Ask& ask) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
   } else if (ask.api == Api::reset_prefix_cache) {
-    self->request(state.parts.cache, caf::infinite, ResetPrefixCache{})
+    self->request(state.parts.cache, kTurnPatience, ResetPrefixCache{})
         .then(
             [self, ask](std::int32_t blocks) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -155,6 +167,7 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   answer_probes(self);
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](Ask& ask) { dispatch(self, ask); },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;
@@ -203,8 +216,11 @@ void HttpSide::submit(http::Call&& call) {
       return;
     }
   }
-  for (const std::string& field : call.ignored_fields) {
-    log_.info("unknown_field", {kv("req", call.request_id), kv("field", field)});
+  if (!call.ignored_fields.empty()) {
+    if (const auto requests = unknown_field_lines_.admit(Clock::now())) {
+      log_.warning("unknown_fields", {kv("req", call.request_id), kv("fields", joined(call.ignored_fields)),
+                                      kv("requests", requests)});
+    }
   }
   const http::AnswerStyle style = http::style_of(call.body);
   auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
@@ -228,6 +244,20 @@ void HttpSide::answered(const http::AccessRecord& record) {
     served_.fetch_add(1, std::memory_order_relaxed);
   }
   caf::anon_send(metrics_, HttpStats{std::string(metrics::route_label(record.target)), record.status});
+}
+
+void HttpSide::turned_away(std::string_view address, const Status& why) {
+  caf::anon_send(metrics_, DoorStats{.turned_away = 1});
+  if (const auto connections = turned_away_lines_.admit(Clock::now())) {
+    log_.warning("turned_away", {kv("address", address), kv("why", why.message), kv("connections", connections)});
+  }
+}
+
+void HttpSide::handshake_failed(std::string_view address, std::string_view why) {
+  caf::anon_send(metrics_, DoorStats{.failed_handshakes = 1});
+  if (const auto connections = handshake_lines_.admit(Clock::now())) {
+    log_.info("handshake_failed", {kv("address", address), kv("why", why), kv("connections", connections)});
+  }
 }
 
 void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {

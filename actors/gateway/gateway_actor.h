@@ -2,30 +2,24 @@
 // GATEWAY: where requests come from the I/O threads into the engine. HttpSide is what those threads call: it
 // resolves requests, answers what needs no actor, and sends the rest to the actor, which admits or refuses.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/engine/live_feed.h"
 #include "actors/gateway/request_resolver.h"
+#include "actors/health_cell.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
 #include "base/log.h"
+#include "base/rate_limit.h"
 #include "http/backend.h"
 #include "http/openai_response.h"
 
 namespace troupe {
-
-/// Readiness, written by the GATEWAY actor and read by every I/O thread.
-class HealthCell {
- public:
-  void set(http::Health::State state) { state_.store(state, std::memory_order_release); }
-  http::Health::State get() const { return state_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<http::Health::State> state_{http::Health::State::loading};
-};
 
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
@@ -62,8 +56,10 @@ class HttpSide final : public http::Backend {
 
   void submit(http::Call&& call) override;
   void cancel(http::Exchange exchange) override;
-  http::Health health() const override { return {true, health_->get()}; }
+  http::Health health() const override { return health_->health(); }
   void answered(const http::AccessRecord& record) override;
+  void turned_away(std::string_view address, const Status& why) override;
+  void handshake_failed(std::string_view address, std::string_view why) override;
 
   /// Generation requests that ended without an error: the supervisor forgives earlier deaths for them.
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
@@ -80,6 +76,10 @@ class HttpSide final : public http::Backend {
   const Deliver deliver_;
   const Log log_;
   std::atomic<std::uint64_t> served_{0};
+  // Hostile clients could fill the log with these.
+  RateLimit turned_away_lines_{std::chrono::seconds(1)};
+  RateLimit handshake_lines_{std::chrono::seconds(1)};
+  RateLimit unknown_field_lines_{std::chrono::seconds(1)};
 };
 
 }  // namespace troupe

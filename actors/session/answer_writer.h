@@ -21,6 +21,7 @@ struct SessionSequence {
   std::int32_t index = 0;   ///< of the choice in the answer
   bool ended = false;       ///< the SCHEDULER has reported its end, or was asked to cancel it
   bool opened = false;      ///< its first event was written
+  std::int32_t sent_tokens = 0;  ///< in the events so far
 };
 
 /// What an answer is made of.

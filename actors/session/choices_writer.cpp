@@ -56,6 +56,9 @@ void ChoicesWriter::append_news(std::string& out, const AnswerContent& content, 
   if (!sequence.choice.started()) return;
   // An echo shows the logprobs of the prompt, which come with the leader's first token.
   if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return;
+  const std::int32_t tokens = sequence.choice.output_tokens();
+  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event) return;
+  sequence.sent_tokens = tokens;
   const std::int64_t sent_before = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
   if (hides_output(ask_)) {

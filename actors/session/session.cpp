@@ -21,12 +21,14 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
 Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source)};
   ask_.source = {};
+  ask_.source.keep_tokens = job.source.keep_tokens;
   if (ask_.answer.echo) ask_.source.texts = job.source.texts;
   return job;
 }
 
 Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
   if (closed_) return {};
+  truncate_prompts(*context_, ask_, encoded.prompts);
   if (const Status status = check(encoded); !status.ok()) {
     fail(status, now_ns, effects);
     return {};

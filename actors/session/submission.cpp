@@ -73,6 +73,16 @@ const char* conversation_field(const Ask& ask) {
 
 std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
 
+void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts) {
+  const std::int64_t asked = ask.source.keep_tokens;
+  if (asked == 0) return;
+  const std::int64_t room = context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(asked < 0 ? room : asked, 1));
+  for (auto& prompt : prompts) {
+    if (prompt.size() > kept) prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(kept));
+  }
+}
+
 Status check_prompts(const SessionContext& context, const Ask& ask,
                      const std::vector<std::vector<TokenId>>& prompts) {
   for (const auto& prompt : prompts) {

@@ -36,6 +36,9 @@ const char* conversation_field(const Ask& ask);
 /// Sequences of each prompt: n, or best_of when that is more.
 std::int32_t candidates(const Generation& generation);
 
+/// Leaves out what Ask::source.keep_tokens does not keep of each prompt's beginning.
+void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts);
+
 /// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
 Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
 

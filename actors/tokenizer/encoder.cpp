@@ -22,6 +22,24 @@ void join_text_parts(http::Json& messages) {
   }
 }
 
+std::string_view without_end_blanks(std::string_view text) {
+  const std::size_t last = text.find_last_not_of(" \t\r\n");
+  return text.substr(0, last == text.npos ? 0 : last + 1);
+}
+
+/// Cuts off what the template puts behind the text of the last message. False if that text is not what comes last of
+/// all that the client wrote.
+bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& message) {
+  const auto content = message.find("content");
+  if (content == message.end() || !content->is_string()) return false;
+  const std::string_view text = without_end_blanks(content->get_ref<const std::string&>());
+  while (!spans.empty() && spans.back().trusted) spans.pop_back();
+  if (text.empty() || spans.empty()) return false;
+  const std::string_view last = without_end_blanks(spans.back().text);
+  // The template may have cut the text into several pieces, or blanks from its ends.
+  return !last.empty() && text.ends_with(last);
+}
+
 }  // namespace
 
 Encoded Encoder::encode(Encode job) const {
@@ -77,6 +95,10 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation) con
     Status status = spans.status();
     if (status.param.empty()) status.param = "messages";
     return status;
+  }
+  if (conversation.continue_final_message && !end_with_last_message(*spans, conversation.messages.back())) {
+    return invalid("this model's chat template does not end with the text of the last message, so it cannot be continued",
+                   "continue_final_message", "invalid_value");
   }
   return tokenizer_->encode(*spans);
 }

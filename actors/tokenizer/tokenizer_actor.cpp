@@ -26,6 +26,7 @@ tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_poin
                                                   Log log) {
   answer_probes(self);
   return {
+      answer_beat,
       [encoder, log](Encode& job) { return encode(encoder, log, job); },
   };
 }

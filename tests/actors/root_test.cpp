@@ -86,7 +86,7 @@ TEST_F(RootTest, AProbeTellsWhatWaitsBehindIt) {
   auto pending = self_->request(busy, caf::infinite, Probe{});
   for (int i = 0; i < 3; ++i) self_->send(busy, i);
   run();
-  pending.receive([](const Pulse& pulse) { EXPECT_EQ(pulse.mailbox, 3); },
+  pending.receive([](const ProbeAnswer& answer) { EXPECT_EQ(answer.mailbox, 3); },
                   [&](const caf::error& error) { ADD_FAILURE() << system_.render(error); });
 }
 

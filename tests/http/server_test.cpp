@@ -8,6 +8,24 @@
 namespace troupe::http::test {
 namespace {
 
+TEST_F(ServerTest, NamesThePartThatStandsStill) {
+  start();
+  Client client(port);
+  const auto status_of = [&](const char* path) {
+    client.get(path);
+    const Response response = client.receive();
+    EXPECT_EQ(json::parse(response.body).at("silent"), backend.silent.load());
+    return response.status;
+  };
+  backend.silent = "worker-0";
+  EXPECT_EQ(status_of("/health/ready"), 503);
+  EXPECT_EQ(status_of("/health/live"), 200);
+  backend.live = false;
+  backend.silent = "scheduler";
+  EXPECT_EQ(status_of("/health/ready"), 503);
+  EXPECT_EQ(status_of("/health/live"), 503);
+}
+
 TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
   start();
   Client client(port);
@@ -369,6 +387,7 @@ TEST_F(ServerTest, BoundsConnectionsPerAddressAndForgetsClosedOnes) {
     EXPECT_EQ(clients.back()->receive().status, 200);
   }
   Client extra(port);
+  EXPECT_EQ(extra.receive().status, 429);  // also when it asks nothing
   EXPECT_TRUE(extra.closed());
   clients.pop_back();
   for (int i = 0; i < 3000 && server->connections() > 2; ++i) std::this_thread::sleep_for(milliseconds(10));

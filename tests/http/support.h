@@ -47,7 +47,7 @@ class FakeBackend : public Backend {
     cancelled_.push_back(exchange);
     changed_.notify_all();
   }
-  Health health() const override { return {.live = true, .state = state}; }
+  Health health() const override { return {.live = live, .state = state, .silent = silent.load()}; }
   void answered(const AccessRecord& record) override {
     const std::lock_guard lock(mutex_);
     statuses_.push_back(record.status);
@@ -64,6 +64,27 @@ class FakeBackend : public Backend {
   }
   bool wait_status(std::uint16_t status) {
     return wait([&] { return std::find(statuses_.begin(), statuses_.end(), status) != statuses_.end(); });
+  }
+  void turned_away(std::string_view, const Status&) override {
+    const std::lock_guard lock(mutex_);
+    ++turned_away_;
+  }
+  void handshake_failed(std::string_view, std::string_view why) override {
+    const std::lock_guard lock(mutex_);
+    handshake_failures_.emplace_back(why);
+    changed_.notify_all();
+  }
+
+  /// Connections and requests beyond a limit.
+  int turned_away_count() {
+    const std::lock_guard lock(mutex_);
+    return turned_away_;
+  }
+  /// Waits for a failed handshake and returns why it failed; empty when none did.
+  std::string handshake_failure() {
+    wait([&] { return !handshake_failures_.empty(); });
+    const std::lock_guard lock(mutex_);
+    return handshake_failures_.empty() ? std::string() : handshake_failures_.front();
   }
   /// Streams that told an error.
   int failed() {
@@ -85,6 +106,8 @@ class FakeBackend : public Backend {
 
   std::function<void(Exchange)> script;
   std::atomic<Health::State> state{Health::State::ready};
+  std::atomic<bool> live{true};
+  std::atomic<const char*> silent{""};
 
  private:
   template <class Done>
@@ -98,6 +121,8 @@ class FakeBackend : public Backend {
   std::vector<Exchange> cancelled_;
   std::vector<std::uint16_t> statuses_;
   int failed_ = 0;
+  int turned_away_ = 0;
+  std::vector<std::string> handshake_failures_;
 };
 
 inline int listen_on_loopback(int* port) {
