@@ -49,6 +49,8 @@ struct HttpOptions {
   std::vector<std::string> file_api_keys;
   std::string certificate_pem;
   std::string private_key_pem;
+  /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
+  std::vector<std::string> allowed_origins;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;

@@ -164,6 +164,7 @@ std::int64_t unix_seconds() {
 }  // namespace
 
 gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts parts) {
+  answer_probes(self);
   self->state.parts = std::move(parts);
   return {
       answer_beat,
@@ -196,15 +197,22 @@ HttpSide::HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models
       deliver_(std::move(deliver)),
       log_(std::move(log)) {}
 
-void HttpSide::connect(gateway_actor gateway, metrics_actor metrics) {
+void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed) {
   gateway_ = std::move(gateway);
   metrics_ = std::move(metrics);
+  feed_ = feed;
 }
 
 void HttpSide::submit(http::Call&& call) {
   if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
     if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
       models(call, *page);
+      return;
+    }
+    if (page->kind == http::InfoRequest::Kind::events) {
+      const Status status = feed_ == nullptr ? failure(Code::unavailable, "the engine is being restarted")
+                                             : feed_->watch(call.exchange, page->name);
+      if (!status.ok()) deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, status));
       return;
     }
   }
@@ -224,6 +232,7 @@ void HttpSide::submit(http::Call&& call) {
 }
 
 void HttpSide::cancel(http::Exchange exchange) {
+  if (feed_ != nullptr && feed_->leave(exchange)) return;
   caf::anon_send(gateway_, Withdraw{exchange.io, exchange.id});
 }
 
