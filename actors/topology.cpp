@@ -115,7 +115,7 @@ Result<EngineStatus> Cast::status(Duration patience) {
 
 void Cast::drain() {
   system_.spawn([root = root_, drained = drained_](caf::event_based_actor* self) {
-    self->request(root, kRequestPatience, Drain{}).then([drained](bool) { *drained = true; });
+    self->request(root, kDrainPatience, Drain{}).then([drained](bool) { *drained = true; });
   });
 }
 
