@@ -172,8 +172,8 @@ inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); }
 /// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
 /// stands still, and the engine is about to be restarted.
 inline constexpr std::chrono::seconds kTurnPatience{10};
-/// The same for what ends when requests do: longer than any --drain-timeout.
-inline constexpr std::chrono::minutes kRequestPatience{25 * 60};
+/// The same for a drain, which ends when the requests do: longer than any --drain-timeout.
+inline constexpr std::chrono::minutes kDrainPatience{25 * 60};
 
 /// Lets an actor answer a Probe, from ROOT, beside the messages of its own. Called first in every behaviour but ROOT's.
 inline void answer_probes(caf::scheduled_actor* self) {

@@ -142,7 +142,7 @@ root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
       answer_beat,
       [self](const Drain& drain) {
         auto promise = self->make_response_promise<bool>();
-        self->request(self->state.parts.ports.gateway, kRequestPatience, drain)
+        self->request(self->state.parts.ports.gateway, kDrainPatience, drain)
             .then([promise](bool) mutable { promise.deliver(true); },
                   [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
         return promise;

@@ -124,7 +124,7 @@ Result<std::vector<ActorReport>> Cast::actors(Duration patience) {
 
 void Cast::drain() {
   system_.spawn([root = root_, drained = drained_](caf::event_based_actor* self) {
-    self->request(root, kRequestPatience, Drain{}).then([drained](bool) { *drained = true; });
+    self->request(root, kDrainPatience, Drain{}).then([drained](bool) { *drained = true; });
   });
 }
 

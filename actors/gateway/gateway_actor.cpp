@@ -12,9 +12,6 @@ namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
-/// How long after its timeout a request may take to end.
-constexpr std::chrono::seconds kEndingPatience{60};
-
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
                          http::Output::Content content = http::Output::Content::json) {
@@ -88,9 +85,9 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto style = ask.answer.style;
-  // Its SESSION HOST ends a request at its own timeout, and tells the client.
-  const caf::timespan patience = ask.timeout_ns > 0 ? caf::timespan(ask.timeout_ns) + kEndingPatience : kRequestPatience;
-  self->request(host, patience, std::move(ask))
+  // CAF keeps 190 bytes for a deadline until it is over, answered or not: with hours here, a day of requests would fill the
+  // memory. A SESSION HOST ends each request at the request's own timeout; one that stands still or dies ends the engine.
+  self->request(host, caf::infinite, std::move(ask))  // no deadline: see above
       .then([self](const Closed&) { close_one(self->state); },
             [self, host, exchange, io, style](const caf::error&) {
               self->send(host, Withdraw{io, exchange});
