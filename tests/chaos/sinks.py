@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Where a server's words go is gone: a pipe that nobody reads as its output, a full disk under its logs. It starts, serves, says
 its state and ends all the same."""
+import os
 import pathlib
 import subprocess
 import sys
@@ -41,6 +42,7 @@ def serves(server, count):
 def output_that_nobody_reads(count):
     with Server("--device", "echo", launcher=[sys.executable, "-c", FULL_PIPE]) as server:
         serves(server, count)
+        assert not server.output, "the pipe is not where the words go"
         assert server.terminate() == 0
     print("output that nobody reads: served", flush=True)
 
@@ -54,6 +56,7 @@ def full_disk(count):
         logs.mkdir(mode=0o700)
         with Server("--device", "echo", "--log-dir", logs, launcher=["unshare", "-m", "sh", "-c", FULL_DISK, logs]) as server:
             serves(server, count)
+            assert os.statvfs(f"/proc/{server.pid}/root{logs}").f_bavail == 0, "the disk is not full"
             assert server.terminate() == 0
     print("full disk: served", flush=True)
 
