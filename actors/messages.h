@@ -88,6 +88,7 @@ struct Ask {
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
   std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer; 0: none
+  std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
   std::int32_t priority = 0;    ///< lower first
   Source source;
   Generation generation;
@@ -106,6 +107,11 @@ struct Expire {
   std::uint64_t exchange = 0;
 };
 
+/// A part of the answer is still to be written; a SESSION HOST tells itself.
+struct Resume {
+  std::uint64_t exchange = 0;
+};
+
 /// An Ask has been answered or withdrawn; its admission credit is free.
 struct Closed {
   std::uint64_t exchange = 0;
@@ -116,12 +122,16 @@ struct Encode {
   std::string request_id;  ///< for the log
   Api api = Api::chat;
   Source source;
+  std::vector<std::string> bad_words;
+  bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
+  http::AnswerStyle style = http::AnswerStyle::openai;
 };
 
 struct Encoded {
   Status status;  ///< not ok: the request is wrong, or its template failed
   std::vector<std::vector<TokenId>> prompts;
-  std::string text;  ///< of Api::detokenize
+  std::vector<wire::LogitBias> bans;  ///< of the bad words
+  std::string answer;                 ///< Api::tokenize and detokenize: the whole answer
 };
 
 // ------------------------------------------------------------------------- grammar

@@ -102,13 +102,14 @@ TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ign
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
                x.tokens_per_event, x.function_call, x.style, x.settings)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Expire, x.exchange)
+TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.style)
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias, x.grammar, x.gated_from)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
@@ -256,6 +257,8 @@ using session_host_actor = caf::typed_actor<
     caf::reacts_to<TokenizerUp>,
     // A request's timeout is over; from itself.
     caf::reacts_to<Expire>,
+    // Writes more of a long answer; from itself.
+    caf::reacts_to<Resume>,
     // Ends every session; from GATEWAY.
     caf::reacts_to<Abandon>>;
 

@@ -70,7 +70,11 @@ struct LimitOptions {
   int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
   int idle_timeout_s = 75;                ///< keep-alive without a request
   int write_timeout_s = 30;               ///< a client that reads nothing for this long is dropped
-  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; above it the request is cancelled
+  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one answer; above it a client must read as much in time
+  std::int64_t max_unsent_bytes = 512 << 20;    ///< unread output of all answers; above it the largest are cut
+  std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503
+  std::int64_t max_answer_bytes = 64 << 20;     ///< an answer that is not streamed, and what a stream repeats; 400
+  std::int64_t max_answer_scores = 1'000'000;   ///< log-probabilities in one answer; 400
   std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
   std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
   bool strict_requests = false;                    ///< unknown top-level fields of a request get 400

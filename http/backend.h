@@ -28,6 +28,7 @@ struct Call {
       request_id;        ///< the client's x-request-id when it is well-formed, else a new one; for every log line
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
+  std::size_t body_bytes = 0;  ///< of the request as it was sent
   std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
 };
 
@@ -48,6 +49,7 @@ struct Output {
   std::uint16_t status = 200;                                ///< of a `whole`
   bool failed = false;                                       ///< of an `end`: an error was among the events
   std::string body;                                          ///< of `whole` and `data`
+  std::vector<std::string> more = {};                        ///< of a large `whole`: what follows `body`
   std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
 };
 

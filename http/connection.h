@@ -1,7 +1,7 @@
 #pragma once
 // One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
 // by no other. Reading requests, writing answers and deadlines have classes of their own; this one moves
-// between the phases. Private to server.cpp and connection.cpp.
+// between the phases. Private to server.cpp, connection.cpp and connection_output.cpp.
 //
 //   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
 //                           └──→ streaming ──────┘
@@ -9,8 +9,14 @@
 // Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
 // read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "http/connection_deadlines.h"
@@ -64,6 +70,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
   /// Closes at once; cancels the request in progress.
   void abort();
+  /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A stream ends
+  /// with an error event; a whole answer with the connection.
+  void cut();
+  std::size_t unsent() const { return writer_.unsent(); }
   /// Of a connection beyond a limit: says so and closes at once.
   void turn_away();
 
@@ -77,8 +87,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool begin_body();
   bool read_body();
   bool finish_request();
+  void parse_apart();
+  bool handled(std::variant<Call, Output>&& outcome);
+  bool hold_body(std::size_t bytes);
+  void count_unsent();
+  std::optional<std::uint64_t> taken_lately(TimePoint now);
 
-  void answer(const Output& output);
+  void answer(Output&& output);
   void begin_stream(const std::vector<std::pair<std::string, std::string>>& extra);
   void append_events(std::string_view bytes);
   void end_stream(bool failed);
@@ -92,8 +107,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
   void settle();
   void record(std::uint16_t status);
+  /// An exception is a lack of memory or a bug: it ends this connection and no other.
   template <class Action>
-  void guarded(Action action);
+  void guarded(Action action) {
+    try {
+      action();
+    } catch (const std::exception&) {
+      abort();
+    }
+  }
   bool answering() const { return phase_ == Phase::waiting || phase_ == Phase::streaming; }
 
   IoThread& io_;
@@ -122,8 +144,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_alive_ = true;
   bool stream_failed_ = false;
   bool unrecorded_ = false;    // it has begun, and record() was not called for it
-  Exchange exchange_{};        // id 0: the backend does not have it
+  Exchange exchange_{};        // id 0: there is none
+  std::size_t body_bytes_ = 0;
+  bool submitted_ = false;     // the backend has it; else it is being parsed
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
+  std::int64_t held_ = 0;      // of Shared::bodies
+  std::int64_t counted_ = 0;   // of Shared::unsent
+  Pace receiving_;
+  Pace taking_;
 };
 
 }  // namespace troupe::http

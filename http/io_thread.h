@@ -23,6 +23,7 @@
 #include "http/backend.h"
 #include "http/doorman.h"
 #include "http/front_desk.h"
+#include "http/parse_thread.h"
 #include "http/tls_session.h"
 
 namespace troupe::http {
@@ -46,8 +47,11 @@ struct Shared {
   Backend& backend;
   Doorman doorman;
   std::atomic<std::size_t> active{0};
+  std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
+  std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
   std::atomic<std::uint64_t> faults{0};  ///< exceptions in I/O threads; each ended a connection or a new socket
+  ParseThread parser;
 
   Shared(const config::LimitOptions& limit_options, AddressSet trusted_proxies, ModelFacts model, Backend& behind)
       : limits(limit_options),
@@ -89,6 +93,7 @@ class IoThread {
  private:
   void run();
   void take_outputs();
+  void shed();
   void take_reserved_place(Connection* connection);
   void tick();
   /// Does `work` for a connection, and ends that connection when it throws.

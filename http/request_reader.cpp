@@ -114,6 +114,8 @@ std::string RequestReader::joined_header(std::string_view name) const {
 
 bool RequestReader::keep_alive() const { return !facts_.http10 && parser_->get().keep_alive(); }
 
+std::string RequestReader::take_body() { return std::move(parser_->get().body()); }
+
 const std::string& RequestReader::body() const { return parser_->get().body(); }
 
 }  // namespace troupe::http

@@ -44,6 +44,7 @@ class RequestReader {
   std::string joined_header(std::string_view name) const;
   bool keep_alive() const;  ///< the client wants the connection kept
   const std::string& body() const;
+  std::string take_body();
   std::size_t body_received() const { return body_received_; }  ///< with what frames its chunks
 
  private:

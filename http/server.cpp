@@ -100,6 +100,22 @@ void IoThread::take_outputs() {
   }
   for (const auto& connection : touched_) protect(connection, [&] { connection->flush(); });
   touched_.clear();
+  shed();
+}
+
+// Answers of all connections wait for more than the server may hold: those with the most are cut. Each thread does so
+// for its own.
+void IoThread::shed() {
+  while (shared_.unsent > shared_.limits.max_unsent_bytes) {
+    const auto most =
+        std::max_element(connections_.begin(), connections_.end(),
+                         [](const auto& a, const auto& b) { return a->unsent() < b->unsent(); });
+    if (most == connections_.end() || (*most)->unsent() == 0) return;
+    const std::shared_ptr<Connection> connection = *most;
+    const std::size_t before = connection->unsent();
+    connection->cut();
+    if (connection->unsent() >= before) connection->abort();
+  }
 }
 
 template <class Work>
@@ -204,6 +220,7 @@ void IoThread::tick() {
     const TimePoint now = Clock::now();
     const auto connections = connections_;  // a copy: tick() may remove a connection
     for (const auto& connection : connections) connection->tick(now);
+    shed();
     tick();
   });
 }
@@ -230,6 +247,7 @@ class Server::Impl {
     }
     if (status = renew(setup_.http); !status.ok()) return status;
     for (const auto& thread : threads_) thread->start();
+    shared_.parser.start();
     for (const auto& listener : listeners_) {
       asio::post(threads_[0]->context(), [this, &listener = *listener] { accept(listener); });
     }
@@ -247,6 +265,7 @@ class Server::Impl {
       }
     });
     for (const auto& thread : threads_) thread->stop();
+    shared_.parser.stop();
   }
 
   Status renew(const config::HttpOptions& http) {

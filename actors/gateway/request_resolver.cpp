@@ -209,6 +209,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   ask.io = call.exchange.io;
   ask.exchange = call.exchange.id;
   ask.request_id = call.request_id;
+  ask.body_bytes = static_cast<std::int64_t>(call.body_bytes);
   ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
   ask.answer.created_s = unix_s;
 

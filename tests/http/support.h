@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -35,6 +36,7 @@ class FakeBackend : public Backend {
  public:
   void submit(Call&& call) override {
     const Exchange exchange = call.exchange;
+    submitted_from = std::this_thread::get_id();
     {
       const std::lock_guard lock(mutex_);
       calls_.push_back(std::move(call));
@@ -47,7 +49,10 @@ class FakeBackend : public Backend {
     cancelled_.push_back(exchange);
     changed_.notify_all();
   }
-  Health health() const override { return {.live = live, .state = state, .silent = silent.load()}; }
+  Health health() const override {
+    asked_from = std::this_thread::get_id();
+    return {.live = live, .state = state, .silent = silent.load()};
+  }
   void answered(const AccessRecord& record) override {
     const std::lock_guard lock(mutex_);
     statuses_.push_back(record.status);
@@ -106,6 +111,8 @@ class FakeBackend : public Backend {
 
   std::function<void(Exchange)> script;
   std::atomic<Health::State> state{Health::State::ready};
+  mutable std::atomic<std::thread::id> asked_from{};   // the thread that handled the last request
+  std::atomic<std::thread::id> submitted_from{};
   std::atomic<bool> live{true};
   std::atomic<const char*> silent{""};
 
@@ -226,6 +233,16 @@ class Client {
     return ended_;
   }
   const std::string& rest() const { return data_; }
+  /// Reads at most so many bytes and forgets them.
+  void read_some(std::size_t bytes) {
+    char buffer[256];
+    (void)::recv(fd_, buffer, std::min(bytes, sizeof buffer), MSG_DONTWAIT);
+  }
+  /// True when something can be read within the time.
+  bool readable(milliseconds time) {
+    pollfd waiting{fd_, POLLIN, 0};
+    return ::poll(&waiting, 1, static_cast<int>(time.count())) > 0;
+  }
   bool fill_some() { return fill(std::chrono::steady_clock::now() + kPatience); }
 
  private:
