@@ -3,10 +3,12 @@
 // descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
 // serializes them and who may send which to whom.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/pulse.h"
 #include "base/status.h"
 #include "http/request.h"
 #include "ipc/wire.h"
@@ -345,6 +347,13 @@ struct CacheGrants {
 
 /// Forget every published block; from GATEWAY. Answered with how many could be found before.
 struct ResetPrefixCache {};
+
+// --------------------------------------------------------------------- every actor
+
+/// Asks an actor whether it still takes messages: it beats the pulse.
+struct Beat {
+  std::shared_ptr<Pulse> pulse;
+};
 
 // ------------------------------------------------------------------------- worker
 

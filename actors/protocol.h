@@ -13,12 +13,16 @@
 //
 // GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to WORKER LINK.
 //
-// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. No handler blocks. Mailboxes are bounded by credits that
+// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks. Mailboxes are bounded by credits that
 // the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
 #include <caf/all.hpp>
+#include <chrono>
 #include <limits>
 
 #include "actors/messages.h"
+
+// Stays within the process: the pulse is shared.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Beat)
 
 namespace troupe {
 
@@ -155,8 +159,18 @@ template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(ca
 template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
 
+/// What every actor does with a Beat, which comes from the thread that watches them.
+inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); };
+
+/// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
+/// stands still, and the engine is about to be restarted.
+inline constexpr std::chrono::seconds kTurnPatience{10};
+/// The same for what ends when requests do: longer than any --drain-timeout.
+inline constexpr std::chrono::minutes kRequestPatience{25 * 60};
+
 /// METRICS: counters and histograms of the whole server; keeps no history.
 using metrics_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Adds one step's counters; from SCHEDULER.
     caf::reacts_to<StepStats>,
     // Adds one finished request; from SESSION HOST.
@@ -168,11 +182,13 @@ using metrics_actor = caf::typed_actor<
 
 /// TOKENIZER ×N: chat template and encode. Has a thread of its own: a long prompt takes milliseconds.
 using tokenizer_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Answers with ids or with the request's fault; from SESSION HOST.
     caf::replies_to<Encode>::with<Encoded>>;
 
 /// CACHE MANAGER: owns every KV block.
 using cache_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
     caf::replies_to<CacheAsks>::with<CacheGrants>,
     // A command finished, or what the worker still holds; from WORKER LINK.
@@ -187,6 +203,7 @@ using cache_actor = caf::typed_actor<
 /// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its sequences and
 /// makes the masks of their gated rows.
 using grammar_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Answers when the form is compiled or refused; from SESSION HOST.
     caf::replies_to<Compile>::with<Compiled>,
     // The request has ended; from SESSION HOST.
@@ -198,6 +215,7 @@ using grammar_actor = caf::typed_actor<
 
 /// SCHEDULER: decides every step.
 using scheduler_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Takes all sequences or refuses all; their tokens go to the sender as StepTokens; from SESSION HOST.
     caf::replies_to<Submit>::with<Status>,
     // Ends sequences nobody waits for; from SESSION HOST.
@@ -224,6 +242,7 @@ template <class I> typename I::result_type inspect(I& f, TokenizerUp& x) {
 
 /// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
 using session_host_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
     caf::replies_to<Ask>::with<Closed>,
     // The client went away; from GATEWAY.
@@ -239,6 +258,7 @@ using session_host_actor = caf::typed_actor<
 
 /// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Admits or refuses a call; from its HTTP side.
     caf::reacts_to<Ask>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
@@ -265,6 +285,7 @@ template <class I> typename I::result_type inspect(I& f, Attach& x) {
 
 /// WORKER LINK ×R: the engine's end of one rank's rings.
 using worker_link_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Names who hears of the link's records; from the ROOT, once, before anything else.
     caf::reacts_to<Attach>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
@@ -285,6 +306,7 @@ using worker_link_actor = caf::typed_actor<
 
 /// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
 using root_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
     // Stops admission; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<bool>,
     // Answers with the state of every part; from the control thread.

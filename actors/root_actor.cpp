@@ -59,14 +59,14 @@ caf::typed_response_promise<EngineStatus> report(RootSelf self) {
   auto promise = self->make_response_promise<EngineStatus>();
   const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };
   const RootPorts& ports = self->state.parts.ports;
-  self->request(ports.gateway, caf::infinite, caf::get_atom::value)
+  self->request(ports.gateway, kTurnPatience, caf::get_atom::value)
       .then(
           [=](EngineStatus& status) mutable {
-            self->request(ports.scheduler, caf::infinite, caf::get_atom::value)
+            self->request(ports.scheduler, kTurnPatience, caf::get_atom::value)
                 .then(
                     [=](const SchedulerStatus& scheduler) mutable {
                       status.scheduler = scheduler;
-                      self->request(ports.cache, caf::infinite, caf::get_atom::value)
+                      self->request(ports.cache, kTurnPatience, caf::get_atom::value)
                           .then(
                               [=](const CacheStatus& cache) mutable {
                                 status.cache = cache;
@@ -88,9 +88,10 @@ root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
   self->state.parts = std::move(parts);
   for (std::size_t i = 0; i < self->state.parts.children.size(); ++i) watch(self, i);
   return {
+      answer_beat,
       [self](const Drain& drain) {
         auto promise = self->make_response_promise<bool>();
-        self->request(self->state.parts.ports.gateway, caf::infinite, drain)
+        self->request(self->state.parts.ports.gateway, kRequestPatience, drain)
             .then([promise](bool) mutable { promise.deliver(true); },
                   [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
         return promise;

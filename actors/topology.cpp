@@ -114,8 +114,18 @@ Result<EngineStatus> Cast::status(Duration patience) {
 
 void Cast::drain() {
   system_.spawn([root = root_, drained = drained_](caf::event_based_actor* self) {
-    self->request(root, caf::infinite, Drain{}).then([drained](bool) { *drained = true; });
+    self->request(root, kRequestPatience, Drain{}).then([drained](bool) { *drained = true; });
   });
+}
+
+void Cast::watch_by(Heart& heart) const {
+  for (const auto& [name, actor] : watched_) {
+    heart.watch({name}, [actor = actor](const std::shared_ptr<Pulse>& pulse) {
+      // Before what waits in the mailbox: a long queue is no silence.
+      caf::anon_send<caf::message_priority::high>(actor, Beat{pulse});
+    });
+  }
+  heart.watch({"worker_link's receiver"}, [pulse = receiver_pulse_] { return pulse->beats(); });
 }
 
 void Cast::abandon() { caf::anon_send(gateway_, Abandon{}); }
@@ -134,7 +144,7 @@ void Cast::spawn(CastSetup setup) {
   add("metrics", metrics_);
 
   auto link = system_.spawn(worker_link_behavior,
-                            WorkerLinkParts{setup.link, setup.spec_hash, 0, setup.log("worker_link")});
+                            WorkerLinkParts{setup.link, setup.spec_hash, 0, setup.log("worker_link"), receiver_pulse_});
   add("worker_link", link);
 
   auto cache = system_.spawn(cache_behavior, CacheParts{introduce("cache", link), setup.log("cache")});
@@ -187,7 +197,14 @@ void Cast::spawn(CastSetup setup) {
                               introduce("worker_link", gateway_)});
   root.ports = {gateway_, scheduler, cache};
   arrows_ = introduce.arrows();
+  for (const RootChild& one : root.children) {
+    if (one.on_down == OnDown::restart) continue;
+    const auto same = [&one](const auto& other) { return other.first.starts_with(one.name); };
+    const auto earlier = std::count_if(watched_.begin(), watched_.end(), same);
+    watched_.emplace_back(earlier == 0 ? one.name : one.name + "-" + std::to_string(earlier), one.actor);
+  }
   root_ = system_.spawn(root_behavior, std::move(root));
+  watched_.emplace_back("root", caf::actor_cast<caf::actor>(root_));
 }
 
 std::string topology_markdown(const std::vector<Arrow>& arrows) {

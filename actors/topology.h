@@ -7,8 +7,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "actors/engine/heart.h"
 #include "actors/gateway/gateway_actor.h"
 #include "actors/metrics/registry.h"
 #include "actors/protocol.h"
@@ -100,6 +102,10 @@ class Cast {
   void drain();
   bool drained() const { return *drained_; }
 
+  /// Lets `heart` watch every actor, but for the TOKENIZERs, which are replaced and whose jobs have deadlines, and the
+  /// receiving thread of WORKER LINK. The heart must go before this does.
+  void watch_by(Heart& heart) const;
+
   /// Ends the open requests with an error.
   void abandon();
 
@@ -123,6 +129,8 @@ class Cast {
   root_actor root_;
   gateway_actor gateway_;
   metrics_actor metrics_;
+  std::vector<std::pair<std::string, caf::actor>> watched_;
+  std::shared_ptr<Pulse> receiver_pulse_ = std::make_shared<Pulse>();
   std::vector<Arrow> arrows_;
 };
 

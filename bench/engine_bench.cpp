@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
   auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
     // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
     auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
-      return {[host, scheduler](Ask&) {
+      return {answer_beat, [host, scheduler](Ask&) {
                 auto opened = host->make_response_promise<Closed>();
                 host->request(scheduler, caf::infinite, requests())
                     .then([](const Status& status) {
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
               [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}, [](const Expire&) {},
               [](const Abandon&) {}};
     });
-    return {[](Ask&) {}, [](const Withdraw&) {},
+    return {answer_beat, [](Ask&) {}, [](const Withdraw&) {},
             [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
             [](const LinkDown&) {}, [](const Drain&) { return true; }, [](const Abandon&) {},
             [](caf::get_atom) { return EngineStatus{}; }};

@@ -154,7 +154,7 @@ int chat_main(int argc, char** argv) {
                           "troupe chat [QUESTION] [OPTION…]",
                           "  troupe chat\n"
                           "        a conversation; /exit ends it\n"
-                          "  troupe chat \"What is the capital of France?\"\n"
+                          "  troupe chat \"Can you tell me the capital of France?\"\n"
                           "        one question, one answer\n"
                           "  troupe chat --port 8190 --system \"Answer in one word.\" --temperature 0\n"};
   http::ClientOptions server;

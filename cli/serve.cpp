@@ -46,7 +46,7 @@ std::string executable() {
 Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers) {
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
-  const auto chat = ChatTemplate::load(model.directory, model.chat_template);
+  const auto chat = ChatTemplate::load(model.directory, model.chat_template, model.tokenizer);
   const bool without = chat.status().code == Code::not_found && model.chat_template.empty();
   if (!chat.ok() && !without) return chat.status();
   return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();

@@ -202,7 +202,8 @@ struct ProcessOptions {
   int max_restarts = 3;  ///< deaths within restart_window_s, of all children; one more ends the server
   int restart_window_s = 60;
   int drain_timeout_s = 30;    ///< how long running requests may go on after SIGTERM
-  int worker_timeout_s = 60;   ///< a worker without a heartbeat for this long is killed and restarted
+  int engine_timeout_s = 10;   ///< an engine without a heartbeat for this long is killed and restarted
+  int worker_timeout_s = 10;   ///< a worker without a sign of progress for this long is killed and restarted
   int start_timeout_s = 1800;  ///< a child that is not ready after this long is killed
 };
 

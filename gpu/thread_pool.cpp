@@ -104,6 +104,7 @@ void ThreadPool::run(int count, int chunk, Call call, void* body) {
   if (count <= 0) return;
   if (threads_ == 1 || count <= chunk) {
     call(body, 0, count, 0);
+    progressed();
     return;
   }
   call_ = call;
@@ -121,6 +122,7 @@ void ThreadPool::run(int count, int chunk, Call call, void* body) {
   claim(0);
   state_.value.fetch_and(~kOpen, std::memory_order_acq_rel);
   wait_for_others();
+  progressed();
 }
 
 void ThreadPool::claim(int lane) {
@@ -134,6 +136,7 @@ void ThreadPool::claim(int lane) {
       const std::uint64_t begin = std::uint64_t{chunk} * chunk_;
       const std::uint64_t end = std::min<std::uint64_t>(begin + chunk_, count_);
       call_(body_, static_cast<int>(begin), static_cast<int>(end), lane);
+      if (lane == 0) progressed();
     }
   }
 }

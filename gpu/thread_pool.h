@@ -34,6 +34,10 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
+  /// From now on the caller's thread raises `word` after every chunk that it runs, and after every loop: a sign for
+  /// others that a long loop goes on. Nobody else may write the word meanwhile. Null: no more.
+  void count_progress(std::atomic<std::int64_t>* word) { progress_ = word; }
+
   /// Calls body(begin, end, lane) for disjoint chunks of `chunk` indices that cover [0, count), on
   /// all threads, and returns when all are done; lane is the thread's number. One chunk or one
   /// thread: the caller does it alone. The body must not throw and must not call into the pool.
@@ -61,6 +65,10 @@ class ThreadPool {
                                       static_cast<std::uint32_t>(threads_));
   }
   void wait_for_others();
+  void progressed() {
+    if (progress_ == nullptr) return;
+    progress_->store(progress_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
 
   struct alignas(64) Word {
     std::atomic<std::uint32_t> value{0};
@@ -77,6 +85,7 @@ class ThreadPool {
   Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
   Word asleep_;  ///< threads that sleep on the futex of round_; if 0, no wake-up call is needed
   std::atomic<bool> stop_{false};
+  std::atomic<std::int64_t>* progress_ = nullptr;
   cpu_set_t callers_cores_;  ///< the caller's affinity before it was pinned, restored at the end
   bool caller_pinned_ = false;
   std::vector<std::thread> workers_;

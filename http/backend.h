@@ -53,9 +53,10 @@ struct Output {
 /// What the health routes say. Only `ready` lets generation requests through to submit().
 struct Health {
   enum class State : std::uint8_t { loading, ready, draining, restarting };
-  bool live = true;  ///< the event loop is alive
+  bool live = true;  ///< every part of this process works
   State state = State::loading;
-  bool ready() const { return state == State::ready; }
+  std::string_view silent{};  ///< a part of the server, or a worker, that stands still; empty: none
+  bool ready() const { return state == State::ready && silent.empty(); }
 };
 
 constexpr std::string_view to_string(Health::State state) {

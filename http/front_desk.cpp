@@ -123,12 +123,14 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
 }
 
 Output FrontDesk::health(Handler handler, bool draining) const {
-  const Health health = backend_.health();
-  const Health::State state = draining ? Health::State::draining : health.state;
-  const bool good = handler == Handler::live ? health.live : health.live && state == Health::State::ready;
+  Health health = backend_.health();
+  if (draining) health.state = Health::State::draining;
+  const bool good = handler == Handler::live ? health.live : health.live && health.ready();
   Output output{.kind = Output::Kind::whole};
   output.status = good ? 200 : 503;
-  output.body = R"({"status":")" + std::string(to_string(state)) + R"("})";
+  output.body = R"({"status":")" + std::string(to_string(health.state)) + '"';
+  if (!health.silent.empty()) output.body += R"(,"silent":")" + std::string(health.silent) + '"';
+  output.body += '}';
   if (!good) output.headers.emplace_back("Retry-After", "1");
   return output;
 }

@@ -51,6 +51,7 @@ struct Shared {
   Doorman doorman{limits};
   std::atomic<std::size_t> active{0};
   std::atomic<bool> draining{false};
+  std::atomic<std::uint64_t> faults{0};  ///< exceptions in I/O threads; each ended a connection or a new socket
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, ModelFacts model,
          Backend& behind)
@@ -84,8 +85,12 @@ class IoThread {
   std::span<char> scratch() { return scratch_; }
 
  private:
+  void run();
   void take_outputs();
   void tick();
+  /// Does `work` for a connection, and ends that connection when it throws.
+  template <class Work>
+  void protect(const std::shared_ptr<Connection>& connection, Work&& work);
 
   Shared& shared_;
   const std::uint32_t index_;

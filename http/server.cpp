@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -67,7 +68,20 @@ IoThread::~IoThread() { stop(); }
 void IoThread::start() {
   work_.emplace(context_.get_executor());
   tick();
-  thread_ = std::thread([this] { context_.run(); });
+  thread_ = std::thread([this] { run(); });
+  ::pthread_setname_np(thread_.native_handle(), ("http-" + std::to_string(index_)).c_str());
+}
+
+// What a handler throws, most likely bad_alloc, has ended what that handler did; the other connections go on.
+void IoThread::run() {
+  for (;;) {
+    try {
+      context_.run();
+      return;
+    } catch (const std::exception&) {
+      shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
 }
 
 void IoThread::deliver(std::vector<Output>&& outputs) {
@@ -92,12 +106,24 @@ void IoThread::take_outputs() {
       const auto found = exchanges_.find(output.exchange_id);
       if (found == exchanges_.end()) continue;
       const std::shared_ptr<Connection> connection = found->second;
-      connection->take(std::move(output));
-      touched_.push_back(connection);
+      protect(connection, [&] {
+        connection->take(std::move(output));
+        touched_.push_back(connection);
+      });
     }
   }
-  for (const auto& connection : touched_) connection->flush();
+  for (const auto& connection : touched_) protect(connection, [&] { connection->flush(); });
   touched_.clear();
+}
+
+template <class Work>
+void IoThread::protect(const std::shared_ptr<Connection>& connection, Work&& work) {
+  try {
+    work();
+  } catch (const std::exception&) {
+    shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    connection->abort();
+  }
 }
 
 void IoThread::drain() {
@@ -127,9 +153,16 @@ void IoThread::stop() {
 
 void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
   if (stopping_ || !shared_.doorman.enter(address)) return;  // closes the socket
-  auto connection = std::make_shared<Connection>(*this, std::move(socket), std::move(address), pages, open);
-  connections_.insert(connection);
-  connection->start();
+  std::shared_ptr<Connection> connection;
+  try {
+    connection = std::make_shared<Connection>(*this, std::move(socket), address, pages, open);
+    connections_.insert(connection);
+  } catch (const std::exception&) {
+    shared_.faults.fetch_add(1, std::memory_order_relaxed);
+    if (connection == nullptr) shared_.doorman.leave(address);  // else its destructor does
+    return;
+  }
+  protect(connection, [&] { connection->start(); });
 }
 
 void IoThread::remove(const std::shared_ptr<Connection>& connection) { connections_.erase(connection); }
@@ -284,10 +317,14 @@ Server::~Server() = default;
 
 Status Server::start() { return impl_->start(); }
 std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(impl_->threads().size()); }
+void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
+  asio::post(impl_->threads()[io]->context(), [pulse = std::move(pulse)] { pulse->beat(); });
+}
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }
 void Server::drain() { impl_->drain(); }
+std::uint64_t Server::faults() const { return impl_->shared().faults.load(std::memory_order_relaxed); }
 std::size_t Server::active() const { return impl_->shared().active; }
 std::size_t Server::connections() const { return impl_->shared().doorman.inside(); }
 void Server::stop() { impl_->stop(); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/pulse.h"
 #include "base/status.h"
 #include "config/options.h"
 #include "http/backend.h"
@@ -44,12 +45,17 @@ class Server {
   /// closed are dropped. After stop() it does nothing.
   void deliver(std::uint32_t io, std::vector<Output>&& outputs);
 
+  /// Asks the I/O thread `io` to beat the pulse when it gets round to it. Any thread; does not wait.
+  void ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse);
+
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";
   /// running ones finish. Health is still answered. Returns at once.
   void drain();
 
   /// Requests handed to the backend whose answer has not been sent to its end. 0 after drain(): all done.
   std::size_t active() const;
+  /// Exceptions in the I/O threads, most likely for want of memory; each has ended one connection.
+  std::uint64_t faults() const;
   /// Open client sockets.
   std::size_t connections() const;
 

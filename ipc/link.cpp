@@ -77,6 +77,7 @@ LinkEnd::LinkEnd(LinkEnd&& from) noexcept
     : LinkMonitor(std::move(from)),
       side_(from.side_),
       attached_(std::exchange(from.attached_, false)),
+      beats_in_receive_(from.beats_in_receive_),
       spin_(from.spin_),
       held_(nullptr),
       epoch_(from.epoch_.load(std::memory_order_relaxed)),
@@ -162,7 +163,7 @@ Received LinkEnd::receive(TimePoint deadline) {
   Doorbell& bell = header().doorbells[static_cast<int>(side_)];
   TimePoint now = Clock::now();  // reading the clock is a large part of a fast round trip: once per iteration
   for (;;) {
-    beat_at(now);
+    if (beats_in_receive_) beat_at(now);
     Look found = Look::nothing;
     bool more = true;  // false at the deadline; true may mean stale records only
     while (more) {

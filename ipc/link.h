@@ -75,8 +75,9 @@ class LinkMonitor {
   /// sides. Call it before the successor starts. Returns the new epoch.
   std::uint32_t reaped(Side side);
 
-  /// Monotonic time of the side's last heartbeat; 0 while it is not attached. An attached end beats at every
-  /// receive() and at least twice a second while it waits there.
+  /// Monotonic time of the side's last heartbeat, or a little more after signs of progress; 0 while it is not
+  /// attached. An attached end beats at every receive() and at least twice a second while it waits there, unless
+  /// beat_elsewhere() was called.
   std::int64_t heartbeat_ns(Side side) const;
 
   /// Of the four rings, in the order plan, result, cache_down, cache_up.
@@ -131,6 +132,13 @@ class LinkEnd : public LinkMonitor {
   /// A heartbeat from a thread that is not in receive(). Cheap; may be called often.
   void beat() { beat_at(Clock::now()); }
 
+  /// receive() beats no more: who calls beat() from now on speaks for the whole process. Before the first receive().
+  void beat_elsewhere() { beats_in_receive_ = false; }
+
+  /// This side's heartbeat, for the thread that receives: between two calls of receive() it may raise the word as a
+  /// sign of progress.
+  std::atomic<std::int64_t>& heartbeat() { return header().sides[static_cast<int>(side_)].heartbeat_ns; }
+
   /// Records of another epoch that were dropped.
   std::uint64_t stale_records() const { return stale_.load(std::memory_order_relaxed); }
 
@@ -155,6 +163,7 @@ class LinkEnd : public LinkMonitor {
 
   Side side_;
   bool attached_ = true;
+  bool beats_in_receive_ = true;
   Duration spin_ = kDefaultSpin;
   RingProducer senders_[2];       // by Channel
   RingConsumer receivers_[2];     // by Channel

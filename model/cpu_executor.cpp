@@ -23,6 +23,7 @@ class CpuExecutor final : public QueuedExecutor {
   }
 
   std::string device() const override { return device_->describe(); }
+  void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
 
  private:
   void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) override {

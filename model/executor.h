@@ -9,7 +9,9 @@
 // allows. At least capacity().max_steps_in_flight plans may be pending. A step with gated rows runs its
 // layers like any other and samples when it has all its masks (wire::StepMasks); steps behind it wait for
 // that. On a device with its own queue (CUDA) work starts at submit(); the CPU runs it inside poll().
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -45,6 +47,10 @@ class Executor {
   /// True if nothing that is pending can go on before another record is submitted: poll() would only pass the
   /// time.
   virtual bool waits_for_record() const { return false; }
+
+  /// From now on a call of poll() that computes raises `word` now and then: who watches it sees that a long step
+  /// goes on. Does nothing on a device with its own queue. The word outlives the last call.
+  virtual void count_progress(std::atomic<std::int64_t>& word) { static_cast<void>(word); }
 
   /// Forgets every sequence; weights and KV memory stay. For a new epoch. Waits for running work, for a
   /// bounded time; if that passes, later calls return internal.

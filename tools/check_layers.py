@@ -171,6 +171,13 @@ class Tree:
         for name, number in [f for f in found if f[0] == ENVIRONMENT_PLACE][1:]:
             self.report(name, number, "the environment may be read in one place only")
 
+    def check_deadlines(self):
+        """Every request between actors has a deadline."""
+        for name in self.product():
+            for number, line in enumerate(self.code[name], 1):
+                if re.search(r"\bcaf::infinite\b", line.split("//", 1)[0]):
+                    self.report(name, number, "a wait without a deadline: caf::infinite")
+
     def check_text_rules(self):
         for name, lines in self.code.items():
             if name.endswith(".h") and "#pragma once" not in lines:
@@ -218,6 +225,7 @@ class Tree:
         self.check_places()
         self.check_hidden()
         self.check_environment()
+        self.check_deadlines()
         self.check_text_rules()
         return self.violations
 

@@ -59,6 +59,7 @@ void link_up(CacheSelf self, const LinkUp& up) {
 cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](const CacheAsks& asks) {
         CacheState& state = self->state;
         state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());

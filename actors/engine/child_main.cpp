@@ -1,8 +1,11 @@
 #include "actors/engine/child_main.h"
 
+#include <pthread.h>
+
 #include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/log.h"
 
@@ -14,6 +17,8 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
     std::fprintf(stderr, "troupe %s: %s\n", name, arguments.status().message.c_str());
     return 2;
   }
+  // As top and ps show it; the file it was started from is /proc/self/exe.
+  ::pthread_setname_np(::pthread_self(), (std::string("troupe-") + name).c_str());
   std::signal(SIGPIPE, SIG_IGN);
   // A terminal or a service manager sends these signals to all processes. Only the supervisor handles them: it
   // asks its children over the control channel to end, and they end with it in any case.

@@ -19,6 +19,11 @@
 namespace troupe {
 namespace {
 
+// A part that has not answered for so long stands still; a busy machine delays an answer by less.
+constexpr Duration kSilent = std::chrono::milliseconds(1500);
+// After so long without an answer the engine gives no sign of life itself.
+constexpr Duration kLate = std::chrono::milliseconds(600);
+
 /// What is read once from the model's directory.
 struct ModelFiles {
   model::ModelSpec spec;
@@ -47,7 +52,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
 
-  auto loaded = ChatTemplate::load(directory, options.model.chat_template);
+  auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     files.chat = *loaded;
   } else if (loaded.status().code != Code::not_found) {
@@ -116,13 +121,16 @@ std::uint32_t half_the_cores(int wanted) {
 // In the order of lifetimes: the server calls the HTTP side, which sends to the cast.
 struct Engine::Impl {
   config::Options options;
+  Heart heart;  // outlives the health cell's readers
   std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
   std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::unique_ptr<Cast> cast;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
+  std::shared_ptr<ipc::EngineEnd> link;
 
   Status build(const EngineFds& fds);
+  void watch();
   Log log(const std::string& actor) const {
     auto opened = Log::open(actor, options.log);
     return opened.ok() ? *opened : Log();
@@ -133,8 +141,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const Log start_log = log("gateway");
   auto files = read_model(options, start_log);
   if (!files.ok()) return files.status();
-  auto link = ipc::EngineEnd::attach(fds.step, fds.cache);
-  if (!link.ok()) return link.status();
+  auto attached = ipc::EngineEnd::attach(fds.step, fds.cache);
+  if (!attached.ok()) return attached.status();
 
   const std::vector<std::string> names = model_names(options.model);
   http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
@@ -149,13 +157,16 @@ Status Engine::Impl::build(const EngineFds& fds) {
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
   http_side = std::make_unique<HttpSide>(
       RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
-                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on()}),
+                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
+                       files->chat == nullptr || files->chat->reads("tools")}),
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
   CastSetup cast_setup;
   cast_setup.options = options;
-  cast_setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
+  this->link = std::make_shared<ipc::EngineEnd>(*std::move(attached));
+  this->link->beat_elsewhere();
+  cast_setup.link = this->link;
   cast_setup.spec_hash = model::storage_hash(files->spec, options);
   cast_setup.encoder = files->encoder;
   cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
@@ -171,7 +182,19 @@ Status Engine::Impl::build(const EngineFds& fds) {
 
   cast = std::make_unique<Cast>(std::move(cast_setup));
   http_side->connect(cast->gateway(), cast->metrics());
-  return server->start();
+  if (Status status = server->start(); !status.ok()) return status;
+  watch();
+  return {};
+}
+
+void Engine::Impl::watch() {
+  cast->watch_by(heart);
+  for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
+    heart.watch({"http-" + std::to_string(io)},
+                [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
+  }
+  heart.watch({"worker-0", false},
+              [this] { return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker)); });
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -195,6 +218,20 @@ std::string Engine::why() const { return impl_->cast->why(); }
 
 Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
 
+void Engine::beat() {
+  Impl& impl = *impl_;
+  const TimePoint now = Clock::now();
+  impl.heart.check(now);
+  const Silence longest = impl.heart.longest();
+  impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
+  if (impl.heart.longest_in_engine().time < kLate) impl.link->beat();
+}
+
+std::string Engine::silent() const {
+  const http::Health health = impl_->health->health();
+  return std::string(health.silent);
+}
+
 void Engine::drain() {
   impl_->server->drain();
   impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
@@ -210,6 +247,8 @@ std::uint64_t Engine::served() const { return impl_->http_side->served(); }
 std::uint64_t Engine::generated_tokens() const { return *impl_->progress; }
 
 void Engine::stop() {
+  impl_->health->forget();
+  impl_->heart.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();
   impl_->cast.reset();

@@ -32,6 +32,13 @@ class Engine {
   /// loading, ready, draining or restarting. Lock-free.
   std::string state() const;
 
+  /// Asks every part for a sign of life, tells the health routes who stands still, and beats on the link unless a
+  /// part of the engine does. Call it at least eight times a second, from one thread.
+  void beat();
+
+  /// The part that stands still, as of the last beat(): of the engine, or a worker. Empty: none does.
+  std::string silent() const;
+
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 

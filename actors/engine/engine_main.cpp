@@ -27,6 +27,8 @@ class EngineProcess {
   /// Returns when the supervisor has gone, a drain is over, or an actor that cannot be replaced has died.
   Status run() {
     for (;;) {
+      engine_->beat();
+      tell_silent();
       tell_state();
       tell_served();
       if (!engine_->alive()) break;
@@ -84,6 +86,13 @@ class EngineProcess {
     told_state_ = std::move(state);
   }
 
+  void tell_silent() {
+    std::string part = engine_->silent();
+    if (part == told_silent_) return;
+    control_.tell({{"event", "silent"}, {"part", part}});
+    told_silent_ = std::move(part);
+  }
+
   void tell_served() {
     const std::uint64_t served = engine_->served(), generated = engine_->generated_tokens();
     if ((served == told_served_ && generated == told_generated_) || Clock::now() < next_served_) return;
@@ -97,6 +106,7 @@ class EngineProcess {
   Control& control_;
   std::unique_ptr<Engine> engine_;
   std::string told_state_;
+  std::string told_silent_;
   std::uint64_t told_served_ = 0;
   std::uint64_t told_generated_ = 0;
   TimePoint next_served_{};

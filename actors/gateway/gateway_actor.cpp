@@ -12,6 +12,9 @@ namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
+/// How long after its timeout a request may take to end.
+constexpr std::chrono::seconds kEndingPatience{60};
+
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
                          http::Output::Content content = http::Output::Content::json) {
@@ -79,9 +82,12 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto style = ask.answer.style;
-  self->request(host, caf::infinite, std::move(ask))
+  // Its SESSION HOST ends a request at its own timeout, and tells the client.
+  const caf::timespan patience = ask.timeout_ns > 0 ? caf::timespan(ask.timeout_ns) + kEndingPatience : kRequestPatience;
+  self->request(host, patience, std::move(ask))
       .then([self](const Closed&) { close_one(self->state); },
-            [self, exchange, io, style](const caf::error&) {
+            [self, host, exchange, io, style](const caf::error&) {
+              self->send(host, Withdraw{io, exchange});
               const Status lost = failure(Code::internal, "the request's session was lost");
               deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
               close_one(self->state);
@@ -93,7 +99,7 @@ void dispatch(GatewaySelf self, Ask& ask) {
   if (ask.api == Api::config_info) {
     deliver_one(state.parts.deliver, ask.io, page_output(ask.exchange, state.parts.config_json));
   } else if (ask.api == Api::metrics) {
-    self->request(state.parts.metrics, caf::infinite, caf::get_atom::value)
+    self->request(state.parts.metrics, kTurnPatience, caf::get_atom::value)
         .then(
             [self, ask](std::string& text) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -103,7 +109,7 @@ void dispatch(GatewaySelf self, Ask& ask) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
   } else if (ask.api == Api::reset_prefix_cache) {
-    self->request(state.parts.cache, caf::infinite, ResetPrefixCache{})
+    self->request(state.parts.cache, kTurnPatience, ResetPrefixCache{})
         .then(
             [self, ask](std::int32_t blocks) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -154,6 +160,7 @@ std::int64_t unix_seconds() {
 gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts parts) {
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](Ask& ask) { dispatch(self, ask); },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;

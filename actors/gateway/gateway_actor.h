@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/gateway/request_resolver.h"
+#include "actors/health_cell.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
 #include "base/log.h"
@@ -15,16 +16,6 @@
 #include "http/openai_response.h"
 
 namespace troupe {
-
-/// Readiness, written by the GATEWAY actor and read by every I/O thread.
-class HealthCell {
- public:
-  void set(http::Health::State state) { state_.store(state, std::memory_order_release); }
-  http::Health::State get() const { return state_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<http::Health::State> state_{http::Health::State::loading};
-};
 
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
@@ -61,7 +52,7 @@ class HttpSide final : public http::Backend {
 
   void submit(http::Call&& call) override;
   void cancel(http::Exchange exchange) override;
-  http::Health health() const override { return {true, health_->get()}; }
+  http::Health health() const override { return health_->health(); }
   void answered(const http::AccessRecord& record) override;
 
   /// Generation requests that ended without an error: the supervisor forgives earlier deaths for them.

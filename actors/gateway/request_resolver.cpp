@@ -115,6 +115,15 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
                                    : "this server looks for none in answers: start it with --tool-call-parser";
     return {Code::unsupported, field + " asks for a call, but " + why, field, "unsupported_parameter"};
   }
+  const http::Conversation& conversation = request.conversation;
+  const bool renders = request.prompt_token_ids.empty() && !conversation.without_template;
+  if (!conversation.tools.empty() && renders && !options_.template_reads_tools) {
+    const std::string field = rules.legacy ? "functions" : "tools";
+    return {Code::unsupported,
+            field + " cannot be given: this model's chat template does not show them to the model; start the server "
+                    "with --chat-template and one that does",
+            field, "unsupported_parameter"};
+  }
   http::AnswerForm& form = ask.generation.form;
   ask.generation.limits.tools = parses && rules.choice != http::ToolRules::Choice::none;
   ask.generation.limits.parallel_calls = rules.parallel;

@@ -26,6 +26,7 @@ struct ResolverOptions {
   AnswerSyntax syntax;          ///< of chat answers
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
   bool enforces_forms = true;   ///< false: no answer can be held to a form, and no thoughts to a limit
+  bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
 };
 
 class RequestResolver {

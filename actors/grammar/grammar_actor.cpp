@@ -99,6 +99,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
     }
   });
   return {
+      answer_beat,
       [self](Compile& job) { return compile(self, job); },
       [self](const ReleaseGrammar& release) { self->state.grammars.release(release.grammar); },
       [self](const GrammarStep& news) { step(self, news); },

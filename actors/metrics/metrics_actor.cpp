@@ -8,6 +8,7 @@ metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<Me
   log.info("started", {kv("model", constants.model)});
   state.registry = metrics::Registry(std::move(constants));
   return {
+      answer_beat,
       [&state](const StepStats& step) { state.registry.add(step); },
       [&state](const RequestStats& request) { state.registry.add(request); },
       [&state](const HttpStats& answer) { state.registry.add(answer); },

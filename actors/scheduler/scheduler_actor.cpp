@@ -44,7 +44,7 @@ void advance(SchedulerSelf self) {
   }
   CacheAsks asks;
   if (!state.scheduler->take_asks(asks)) return;
-  self->request(state.parts.cache, caf::infinite, std::move(asks))
+  self->request(state.parts.cache, kTurnPatience, std::move(asks))
       .then(
           [self](const CacheGrants& grants) {
             self->state.kv = grants.status;
@@ -137,6 +137,7 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
   self->state.scheduler.emplace(parts.options, parts.caching);
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](Submit& request) { return submit(self, request); },
       [self](const Cancel& cancel) {
         for (const RequestKey& key : cancel.keys) self->state.scheduler->cancel(key);

@@ -13,6 +13,9 @@ using SessionHostSelf = session_host_actor::stateful_pointer<SessionHostState>;
 /// A TOKENIZER that dies while it works on a request does not answer: the request fails after this time.
 constexpr auto kTokenizerPatience = std::chrono::seconds(60);
 
+/// GRAMMAR compiles one form after the other and bounds the time of each.
+constexpr auto kCompilePatience = std::chrono::minutes(60);
+
 /// One job in progress and one that waits. No more: clients may leave meanwhile, which frees their admission
 /// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
 constexpr int kJobsPerTokenizer = 2;
@@ -46,7 +49,7 @@ void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
 }
 
 void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
-  self->request(self->state.parts.scheduler, caf::infinite, std::move(sequences))
+  self->request(self->state.parts.scheduler, kTurnPatience, std::move(sequences))
       .then(
           [=](const Status& status) {
             if (!status.ok()) fail(self, exchange, status);
@@ -61,7 +64,7 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
     return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
                                  "unsupported_parameter"});
   }
-  self->request(self->state.parts.grammar, caf::infinite, std::move(job))
+  self->request(self->state.parts.grammar, kCompilePatience, std::move(job))
       .then(
           [=](const Compiled& compiled) {
             Effects effects;
@@ -147,6 +150,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
   self->state.jobs.resize(self->state.parts.tokenizers.size());
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
+      answer_beat,
       [self](Ask& ask) { return open(self, ask); },
       [self](const Withdraw& gone) {
         Effects effects;

@@ -26,9 +26,10 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
   const auto tokens = static_cast<std::int64_t>(prompt.size());
   const std::int64_t least = std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
   if (tokens + least <= context.max_model_len) return {};
-  return invalid("the prompt has " + std::to_string(tokens) + " tokens and at least " + std::to_string(least) +
-                     " more are asked for, but this model takes " + std::to_string(context.max_model_len) +
-                     " in all: shorten the prompt",
+  // Clients know this error by its first words, which are those of OpenAI's API.
+  return invalid("This model's maximum context length is " + std::to_string(context.max_model_len) +
+                     " tokens. However, the prompt has " + std::to_string(tokens) + " and at least " +
+                     std::to_string(least) + " more are asked for: shorten the prompt",
                  field, "context_length_exceeded");
 }
 

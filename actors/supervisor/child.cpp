@@ -25,6 +25,7 @@ Status Child::start(const std::string& executable, TimePoint now) {
   kill_reason.clear();
   last_beat = 0;
   silence = {};
+  silent_part.clear();
   return {};
 }
 

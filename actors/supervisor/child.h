@@ -31,6 +31,7 @@ struct Child {
   std::string kill_reason;         ///< why the supervisor killed it
   std::int64_t last_beat = 0;      ///< its newest heartbeat
   Duration silence{};              ///< how long the heartbeat has stood still
+  std::string silent_part;         ///< of the engine, which named it; empty: none
 
   // Over all restarts.
   bool ever_ready = false;

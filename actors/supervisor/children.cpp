@@ -99,9 +99,13 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
   if (beat == 0 || beat != child.last_beat) {
     child.last_beat = beat;
     child.silence = {};
-  } else if ((child.silence += since_last) > limits_.silence_timeout) {
-    kill(child, "gave no sign of life for " + in_seconds(limits_.silence_timeout));
+    return;
   }
+  child.silence += since_last;
+  const Duration limit = child.side == ipc::Side::engine ? limits_.engine_timeout : limits_.worker_timeout;
+  if (child.silence < limit) return;
+  const std::string part = child.silent_part.empty() ? "" : " (" + child.silent_part + ")";
+  kill(child, "gave no sign of life for " + in_seconds(limit) + part);
 }
 
 void Children::kill(Child& child, std::string reason) {

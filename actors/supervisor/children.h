@@ -17,7 +17,8 @@ namespace troupe::supervisor {
 struct ChildLimits {
   RestartLimits restarts;
   Duration start_timeout{};    ///< a child that is not ready by then is killed
-  Duration silence_timeout{};  ///< a ready child without a heartbeat for this long is killed
+  Duration engine_timeout{};   ///< a ready engine without a heartbeat for this long is killed
+  Duration worker_timeout{};   ///< the same of a worker
 };
 
 class Children {

@@ -25,6 +25,8 @@ namespace {
 
 // How often children are checked for silence and a late start.
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
+// A ready child without a heartbeat for so long is shown as silent.
+constexpr Duration kSilent = std::chrono::milliseconds(1500);
 // How much later than its deadline the engine may end its drain before it is stopped.
 constexpr Duration kDrainSlack = std::chrono::seconds(4);
 
@@ -35,7 +37,8 @@ ChildLimits limits_of(const SupervisorSetup& setup) {
   RestartLimits restarts = setup.restarts;
   restarts.max_restarts = process.max_restarts;
   restarts.window = std::chrono::seconds(process.restart_window_s);
-  return {restarts, std::chrono::seconds(process.start_timeout_s), std::chrono::seconds(process.worker_timeout_s)};
+  return {restarts, std::chrono::seconds(process.start_timeout_s), std::chrono::seconds(process.engine_timeout_s),
+          std::chrono::seconds(process.worker_timeout_s)};
 }
 
 class Supervisor {
@@ -80,6 +83,8 @@ class Supervisor {
   void kill_all();
 
   std::string state();
+  /// The child's state, or that it or a part of it stands still.
+  std::string shown_state(const Child& child);
   StatusPage page(bool engine_answered);
 
   SupervisorSetup setup_;
@@ -193,6 +198,10 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     if (child.state == "ready") on_ready(child);
   } else if (event == "status" && &child == &children_.engine()) {
     if (status_requests_.answered(packet)) status_requests_.reply(page(true));
+  } else if (event == "silent") {
+    child.silent_part = packet.text("part");
+    setup_.log(child.silent_part.empty() ? LogLevel::info : LogLevel::warning, "silent",
+               {kv("child", child.name), kv("part", child.silent_part)});
   } else if (event == "served") {
     children_.served();
   } else if (event == "fatal") {
@@ -303,6 +312,18 @@ std::string Supervisor::state() {
   return children_.every(&Child::ready) && children_.engine().state == "ready" ? "ready" : "restarting";
 }
 
+std::string Supervisor::shown_state(const Child& child) {
+  if (!child.running() || !child.ready) return child.state;
+  // A worker may have been named by the engine, which sees it stand still sooner.
+  const std::string& named = children_.engine().silent_part;
+  if (&child == &children_.engine()) {
+    if (!named.empty() && named.rfind("worker-", 0) != 0) return "silent: " + named;
+  } else if (named == child.name) {
+    return "silent";
+  }
+  return child.silence >= kSilent ? "silent" : child.state;
+}
+
 StatusPage Supervisor::page(bool engine_answered) {
   const TimePoint now = Clock::now();
   StatusPage page = resources_->page();
@@ -311,7 +332,7 @@ StatusPage Supervisor::page(bool engine_answered) {
   for (const Child& child : children_.all()) {
     page.processes.push_back({child.name, child.process.pid(),
                               child.running() ? seconds(now - child.started) : 0, child.restarts,
-                              child.state});
+                              shown_state(child)});
   }
   if (engine_answered) {
     status_requests_.fill(page);

@@ -25,6 +25,7 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
 tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState>, Encoder encoder,
                                                   Log log) {
   return {
+      answer_beat,
       [encoder, log](Encode& job) { return encode(encoder, log, job); },
   };
 }

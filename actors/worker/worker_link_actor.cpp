@@ -1,5 +1,7 @@
 #include "actors/worker/worker_link_actor.h"
 
+#include <pthread.h>
+
 #include "actors/record_bytes.h"
 #include "base/clock.h"
 
@@ -31,6 +33,7 @@ class Receiver {
 
   void operator()(std::stop_token stop) {
     while (!stop.stop_requested()) {
+      parts_.receiver_pulse->beat();
       const ipc::Received got = parts_.link->receive(Clock::now() + std::chrono::milliseconds(200));
       switch (got.kind) {
         case ipc::Received::Kind::timeout: break;
@@ -118,9 +121,11 @@ void take_masks(WorkerLinkSelf self, Bytes record) {
 worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
   self->state.parts = std::move(parts);
   return {
+      answer_beat,
       [self](const Attach& consumers) {
         self->state.consumers = consumers;
         self->state.receiver = std::jthread(Receiver(self, self->state.parts));
+        ::pthread_setname_np(self->state.receiver.native_handle(), "worker_link");
       },
       [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
       [self](SendMasks& masks) { take_masks(self, std::move(masks.record)); },

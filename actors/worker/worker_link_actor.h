@@ -16,6 +16,7 @@ struct WorkerLinkParts {
   std::uint64_t spec_hash = 0;  ///< a worker that read another model is refused
   std::int32_t rank = 0;
   Log log;
+  std::shared_ptr<Pulse> receiver_pulse = std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };
 
 struct WorkerLinkState {

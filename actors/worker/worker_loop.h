@@ -24,7 +24,9 @@ Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity
 class WorkerLoop {
  public:
   WorkerLoop(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
-      : link_(link), executor_(executor), identity_(identity), log_(log) {}
+      : link_(link), executor_(executor), identity_(identity), log_(log) {
+    executor_.count_progress(link_.heartbeat());
+  }
 
   /// Tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();

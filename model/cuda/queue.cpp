@@ -30,6 +30,7 @@ auto guarded(Status& broken, F&& body) -> decltype(body()) {
 CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration patience)
     : capacity_(capacity),
       patience_(patience),
+      limits_(patience),
       model_(std::move(model)),
       check_(capacity),
       gates_(capacity, model_.steps->gate_memory()),
@@ -163,6 +164,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   Work& work = add_work();
   work.is_step = true;
   work.number = plan.step;
+  work.kind = packed.decode ? StepKind::decode : StepKind::prompt;
   work.launched = model_.steps->launch(packed);
   work.end.record(*model_.device);
   if (packed.gated > 0) held_ = plan.step;
@@ -200,9 +202,10 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       const TimePoint now = Clock::now();
       if (is_held(work)) {
         progress_ = now;
-      } else if (now - progress_ > patience_) {
+      } else if (const Duration limit = work.is_step ? limits_.limit(work.kind) : patience_;
+                 now - progress_ > limit) {
         (void)work.end.passed();
-        throw overdue(name(work));
+        throw overdue(name(work), limit);
       }
       if (now >= deadline) return false;
       if (checks_ % kChecksPerSwapQuery == 0 && take_swapped(out)) return true;
@@ -211,8 +214,12 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
     write(work, out);
     first_ = (first_ + 1) % work_.size();
     --count_;
-    steps_out_ -= work.is_step ? 1 : 0;
-    progress_ = Clock::now();
+    const TimePoint now = Clock::now();
+    if (work.is_step) {
+      --steps_out_;
+      limits_.ended(work.kind, now - progress_);
+    }
+    progress_ = now;
     return true;
   });
 }
@@ -225,7 +232,7 @@ bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
     writer_.cache_done(ended, out);
     return true;
   }
-  if (Clock::now() - model_.swap->progress() > patience_) throw overdue("a copy from or to the swap space");
+  if (Clock::now() - model_.swap->progress() > patience_) throw overdue("a copy from or to the swap space", patience_);
   return false;
 }
 
@@ -268,22 +275,22 @@ std::string CudaQueue::name(const Work& work) {
   return (work.is_step ? "step " : "cache command ") + std::to_string(work.number);
 }
 
-CudaError CudaQueue::overdue(const std::string& what) const {
+CudaError CudaQueue::overdue(const std::string& what, Duration limit) const {
   return CudaError(what + " has not ended after " +
-                   std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
+                   std::to_string(std::chrono::duration_cast<std::chrono::seconds>(limit).count()) +
                    " s on " + model_.device->describe());
 }
 
 void CudaQueue::wait_for_all() {
   const TimePoint begin = Clock::now();
   while (model_.swap && !model_.swap->idle()) {
-    if (Clock::now() - begin > patience_) throw overdue("a copy from or to the swap space");
+    if (Clock::now() - begin > patience_) throw overdue("a copy from or to the swap space", patience_);
     pause_cpu();
   }
   for (std::size_t i = count_; i-- > 0;) {  // the last first: a held step's end may be behind it
     const Work& work = work_[(first_ + i) % work_.size()];
     while (!work.end.passed()) {
-      if (Clock::now() - begin > patience_) throw overdue(name(work));
+      if (Clock::now() - begin > patience_) throw overdue(name(work), patience_);
       pause_cpu();
     }
   }

@@ -14,6 +14,7 @@
 #include "gpu/cuda_event.h"
 #include "gpu/reserved_memory.h"
 #include "model/cuda/sequence_table.h"
+#include "model/cuda/step_limits.h"
 #include "model/cuda/steps.h"
 #include "model/cuda/swap.h"
 #include "model/cuda/work_queue.h"
@@ -34,8 +35,9 @@ struct CudaModel {
   std::vector<std::string> slow_ways;  ///< see Executor
 };
 
-/// A step or cache command that takes longer than `patience` counts as hanging, but not while it waits for
-/// masks. poll() then returns internal; reset() returns after `patience`, and submit() and poll() return
+/// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow, counts as
+/// hanging, but not while it waits for masks. poll() then returns internal; reset() returns after `patience`, and
+/// submit() and poll() return
 /// internal from then on. After any internal error the device is of no further use: the destructor waits for
 /// nothing and leaves the device's memory to the end of the process.
 class CudaQueue final : public Executor {
@@ -57,6 +59,7 @@ class CudaQueue final : public Executor {
   struct Work {
     bool is_step = false;
     std::uint64_t number = 0;     // of the plan or the command
+    StepKind kind = StepKind::prompt;
     std::uint64_t launched = 0;   // a step's number among all that CudaSteps has launched
     std::int64_t started_ns = 0;  // of a command: when it was given to the GPU
     CudaEvent end;
@@ -85,7 +88,7 @@ class CudaQueue final : public Executor {
   bool finished(const Work& work, bool ask_driver) const;
   // Throws CudaError if that takes longer than patience_.
   void wait_for_all();
-  CudaError overdue(const std::string& what) const;
+  CudaError overdue(const std::string& what, Duration limit) const;
   static std::string name(const Work& work);
   bool take_swapped(std::vector<std::byte>& out);
   void write(const Work& work, std::vector<std::byte>& out);
@@ -94,6 +97,7 @@ class CudaQueue final : public Executor {
 
   const wire::Capacity capacity_;
   const Duration patience_;
+  StepLimits limits_;
   CudaModel model_;
   PlanCheck check_;
   StepGates gates_;

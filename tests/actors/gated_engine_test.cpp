@@ -28,7 +28,7 @@ struct GrammarPlayer {
 
 grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<GrammarPlayer> self,
                                           worker_link_actor link) {
-  return {[](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {
             self->state.model.receive(step, kGatedVocab);
             EXPECT_EQ(self->state.model.complaint(), "");
@@ -39,12 +39,12 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
 }
 
 metrics_actor::behavior_type no_metrics() {
-  return {[](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
+  return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
           [](caf::get_atom) { return std::string(); }};
 }
 
 gateway_actor::behavior_type no_gateway() {
-  return {[](const Ask&) {},
+  return {answer_beat, [](const Ask&) {},
           [](const Withdraw&) {},
           [](const LinkUp&) {},
           [](const LinkDown&) {},

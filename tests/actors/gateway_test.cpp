@@ -12,6 +12,7 @@ class GatewayTest : public testing::ActorWorld {
   GatewayTest() {
     host_ = keep(system_.spawn([this](session_host_actor::pointer self) -> session_host_actor::behavior_type {
       return {
+          answer_beat,
           [this, self](Ask& ask) {
             asks_.push_back(ask.exchange);
             heard_.push_back("ask " + std::to_string(ask.exchange));
@@ -34,11 +35,11 @@ class GatewayTest : public testing::ActorWorld {
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {[](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
+      return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {},
               [](caf::get_atom) { return std::string("m 1\n"); }};
     }));
     cache_ = keep(system_.spawn([this](cache_actor::pointer) -> cache_actor::behavior_type {
-      return {[](const CacheAsks&) { return CacheGrants(); },
+      return {answer_beat, [](const CacheAsks&) { return CacheGrants(); },
               [](const CacheReport&) {},
               [](const LinkUp&) {},
               [this](const ResetPrefixCache&) {

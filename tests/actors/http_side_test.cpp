@@ -10,12 +10,12 @@ class HttpSideTest : public testing::ActorWorld {
  protected:
   HttpSideTest() {
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {[](const StepStats&) {}, [](const RequestStats&) {},
+      return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {},
               [this](const HttpStats& stats) { counted.push_back(stats); },
               [](caf::get_atom) { return std::string(); }};
     }));
     gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
-      return {[this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
+      return {answer_beat, [this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
               [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
               [](const LinkUp&) {},
               [](const LinkDown&) {},

@@ -18,7 +18,7 @@ struct Heard {
 };
 
 worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* heard) {
-  return {[](const Attach&) {},
+  return {answer_beat, [](const Attach&) {},
           [heard](const SendPlan& plan) {
             heard->plans.push_back(plan.record);
             heard->order += 'p';
@@ -35,7 +35,7 @@ worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* he
 
 /// Answers rows at once.
 grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, worker_link_actor link) {
-  return {[](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
             heard->grammar.push_back(step);
             if (!step.rows.empty()) self->send(link, SendMasks{});
@@ -44,7 +44,7 @@ grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* he
 }
 
 metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {
-  return {[heard](const StepStats& stats) {
+  return {answer_beat, [heard](const StepStats& stats) {
             if (stats.generated_tokens > 0) heard->stats.push_back(stats);
             heard->gauges = stats;
           },

@@ -13,7 +13,7 @@ class SessionHostTest : public testing::ActorWorld {
     tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
       self->set_exit_handler(
           [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
-      return {[this, self](const Encode& job) {
+      return {answer_beat, [this, self](const Encode& job) {
         encodes_.push_back(job.request_id);
         auto promise = self->make_response_promise<Encoded>();
         if (slow_tokenizer_) {
@@ -25,7 +25,7 @@ class SessionHostTest : public testing::ActorWorld {
       }};
     }));
     scheduler_ = keep(system_.spawn([this](scheduler_actor::pointer) -> scheduler_actor::behavior_type {
-      return {[this](Submit& submit) {
+      return {answer_beat, [this](Submit& submit) {
                 submits_.push_back(submit);
                 return verdict_;
               },
@@ -34,7 +34,7 @@ class SessionHostTest : public testing::ActorWorld {
               [](caf::get_atom) { return SchedulerStatus{}; }};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {[](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
+      return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
               [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
     }));
     SessionHostParts parts;
@@ -213,7 +213,7 @@ TEST_F(SessionHostTest, ADeadTokenizerFailsTheRequestThatNeedsItAndTheNextFindsA
   EXPECT_EQ(answers_[0].status, 500);
   EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
   auto fresh = keep(system_.spawn([](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
-    return {[](const Encode&) {
+    return {answer_beat, [](const Encode&) {
       Encoded out;
       out.prompts = {{'y'}};
       return out;

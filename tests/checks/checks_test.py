@@ -139,6 +139,9 @@ class LayerRules(unittest.TestCase):
         text = CLEAN["config/parse.cpp"] + 'auto again = std::getenv("USER");\n'
         self.found("config/parse.cpp", text, "one place only")
 
+    def test_a_wait_without_a_deadline(self):
+        self.found("actors/scheduler/scheduler_actor.cpp", "self->request(cache, caf::infinite, ask);\n", "without a deadline")
+
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace troupe {
 namespace {
 
@@ -66,6 +68,25 @@ TEST(RequestResolver, NamesTheServedModelWhenTheRequestDidNot) {
   EXPECT_EQ(ask->exchange, 9u);
   EXPECT_EQ(ask->answer.created_s, 1000);
   EXPECT_EQ(ask->generation.max_tokens, -1);
+}
+
+TEST(RequestResolver, ATemplateThatLeavesToolsOutIsNotSilentAboutIt) {
+  const auto resolved = [](bool reads, const std::function<void(http::ChatRequest&)>& change) {
+    http::Call call = chat();
+    auto& request = std::get<http::ChatRequest>(call.body);
+    request.conversation.tools = http::Json::parse(R"([{"type":"function","function":{"name":"f"}}])");
+    request.tools.choice = http::ToolRules::Choice::automatic;
+    change(request);
+    ResolverOptions options{"served", {}, 0};
+    options.template_reads_tools = reads;
+    return RequestResolver(options).resolve(call, 1, 1).status();
+  };
+  const auto nothing = [](http::ChatRequest&) {};
+  EXPECT_TRUE(resolved(true, nothing).ok());
+  EXPECT_EQ(resolved(false, nothing).param, "tools");
+  EXPECT_EQ(resolved(false, [](http::ChatRequest& request) { request.tools.legacy = true; }).param, "functions");
+  EXPECT_TRUE(resolved(false, [](http::ChatRequest& request) { request.conversation.tools = nullptr; }).ok());
+  EXPECT_TRUE(resolved(false, [](http::ChatRequest& request) { request.prompt_token_ids = {1}; }).ok());
 }
 
 TEST(RequestResolver, AnEchoWithLogprobsAsksForThePromptsToo) {

@@ -8,6 +8,24 @@
 namespace troupe::http::test {
 namespace {
 
+TEST_F(ServerTest, NamesThePartThatStandsStill) {
+  start();
+  Client client(port);
+  const auto status_of = [&](const char* path) {
+    client.get(path);
+    const Response response = client.receive();
+    EXPECT_EQ(json::parse(response.body).at("silent"), backend.silent.load());
+    return response.status;
+  };
+  backend.silent = "worker-0";
+  EXPECT_EQ(status_of("/health/ready"), 503);
+  EXPECT_EQ(status_of("/health/live"), 200);
+  backend.live = false;
+  backend.silent = "scheduler";
+  EXPECT_EQ(status_of("/health/ready"), 503);
+  EXPECT_EQ(status_of("/health/live"), 503);
+}
+
 TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
   start();
   Client client(port);

@@ -47,7 +47,7 @@ class FakeBackend : public Backend {
     cancelled_.push_back(exchange);
     changed_.notify_all();
   }
-  Health health() const override { return {.live = true, .state = state}; }
+  Health health() const override { return {.live = live, .state = state, .silent = silent.load()}; }
   void answered(const AccessRecord& record) override {
     const std::lock_guard lock(mutex_);
     statuses_.push_back(record.status);
@@ -85,6 +85,8 @@ class FakeBackend : public Backend {
 
   std::function<void(Exchange)> script;
   std::atomic<Health::State> state{Health::State::ready};
+  std::atomic<bool> live{true};
+  std::atomic<const char*> silent{""};
 
  private:
   template <class Done>

@@ -47,6 +47,27 @@ TEST(ThreadPool, WakesThreadsThatSleep) {
   }
 }
 
+TEST(ThreadPool, TellsOfEveryChunkThatTheCallerRuns) {
+  for (const int threads : {1, 2}) {
+    ThreadPool pool(threads, {}, false);
+    std::atomic<std::int64_t> word{7};
+    pool.count_progress(&word);
+    pool.for_each(1, 1, [&](int, int, int) { EXPECT_EQ(word, 7); });
+    EXPECT_EQ(word, 8) << "one more after a loop of one chunk";
+    int callers = 0;
+    pool.for_each(64, 1, [&](int, int, int lane) {
+      if (lane == 0) {
+        EXPECT_EQ(word, 8 + callers++);
+      }
+    });
+    EXPECT_GT(word, 8);
+    pool.count_progress(nullptr);
+    const std::int64_t before = word;
+    pool.for_each(64, 1, [](int, int, int) {});
+    EXPECT_EQ(word, before);
+  }
+}
+
 TEST(ThreadPool, RestoresTheCallersAffinity) {
   cpu_set_t before, during, after;
   sched_getaffinity(0, sizeof before, &before);

@@ -182,17 +182,25 @@ TEST(TemplateLimits, DeepSourcesAreSyntaxErrors) {
 TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   const troupe::test::TempDirectory temporary;
   const std::filesystem::path& dir = temporary.path();
-  const auto prints = [&](const std::string& override_template) {
-    const auto chat = ChatTemplate::load(dir.string(), override_template);
+  const auto prints = [&](const std::string& override_template, const std::string& tokenizer_dir = {}) {
+    const auto chat = ChatTemplate::load(dir.string(), override_template, tokenizer_dir);
     if (!chat.ok()) return chat.status().message;
     const auto spans = (*chat)->render(Json::array(), nullptr, nullptr, false);
     return spans.ok() ? test::joined(*spans) : spans.status().message;
   };
   EXPECT_EQ(ChatTemplate::load(dir.string()).status().code, Code::not_found);
+  const troupe::test::TempDirectory other;
+  const std::string tokenizer = other.path().string();
+  EXPECT_EQ(ChatTemplate::load(dir.string(), {}, tokenizer).status().code, Code::not_found);
+  std::ofstream(other.path() / "chat_template.jinja") << "tokenizer's {{ bos_token }}";
+  std::ofstream(other.path() / "tokenizer_config.json") << R"({"bos_token": "<t>"})";
+  EXPECT_EQ(prints("", tokenizer), "tokenizer's <t>");
+  EXPECT_EQ(prints("", tokenizer + "/tokenizer_config.json").find("has no chat template") != std::string::npos, true);
   std::ofstream(dir / "tokenizer_config.json")
       << R"({"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "config {{ bos_token }}"}],
              "bos_token": {"content": "<s>"}})";
   EXPECT_EQ(prints(""), "config <s>");
+  EXPECT_EQ(prints("", tokenizer), "config <t>");
   std::ofstream(dir / "chat_template.jinja") << "file {{ bos_token }}\n";
   EXPECT_EQ(prints(""), "file <s>");
   std::ofstream(dir / "other.jinja") << "other";

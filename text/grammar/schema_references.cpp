@@ -1,6 +1,7 @@
 // References, the disjointness of oneOf's options, and schemas that no finite value fits.
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <unordered_map>
 
 #include "text/grammar/schema_walk.h"
@@ -200,7 +201,7 @@ class Finite {
   }
 
   Json& root_;
-  std::vector<Node> nodes_;
+  std::deque<Node> nodes_;  // collect() adds to it while it holds the place of one
   std::unordered_map<const Json*, std::size_t> index_;
   std::unordered_map<const Json*, const Json*> targets_;
 };

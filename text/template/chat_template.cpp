@@ -2,8 +2,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "config/json_file.h"
 #include "text/template/jinja/template.h"
@@ -61,6 +63,7 @@ void collect_special_tokens(const nlohmann::json& config, Json& special_tokens) 
   }
 }
 
+/// not_found when the config names no template.
 Result<std::string> template_of_config(const nlohmann::json& config, const std::string& model_dir) {
   const nlohmann::json entry =
       config.is_object() && config.contains("chat_template") ? config["chat_template"] : nlohmann::json();
@@ -82,8 +85,14 @@ Result<std::string> template_of_config(const nlohmann::json& config, const std::
                      "tokenizer_config.json; give one with --chat-template");
 }
 
-Result<std::string> find_source(const std::string& model_dir, const std::string& override_template,
-                                const nlohmann::json& config) {
+/// A directory that may hold a template, and its tokenizer_config.json.
+struct Place {
+  std::string directory;
+  nlohmann::json config;
+};
+
+/// The template of the first place that has one; not_found, of the first place, when none has.
+Result<std::string> find_source(const std::vector<Place>& places, const std::string& override_template) {
   if (!override_template.empty()) {
     const bool inline_text = override_template.find("{{") != std::string::npos ||
                              override_template.find("{%") != std::string::npos;
@@ -95,9 +104,15 @@ Result<std::string> find_source(const std::string& model_dir, const std::string&
         "--chat-template: " + status.message + ", and it is no template itself, without {{ or {%";
     return status;
   }
-  Result<std::string> file = read_file(std::filesystem::path(model_dir) / "chat_template.jinja");
-  if (file.ok() || file.status().code != Code::not_found) return file;
-  return template_of_config(config, model_dir);
+  std::optional<Status> missing;
+  for (const Place& place : places) {
+    Result<std::string> source = read_file(std::filesystem::path(place.directory) / "chat_template.jinja");
+    if (source.ok() || source.status().code != Code::not_found) return source;
+    source = template_of_config(place.config, place.directory);
+    if (source.ok() || source.status().code != Code::not_found) return source;
+    if (!missing) missing = source.status();
+  }
+  return *missing;
 }
 
 }  // namespace
@@ -109,16 +124,23 @@ ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const jinja::Temp
       special_tokens_(std::move(special_tokens)) {}
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string& model_dir,
-                                                               const std::string& override_template) {
-  const std::filesystem::path dir(model_dir);
-  const auto config = read_json(dir / "tokenizer_config.json");
-  if (!config.ok()) return config.status();
-  const auto map = read_json(dir / "special_tokens_map.json");
-  if (!map.ok()) return map.status();
+                                                               const std::string& override_template,
+                                                               const std::string& tokenizer_dir) {
+  std::vector<Place> places{{model_dir, {}}};
+  std::error_code error;
+  if (std::filesystem::is_directory(tokenizer_dir, error)) places.push_back({tokenizer_dir, {}});
   Json special_tokens = Json::object();
-  collect_special_tokens(*config, special_tokens);
-  collect_special_tokens(*map, special_tokens);
-  Result<std::string> source = find_source(model_dir, override_template, *config);
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    const std::filesystem::path dir(place->directory);
+    auto config = read_json(dir / "tokenizer_config.json");
+    if (!config.ok()) return config.status();
+    const auto map = read_json(dir / "special_tokens_map.json");
+    if (!map.ok()) return map.status();
+    collect_special_tokens(*config, special_tokens);
+    collect_special_tokens(*map, special_tokens);
+    place->config = *std::move(config);
+  }
+  Result<std::string> source = find_source(places, override_template);
   if (!source.ok()) return source.status();
   return compile(*source, special_tokens);
 }

@@ -21,11 +21,13 @@ class ChatTemplate {
  public:
   /// Loads the first that exists: `override_template` (the value of --chat-template: a file, or the
   /// template's own text when it contains "{{" or "{%"), model_dir/chat_template.jinja, "chat_template" of
-  /// model_dir/tokenizer_config.json (a string, or a list of {name, template} of which "default" is taken).
+  /// model_dir/tokenizer_config.json (a string, or a list of {name, template} of which "default" is taken),
+  /// then these two of `tokenizer_dir` (the value of --tokenizer: empty, or a file, has none).
   /// Code::not_found if none exists. A syntax error names the line. bos_token, eos_token and similar come
-  /// from tokenizer_config.json and special_tokens_map.json and are trusted text.
+  /// from tokenizer_config.json and special_tokens_map.json, of tokenizer_dir first, and are trusted text.
   static Result<std::shared_ptr<const ChatTemplate>> load(const std::string& model_dir,
-                                                          const std::string& override_template = {});
+                                                          const std::string& override_template = {},
+                                                          const std::string& tokenizer_dir = {});
 
   /// The same from a template's text. `special_tokens` is an object of name to string, e.g. {"bos_token": "<s>"}.
   static Result<std::shared_ptr<const ChatTemplate>> compile(

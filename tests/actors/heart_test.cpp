@@ -1,0 +1,93 @@
+#include "actors/engine/heart.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A heart that is checked every 20 ms of a time of its own.
+class HeartTest : public testing::Test {
+ protected:
+  /// A part that answers what it is asked while `*answers`.
+  std::shared_ptr<bool> part(const char* name, bool in_engine = true) {
+    auto answers = std::make_shared<bool>(true);
+    heart_.watch({name, in_engine}, [answers, this](const std::shared_ptr<Pulse>& pulse) {
+      ++asked_;
+      if (*answers) pulse->beat();
+    });
+    return answers;
+  }
+
+  void pass(Duration time) {
+    for (const TimePoint end = now_ + time; now_ < end;) heart_.check(now_ += 20ms);
+  }
+
+  TimePoint now_ = TimePoint{} + 1h;
+  Heart heart_;
+  int asked_ = 0;
+};
+
+TEST_F(HeartTest, PartsThatAnswerAreNotSilentForLong) {
+  part("a");
+  part("b");
+  for (int i = 0; i < 100; ++i) {
+    pass(100ms);
+    EXPECT_LE(heart_.longest().time, Heart::kAskPeriod + 40ms);
+  }
+  EXPECT_NEAR(asked_, 2 * 10'000 / 250, 8) << "four times a second";
+}
+
+TEST_F(HeartTest, AFrozenPartIsNamedAndNotAskedTwice) {
+  part("a");
+  const auto frozen = part("frozen");
+  pass(1s);
+  *frozen = false;
+  pass(2s);
+  ASSERT_NE(heart_.longest().part, nullptr);
+  EXPECT_EQ(heart_.longest().part->name, "frozen");
+  EXPECT_GE(heart_.longest().time, 1700ms);
+  EXPECT_LE(heart_.longest().time, 2300ms);
+  const int before = asked_;
+  pass(1s);
+  EXPECT_LE(asked_ - before, 5) << "only the other one was asked: a mailbox that nobody reads must not fill";
+}
+
+TEST_F(HeartTest, AWorkerIsNoPartOfTheEngine) {
+  part("a");
+  const auto worker = part("worker-0", false);
+  pass(1s);
+  *worker = false;
+  pass(2s);
+  EXPECT_EQ(heart_.longest().part->name, "worker-0");
+  EXPECT_LE(heart_.longest_in_engine().time, Heart::kAskPeriod + 40ms);
+}
+
+TEST_F(HeartTest, APartThatBeatsUnaskedAndMayBeAway) {
+  std::uint64_t count = 0;
+  heart_.watch({"worker-0", false}, [&] { return count; });
+  pass(5s);
+  EXPECT_EQ(heart_.longest().time, Duration{}) << "it is not there";
+  count = 7;
+  pass(1s);
+  EXPECT_GE(heart_.longest().time, 900ms);
+  ++count;
+  pass(20ms);
+  EXPECT_EQ(heart_.longest().time, Duration{});
+}
+
+TEST_F(HeartTest, TimeInWhichNobodyLookedIsNoSilence) {
+  part("a");
+  pass(1s);
+  now_ += 1h;  // the process was stopped
+  heart_.check(now_);
+  EXPECT_LE(heart_.longest().time, 2 * Heart::kAskPeriod);
+}
+
+}  // namespace
+}  // namespace troupe

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""SIGKILL of every kind of process under 16 streams: nothing hangs, nothing is left, the next request is answered."""
+import http.client
+import os
+import pathlib
+import random
+import signal
+import threading
+import time
+
+from chaos import Answer, Server, arguments, leftovers, recover, show, wait_until
+from server import children_of, has_ended
+
+BODY = {"prompt": "The sea", "max_tokens": 150, "temperature": 0, "ignore_eos": True}
+STREAMS = 16
+
+
+def read(server, ends):
+    """Reads a stream to its end, whichever it is."""
+    try:
+        answer = Answer(server, BODY)
+        last = None
+        for last in answer.events():
+            pass
+        ends.append("whole" if last == b"[DONE]" else "cut")
+    except (OSError, http.client.HTTPException):
+        ends.append("cut")
+
+
+def is_answered(server):
+    try:
+        return server.post("/v1/completions", {"prompt": "The", "max_tokens": 1}).status == 200
+    except OSError:
+        return False
+    except http.client.HTTPException:  # it was cut
+        return False
+
+
+def under_load(server):
+    ends = []
+    threads = [threading.Thread(target=read, args=(server, ends)) for _ in range(STREAMS)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3 + random.random() * 0.7)
+    return threads, ends
+
+
+def kill_children(kind, count):
+    """Kills one child after the other of one server; returns the times to the next answer."""
+    times, whole = [], 0
+    with Server("--max-restarts", "1000/60") as server:
+        free = server.free_blocks()
+        for _ in range(count):
+            threads, ends = under_load(server)
+            os.kill(server.process_pid(kind), signal.SIGKILL)
+            killed = time.monotonic()
+            wait_until(lambda: is_answered(server), f"an answer after the death of {kind}", 60)
+            times.append(time.monotonic() - killed)
+            for thread in threads:
+                thread.join(120)
+                assert not thread.is_alive(), "a stream hangs"
+            whole += ends.count("whole")
+            recover(server, free)
+        if kind == "worker":
+            assert whole == count * STREAMS, f"{count * STREAMS - whole} streams were lost with a worker"
+        assert server.terminate() == 0
+        assert leftovers(server) == [], leftovers(server)
+    show(f"{kind} killed, the next request answered", times)
+
+
+def kill_supervisors(count):
+    times = []
+    for _ in range(count):
+        shared = set(pathlib.Path("/dev/shm").iterdir())
+        server = Server()
+        threads, _ = under_load(server)
+        children = children_of(server.pid)
+        os.kill(server.pid, signal.SIGKILL)
+        killed = time.monotonic()
+        wait_until(lambda: all(has_ended(pid) for pid in children), "the children end with their supervisor", 10)
+        times.append(time.monotonic() - killed)
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a stream hangs"
+        server.process.wait()
+        # The next server takes over what the dead one left.
+        with Server(home=server.home, port=server.port):
+            pass
+        assert leftovers(server) == [], leftovers(server)
+        assert set(pathlib.Path("/dev/shm").iterdir()) == shared, "something is left in /dev/shm"
+        server.stop()
+    show("supervisor killed, children gone", times)
+
+
+if __name__ == "__main__":
+    options = arguments(__doc__, 1, "kills of each kind").parse_args()
+    kill_children("worker", options.count)
+    kill_children("engine", options.count)
+    kill_supervisors(options.count)

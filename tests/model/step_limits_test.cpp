@@ -1,0 +1,28 @@
+#include "model/cuda/step_limits.h"
+
+#include <gtest/gtest.h>
+
+namespace troupe::model {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(StepLimits, AreWhatIsGivenUntilEnoughStepsHaveEnded) {
+  StepLimits limits(60s);
+  for (int i = 0; i < 7; ++i) limits.ended(StepKind::decode, 10ms);
+  EXPECT_EQ(limits.limit(StepKind::decode), Duration(60s));
+  limits.ended(StepKind::decode, 10ms);
+  EXPECT_EQ(limits.limit(StepKind::decode), StepLimits::kLeast) << "20 times 10 ms are less";
+  EXPECT_EQ(limits.limit(StepKind::prompt), Duration(60s)) << "each kind has its own";
+}
+
+TEST(StepLimits, AreTwentyTimesTheNinetyNinthPercentile) {
+  StepLimits limits(60s);
+  for (int i = 0; i < 256; ++i) limits.ended(StepKind::prompt, i % 64 == 0 ? 2s : 1s);  // 1.6 % are slow
+  EXPECT_EQ(limits.limit(StepKind::prompt), Duration(40s));
+  for (int i = 0; i < 256; ++i) limits.ended(StepKind::prompt, 1s);
+  EXPECT_EQ(limits.limit(StepKind::prompt), Duration(20s)) << "old steps are forgotten";
+}
+
+}  // namespace
+}  // namespace troupe::model
