@@ -28,6 +28,7 @@ struct Source {
   http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+  std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 
 using Thinking = grammar::ThinkingRule;
@@ -73,6 +74,7 @@ struct Answer {
   bool continuous_usage = false;
   bool echo = false;
   bool return_token_ids = false;
+  std::int32_t tokens_per_event = 1;  ///< of a stream
   bool function_call = false;  ///< tool calls are told in the form of the field `functions`
   http::AnswerStyle style = http::AnswerStyle::openai;
   std::string settings;  ///< of style responses: members of the answer that repeat the request (http::ChatRequest)
@@ -86,6 +88,7 @@ struct Ask {
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
   std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer; 0: none
+  std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
   std::int32_t priority = 0;    ///< lower first
   Source source;
   Generation generation;
@@ -104,6 +107,11 @@ struct Expire {
   std::uint64_t exchange = 0;
 };
 
+/// A part of the answer is still to be written; a SESSION HOST tells itself.
+struct Resume {
+  std::uint64_t exchange = 0;
+};
+
 /// An Ask has been answered or withdrawn; its admission credit is free.
 struct Closed {
   std::uint64_t exchange = 0;
@@ -114,12 +122,16 @@ struct Encode {
   std::string request_id;  ///< for the log
   Api api = Api::chat;
   Source source;
+  std::vector<std::string> bad_words;
+  bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
+  http::AnswerStyle style = http::AnswerStyle::openai;
 };
 
 struct Encoded {
   Status status;  ///< not ok: the request is wrong, or its template failed
   std::vector<std::vector<TokenId>> prompts;
-  std::string text;  ///< of Api::detokenize
+  std::vector<wire::LogitBias> bans;  ///< of the bad words
+  std::string answer;                 ///< Api::tokenize and detokenize: the whole answer
 };
 
 // ------------------------------------------------------------------------- grammar
@@ -416,6 +428,12 @@ struct RequestStats {
 struct HttpStats {
   std::string path;
   std::int32_t status = 0;
+};
+
+/// Connections that were not served, since the last such message.
+struct DoorStats {
+  std::int32_t turned_away = 0;        ///< beyond a limit; requests that a trusted proxy passed on count too
+  std::int32_t failed_handshakes = 0;  ///< ended before their TLS began
 };
 
 struct SchedulerStatus {

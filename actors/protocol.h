@@ -75,7 +75,7 @@ template <class I> typename I::result_type inspect(I& f, Conversation& x) {
     x.template_kwargs = *std::move(read_kwargs);
     return caf::none;
   };
-  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt,
+  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt, x.continue_final_message,
            x.without_template, caf::meta::load_callback(load));
 }
 
@@ -95,20 +95,21 @@ template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
   template <class I> typename I::result_type inspect(I& f, type& x) {           \
     return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
   }
-TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids)
+TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
                x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
-               x.function_call, x.style, x.settings)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.priority,
+               x.tokens_per_event, x.function_call, x.style, x.settings)
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Expire, x.exchange)
+TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.text)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.style)
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias, x.grammar, x.gated_from)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
@@ -149,6 +150,7 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
 TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
@@ -177,6 +179,8 @@ using metrics_actor = caf::typed_actor<
     caf::reacts_to<RequestStats>,
     // Adds one HTTP answer; from GATEWAY.
     caf::reacts_to<HttpStats>,
+    // Adds connections that were not served; from GATEWAY.
+    caf::reacts_to<DoorStats>,
     // Answers with the Prometheus text; from GATEWAY.
     caf::replies_to<caf::get_atom>::with<std::string>>;
 
@@ -253,6 +257,8 @@ using session_host_actor = caf::typed_actor<
     caf::reacts_to<TokenizerUp>,
     // A request's timeout is over; from itself.
     caf::reacts_to<Expire>,
+    // Writes more of a long answer; from itself.
+    caf::reacts_to<Resume>,
     // Ends every session; from GATEWAY.
     caf::reacts_to<Abandon>>;
 

@@ -45,8 +45,9 @@ class Introductions {
   std::set<Arrow> arrows_;
 };
 
-tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder, const Log& log) {
-  return system.spawn<caf::detached>(tokenizer_behavior, *encoder, log);
+tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder,
+                                TokenizerKind kind, const Log& log) {
+  return system.spawn<caf::detached>(tokenizer_behavior, *encoder, kind, log);
 }
 
 /// What GRAMMAR is given; nothing of it blocks or starts a process.
@@ -166,11 +167,12 @@ void Cast::spawn(CastSetup setup) {
   std::vector<tokenizer_actor> tokenizers;
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
   const Log tokenizer_log = setup.log("tokenizer");
-  for (std::uint32_t i = 0; i < setup.tokenizers; ++i) {
-    tokenizers.push_back(spawn_tokenizer(system_, setup.encoder, tokenizer_log));
+  for (std::uint32_t i = 0; i <= setup.tokenizers; ++i) {
+    const TokenizerKind kind = i < setup.tokenizers ? TokenizerKind::common : TokenizerKind::long_texts;
+    tokenizers.push_back(spawn_tokenizer(system_, setup.encoder, kind, tokenizer_log));
     add("tokenizer", tokenizers.back());
-    root.children.back().respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, i] {
-      auto fresh = spawn_tokenizer(system_, encoder, tokenizer_log);
+    root.children.back().respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, kind, i] {
+      auto fresh = spawn_tokenizer(system_, encoder, kind, tokenizer_log);
       for (const auto& host : *hosts) caf::anon_send(host, TokenizerUp{i, fresh});
       return caf::actor_cast<caf::actor>(fresh);
     };

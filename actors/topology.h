@@ -48,7 +48,7 @@ inline constexpr Role kRoles[] = {
      "It alone knows how far each answer is in its form, and steps wait for its masks."},
     {"scheduler", OnDown::escalate, "pool", "--max-queued-requests, --max-queued-tokens", "429",
      "It alone knows which plan is in flight."},
-    {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones",
+    {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones, short ones first",
      "It holds nothing: its requests fail, the next ones find a new one."},
     {"session", OnDown::escalate, "pool", "GATEWAY's credits; output by the connection's buffer", "429; the client is cut off",
      "Its sessions hold the text that clients have already seen."},
@@ -61,7 +61,7 @@ struct CastSetup {
   std::shared_ptr<ipc::EngineEnd> link;
   std::uint64_t spec_hash = 0;
   std::shared_ptr<const Encoder> encoder;
-  std::uint32_t tokenizers = 1;
+  std::uint32_t tokenizers = 1;  ///< besides the one for long texts
   std::shared_ptr<const SessionContext> sessions;
   std::string executable = "/proc/self/exe";  ///< of GRAMMAR's compiling process
   std::uint32_t io_threads = 1;

@@ -9,6 +9,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/server_flags.h"
 #include "http/client.h"
 
 namespace troupe::cli {
@@ -156,7 +157,9 @@ int chat_main(int argc, char** argv) {
                           "        a conversation; /exit ends it\n"
                           "  troupe chat \"Can you tell me the capital of France?\"\n"
                           "        one question, one answer\n"
-                          "  troupe chat --port 8190 --system \"Answer in one word.\" --temperature 0\n"};
+                          "  troupe chat --port 8190 --system \"Answer in one word.\" --temperature 0\n"
+                          "  troupe chat --url https://gpu7:8443 --ca-file ca.pem\n"};
+  ServerFlags flags;
   http::ClientOptions server;
   server.interrupted = [] { return interrupted.load(); };
   std::string model = "default";
@@ -164,9 +167,7 @@ int chat_main(int argc, char** argv) {
   double temperature = -1;
   int max_tokens = 0;
   std::vector<std::string> keys;
-  const std::vector<config::Field> fields = {
-      {.name = "host", .slot = &server.host, .help = "where the server is"},
-      {.name = "port", .slot = &server.port, .help = "its HTTP port", .min = 1, .max = 65535},
+  std::vector<config::Field> fields = {
       {.name = "api-key",
        .slot = &keys,
        .help = "key to send",
@@ -189,8 +190,15 @@ int chat_main(int argc, char** argv) {
        .max = 1 << 30,
        .when_unset = "the server's"},
   };
+  const std::vector<config::Field> of_server = server_fields(flags);
+  fields.insert(fields.begin(), of_server.begin(), of_server.end());
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
+  const auto chosen = choose_server(flags);
+  if (!chosen.ok()) return fail(synopsis, chosen.status());
+  server.host = chosen->host;
+  server.port = chosen->port;
+  server.tls = chosen->tls;
   if (!keys.empty()) server.api_key = keys.front();
 
   Json extra = Json::object();
@@ -200,7 +208,8 @@ int chat_main(int argc, char** argv) {
   chat.set_system(system);
   const auto health = http::Client(server).request("GET", "/health/live");
   if (!health.ok()) {
-    complain(synopsis, health.status().message + "; `troupe serve` starts one");
+    const bool none = health.status().code == Code::unavailable;
+    complain(synopsis, health.status().message + (none ? "; `troupe serve` starts one" : ""));
     return 1;
   }
   if (words.empty()) return converse(synopsis, chat);

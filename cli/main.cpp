@@ -6,8 +6,10 @@
 
 #include "actors/engine/engine_main.h"
 #include "actors/grammar/compile_process.h"
+#include "base/exhaustion.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
+#include "config/hide_secrets.h"
 
 namespace {
 
@@ -64,6 +66,13 @@ int usage(std::FILE* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  troupe::explain_exhaustion();
+  std::vector<std::string> given(argv, argv + argc);
+  troupe::config::hide_secrets(argc, argv);
+  std::vector<char*> words;
+  for (std::string& word : given) words.push_back(word.data());
+  words.push_back(nullptr);
+  argv = words.data();
   if (argc < 2) return usage(stderr);
   const std::string_view name = argv[1];
   if (name == "--help" || name == "-h" || name == "help") return usage(stdout);

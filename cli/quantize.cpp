@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "config/fields.h"
 #include "config/validate.h"
+#include "model/bytes_text.h"
 #include "model/quantised_copy.h"
 #include "model/sizing.h"
 

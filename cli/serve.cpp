@@ -6,14 +6,18 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <new>
 
 #include "actors/supervisor/say.h"
 #include "actors/supervisor/supervisor.h"
+#include "base/exhaustion.h"
 #include "base/log.h"
 #include "cli/pull_model.h"
+#include "config/credentials.h"
 #include "config/dump.h"
 #include "config/parse.h"
 #include "config/validate.h"
+#include "http/tls_server.h"
 #include "model/preflight.h"
 #include "model/swap/swap_file.h"
 #include "text/parsers/choose_syntax.h"
@@ -64,8 +68,21 @@ Status fetch_model(const config::ModelOptions& model) {
   return {};
 }
 
+/// Reads the files of keys and certificates and checks that TLS can use them; `http` stays as it is when not.
+Status read_checked_credentials(config::HttpOptions& http) {
+  config::HttpOptions fresh = http;
+  if (Status status = config::read_credentials(fresh); !status.ok()) return status;
+  if (const auto tls = http::make_server_tls(fresh); !tls.ok()) return tls.status();
+  http = std::move(fresh);
+  return {};
+}
+
 /// Checks everything before a port is opened, and sets the options that were left open.
 Result<std::string> prepare(config::Options& options) {
+  if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
+  if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
+    supervisor::say(STDERR_FILENO, "troupe serve: warning: " + warning + "\n");
+  }
   // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
     return status;
@@ -85,6 +102,14 @@ Result<std::string> prepare(config::Options& options) {
   return "model " + options.model.directory + "\n" + model::summary(*found);
 }
 
+Result<std::string> prepare_within_memory(config::Options& options) {
+  try {
+    return prepare(options);
+  } catch (const std::bad_alloc&) {
+    return failure(Code::unavailable, exhaustion_message("memory"));
+  }
+}
+
 }  // namespace
 
 int serve_main(const std::vector<std::string>& arguments) {
@@ -101,7 +126,7 @@ int serve_main(const std::vector<std::string>& arguments) {
 
   config::Options& options = parsed->options;
   if (options.dry_run) {
-    auto summary = prepare(options);
+    auto summary = prepare_within_memory(options);
     if (!summary.ok()) return refuse(summary.status());
     std::printf("%s\n%s", config::to_public_json(options).c_str(), summary->c_str());
     return 0;
@@ -115,7 +140,8 @@ int serve_main(const std::vector<std::string>& arguments) {
 
   supervisor::SupervisorSetup setup;
   setup.options = options;
-  setup.preflight = prepare;
+  setup.preflight = prepare_within_memory;
+  setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);
   if (!log.ok()) return refuse(log.status());
   setup.log = [log = *log](LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {

@@ -233,6 +233,7 @@ std::string describe_values(const Field& field) {
 }
 
 Status set_value(const Field& field, std::string_view text) {
+  if (field.refuses_empty && text.empty()) return wrong(text, field);
   Status detail;
   if (field.check != nullptr && !text.empty()) {
     detail = field.check(text);

@@ -73,6 +73,7 @@ struct Field {
   std::string (*refusal)(std::string_view value) = nullptr;  ///< why this value alone is refused; "": it is not
   std::string_view when_unset = {};  ///< shown as the default when the default means "chosen at start"
   bool secret = false;               ///< never shown in logs or /config-info
+  bool refuses_empty = false;        ///< an empty value, a variable's too, is an error: it would switch off a guard
   bool hidden = false;               ///< carried to child processes, but not a flag
   std::string_view group = {};       ///< heading in --help
 };

@@ -80,40 +80,6 @@ FieldList chat_fields(AnswerOptions& o) {
   };
 }
 
-FieldList http_fields(HttpOptions& o) {
-  return {
-      {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
-      {.name = "port",
-       .slot = &o.port,
-       .help = "HTTP port; also identifies the instance; 0: a free one",
-       .min = 0,
-       .max = 65535},
-      {.name = "metrics-port",
-       .slot = &o.metrics_port,
-       .help = "separate, open port for /metrics and /config-info",
-       .min = 1,
-       .max = 65535,
-       .when_unset = "on --port"},
-      {.name = "api-key",
-       .slot = &o.api_keys,
-       .help = "bearer key that clients must send; repeat it for several",
-       .env = "FD_API_KEY",
-       .when_unset = "no key needed",
-       .secret = true},
-      {.name = "io-threads",
-       .slot = &o.io_threads,
-       .help = "threads that serve sockets",
-       .min = 0,
-       .max = 256,
-       .when_unset = "half the cores, 1 to 4"},
-      {.name = "max-concurrency",
-       .slot = &o.max_concurrency,
-       .help = "HTTP requests at once; one more gets 429",
-       .min = 1,
-       .max = 1 << 20},
-  };
-}
-
 FieldList device_fields(DeviceOptions& o) {
   return {
       {.name = "device",
@@ -365,69 +331,6 @@ FieldList log_fields(LogOptions& o) {
        .max = 1 << 20,
        .env = "FD_LOG_MAX_LEN"},
       {.name = "log-console", .slot = &o.console, .help = "also write events to standard error"},
-  };
-}
-
-Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
-            double min = 1) {
-  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = 1 << 30};
-}
-
-Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
-  return {.name = name, .slot = ByteCount{&member}, .help = help, .unit = "bytes", .min = 1};
-}
-
-FieldList limit_fields(LimitOptions& o) {
-  return {
-      limit("max-connections", o.max_connections, "open sockets; one more is closed at once"),
-      limit("max-connections-per-address", o.max_connections_per_address, "open sockets of one address"),
-      limit("max-header-bytes", o.max_header_bytes, "header lines together; 431", "bytes", 256),
-      limit("max-header-count", o.max_header_count, "header lines; 431"),
-      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64),
-      limit("header-timeout", o.header_timeout_s, "from the first byte to the end of the headers; 408",
-            "seconds"),
-      limit("body-timeout", o.body_timeout_s, "for a body slower than --min-body-rate; 408", "seconds"),
-      limit("min-body-rate", o.min_body_rate, "speed that keeps a long upload alive", "bytes/second"),
-      limit("idle-timeout", o.idle_timeout_s, "keep-alive without a request", "seconds"),
-      limit("write-timeout", o.write_timeout_s, "a client that reads nothing for this long is disconnected",
-            "seconds"),
-      limit("max-stream-buffer-bytes", o.max_stream_buffer_bytes,
-            "unread output of one stream; more cancels the request", "bytes", 4096),
-      limit_bytes("max-body-bytes", o.max_body_bytes, "request body without media; 413"),
-      limit_bytes("max-media-body-bytes", o.max_media_body_bytes, "request body with media; 413"),
-      limit("max-json-depth", o.max_json_depth, "nesting of a request body"),
-      limit("max-json-elements", o.max_json_elements, "values in a request body"),
-      limit("max-prompts", o.max_prompts, "prompts in one completions request"),
-      limit("max-n", o.max_n, "choices per prompt"),
-      limit("max-best-of", o.max_best_of, "candidates per prompt"),
-      limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
-      limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
-      limit("max-logprobs", o.max_logprobs, "top_logprobs; -1: the whole vocabulary", {}, -1),
-      limit("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request", {}, 0),
-      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0),
-      limit("max-messages", o.max_messages, "messages of one chat request"),
-      limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),
-      {.name = "max-schema-depth",
-       .slot = &o.max_schema_depth,
-       .help = "nesting of a JSON schema",
-       .min = 1,
-       .max = 64},
-      limit("max-schema-properties", o.max_schema_properties, "properties of a JSON schema"),
-      limit("max-schema-enum-values", o.max_schema_enum_values, "enum values of a JSON schema"),
-      limit("max-schema-name-chars", o.max_schema_name_chars, "names and values of a JSON schema",
-            "characters"),
-      limit("max-grammar-bytes", o.max_grammar_bytes, "a grammar or regular expression", "bytes"),
-      limit("max-grammar-depth", o.max_grammar_depth, "nesting of a grammar"),
-      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar, processor time", "milliseconds"),
-      limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
-      {.name = "max-image-pixels",
-       .slot = &o.max_image_pixels,
-       .help = "one image, checked before it is decoded",
-       .unit = "pixels",
-       .min = 1},
-      limit("max-images", o.max_images, "images of one request", {}, 0),
-      limit("max-video-frames", o.max_video_frames, "frames taken from one video"),
-      limit("media-timeout", o.media_timeout_ms, "decoding of one image or video", "milliseconds"),
   };
 }
 

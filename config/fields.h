@@ -11,6 +11,8 @@ namespace troupe::config {
 /// Every setting, in the order of --help, pointing into `options`.
 std::vector<Field> fields(Options& options);
 
+std::vector<Field> http_fields(HttpOptions& options);
+std::vector<Field> limit_fields(LimitOptions& options);
 std::vector<Field> quantization_fields(QuantizationOptions& options);
 
 /// The parts of the list that no module reads yet: for one server, and for several devices or servers.

@@ -43,6 +43,15 @@ struct HttpOptions {
   /// Bearer keys; empty: none is required. They guard every route except the health ones and a separate
   /// metrics port.
   std::vector<std::string> api_keys;
+  std::string api_key_file;  ///< more keys, one a line; read again on SIGHUP
+  std::string ssl_certfile;  ///< PEM: the certificate, then its chain; empty: plain HTTP
+  std::string ssl_keyfile;   ///< PEM: its private key; empty: the key is in ssl_certfile too
+  /// Networks of proxies in front of the server, in CIDR form. X-Forwarded-For is taken from them alone.
+  std::vector<std::string> trusted_proxies;
+  // What the files held. Not flags: filled by read_credentials(), so that children need not read the files.
+  std::vector<std::string> file_api_keys;
+  std::string certificate_pem;
+  std::string private_key_pem;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;
@@ -52,8 +61,10 @@ struct HttpOptions {
 
 /// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
-  int max_connections = 4096;             ///< open sockets; one more is closed at once
-  int max_connections_per_address = 256;  ///< of one peer address
+  int max_connections = 4096;  ///< open sockets; one more gets 429
+  /// Of one peer address; one more gets 429. 0: 256, but max_connections for this machine's own addresses. A trusted
+  /// proxy has no such limit: its clients' requests are counted instead.
+  int max_connections_per_address = 0;
   int max_header_bytes = 16 << 10;        ///< all header lines together; 431
   int max_header_count = 100;             ///< header lines; 431
   int max_uri_bytes = 8 << 10;            ///< request target; 414
@@ -62,9 +73,14 @@ struct LimitOptions {
   int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
   int idle_timeout_s = 75;                ///< keep-alive without a request
   int write_timeout_s = 30;               ///< a client that reads nothing for this long is dropped
-  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one stream; above it the request is cancelled
+  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one answer; above it a client must read as much in time
+  std::int64_t max_unsent_bytes = 512 << 20;    ///< unread output of all answers; above it the largest are cut
+  std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503
+  std::int64_t max_answer_bytes = 64 << 20;     ///< an answer that is not streamed, and what a stream repeats; 400
+  std::int64_t max_answer_scores = 1'000'000;   ///< log-probabilities in one answer; 400
   std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
   std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
+  bool strict_requests = false;                    ///< unknown top-level fields of a request get 400
   int max_json_depth = 64;                         ///< nesting of a request body
   int max_json_elements = 1'000'000;               ///< values in a request body, all together
   int max_prompts = 256;                           ///< prompts in one /v1/completions request

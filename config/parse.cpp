@@ -191,7 +191,11 @@ Status read_environment(const Environment& environment, const std::vector<Field>
   for (const Field& field : fields) {
     for (const std::string& name : {std::string(field.env), variable_name(field)}) {
       const auto found = environment.find(name);
-      if (field.hidden || found == environment.end() || found->second.empty()) continue;
+      if (field.hidden || found == environment.end()) continue;
+      if (found->second.empty() && field.refuses_empty) {
+        return invalid(name + " is set, but empty: unset it, or give it a value", std::string(field.name), "invalid_value");
+      }
+      if (found->second.empty()) continue;
       clear_list(field);
       const Status status = set_value(field, found->second);
       if (!status.ok())

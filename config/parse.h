@@ -17,7 +17,8 @@ using Environment = std::map<std::string, std::string>;
 /// A copy of the process's environment; the only place that reads it. Call it at start, from one thread.
 Environment process_environment();
 
-/// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset.
+/// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset,
+/// but for a key, which it would silently switch off, it is an error.
 Status read_environment(const Environment& environment, const std::vector<Field>& fields);
 
 /// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "config/json_flags.h"
+#include "config/model_directory.h"
 #include "config/quantization.h"
 
 namespace troupe::config {
@@ -92,6 +93,16 @@ Status check_ports(const Options& o) {
   return status;
 }
 
+Status check_guards(const HttpOptions& http) {
+  for (const std::string& key : http.api_keys) {
+    if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "api-key");
+  }
+  if (http.ssl_certfile.empty() && !http.ssl_keyfile.empty()) {
+    return conflict("got " + http.ssl_keyfile + ", which needs --ssl-certfile", "ssl-keyfile");
+  }
+  return {};
+}
+
 Status check_logs(const LogOptions& log) {
   if (log.dir.empty()) return conflict("an empty path, expected a directory", "log-dir");
   for (const auto& [actor, directory] : log.actor_dirs) {
@@ -170,7 +181,7 @@ Status check_later(const Options& o) {
 
 Status validate(const Options& options) {
   for (Status status : {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
-                        check_swap(options.cache), check_ports(options), check_logs(options.log),
+                        check_swap(options.cache), check_ports(options), check_guards(options.http), check_logs(options.log),
                         check_runtime_dir(options.process.runtime_dir), check_prefills(options),
                         check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
@@ -191,6 +202,10 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
   std::error_code error;
   for (const fs::path& place : places) {
     if (!fs::is_directory(place, error)) continue;
+    if (Status status = check_model_directory(place); !status.ok()) return status;
+    if (!model.tokenizer.empty() && fs::is_directory(model.tokenizer, error)) {
+      if (Status status = check_model_directory(model.tokenizer); !status.ok()) return status;
+    }
     if (!fs::is_regular_file(place / model.model_config_name, error)) {
       return invalid("--model: the directory " + place.string() + " holds no " + model.model_config_name +
                          "; a checkpoint directory has it beside its *.safetensors files",

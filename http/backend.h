@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/status.h"
 #include "http/request.h"
 
 namespace troupe::http {
@@ -27,6 +28,7 @@ struct Call {
       request_id;        ///< the client's x-request-id when it is well-formed, else a new one; for every log line
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
+  std::size_t body_bytes = 0;  ///< of the request as it was sent
   std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
 };
 
@@ -47,6 +49,7 @@ struct Output {
   std::uint16_t status = 200;                                ///< of a `whole`
   bool failed = false;                                       ///< of an `end`: an error was among the events
   std::string body;                                          ///< of `whole` and `data`
+  std::vector<std::string> more = {};                        ///< of a large `whole`: what follows `body`
   std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
 };
 
@@ -94,6 +97,10 @@ class Backend {
   virtual Health health() const = 0;
   /// Called once for each request whose head was begun, also for those that the server answered itself.
   virtual void answered(const AccessRecord&) {}
+  /// A connection, or a request that a trusted proxy passed on, was beyond a limit; `why` names the limit.
+  virtual void turned_away(std::string_view /*address*/, const Status& /*why*/) {}
+  /// A connection ended before its TLS began.
+  virtual void handshake_failed(std::string_view /*address*/, std::string_view /*why*/) {}
 };
 
 }  // namespace troupe::http

@@ -1,12 +1,13 @@
 #pragma once
-// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request; no
-// TLS. Not for the open Internet.
+// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request. Not for
+// the open Internet.
 #include <functional>
 #include <map>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "http/tls_session.h"
 
 namespace troupe::http {
 
@@ -14,6 +15,7 @@ struct ClientOptions {
   std::string host = "127.0.0.1";
   int port = 8180;
   std::string api_key;  ///< sent as a bearer key when not empty
+  TlsContext tls;       ///< of make_client_tls(); null: plain HTTP
   int connect_timeout_ms = 5000;
   int read_timeout_ms = 600'000;  ///< silence of the server after which the request is given up
   std::function<bool()> interrupted;  ///< asked ten times a second while waiting; true: give up with `cancelled`
@@ -34,7 +36,8 @@ class Client {
   explicit Client(ClientOptions options) : options_(std::move(options)) {}
 
   /// The answer, whatever its HTTP status. unavailable when no server listens there or the connection breaks,
-  /// timeout, cancelled by ClientOptions::interrupted, internal for an answer that is not HTTP.
+  /// unauthorized when TLS is not agreed on (an untrusted certificate), timeout, cancelled by
+  /// ClientOptions::interrupted, internal for an answer that is not HTTP.
   Result<ClientResponse> request(const std::string& method, const std::string& target,
                                  const std::string& body = {}) const;
 

@@ -44,6 +44,25 @@ Status ClientSocket::run(Duration patience, const std::string& too_slow, Start s
   return {};
 }
 
+/// Repeats a step of TLS each time the socket is ready for it, until it is done or ended.
+template <class Step>
+Status ClientSocket::until_done(const std::string& too_slow, Step step) {
+  for (;;) {
+    const TlsSession::Progress progress = step();
+    if (progress == TlsSession::Progress::done || progress == TlsSession::Progress::ended) return {};
+    if (progress == TlsSession::Progress::broken) {
+      return failure(Code::unauthorized, "TLS with " + address_ + ": " + tls_->error());
+    }
+    const auto side = progress == TlsSession::Progress::wants_read ? asio::ip::tcp::socket::wait_read
+                                                                   : asio::ip::tcp::socket::wait_write;
+    const Status status = run(milliseconds(options_.read_timeout_ms), too_slow, [&](auto handler) {
+      socket_.async_wait(side, [handler](const error_code& failed) { handler(failed, 0); });
+    });
+    if (!status.ok()) return status;
+    if (error_) return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
+  }
+}
+
 Status ClientSocket::connect() {
   const auto no_server = [&](const std::string& why) {
     return failure(Code::unavailable, "no server answers at " + address_ + " (" + why + ")");
@@ -59,11 +78,24 @@ Status ClientSocket::connect() {
   if (!status.ok()) return status;
   if (error_) return no_server(error_.message());
   socket_.set_option(asio::ip::tcp::no_delay(true), error);
-  return {};
+  if (options_.tls == nullptr) return {};
+  socket_.non_blocking(true, error);
+  tls_ = TlsSession::connect(options_.tls, socket_.native_handle(), options_.host);
+  return tls_ != nullptr ? Status() : failure(Code::internal, "TLS cannot be set up: " + take_tls_error());
 }
 
 Status ClientSocket::send(std::string_view bytes) {
-  const Status status = run(milliseconds(options_.read_timeout_ms), address_ + " reads nothing", [&](auto handler) {
+  const std::string too_slow = address_ + " reads nothing";
+  if (tls_ != nullptr) {
+    while (!bytes.empty()) {
+      std::size_t count = 0;
+      const Status status = until_done(too_slow, [&] { return tls_->write(bytes, count); });
+      if (!status.ok()) return status;
+      bytes.remove_prefix(count);
+    }
+    return {};
+  }
+  const Status status = run(milliseconds(options_.read_timeout_ms), too_slow, [&](auto handler) {
     asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), handler);
   });
   // The server may refuse before it has read everything: its answer can be read then.
@@ -73,7 +105,13 @@ Status ClientSocket::send(std::string_view bytes) {
 }
 
 Result<std::string_view> ClientSocket::read_some() {
-  const Status status = run(milliseconds(options_.read_timeout_ms), address_ + " was silent for too long",
+  const std::string too_slow = address_ + " was silent for too long";
+  if (tls_ != nullptr) {
+    const Status status = until_done(too_slow, [&] { return tls_->read(buffer_, transferred_); });
+    if (!status.ok()) return status;
+    return std::string_view(buffer_.data(), transferred_);  // empty: the server has said that it sends no more
+  }
+  const Status status = run(milliseconds(options_.read_timeout_ms), too_slow,
                             [&](auto handler) { socket_.async_read_some(asio::buffer(buffer_), handler); });
   if (!status.ok()) return status;
   if (error_ == asio::error::eof) return std::string_view();

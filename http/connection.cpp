@@ -5,7 +5,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "http/openai_error.h"
@@ -20,36 +21,55 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
+constexpr std::size_t kSmallBody = 64 << 10;     // is not counted among the bodies: it is read in any case
+constexpr std::size_t kParseHere = 256 << 10;    // a larger body is parsed on a thread of its own
+constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
+
+Status no_room() {
+  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
+          {}, "too_many_bytes"};
+}
 
 }  // namespace
 
-Connection::Connection(IoThread& io, Socket socket, std::string address, Pages pages, bool open)
-    : io_(io),
-      socket_(std::move(socket)),
-      address_(std::move(address)),
-      pages_(pages),
-      open_(open),
-      reader_(io.shared().limits) {}
+Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
+    : doorman_(&doorman), peer_(std::move(peer)), pages_(pages), open_(open), refusal_(doorman.enter(peer_)) {}
 
-Connection::~Connection() { io_.shared().doorman.leave(address_); }
+Visit::Visit(Visit&& other) noexcept
+    : doorman_(std::exchange(other.doorman_, nullptr)),
+      peer_(std::move(other.peer_)),
+      pages_(other.pages_),
+      open_(other.open_),
+      refusal_(std::move(other.refusal_)),
+      client_(std::move(other.client_)) {}
 
-// An exception here is a lack of memory or a bug: it ends this connection and no other.
-template <class Action>
-void Connection::guarded(Action action) {
-  try {
-    action();
-  } catch (const std::exception&) {
-    abort();
-  }
+Visit::~Visit() {
+  if (doorman_ == nullptr) return;
+  end_request();
+  if (refusal_.ok()) doorman_->leave(peer_);
 }
+
+Status Visit::begin_request(std::string_view forwarded_for) {
+  std::string client = doorman_->client_of(forwarded_for);
+  Status status = client.empty() ? Status() : doorman_->begin_request(client);
+  if (status.ok()) client_ = std::move(client);
+  return status;
+}
+
+void Visit::end_request() {
+  if (!client_.empty()) doorman_->end_request(std::exchange(client_, {}));
+}
+
+Connection::Connection(IoThread& io, Transport transport, Visit visit)
+    : io_(io), transport_(std::move(transport)), visit_(std::move(visit)), reader_(io.shared().limits) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
-  socket_.non_blocking(true, ignored);
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  ::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
+  Socket& socket = transport_.socket();
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
                sizeof kUnsentInKernel);
   begin_head();
   await_input();
@@ -64,14 +84,14 @@ void Connection::await_input() {
     // No more input is read; that the client is gone still shows as an error.
     if (awaiting_error_) return;
     awaiting_error_ = true;
-    socket_.async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
+    transport_.socket().async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
       self->awaiting_error_ = false;
       if (!error && self->phase_ != Phase::closed) self->abort();
     });
     return;
   }
   awaiting_input_ = true;
-  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](boost::system::error_code error) {
+  transport_.socket().async_wait(transport_.input_wait(), [self = shared_from_this()](boost::system::error_code error) {
     self->awaiting_input_ = false;
     if (error || self->phase_ == Phase::closed) return;
     self->guarded([&] { self->on_input(); });
@@ -80,14 +100,14 @@ void Connection::await_input() {
 
 void Connection::on_input() {
   const std::span<char> scratch = io_.scratch();
-  const std::size_t room = std::min(kReadBytes, scratch.size());
   boost::system::error_code error;
-  const std::size_t n = socket_.read_some(asio::buffer(scratch.data(), room), error);
+  const std::size_t n = transport_.read_some(scratch.first(std::min(kReadBytes, scratch.size())), error);
   if (error == asio::error::would_block || error == asio::error::interrupted) {
     await_input();
     return;
   }
   if (error) {  // or the end of the stream: a client that stops sending before it has the answer has left
+    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(visit_.peer().address, transport_.tls_error());
     abort();
     return;
   }
@@ -143,8 +163,23 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().desk.admit(head, pages_, open_);
+  admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
+  check_limits();
   return begin_body();
+}
+
+// Health is answered beyond the limits: load must not look like failure.
+void Connection::check_limits() {
+  const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
+  if (!visit_.refusal().ok()) {
+    keep_alive_ = false;
+    if (!health && !visit_.open()) admission_.refusal = visit_.refusal();
+  } else if (visit_.peer().trusted_proxy && !health) {
+    Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
+    if (status.ok()) return;
+    io_.shared().backend.turned_away(visit_.peer().address, status);
+    admission_.refusal = std::move(status);
+  }
 }
 
 bool Connection::begin_body() {
@@ -160,6 +195,9 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().bodies > io_.shared().limits.max_buffered_bytes) {
+    return refuse_and_close(no_room());
+  }
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
     writer_.append_continue();
   }
@@ -168,7 +206,9 @@ bool Connection::begin_body() {
 }
 
 bool Connection::read_body() {
-  switch (reader_.read_body()) {
+  const RequestReader::Progress progress = reader_.read_body();
+  if (!hold_body(reader_.body_received())) return refuse_and_close(no_room());
+  switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
     case RequestReader::Progress::complete: break;
@@ -176,154 +216,78 @@ bool Connection::read_body() {
   return finish_request();
 }
 
+// Counts what is kept of a body. False when the bodies of all connections take more than they may.
+bool Connection::hold_body(std::size_t bytes) {
+  const auto counted = static_cast<std::int64_t>(bytes > kSmallBody ? bytes : 0);
+  if (counted == held_) return true;
+  Shared& shared = io_.shared();
+  const std::int64_t grown = counted - std::exchange(held_, counted);
+  return (shared.bodies += grown) <= shared.limits.max_buffered_bytes || grown < 0;
+}
+
 bool Connection::finish_request() {
   enter(Phase::waiting);
+  body_bytes_ = reader_.body().size();
+  if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
+    parse_apart();
+    return false;
+  }
   Shared& shared = io_.shared();
   auto outcome = admission_.refusal.ok()
                      ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
                      : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
   reader_.end_request();
-  if (const auto* output = std::get_if<Output>(&outcome)) {
-    answer(*output);
-    return true;
-  }
-  Call& call = std::get<Call>(outcome);
+  return handled(std::move(outcome));
+}
+
+// Has the body parsed on the thread for that. The exchange is open meanwhile, so that the server does not count as idle.
+void Connection::parse_apart() {
+  Shared& shared = io_.shared();
   exchange_ = io_.open_exchange(shared_from_this());
-  call.exchange = exchange_;
-  call.request_id = request_id_;
-  call.received = phase_since_;
-  shared.backend.submit(std::move(call));
-  return false;
-}
-
-// ---- Answering --------------------------------------------------------------------------------------
-
-void Connection::take(Output&& output) {
-  if (!answering()) return;
-  switch (output.kind) {
-    case Output::Kind::whole:
-      if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
-        append_events(last_event(output.body, admission_.style));
-        end_stream(/*failed=*/true);
-      } else {
-        answer(output);
-      }
-      return;
-    case Output::Kind::head:
-      if (phase_ == Phase::waiting) begin_stream(output.headers);
-      return;
-    case Output::Kind::data: append_events(output.body); return;
-    case Output::Kind::end: end_stream(output.failed); return;
-  }
-}
-
-ResponseHead Connection::response_head(std::uint16_t status) {
-  keep_alive_ = keep_alive_ && !io_.shared().draining;
-  return {.status = status, .request_id = request_id_, .date = io_.date(), .close = !keep_alive_};
-}
-
-void Connection::begin_stream(const std::vector<std::pair<std::string, std::string>>& extra) {
-  ResponseHead head = response_head(200);
-  head.chunked = !reader_.facts().http10;
-  writer_.begin_stream(head, extra);
-  enter(Phase::streaming);
-}
-
-void Connection::append_events(std::string_view bytes) {
-  if (phase_ == Phase::waiting) begin_stream({});
-  writer_.append_events(bytes);
-  const auto limit = static_cast<std::size_t>(io_.shared().limits.max_stream_buffer_bytes);
-  if (writer_.unsent() <= limit) return;
-  write();
-  if (writer_.unsent() > limit) abort();
-}
-
-void Connection::end_stream(bool failed) {
-  if (phase_ == Phase::waiting) begin_stream({});
-  if (phase_ != Phase::streaming) return;
-  writer_.end_stream();
-  stream_failed_ = failed;
-  end_answer(200);
-}
-
-void Connection::answer(const Output& output) {
-  ResponseHead head = response_head(output.status);
-  head.content_type = content_type(output.content);
-  if (output.status == 405) head.allow = admission_.allow;
-  writer_.append_whole(head, output, method_ == "HEAD");
-  end_answer(output.status);
-}
-
-void Connection::end_answer(std::uint16_t status) {
-  if (exchange_.id != 0) {
-    io_.close_exchange(std::exchange(exchange_, {}));
-    ++unsettled_;
-  }
-  record(status);
-  enter(keep_alive_ ? Phase::idle : Phase::lingering);
-}
-
-// For input that cannot be trusted or is not wanted: what follows it is not read as a request.
-bool Connection::refuse_and_close(const Status& status) {
-  const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
-  if (!unrecorded_) {  // the head was not even read
-    unrecorded_ = true;
-    method_.clear();
-    target_.clear();
-    request_id_ = io_.fresh_request_id();
-  }
+  std::string body = reader_.take_body();
   reader_.end_request();
-  keep_alive_ = false;
-  answer(error_output(0, status, 0, style));
-  return true;
-}
-
-void Connection::record(std::uint16_t status) {
-  if (!std::exchange(unrecorded_, false)) return;
-  io_.shared().backend.answered({.request_id = request_id_,
-                                 .method = method_,
-                                 .target = target_,
-                                 .status = status,
-                                 .failed = stream_failed_,
-                                 .bytes = writer_.body_bytes(),
-                                 .duration = Clock::now() - request_since_});
-}
-
-// ---- Writing and ending -----------------------------------------------------------------------------
-
-void Connection::flush() {
-  guarded([&] {
-    write();
-    if (phase_ == Phase::idle && reader_.buffered() > 0) progress();
+  const auto here = io_.context().get_executor();
+  shared.parser.post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
+                      request_id = request_id_, body = std::move(body)]() mutable {
+    std::variant<Call, Output> outcome;
+    try {
+      outcome = shared.desk.handle(admission, body, request_id, shared.draining);
+    } catch (const std::exception&) {  // a lack of memory
+      outcome = error_output(0, failure(Code::unavailable, "The server has no memory for this request"), 0, admission.style);
+    }
+    std::string().swap(body);
+    asio::post(here, [self = std::move(self), exchange, outcome = std::move(outcome)]() mutable {
+      if (!(self->exchange_ == exchange)) return;  // the client has left
+      self->guarded([&] {
+        if (self->handled(std::move(outcome))) self->flush();
+      });
+    });
   });
 }
 
-void Connection::write() {
-  if (awaiting_room_ || phase_ == Phase::closed) return;
-  switch (writer_.write(socket_)) {
-    case ResponseWriter::Progress::broken: abort(); return;
-    case ResponseWriter::Progress::blocked:
-      awaiting_room_ = true;
-      blocked_since_ = Clock::now();
-      socket_.async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
-        self->awaiting_room_ = false;
-        if (!failed && self->phase_ != Phase::closed) self->flush();
-      });
-      return;
-    case ResponseWriter::Progress::sent: break;
+// True when the request is answered; else the backend has it.
+bool Connection::handled(std::variant<Call, Output>&& outcome) {
+  if (auto* output = std::get_if<Output>(&outcome)) {
+    answer(std::move(*output));
+    return true;
   }
-  settle();
-  if (phase_ == Phase::lingering) shut();
-  if (phase_ == Phase::idle) {
-    writer_.shrink();
-    reader_.shrink();
-  }
+  Call& call = std::get<Call>(outcome);
+  warning_ = warning_text(call.ignored_fields);
+  if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
+  call.exchange = exchange_;
+  call.request_id = request_id_;
+  call.received = phase_since_;
+  call.body_bytes = body_bytes_;
+  submitted_ = true;
+  io_.shared().backend.submit(std::move(call));
+  return false;
 }
 
-// Closed exchanges count as active until their answers are sent.
-void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
+// ---- Ending ----------------------------------------------------------------------------------------
 
 void Connection::enter(Phase phase) {
+  if (phase == Phase::body) receiving_.forget();
+  if (phase != Phase::body && phase != Phase::waiting) hold_body(0);
   phase_ = phase;
   phase_since_ = Clock::now();
 }
@@ -336,8 +300,7 @@ void Connection::begin_head() {
 // Closing while input is unread would reset the connection, and the client could lose the answer.
 void Connection::shut() {
   if (std::exchange(shut_, true)) return;
-  boost::system::error_code ignored;
-  socket_.shutdown(Socket::shutdown_send, ignored);
+  transport_.end_sending();
   phase_since_ = Clock::now();
 }
 
@@ -349,31 +312,61 @@ void Connection::abort() {
     ++unsettled_;
   }
   settle();
-  if (exchange.id != 0) io_.shared().backend.cancel(exchange);
+  if (std::exchange(submitted_, false)) io_.shared().backend.cancel(exchange);
   record(499);
   close();
 }
 
+void Connection::turn_away() {
+  guarded([&] {
+    if (phase_ == Phase::head) refuse_and_close(visit_.refusal());
+    write();
+    abort();
+  });
+}
+
 void Connection::close() {
   if (phase_ == Phase::closed) return;
-  phase_ = Phase::closed;
+  enter(Phase::closed);
+  count_unsent();
   settle();
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  transport_.close();
   io_.remove(shared_from_this());
 }
 
+// What the client has read lately, while more waits for it than its buffer may hold.
+std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
+  const config::LimitOptions& limits = io_.shared().limits;
+  if (writer_.unsent() <= static_cast<std::size_t>(limits.max_stream_buffer_bytes)) {
+    taking_.forget();
+    return std::nullopt;
+  }
+  const Duration patience = std::chrono::seconds(limits.write_timeout_s);
+  return taking_.note(now, writer_.taken(), phase_ == Phase::streaming ? std::min<Duration>(patience, kCatchUpTime) : patience);
+}
+
 void Connection::tick(TimePoint now) {
+  std::optional<std::uint64_t> received_lately;
+  if (phase_ == Phase::body) {
+    const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
+    received_lately = receiving_.note(now, reader_.body_received(), window);
+  }
   const DeadlineVerdict verdict = check_deadlines({.phase = phase_,
                                                    .in_phase = now - phase_since_,
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
-                                                   .body_received = reader_.body_received()},
+                                                   .received_lately = received_lately,
+                                                   .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);
   switch (verdict.overdue) {
-    case Overdue::no: return;
+    case Overdue::no:
+      if (visit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;
+      refuse_and_close(visit_.refusal());
+      flush();
+      return;
     case Overdue::abort: abort(); return;
+    case Overdue::cut: cut(); return;
     case Overdue::close: close(); return;
     case Overdue::refuse:
       refuse_and_close(verdict.status);

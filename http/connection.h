@@ -1,7 +1,7 @@
 #pragma once
 // One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
 // by no other. Reading requests, writing answers and deadlines have classes of their own; this one moves
-// between the phases. Private to server.cpp and connection.cpp.
+// between the phases. Private to server.cpp, connection.cpp and connection_output.cpp.
 //
 //   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
 //                           └──→ streaming ──────┘
@@ -9,22 +9,55 @@
 // Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
 // read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "http/connection_deadlines.h"
 #include "http/io_thread.h"
 #include "http/request_reader.h"
 #include "http/response_writer.h"
+#include "http/transport.h"
 
 namespace troupe::http {
 
+/// Who has connected, and to which listener. Counted by the doorman until it ends.
+class Visit {
+ public:
+  /// `open`: the listener asks for no key.
+  Visit(Doorman& doorman, Peer peer, Pages pages, bool open);
+  ~Visit();
+  Visit(Visit&& other) noexcept;
+  Visit& operator=(Visit&&) = delete;
+
+  const Peer& peer() const { return peer_; }
+  Pages pages() const { return pages_; }
+  bool open() const { return open_; }
+  /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
+  const Status& refusal() const { return refusal_; }
+
+  /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
+  Status begin_request(std::string_view forwarded_for);
+  void end_request();
+
+ private:
+  Doorman* doorman_;  // null: moved from
+  Peer peer_;
+  Pages pages_;
+  bool open_;
+  Status refusal_;
+  std::string client_;  // of the request in progress, when it is counted
+};
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  /// `open`: no key is asked for.
-  Connection(IoThread& io, Socket socket, std::string address, Pages pages, bool open);
-  ~Connection();
+  Connection(IoThread& io, Transport transport, Visit visit);
 
   void start();
   /// Appends to the answer in progress; call flush() after the last output of a batch.
@@ -37,6 +70,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
   /// Closes at once; cancels the request in progress.
   void abort();
+  /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A stream ends
+  /// with an error event; a whole answer with the connection.
+  void cut();
+  std::size_t unsent() const { return writer_.unsent(); }
+  /// Of a connection beyond a limit: says so and closes at once.
+  void turn_away();
 
  private:
   void await_input();
@@ -44,11 +83,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void progress();
   bool step();
   bool read_head();
+  void check_limits();
   bool begin_body();
   bool read_body();
   bool finish_request();
+  void parse_apart();
+  bool handled(std::variant<Call, Output>&& outcome);
+  bool hold_body(std::size_t bytes);
+  void count_unsent();
+  std::optional<std::uint64_t> taken_lately(TimePoint now);
 
-  void answer(const Output& output);
+  void answer(Output&& output);
   void begin_stream(const std::vector<std::pair<std::string, std::string>>& extra);
   void append_events(std::string_view bytes);
   void end_stream(bool failed);
@@ -62,15 +107,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
   void settle();
   void record(std::uint16_t status);
+  /// An exception is a lack of memory or a bug: it ends this connection and no other.
   template <class Action>
-  void guarded(Action action);
+  void guarded(Action action) {
+    try {
+      action();
+    } catch (const std::exception&) {
+      abort();
+    }
+  }
   bool answering() const { return phase_ == Phase::waiting || phase_ == Phase::streaming; }
 
   IoThread& io_;
-  Socket socket_;
-  const std::string address_;
-  const Pages pages_;
-  const bool open_;
+  Transport transport_;
+  Visit visit_;
   RequestReader reader_;
   ResponseWriter writer_;
 
@@ -89,12 +139,19 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string request_id_;
   std::string method_;
   std::string target_;
+  std::string warning_;  // of the answer
   TimePoint request_since_{};
   bool keep_alive_ = true;
   bool stream_failed_ = false;
   bool unrecorded_ = false;    // it has begun, and record() was not called for it
-  Exchange exchange_{};        // id 0: the backend does not have it
+  Exchange exchange_{};        // id 0: there is none
+  std::size_t body_bytes_ = 0;
+  bool submitted_ = false;     // the backend has it; else it is being parsed
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
+  std::int64_t held_ = 0;      // of Shared::bodies
+  std::int64_t counted_ = 0;   // of Shared::unsent
+  Pace receiving_;
+  Pace taking_;
 };
 
 }  // namespace troupe::http

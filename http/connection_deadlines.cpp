@@ -16,8 +16,22 @@ DeadlineVerdict timed_out(const std::string& what, int limit_s) {
 
 }  // namespace
 
+std::optional<std::uint64_t> Pace::note(TimePoint now, std::uint64_t total, Duration window) {
+  const std::size_t size = notes_.size();
+  const auto at = [&](std::size_t i) -> Note& { return notes_[i % size]; };
+  if (count_ == 0 || now - at(count_ - 1).time >= window / 8) at(count_++) = {now, total};
+  std::optional<std::uint64_t> moved;
+  for (std::size_t i = count_ > size ? count_ - size : 0; i < count_ && now - at(i).time >= window; ++i) {
+    moved = total - at(i).total;
+  }
+  return moved;
+}
+
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits) {
   if (progress.blocked > seconds(limits.write_timeout_s)) return {Overdue::abort, {}};
+  if (progress.taken_lately && *progress.taken_lately < static_cast<std::uint64_t>(limits.max_stream_buffer_bytes)) {
+    return {Overdue::cut, {}};
+  }
   switch (progress.phase) {
     case Phase::idle:
       if (progress.in_phase > seconds(limits.idle_timeout_s) && !progress.unsent) return {Overdue::close, {}};
@@ -27,9 +41,9 @@ DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config
       if (!progress.input) return {Overdue::close, {}};
       return timed_out("The headers did not arrive", limits.header_timeout_s);
     case Phase::body: {
-      if (progress.in_phase <= seconds(limits.body_timeout_s)) break;
-      const double elapsed_s = std::chrono::duration<double>(progress.in_phase).count();
-      if (static_cast<double>(progress.body_received) >= elapsed_s * limits.min_body_rate) break;
+      const std::uint64_t least = std::uint64_t{static_cast<std::uint32_t>(limits.min_body_rate)} *
+                                  static_cast<std::uint32_t>(limits.body_timeout_s);
+      if (progress.received_lately.value_or(least) >= least) break;
       return timed_out("The body did not arrive", limits.body_timeout_s);
     }
     case Phase::lingering:

@@ -93,11 +93,10 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-FrontDesk::FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
-                     const Backend& backend)
-    : keys_(http.api_keys), limits_(limits), model_(std::move(model)), openapi_(openapi_document(limits)), backend_(backend) {}
+FrontDesk::FrontDesk(const config::LimitOptions& limits, ModelFacts model, const Backend& backend)
+    : limits_(limits), model_(std::move(model)), openapi_(openapi_document(limits)), backend_(backend) {}
 
-Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
+Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* keys) const {
   const std::string_view path = path_of(head.target);
   const Route routed = route(head.method, path, pages);
   Admission admission;
@@ -105,7 +104,8 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, bool open) const {
   admission.tail = percent_decoded(routed.tail);
   admission.allow = routed.allow;
   admission.style = routed.style;
-  if (!open && keys_.required() && needs_key(routed.handler) && !keys_.allow(head.authorization, head.x_api_key)) {
+  const bool guarded = keys != nullptr && keys->required() && needs_key(routed.handler);
+  if (guarded && !keys->allow(head.authorization, head.x_api_key)) {
     admission.refusal = {
         Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
   } else if (routed.handler == Handler::not_found) {

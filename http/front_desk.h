@@ -35,12 +35,11 @@ struct Admission {
 
 class FrontDesk {
  public:
-  FrontDesk(const config::HttpOptions& http, const config::LimitOptions& limits, ModelFacts model,
-            const Backend& backend);
+  FrontDesk(const config::LimitOptions& limits, ModelFacts model, const Backend& backend);
 
-  /// Decides by the head alone: route, key, media type. Every path needs the key, unknown ones too; exempt are
-  /// health and everything on an `open` listener.
-  Admission admit(const HeadView& head, Pages pages, bool open) const;
+  /// Decides by the head alone: route, key, media type. Every path needs a key of `keys`, unknown ones too; exempt
+  /// is health. `keys` null: none is needed.
+  Admission admit(const HeadView& head, Pages pages, const ApiKeys* keys) const;
 
   /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
   /// answer. `draining`: new generation requests are refused.
@@ -50,7 +49,6 @@ class FrontDesk {
  private:
   Output health(Handler handler, bool draining) const;
 
-  ApiKeys keys_;
   config::LimitOptions limits_;
   ModelFacts model_;
   std::string openapi_;  ///< the document of /openapi.json

@@ -19,43 +19,45 @@
 #include <unordered_set>
 #include <vector>
 
+#include "http/api_keys.h"
 #include "http/backend.h"
+#include "http/doorman.h"
 #include "http/front_desk.h"
+#include "http/parse_thread.h"
+#include "http/tls_session.h"
 
 namespace troupe::http {
 
 class Connection;
 using Socket = boost::asio::ip::tcp::socket;
 
-/// Counts of open sockets over all threads. Thread safe.
-class Doorman {
- public:
-  explicit Doorman(const config::LimitOptions& limits) : limits_(limits) {}
-  /// Counts one more. False, and not counted, when that would exceed a limit.
-  bool enter(const std::string& address);
-  void leave(const std::string& address);
-  std::size_t inside() const;
-
- private:
-  const config::LimitOptions& limits_;
-  mutable std::mutex mutex_;
-  std::size_t total_ = 0;
-  std::unordered_map<std::string, int> per_address_;
+/// What a reload replaces.
+struct Credentials {
+  std::shared_ptr<const ApiKeys> keys;
+  TlsContext tls;  ///< null: plain HTTP
 };
+
+/// Connections beyond a limit that a thread keeps nevertheless, so that health can be asked for whoever else is there.
+inline constexpr std::size_t kReservedPlaces = 16;
 
 /// What all threads of one server share.
 struct Shared {
   config::LimitOptions limits;
   FrontDesk desk;
   Backend& backend;
-  Doorman doorman{limits};
+  Doorman doorman;
   std::atomic<std::size_t> active{0};
+  std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
+  std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
   std::atomic<std::uint64_t> faults{0};  ///< exceptions in I/O threads; each ended a connection or a new socket
+  ParseThread parser;
 
-  Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, ModelFacts model,
-         Backend& behind)
-      : limits(limit_options), desk(http, limits, std::move(model), behind), backend(behind) {}
+  Shared(const config::LimitOptions& limit_options, AddressSet trusted_proxies, ModelFacts model, Backend& behind)
+      : limits(limit_options),
+        desk(limits, std::move(model), behind),
+        backend(behind),
+        doorman(limits, std::move(trusted_proxies)) {}
 };
 
 class IoThread {
@@ -67,10 +69,13 @@ class IoThread {
   boost::asio::io_context& context() { return context_; }
   void start();
   void deliver(std::vector<Output>&& outputs);
+  /// From the next request on, and for the TLS of the next connection.
+  void renew(Credentials credentials);
   void drain();
   void stop();  ///< cancels what is active, closes all, joins
 
   // From this thread only.
+  /// `open`: pages need no key, and there is no TLS.
   void adopt(Socket socket, std::string address, Pages pages, bool open);
   void remove(const std::shared_ptr<Connection>& connection);
   Exchange open_exchange(const std::shared_ptr<Connection>& connection);
@@ -81,12 +86,15 @@ class IoThread {
   std::string fresh_request_id();
   std::string_view date();
   Shared& shared() { return shared_; }
+  const ApiKeys& keys() const { return *credentials_.keys; }
   /// Buffer for one read, copied to the connection afterwards: idle connections hold no memory.
   std::span<char> scratch() { return scratch_; }
 
  private:
   void run();
   void take_outputs();
+  void shed();
+  void take_reserved_place(Connection* connection);
   void tick();
   /// Does `work` for a connection, and ends that connection when it throws.
   template <class Work>
@@ -104,6 +112,8 @@ class IoThread {
   bool box_closed_ = false;               // likewise
 
   std::unordered_set<std::shared_ptr<Connection>> connections_;
+  std::vector<Connection*> reserved_;  ///< connections beyond a limit, the oldest first
+  Credentials credentials_;
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> exchanges_;
   std::vector<std::shared_ptr<Connection>> touched_;
   std::uint64_t next_exchange_ = 1;

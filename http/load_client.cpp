@@ -1,7 +1,7 @@
 #include "http/load_client.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -11,9 +11,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <span>
 #include <string_view>
 
-#include "base/check.h"
 #include "base/clock.h"
 #include "http/response_reader.h"
 
@@ -37,19 +37,36 @@ class Stream {
   int fd() const { return fd_; }
   bool sent() const { return at_ == unsent_.size(); }
 
-  bool open(const sockaddr_in& address) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  /// `host` is the name that the server's certificate has to have.
+  bool open(const addrinfo& address, const TlsContext& tls, const std::string& host) {
+    fd_ = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd_ < 0) return false;
     const int one = 1;
     ::setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     answer_.sent_ns = now_ns();
-    return ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-           errno == EINPROGRESS;
+    if (::connect(fd_, address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS) return false;
+    if (tls == nullptr) return true;
+    tls_ = TlsSession::connect(tls, fd_, host);
+    return tls_ != nullptr;
+  }
+
+  /// What the stream waits for, as epoll's events.
+  std::uint32_t interest() const {
+    if (blocked_on_ != 0) return blocked_on_;
+    return sent() ? std::uint32_t{EPOLLIN} : EPOLLIN | EPOLLOUT;
   }
 
   /// False when the connection is over.
   bool write() {
+    blocked_on_ = 0;
     while (!sent()) {
+      if (tls_ != nullptr) {
+        std::size_t n = 0;
+        const auto progress = tls_->write(std::span(unsent_).subspan(at_), n);
+        at_ += n;
+        if (progress != TlsSession::Progress::done) return waits(progress);
+        continue;
+      }
       const ssize_t n = ::send(fd_, unsent_.data() + at_, unsent_.size() - at_, MSG_NOSIGNAL);
       if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       at_ += static_cast<std::size_t>(n);
@@ -59,7 +76,15 @@ class Stream {
 
   /// False when the connection is over. `buffer` is only used during the call.
   bool read(std::vector<char>& buffer) {
+    blocked_on_ = 0;
     for (;;) {
+      if (tls_ != nullptr) {
+        std::size_t n = 0;
+        const auto progress = tls_->read(buffer, n);
+        if (progress != TlsSession::Progress::done) return waits(progress);
+        if (!feed({buffer.data(), n})) return false;
+        continue;
+      }
       const ssize_t n = ::recv(fd_, buffer.data(), buffer.size(), 0);
       if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
       if (n == 0) return false;
@@ -69,6 +94,13 @@ class Stream {
   }
 
  private:
+  /// False when the connection is over.
+  bool waits(TlsSession::Progress progress) {
+    const bool wants_read = progress == TlsSession::Progress::wants_read;
+    blocked_on_ = wants_read ? std::uint32_t{EPOLLIN} : std::uint32_t{EPOLLIN | EPOLLOUT};
+    return wants_read || progress == TlsSession::Progress::wants_write;
+  }
+
   /// False when the bytes are no HTTP response, or an event does not end.
   bool feed(std::string_view bytes) {
     const bool http = reader_.feed(bytes);
@@ -116,6 +148,8 @@ class Stream {
   std::string unsent_;
   std::size_t at_ = 0;
   int fd_ = -1;
+  std::unique_ptr<TlsSession> tls_;  // null: plain HTTP
+  std::uint32_t blocked_on_ = 0;     // what TLS waits for, when it has said so
   ResponseReader reader_;
   std::size_t searched_ = 0;  // bytes of the body that hold no end of an event
   bool failed_ = false;       // an event reported an error
@@ -128,6 +162,24 @@ std::string request_text(const LoadOptions& options, const std::string& body) {
          "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
+
+/// An IPv4 address where the host has one: "localhost" is [::1] too, where few servers listen. Null when it has none.
+AddressList find_address(const std::string& host, int port) {
+  for (const int family : {AF_INET, AF_UNSPEC}) {
+    addrinfo hints{};
+    hints.ai_family = family;
+    hints.ai_flags = AI_NUMERICSERV;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0) return AddressList(found);
+  }
+  return nullptr;
+}
+
 class Run {
  public:
   Run(const LoadOptions& options, const std::vector<LoadRequest>& requests)
@@ -136,9 +188,7 @@ class Run {
         streams_(requests.size()),
         poller_(::epoll_create1(EPOLL_CLOEXEC)) {
     out_.answers.resize(requests.size());
-    address_.sin_family = AF_INET;
-    address_.sin_port = htons(static_cast<std::uint16_t>(options.port));
-    TROUPE_CHECK(::inet_pton(AF_INET, options.host.c_str(), &address_.sin_addr) == 1);
+    address_ = find_address(options.host, options.port);
   }
   ~Run() { ::close(poller_); }
 
@@ -178,13 +228,13 @@ class Run {
     while (may_start() && requests_[next_].after_s <= elapsed_s()) {
       const std::size_t i = next_++;
       streams_[i] = std::make_unique<Stream>(out_.answers[i], request_text(options_, requests_[i].body));
-      if (!streams_[i]->open(address_)) {
+      if (address_ == nullptr || !streams_[i]->open(*address_, options_.tls, options_.host)) {
         streams_[i].reset();
         continue;
       }
       ++open_;
       epoll_event event{};
-      event.events = EPOLLIN | EPOLLOUT;
+      event.events = streams_[i]->interest();
       event.data.u64 = i;
       ::epoll_ctl(poller_, EPOLL_CTL_ADD, streams_[i]->fd(), &event);
     }
@@ -192,17 +242,16 @@ class Run {
 
   void turn(std::size_t i, std::uint32_t what, std::vector<char>& buffer) {
     Stream& stream = *streams_[i];
+    const std::uint32_t before = stream.interest();
     bool alive = true;
-    if ((what & EPOLLOUT) != 0 && !stream.sent()) {
-      alive = stream.write();
-      if (alive && stream.sent()) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.u64 = i;
-        ::epoll_ctl(poller_, EPOLL_CTL_MOD, stream.fd(), &event);
-      }
-    }
+    if (!stream.sent()) alive = stream.write();
     if (alive && (what & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) alive = stream.read(buffer);
+    if (alive && stream.interest() != before) {
+      epoll_event event{};
+      event.events = stream.interest();
+      event.data.u64 = i;
+      ::epoll_ctl(poller_, EPOLL_CTL_MOD, stream.fd(), &event);
+    }
     if (alive) return;
     streams_[i].reset();
     --open_;
@@ -212,7 +261,7 @@ class Run {
   const std::vector<LoadRequest>& requests_;
   std::vector<std::unique_ptr<Stream>> streams_;
   LoadRun out_;
-  sockaddr_in address_{};
+  AddressList address_;
   int poller_;
   int open_ = 0;
   std::size_t next_ = 0;
@@ -225,10 +274,7 @@ bool LoadRun::all_ok() const {
   return std::all_of(answers.begin(), answers.end(), [](const LoadAnswer& a) { return a.ok; });
 }
 
-bool is_ipv4(std::string_view host) {
-  in_addr address{};
-  return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1;
-}
+bool has_address(const std::string& host) { return find_address(host, 80) != nullptr; }
 
 LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests) {
   return Run(options, requests).go();

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "http/tls_session.h"
+
 namespace troupe::http {
 
 struct LoadRequest {
@@ -15,10 +17,11 @@ struct LoadRequest {
 };
 
 struct LoadOptions {
-  std::string host = "127.0.0.1";  ///< an IPv4 address
+  std::string host = "127.0.0.1";  ///< an address, or a name that has one
   int port = 8180;
   std::string path = "/v1/completions";
   std::string api_key;
+  TlsContext tls;         ///< of make_client_tls(); null: plain HTTP. A handshake counts into the first token's time
   int concurrency = 0;   ///< most requests open at once; 0: no limit, only after_s counts
   double limit_s = 600;  ///< the run ends then; unfinished answers are not ok
 };
@@ -42,8 +45,8 @@ struct LoadRun {
   bool all_ok() const;
 };
 
-/// True for an IPv4 address, the only form of LoadOptions::host.
-bool is_ipv4(std::string_view host);
+/// True for an address, and for a name that has one.
+bool has_address(const std::string& host);
 
 /// Sends the requests and reads their answers. A request that is not sent or not answered has an answer that is
 /// not ok.

@@ -157,7 +157,9 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Parsed<T> parsed;
-  parsed.ignored_fields = unknown_fields(*root, api);
+  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests);
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
   Fields own(*root);
   Json chat = messages_to_chat(own, *root, rules.limits, answered);
   if (!own.ok()) return own.status();

@@ -65,20 +65,10 @@ void append_message(std::string& out, const AnswerChoice& choice) {
 }
 
 void append_choice(std::string& out, Dialect dialect, const AnswerChoice& choice) {
-  const bool chat = dialect == Dialect::chat;
-  out.append(R"({"index":)");
-  append_integer(out, choice.index);
-  if (chat) {
-    append_message(out, choice);
-  } else {
-    out.append(R"(,"text":)");
-    append_json_string(out, choice.text);
-    append_token_ids(out, choice);
-  }
-  out.append(R"(,"logprobs":)");
+  append_choice_begin(out, dialect, choice);
   if (!choice.with_logprobs) {
     out.append("null");
-  } else if (chat) {
+  } else if (dialect == Dialect::chat) {
     append_chat_logprobs(out, choice.logprobs);
   } else {
     append_completion_logprobs(out, choice.logprobs, 0);
@@ -87,7 +77,7 @@ void append_choice(std::string& out, Dialect dialect, const AnswerChoice& choice
     out.append(R"(,"prompt_logprobs":)");
     append_prompt_logprobs(out, choice.prompt_logprobs);
   }
-  out.append(R"(,"finish_reason":)").append(to_string(choice.finish)).push_back('}');
+  append_choice_end(out, choice);
 }
 
 void append_model(std::string& out, const ModelCard& model) {
@@ -104,15 +94,36 @@ void append_model(std::string& out, const ModelCard& model) {
 
 }  // namespace
 
+void append_choice_begin(std::string& out, Dialect dialect, const AnswerChoice& choice) {
+  out.append(R"({"index":)");
+  append_integer(out, choice.index);
+  if (dialect == Dialect::chat) {
+    append_message(out, choice);
+  } else {
+    out.append(R"(,"text":)");
+    append_json_string(out, choice.text);
+    append_token_ids(out, choice);
+  }
+  out.append(R"(,"logprobs":)");
+}
+
+void append_choice_end(std::string& out, const AnswerChoice& choice) {
+  out.append(R"(,"finish_reason":)").append(to_string(choice.finish)).push_back('}');
+}
+
+void append_answer_end(std::string& out, const Usage& usage) {
+  out.append(R"(],"usage":)");
+  append_usage_object(out, usage);
+  out.push_back('}');
+}
+
 std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage) {
   std::string out = frame.answer_prefix();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out.push_back(',');
     append_choice(out, frame.dialect(), choices[i]);
   }
-  out.append(R"(],"usage":)");
-  append_usage_object(out, usage);
-  out.push_back('}');
+  append_answer_end(out, usage);
   return out;
 }
 

@@ -139,6 +139,8 @@ void append_piece(std::string& out, const AnswerFrame& frame, const Piece& piece
   out.append(R"(,"logprobs":)");
   if (!piece.with_logprobs) {
     out.append("null");
+  } else if (!piece.made_logprobs.empty()) {
+    out.append(piece.made_logprobs);
   } else if (chat) {
     append_chat_logprobs(out, piece.logprobs);
   } else {

@@ -25,7 +25,9 @@ Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, s
   Parsed<T> parsed;
   read(fields, parsed.request);
   if (!fields.ok()) return fields.status();
-  parsed.ignored_fields = unknown_fields(*root, api);
+  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests);
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
   return parsed;
 }
 
@@ -89,6 +91,20 @@ void check_sequences(Fields& fields, const config::LimitOptions& limits, const C
               "out_of_range");
 }
 
+/// continue_final_message, for a conversation that has been read.
+void read_continuation(Fields& fields, Conversation& conversation) {
+  constexpr std::string_view kName = "continue_final_message";
+  if (!fields.boolean(kName)) return;
+  const Json* last = conversation.messages.is_array() && !conversation.messages.empty() ? &conversation.messages.back() : nullptr;
+  const bool plain = last != nullptr && last->value("role", "") == "assistant" && !last->contains("tool_calls");
+  if (conversation.add_generation_prompt) {
+    fields.fail(kName, "needs add_generation_prompt to be false: the answer cannot both go on and begin anew", "invalid_value");
+  } else if (!plain || conversation.without_template) {
+    fields.fail(kName, "needs a last message of the assistant without tool calls, and the chat template", "invalid_value");
+  }
+  conversation.continue_final_message = true;
+}
+
 }  // namespace
 
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
@@ -136,6 +152,7 @@ void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_pr
   request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
   request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty(), request.tools);
   request.conversation.without_template = fields.boolean("disable_chat_template");
+  read_continuation(fields, request.conversation);
   request.thinking = read_thinking(fields);
   request.sampling = read_sampling(fields, rules, Dialect::chat);
   request.form = read_answer_form(fields, rules);
@@ -178,6 +195,9 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
       } else if (request.sampling.stream && *best_of > request.sampling.n) {
         fields.fail("best_of", "above n cannot be streamed", "invalid_value");
       }
+    }
+    if (request.echo && request.sampling.truncate_prompt_tokens != 0) {
+      fields.fail("truncate_prompt_tokens", "cannot be used with echo", "invalid_value");
     }
     check_sequences(fields, rules.limits, request);
   });

@@ -34,9 +34,10 @@ struct ToolCall {
   std::string arguments;   ///< JSON, or a fragment of it
 };
 
-/// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8.
+/// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8; they are the
+/// tokenizer's, which outlives the score.
 struct TokenScore {
-  std::string bytes;
+  std::string_view bytes;
   TokenId id = 0;
   float logprob = 0;
 };
@@ -74,6 +75,7 @@ struct Piece {
   bool legacy_calls = false;        ///< chat: `calls` as function_call
   FinishReason finish = FinishReason::none;
   std::span<const TokenLogprob> logprobs;  ///< written when `with_logprobs`
+  std::string_view made_logprobs;          ///< the same as JSON; instead of `logprobs` when not empty
   bool with_logprobs = false;
   std::int64_t text_offset = 0;        ///< completions: code points of this choice before this piece
   std::span<const TokenId> token_ids;  ///< return_token_ids: those of this piece; left out when empty
@@ -105,6 +107,13 @@ struct AnswerChoice {
   std::vector<TokenId> prompt_token_ids;  ///< return_token_ids; left out when empty
   std::vector<TokenId> token_ids;         ///< likewise
 };
+
+/// A choice up to `"logprobs":`, and from behind its scores on. What stands between them is null, or one of the forms in
+/// openai_logprobs.h, and after that perhaps `,"prompt_logprobs":` with its form.
+void append_choice_begin(std::string& out, Dialect dialect, const AnswerChoice& choice);
+void append_choice_end(std::string& out, const AnswerChoice& choice);
+/// What ends a whole answer behind its choices.
+void append_answer_end(std::string& out, const Usage& usage);
 
 /// A whole chat.completion or text_completion.
 std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage);

@@ -145,6 +145,15 @@ void read_lengths(Fields& fields, Dialect dialect, SamplingRequest& sampling) {
   }
 }
 
+/// 0: the whole prompt.
+std::int32_t read_truncation(Fields& fields) {
+  constexpr std::string_view kName = "truncate_prompt_tokens";
+  const auto tokens = fields.integer(kName, -1, std::numeric_limits<std::int32_t>::max());
+  if (!tokens) return 0;
+  if (*tokens == 0) fields.fail(kName, "must be -1 or at least 1, got 0", "out_of_range");
+  return static_cast<std::int32_t>(*tokens);
+}
+
 std::string read_cache_salt(Fields& fields) {
   auto salt = fields.string("cache_salt");
   if (!salt) return {};
@@ -195,6 +204,10 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
   constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
   sampling.priority = static_cast<std::int32_t>(
       fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  sampling.tokens_per_event = static_cast<std::int32_t>(
+      fields.integer("max_streaming_response_tokens", 1, std::numeric_limits<std::int32_t>::max()).value_or(1));
+  sampling.truncate_prompt_tokens = read_truncation(fields);
+  (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
   sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});
   return sampling;
 }
@@ -243,7 +256,8 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
 
 void refuse_unsupported(Fields& fields, Dialect dialect) {
   constexpr std::string_view kAlways[] = {
-      "logits_processors_args", "audio", "chat_template", "web_search_options", "mm_processor_kwargs",
+      "logits_processors_args", "audio", "chat_template", "web_search_options", "mm_processor_kwargs", "allowed_token_ids",
+      "completion_token_ids",
   };
   const auto refuse = [&](std::string_view name, const std::string& why) {
     fields.fail(
@@ -258,6 +272,10 @@ void refuse_unsupported(Fields& fields, Dialect dialect) {
   if (dialect == Dialect::completion) {
     const Json* suffix = fields.find("suffix");
     if (suffix != nullptr && *suffix != "") refuse("suffix", "is not offered by this server");
+    for (const std::string_view name : {"reasoning_max_tokens", "response_max_tokens", "thinking_token_budget"}) {
+      if (fields.find(name) != nullptr) refuse(name, "is for /v1/chat/completions: a completion has no thoughts apart");
+    }
+    if (fields.boolean("continue_final_message")) refuse("continue_final_message", "is for /v1/chat/completions");
   } else if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json{"text"}) {
     fields.fail({Code::unsupported, "modalities must be [\"text\"]", "modalities", "unsupported_modality"});
   }

@@ -44,6 +44,8 @@ struct SamplingRequest {
   bool cache = true;       ///< false: neither reads nor fills the prefix cache
   std::string cache_salt;  ///< only requests with the same one share cached prefixes; empty: none given
   std::int32_t priority = 0;      ///< lower first
+  std::int32_t tokens_per_event = 1;        ///< of a stream; >= 1
+  std::int32_t truncate_prompt_tokens = 0;  ///< of a prompt's end, the rest is left out; 0: all; -1: as many as fit
   std::optional<double> timeout;  ///< seconds from arrival to the end of the answer, (0, 86400]
   bool stream = false;
   bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
@@ -67,6 +69,7 @@ struct Conversation {
   Json tools;            ///< array of function tools; null: none, or tool_choice was "none"
   Json template_kwargs;  ///< an object; null: none
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  ///< the prompt ends with the text of the last message, which is the assistant's
   bool without_template = false;  ///< the first message's content is the prompt
 };
 

@@ -17,7 +17,9 @@ constexpr std::size_t kMaxIgnoredBytes = 64;
 constexpr RequestField kFields[] = {
     {"add_generation_prompt", kChatApi | kTokenizeApi, FieldType::boolean,
      "end the prompt where the assistant begins to speak"},
-    {"add_special_tokens", kOpenAi | kTokenizeApi, FieldType::boolean, "special tokens around a raw prompt"},
+    {"add_special_tokens", kOpenAi | kTokenizeApi, FieldType::boolean,
+     "those that the tokenizer adds; ERNIE's add none, so both values give the same prompt"},
+    {"allowed_token_ids", kAnswering, FieldType::list, "not offered"},
     {"audio", kOpenAi, FieldType::object, "not offered"},
     {"background", kResponsesApi, FieldType::boolean, "true is not offered"},
     {"bad_words", kAnswering, FieldType::list, "strings of one token each that must not occur"},
@@ -34,10 +36,12 @@ constexpr RequestField kFields[] = {
     {"chat_template_kwargs", kShared | kTokenizeApi, FieldType::object, "variables of the chat template"},
     {"chat_template_kwargs", kCompletionsApi, FieldType::object, ""},
     {"collect_metrics", kOpenAi, FieldType::boolean, ""},
-    {"completion_token_ids", kOpenAi, FieldType::list, ""},
+    {"completion_token_ids", kOpenAi, FieldType::list, "not offered"},
     {"container", kMessagesApi, FieldType::any, "not offered"},
     {"context_management", kResponsesApi | kMessagesApi, FieldType::any, "not offered"},
-    {"continue_final_message", kOpenAi, FieldType::boolean, ""},
+    {"continue_final_message", kChatApi, FieldType::boolean,
+     "the answer goes on with the last message, the assistant's; needs add_generation_prompt false"},
+    {"continue_final_message", kCompletionsApi, FieldType::boolean, "true is not offered"},
     {"conversation", kResponsesApi, FieldType::any, "not offered: nothing is stored"},
     {"diagnostics", kMessagesApi, FieldType::object, ""},
     {"disable_chat_template", kChatApi, FieldType::boolean, "the first message's content is the prompt"},
@@ -82,7 +86,7 @@ constexpr RequestField kFields[] = {
      FieldType::integer,
      "most tokens of the answer, thoughts too",
      {1, kOpen}},
-    {"max_streaming_response_tokens", kOpenAi, FieldType::integer, ""},
+    {"max_streaming_response_tokens", kOpenAi, FieldType::integer, "tokens that an event of a stream collects", {1, 2147483647}},
     {"max_tokens", kOpenAi, FieldType::integer, "most tokens of the answer, thoughts too"},
     {"max_tokens",
      kMessagesApi,
@@ -129,7 +133,7 @@ constexpr RequestField kFields[] = {
     {"reasoning_effort", kChatApi, FieldType::string, "none, minimal, low, medium, high"},
     {"reasoning_effort", kCompletionsApi, FieldType::string, ""},
     {"reasoning_max_tokens", kShared, FieldType::integer, "most tokens of the thoughts", {1, kOpen}},
-    {"reasoning_max_tokens", kCompletionsApi, FieldType::integer, ""},
+    {"reasoning_max_tokens", kCompletionsApi, FieldType::integer, "not offered: chats have thoughts"},
     {"repetition_penalty",
      kAnswering,
      FieldType::number,
@@ -138,7 +142,7 @@ constexpr RequestField kFields[] = {
     {"request_id", kAnswering, FieldType::string, "part of the answer's id"},
     {"response_format", kOpenAi, FieldType::object, "text, json_object, json_schema"},
     {"response_max_tokens", kShared, FieldType::integer, "most tokens behind the thoughts", {1, kOpen}},
-    {"response_max_tokens", kCompletionsApi, FieldType::integer, ""},
+    {"response_max_tokens", kCompletionsApi, FieldType::integer, "not offered: use max_tokens"},
     {"return_token_ids", kOpenAi, FieldType::boolean, "give the token ids too"},
     {"return_token_strs", kTokenizeApi, FieldType::boolean, "give the text of each token"},
     {"safety_identifier", kOpenAi | kResponsesApi, FieldType::string, ""},
@@ -163,7 +167,7 @@ constexpr RequestField kFields[] = {
     {"text", kResponsesApi, FieldType::object, "format: text, json_object, json_schema"},
     {"thinking", kMessageApis, FieldType::object, "enabled with budget_tokens, adaptive, disabled"},
     {"thinking_token_budget", kChatApi, FieldType::integer, "most tokens of the thoughts", {0, kOpen}},
-    {"thinking_token_budget", kCompletionsApi, FieldType::integer, ""},
+    {"thinking_token_budget", kCompletionsApi, FieldType::integer, "not offered: chats have thoughts"},
     {"timeout",
      kAnswering,
      FieldType::number,
@@ -185,6 +189,8 @@ constexpr RequestField kFields[] = {
      {0, 1}},
     {"top_p_normalized_logprobs", kOpenAi, FieldType::boolean, "true is not offered"},
     {"trace_context", kOpenAi, FieldType::any, ""},
+    {"truncate_prompt_tokens", kOpenAi, FieldType::integer,
+     "only so many tokens of the prompt's end are used; -1: as many as fit", {-1, 2147483647}},
     {"truncation", kResponsesApi, FieldType::string, ""},
     {"user", kOpenAi, FieldType::string, "part of the answer's id"},
     {"user", kResponsesApi, FieldType::string, ""},
@@ -219,6 +225,12 @@ std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis) {
     names.push_back(key.substr(0, end));
   }
   return names;
+}
+
+Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict) {
+  std::vector<std::string> names = unknown_fields(body, apis);
+  if (!strict || names.empty()) return names;
+  return invalid("There is no field \"" + names.front() + "\" (--strict-requests)", names.front(), "unknown_parameter");
 }
 
 }  // namespace troupe::http

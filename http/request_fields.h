@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/status.h"
 #include "http/json_body.h"
 
 namespace troupe::http {
@@ -44,6 +45,9 @@ std::span<const RequestField> request_fields();
 
 /// The names of members of `body` that are no fields of any of `apis`: at most 8, cut to 64 bytes.
 std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis);
+
+/// unknown_fields(), which have no effect. `strict`: the first of them is an error instead, "unknown_parameter".
+Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict);
 
 /// The fields that mean the same for chat, responses and messages.
 bool is_shared(const RequestField& field);

@@ -102,7 +102,19 @@ std::string_view RequestReader::header(std::string_view name) const {
   return as_view(parser_->get()[beast::string_view(name.data(), name.size())]);
 }
 
+std::string RequestReader::joined_header(std::string_view name) const {
+  std::string joined;
+  const auto [begin, end] = parser_->get().equal_range(beast::string_view(name.data(), name.size()));
+  for (auto line = begin; line != end; ++line) {
+    if (!joined.empty()) joined.push_back(',');
+    joined.append(as_view(line->value()));
+  }
+  return joined;
+}
+
 bool RequestReader::keep_alive() const { return !facts_.http10 && parser_->get().keep_alive(); }
+
+std::string RequestReader::take_body() { return std::move(parser_->get().body()); }
 
 const std::string& RequestReader::body() const { return parser_->get().body(); }
 

@@ -40,8 +40,11 @@ class RequestReader {
   const HeadFacts& facts() const { return facts_; }
   HeadView head() const;
   std::string_view header(std::string_view name) const;
+  /// The values of all header lines of this name, with commas between them.
+  std::string joined_header(std::string_view name) const;
   bool keep_alive() const;  ///< the client wants the connection kept
   const std::string& body() const;
+  std::string take_body();
   std::size_t body_received() const { return body_received_; }  ///< with what frames its chunks
 
  private:

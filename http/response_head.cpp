@@ -45,6 +45,7 @@ void append_response_head(std::string& out, const ResponseHead& head,
   append_header(out, "Content-Type", head.content_type);
   if (!head.request_id.empty()) append_header(out, "x-request-id", head.request_id);
   if (!head.allow.empty()) append_header(out, "Allow", head.allow);
+  if (!head.warning.empty()) append_header(out, "Warning", head.warning);
   if (head.content_length) append_header(out, "Content-Length", std::to_string(*head.content_length));
   if (head.chunked) append_header(out, "Transfer-Encoding", "chunked");
   if (head.stream) {
@@ -64,6 +65,16 @@ std::string_view content_type(Output::Content content) {
     case Output::Content::html: return "text/html; charset=utf-8";
   }
   return "application/json";
+}
+
+std::string warning_text(const std::vector<std::string>& ignored_fields) {
+  std::string text;
+  for (const std::string& field : ignored_fields) {
+    text += text.empty() ? "299 troupe \"unknown fields have no effect: " : ", ";
+    for (const char c : field) text += c > ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?';
+  }
+  if (!text.empty()) text += '"';
+  return text;
 }
 
 std::string http_date(std::time_t now) {

@@ -1,20 +1,58 @@
 #include "http/response_writer.h"
 
-#include <boost/asio/buffer.hpp>
+#include <algorithm>
+#include <boost/asio/error.hpp>
 #include <utility>
 
 namespace troupe::http {
 
 namespace asio = boost::asio;
 
-void ResponseWriter::append_continue() { out_.append("HTTP/1.1 100 Continue\r\n\r\n"); }
+namespace {
 
-void ResponseWriter::append_whole(ResponseHead head, const Output& output, bool head_request) {
-  head.content_length = output.body.size();
-  append_response_head(out_, head, output.headers);
+constexpr std::size_t kSegmentBytes = 64 << 10;
+
+}  // namespace
+
+std::string& ResponseWriter::tail() {
+  if (segments_.back().size() >= kSegmentBytes) segments_.emplace_back();
+  return segments_.back();
+}
+
+template <class Append>
+void ResponseWriter::append(Append append_to) {
+  std::string& out = tail();
+  const std::size_t before = out.size();
+  append_to(out);
+  unsent_ += out.size() - before;
+}
+
+void ResponseWriter::begin_answer() {
+  body_bytes_ = 0;
+  in_stream_ = false;
+}
+
+void ResponseWriter::append_continue() {
+  append([](std::string& out) { out.append("HTTP/1.1 100 Continue\r\n\r\n"); });
+}
+
+void ResponseWriter::append_whole(ResponseHead head, Output&& output, bool head_request) {
+  std::size_t bytes = output.body.size();
+  for (const std::string& part : output.more) bytes += part.size();
+  head.content_length = bytes;
+  append([&](std::string& out) { append_response_head(out, head, output.headers); });
   if (head_request) return;
-  out_.append(output.body);
-  body_bytes_ = output.body.size();
+  const auto put = [this](std::string&& part) {
+    if (part.size() < kSegmentBytes) {
+      append([&](std::string& out) { out.append(part); });
+      return;
+    }
+    unsent_ += part.size();
+    segments_.push_back(std::move(part));
+  };
+  put(std::move(output.body));
+  for (std::string& part : output.more) put(std::move(part));
+  body_bytes_ = bytes;
 }
 
 void ResponseWriter::begin_stream(ResponseHead head,
@@ -22,42 +60,77 @@ void ResponseWriter::begin_stream(ResponseHead head,
   head.content_type = "text/event-stream; charset=utf-8";
   head.stream = true;
   chunked_ = head.chunked;
-  append_response_head(out_, head, headers);
+  append([&](std::string& out) { append_response_head(out, head, headers); });
+  in_stream_ = true;
+  stream_begins_in_ = segments_.size() - 1;
+}
+
+void ResponseWriter::append_chunk_of(std::string_view events) {
+  append([&](std::string& out) {
+    if (chunked_) {
+      append_chunk(out, events);
+    } else {
+      out.append(events);
+    }
+  });
 }
 
 void ResponseWriter::append_events(std::string_view bytes) {
   body_bytes_ += bytes.size();
-  if (chunked_) {
-    append_chunk(out_, bytes);
-  } else {
-    out_.append(bytes);
+  while (bytes.size() > kSegmentBytes) {  // as many whole events as fill a segment, but one at least
+    constexpr std::string_view kEnd = "\n\n";
+    std::size_t end = bytes.rfind(kEnd, kSegmentBytes - kEnd.size());
+    if (end == bytes.npos) end = bytes.find(kEnd);
+    if (end == bytes.npos) break;
+    append_chunk_of(bytes.substr(0, end + kEnd.size()));
+    bytes.remove_prefix(end + kEnd.size());
   }
+  append_chunk_of(bytes);
 }
 
 void ResponseWriter::end_stream() {
-  if (chunked_) out_.append(kLastChunk);
+  if (chunked_) append([](std::string& out) { out.append(kLastChunk); });
 }
 
-ResponseWriter::Progress ResponseWriter::write(Socket& socket) {
-  while (unsent() > 0) {
-    boost::system::error_code error;
-    const std::size_t n = socket.write_some(asio::buffer(out_.data() + sent_, unsent()), error);
-    if (error == asio::error::interrupted) continue;
-    if (error == asio::error::would_block) {
-      out_.erase(0, std::exchange(sent_, 0));
-      return Progress::blocked;
+bool ResponseWriter::cut_stream(std::string_view events) {
+  if (!in_stream_) return false;
+  const std::size_t kept = std::max(first_, stream_begins_in_) + 1;
+  if (segments_.size() <= kept) return false;
+  for (std::size_t i = kept; i < segments_.size(); ++i) unsent_ -= segments_[i].size();
+  segments_.resize(kept);
+  segments_.emplace_back();
+  append_chunk_of(events);
+  end_stream();
+  in_stream_ = false;
+  return true;
+}
+
+ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
+  while (unsent_ > 0) {
+    std::string& segment = segments_[first_];
+    if (sent_ == segment.size()) {
+      std::string().swap(segment);
+      sent_ = 0;
+      ++first_;
+      continue;
     }
+    boost::system::error_code error;
+    const std::size_t n = transport.write_some({segment.data() + sent_, segment.size() - sent_}, error);
+    if (error == asio::error::interrupted) continue;
+    if (error == asio::error::would_block) return Progress::blocked;
     if (error) return Progress::broken;
     sent_ += n;
+    unsent_ -= n;
+    taken_ += n;
   }
-  sent_ = 0;
-  out_.clear();
+  segments_.resize(1);
+  segments_.front().clear();
+  first_ = sent_ = stream_begins_in_ = 0;
   return Progress::sent;
 }
 
 void ResponseWriter::shrink() {
-  constexpr std::size_t kKept = 64 << 10;
-  if (out_.empty() && out_.capacity() > kKept) std::string().swap(out_);
+  if (unsent_ == 0 && segments_.front().capacity() > kSegmentBytes) std::string().swap(segments_.front());
 }
 
 }  // namespace troupe::http

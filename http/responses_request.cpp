@@ -207,7 +207,9 @@ Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const Request
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Parsed<ChatRequest> parsed;
-  parsed.ignored_fields = unknown_fields(*root, kResponsesApi);
+  auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests);
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
   parsed.request.settings = settings_of(*root);
   Fields own(*root);
   Json chat = responses_to_chat(own, *root, rules.limits);

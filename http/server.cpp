@@ -8,11 +8,14 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <cstring>
+#include <exception>
 #include <utility>
 
+#include "config/credentials.h"
 #include "http/connection.h"
 #include "http/io_thread.h"
 #include "http/response_head.h"
+#include "http/tls_server.h"
 
 namespace troupe::http {
 namespace {
@@ -29,31 +32,14 @@ std::uint32_t thread_count(int asked) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMaxThreads);
 }
 
+// The list was checked when the options were read.
+AddressSet trusted_proxies_of(const config::HttpOptions& http) {
+  AddressSet set;
+  for (const std::string& network : http.trusted_proxies) (void)set.add(network);
+  return set;
+}
+
 }  // namespace
-
-// ---- Doorman ----------------------------------------------------------------------------------------
-
-bool Doorman::enter(const std::string& address) {
-  const std::lock_guard lock(mutex_);
-  if (total_ >= static_cast<std::size_t>(limits_.max_connections)) return false;
-  int& here = per_address_[address];
-  if (here >= limits_.max_connections_per_address) return false;
-  ++here;
-  ++total_;
-  return true;
-}
-
-void Doorman::leave(const std::string& address) {
-  const std::lock_guard lock(mutex_);
-  --total_;
-  const auto found = per_address_.find(address);
-  if (--found->second == 0) per_address_.erase(found);
-}
-
-std::size_t Doorman::inside() const {
-  const std::lock_guard lock(mutex_);
-  return total_;
-}
 
 // ---- IoThread ---------------------------------------------------------------------------------------
 
@@ -114,6 +100,22 @@ void IoThread::take_outputs() {
   }
   for (const auto& connection : touched_) protect(connection, [&] { connection->flush(); });
   touched_.clear();
+  shed();
+}
+
+// Answers of all connections wait for more than the server may hold: those with the most are cut. Each thread does so
+// for its own.
+void IoThread::shed() {
+  while (shared_.unsent > shared_.limits.max_unsent_bytes) {
+    const auto most =
+        std::max_element(connections_.begin(), connections_.end(),
+                         [](const auto& a, const auto& b) { return a->unsent() < b->unsent(); });
+    if (most == connections_.end() || (*most)->unsent() == 0) return;
+    const std::shared_ptr<Connection> connection = *most;
+    const std::size_t before = connection->unsent();
+    connection->cut();
+    if (connection->unsent() >= before) connection->abort();
+  }
 }
 
 template <class Work>
@@ -151,21 +153,39 @@ void IoThread::stop() {
   thread_.join();
 }
 
+void IoThread::renew(Credentials credentials) {
+  asio::post(context_, [this, credentials = std::move(credentials)] { credentials_ = credentials; });
+}
+
 void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
-  if (stopping_ || !shared_.doorman.enter(address)) return;  // closes the socket
+  if (stopping_) return;  // closes the socket
   std::shared_ptr<Connection> connection;
   try {
-    connection = std::make_shared<Connection>(*this, std::move(socket), address, pages, open);
+    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);
+    const Status refusal = visit.refusal();
+    if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
+    Transport transport(std::move(socket), open ? nullptr : credentials_.tls);
+    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
     connections_.insert(connection);
+    if (!refusal.ok()) take_reserved_place(connection.get());
   } catch (const std::exception&) {
     shared_.faults.fetch_add(1, std::memory_order_relaxed);
-    if (connection == nullptr) shared_.doorman.leave(address);  // else its destructor does
+    if (connection != nullptr) remove(connection);
     return;
   }
   protect(connection, [&] { connection->start(); });
 }
 
-void IoThread::remove(const std::shared_ptr<Connection>& connection) { connections_.erase(connection); }
+// The oldest gives way: one that asks for health does so at once, one that only waits has been there for longer.
+void IoThread::take_reserved_place(Connection* connection) {
+  if (reserved_.size() >= kReservedPlaces) reserved_.front()->turn_away();  // which calls remove()
+  reserved_.push_back(connection);
+}
+
+void IoThread::remove(const std::shared_ptr<Connection>& connection) {
+  std::erase(reserved_, connection.get());
+  connections_.erase(connection);
+}
 
 Exchange IoThread::open_exchange(const std::shared_ptr<Connection>& connection) {
   const Exchange exchange{index_, next_exchange_++};
@@ -200,6 +220,7 @@ void IoThread::tick() {
     const TimePoint now = Clock::now();
     const auto connections = connections_;  // a copy: tick() may remove a connection
     for (const auto& connection : connections) connection->tick(now);
+    shed();
     tick();
   });
 }
@@ -209,7 +230,8 @@ void IoThread::tick() {
 class Server::Impl {
  public:
   Impl(ServerSetup setup, Backend& backend)
-      : setup_(std::move(setup)), shared_(setup_.http, setup_.limits, setup_.model, backend) {
+      : setup_(std::move(setup)),
+        shared_(setup_.limits, trusted_proxies_of(setup_.http), setup_.model, backend) {
     const std::uint32_t count = thread_count(setup_.http.io_threads);
     for (std::uint32_t i = 0; i < count; ++i) threads_.push_back(std::make_unique<IoThread>(shared_, i));
   }
@@ -223,7 +245,9 @@ class Server::Impl {
       listeners_.clear();
       return status;
     }
+    if (status = renew(setup_.http); !status.ok()) return status;
     for (const auto& thread : threads_) thread->start();
+    shared_.parser.start();
     for (const auto& listener : listeners_) {
       asio::post(threads_[0]->context(), [this, &listener = *listener] { accept(listener); });
     }
@@ -241,6 +265,15 @@ class Server::Impl {
       }
     });
     for (const auto& thread : threads_) thread->stop();
+    shared_.parser.stop();
+  }
+
+  Status renew(const config::HttpOptions& http) {
+    auto tls = make_server_tls(http);
+    if (!tls.ok()) return tls.status();
+    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http)), *std::move(tls)};
+    for (const auto& thread : threads_) thread->renew(fresh);
+    return {};
   }
 
   void drain() {
@@ -323,6 +356,7 @@ void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }
+Status Server::renew(const config::HttpOptions& http) { return impl_->renew(http); }
 void Server::drain() { impl_->drain(); }
 std::uint64_t Server::faults() const { return impl_->shared().faults.load(std::memory_order_relaxed); }
 std::size_t Server::active() const { return impl_->shared().active; }

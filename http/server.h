@@ -21,8 +21,8 @@ struct ServerSetup {
   config::LimitOptions limits;
   ModelFacts model;
   int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
-  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys; -1: none,
-                        ///< then the first one serves those pages too, behind the key
+  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without TLS;
+                        ///< -1: none, then the first one serves those pages too, behind the key
 };
 
 class Server {
@@ -35,7 +35,13 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   /// Starts the I/O threads and accepts.
+  /// Not ok when a listening socket, the certificate or the key cannot be used.
   Status start();
+
+  /// Takes keys, certificate and private key from `http`: API keys count for every request from now on, the
+  /// certificate for new connections. Not ok when they cannot be used; nothing has changed then. Any thread, between
+  /// start() and stop().
+  Status renew(const config::HttpOptions& http);
 
   /// How many I/O threads there are: Exchange::io is below it. Fixed at construction.
   std::uint32_t io_threads() const;

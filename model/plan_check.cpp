@@ -249,6 +249,7 @@ Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand
   }
   if (!record.holds(command.copies)) return invalid(where + " names an array outside its record");
   const bool out = command.op == wire::CacheOp::swap_out, in = command.op == wire::CacheOp::swap_in;
+  if ((out || in) && capacity_.swap_blocks == 0) return invalid(where + ": there is no swap space");
   const auto blocks = [this](bool swap) { return swap ? capacity_.swap_blocks : capacity_.kv_blocks; };
   const auto name = [](bool swap) { return std::string(swap ? "swap block " : "block "); };
   const std::span<const wire::BlockCopy> copies = record.array(command.copies);

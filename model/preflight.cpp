@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gpu/cuda_probe.h"
+#include "model/bytes_text.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/expand.h"
 #include "kernels/cuda/product/expanded.h"
 #include "kernels/quantise_rows.h"
+#include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
 #include "model/decoder.h"
 #include "model/swap/swap_sizing.h"
@@ -72,13 +73,6 @@ std::int64_t useful_blocks(const wire::Capacity& capacity) {
 }
 
 }  // namespace
-
-std::string bytes_text(std::uint64_t bytes) {
-  char text[32];
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  std::snprintf(text, sizeof text, mib < 1024 ? "%.0f MiB" : "%.2f GiB", mib < 1024 ? mib : mib / 1024);
-  return text;
-}
 
 int sequences_at_full_length(const wire::Capacity& capacity) {
   return static_cast<int>(

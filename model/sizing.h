@@ -59,7 +59,4 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
 /// Sequences of max_model_len tokens that the KV blocks hold at once, at most max_slots.
 int sequences_at_full_length(const wire::Capacity& capacity);
 
-/// For people: "1.50 GiB", "270 MiB".
-std::string bytes_text(std::uint64_t bytes);
-
 }  // namespace troupe::model

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Asks a running server one question and prints the answer as it streams.
 
-    tools/ask.py [--url http://127.0.0.1:8180] [--wait SECONDS [--pid PID]] [--api-key KEY] QUESTION
+    tools/ask.py [--url http://127.0.0.1:8180] [--insecure] [--wait SECONDS [--pid PID]] [--api-key KEY] QUESTION
 
-With --wait it first waits until /health/ready says 200, and gives up at once when the process PID is gone.
+With --wait it first waits until /health/ready says 200, and gives up at once when the process PID is gone. Without
+--api-key the key is $FD_API_KEY, which other users cannot see in the list of processes. --insecure takes any certificate of
+an https:// server.
 Exit status: 0 after a complete answer, 1 otherwise.
 """
 import argparse
 import http.client
 import json
+import os
+import ssl
 import sys
 import time
 import urllib.parse
@@ -20,16 +24,25 @@ class AskError(Exception):
     pass
 
 
-def connect(url, timeout):
+def connect(url, timeout, tls=None):
     parts = urllib.parse.urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise AskError(f"--url is {url!r}, it must look like http://127.0.0.1:8180")
-    return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=timeout)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=timeout, context=tls)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=timeout)
 
 
-def readiness(url):
+def tls_context(insecure):
+    context = ssl.create_default_context()
+    if insecure:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+def readiness(url, tls):
     """The state in words and whether it is the last one."""
-    connection = connect(url, 2)
+    connection = connect(url, 2, tls)
     try:
         connection.request("GET", "/health/ready")
         answer = connection.getresponse()
@@ -50,11 +63,11 @@ def is_running(pid):
         return False
 
 
-def wait_until_ready(url, seconds, pid):
+def wait_until_ready(url, seconds, pid, tls):
     began, turn, said = time.monotonic(), 0, None
     on_terminal = sys.stdout.isatty()
     while True:
-        state, ready = readiness(url)
+        state, ready = readiness(url, tls)
         waited = time.monotonic() - began
         if ready:
             print(("\r\033[K" if on_terminal else "") + f"  ready after {waited:.1f} s")
@@ -83,13 +96,13 @@ def events(answer):
             data = []
 
 
-def ask(url, question, api_key, timeout):
+def ask(url, question, api_key, timeout, tls):
     headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
     if api_key:
         headers["Authorization"] = f"Bearer {api_key}"
     body = {"model": "default", "stream": True, "temperature": 0, "max_tokens": 256,
             "messages": [{"role": "user", "content": question}]}
-    connection = connect(url, timeout)
+    connection = connect(url, timeout, tls)
     connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
     answer = connection.getresponse()
     if answer.status != 200:
@@ -118,15 +131,17 @@ def main():
     parser.add_argument("--url", default="http://127.0.0.1:8180")
     parser.add_argument("--wait", type=float, metavar="SECONDS", help="wait for readiness first")
     parser.add_argument("--pid", type=int, help="the server's process id, for --wait")
-    parser.add_argument("--api-key")
+    parser.add_argument("--api-key", default=os.environ.get("FD_API_KEY"), help="by default $FD_API_KEY")
+    parser.add_argument("--insecure", action="store_true", help="takes any certificate")
     parser.add_argument("--timeout", type=float, default=120, help="seconds without a byte (default 120)")
     parser.add_argument("question", metavar="QUESTION")
     args = parser.parse_args()
+    tls = tls_context(args.insecure)
     try:
         if args.wait is not None:
-            wait_until_ready(args.url, args.wait, args.pid)
+            wait_until_ready(args.url, args.wait, args.pid, tls)
         print(f"  you:    {args.question}\n  answer: ", end="", flush=True)
-        ask(args.url, args.question, args.api_key, args.timeout)
+        ask(args.url, args.question, args.api_key, args.timeout, tls)
     except (AskError, OSError, http.client.HTTPException, ValueError) as e:
         print(f"\nask: {e}", file=sys.stderr)
         return 1

@@ -4,9 +4,11 @@
 
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/exhaustion.h"
 #include "base/log.h"
 
 namespace troupe {
@@ -26,7 +28,12 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
   std::signal(SIGTERM, SIG_IGN);
   supervisor::Control control{ipc::Fd(arguments->control_fd)};
   auto options = supervisor::read_options_file(arguments->options_fd);
-  const Status status = options.ok() ? body(*arguments, control, *options) : options.status();
+  Status status = options.status();
+  try {
+    if (options.ok()) status = body(*arguments, control, *options);
+  } catch (const std::bad_alloc&) {
+    status = failure(Code::unavailable, exhaustion_message("memory"));
+  }
   if (!status.ok()) control.tell({{"event", "fatal"}, {"message", status.message}});
   Log::flush(1000);
   return status.ok() ? 0 : 1;

@@ -73,8 +73,9 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
       limits.max_model_len > 0     ? limits.max_model_len
       : limits.found_model_len > 0 ? limits.found_model_len
                                    : files.spec.max_positions,
-      files.spec.vocab, *std::move(syntax)});
-  files.encoder = std::make_shared<Encoder>(*tokenizer, files.chat);
+      files.spec.vocab, *std::move(syntax), {options.limits.max_answer_scores, options.limits.max_answer_bytes}});
+  files.encoder =
+      std::make_shared<Encoder>(*tokenizer, files.chat, bounds_of(**tokenizer, files.sessions->max_model_len));
   return files;
 }
 
@@ -217,6 +218,16 @@ bool Engine::alive() const { return impl_->cast->alive(); }
 std::string Engine::why() const { return impl_->cast->why(); }
 
 Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
+
+Status Engine::renew_credentials(const config::HttpOptions& http) {
+  config::HttpOptions renewed = impl_->options.http;
+  renewed.file_api_keys = http.file_api_keys;
+  renewed.certificate_pem = http.certificate_pem;
+  renewed.private_key_pem = http.private_key_pem;
+  Status status = impl_->server->renew(renewed);
+  if (status.ok()) impl_->options.http = std::move(renewed);
+  return status;
+}
 
 void Engine::beat() {
   Impl& impl = *impl_;

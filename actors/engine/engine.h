@@ -42,6 +42,10 @@ class Engine {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
+  /// Takes what --api-key-file and the PEM files hold now from `http`; its other members are not read. Not ok: nothing
+  /// has changed.
+  Status renew_credentials(const config::HttpOptions& http);
+
   /// Refuses new requests from now on; open ones go on. Returns at once.
   void drain();
 

@@ -6,6 +6,8 @@
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine.h"
+#include "base/exhaustion.h"
+#include "base/log.h"
 
 namespace troupe {
 namespace {
@@ -22,7 +24,8 @@ constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors;
 /// The engine process's main loop: obeys the supervisor and reports to it.
 class EngineProcess {
  public:
-  EngineProcess(Control& control, std::unique_ptr<Engine> engine) : control_(control), engine_(std::move(engine)) {}
+  EngineProcess(Control& control, std::unique_ptr<Engine> engine, Log log)
+      : control_(control), engine_(std::move(engine)), log_(std::move(log)) {}
 
   /// Returns when the supervisor has gone, a drain is over, or an actor that cannot be replaced has died.
   Status run() {
@@ -42,7 +45,7 @@ class EngineProcess {
       if (packet.kind == Packet::Kind::closed) break;
       if (packet.kind == Packet::Kind::message) obey(packet);
     }
-    const Status status = engine_->alive() ? Status() : failure(Code::internal, engine_->why());
+    const Status status = engine_->alive() ? Status() : failure(Code::internal, engine_->why() + address_space_remark());
     engine_->stop();
     return status;
   }
@@ -52,10 +55,24 @@ class EngineProcess {
     const std::string what = packet.text("do");
     if (what == "status") {
       answer_status(packet.number("id"));
+    } else if (what == "renew") {
+      renew(packet);
     } else if (what == "drain" && !drain_until_) {
       drain_until_ = Clock::now() + std::chrono::seconds(packet.number("deadline_s", 30));
       engine_->drain();
     }
+  }
+
+  /// The supervisor has checked them.
+  void renew(const Packet& packet) {
+    config::HttpOptions http;
+    http.certificate_pem = packet.text("certificate");
+    http.private_key_pem = packet.text("private_key");
+    for (const json& key : packet.message.value("api_keys", json::array())) {
+      if (key.is_string()) http.file_api_keys.push_back(key.get<std::string>());
+    }
+    const Status status = engine_->renew_credentials(http);
+    if (!status.ok()) log_.error("credentials_kept", {kv("why", status.message)});
   }
 
   void answer_status(std::int64_t id) {
@@ -105,6 +122,7 @@ class EngineProcess {
 
   Control& control_;
   std::unique_ptr<Engine> engine_;
+  const Log log_;
   std::string told_state_;
   std::string told_silent_;
   std::uint64_t told_served_ = 0;
@@ -120,7 +138,8 @@ int engine_main(const std::vector<std::string>& words) {
   return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
     auto engine = Engine::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.step_fd, arguments.cache_fd});
     if (!engine.ok()) return engine.status();
-    return EngineProcess(control, *std::move(engine)).run();
+    const auto log = Log::open("gateway", options.log);
+    return EngineProcess(control, *std::move(engine), log.ok() ? *log : Log()).run();
   });
 }
 

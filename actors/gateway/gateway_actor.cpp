@@ -30,6 +30,12 @@ void deliver_one(const Deliver& deliver, std::uint32_t io, http::Output output) 
   deliver(io, std::move(outputs));
 }
 
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ",") + name;
+  return out;
+}
+
 void publish_health(GatewayState& state) {
   using State = http::Health::State;
   const State now = state.parts.health->get();
@@ -202,8 +208,11 @@ void HttpSide::submit(http::Call&& call) {
       return;
     }
   }
-  for (const std::string& field : call.ignored_fields) {
-    log_.info("unknown_field", {kv("req", call.request_id), kv("field", field)});
+  if (!call.ignored_fields.empty()) {
+    if (const auto requests = unknown_field_lines_.admit(Clock::now())) {
+      log_.warning("unknown_fields", {kv("req", call.request_id), kv("fields", joined(call.ignored_fields)),
+                                      kv("requests", requests)});
+    }
   }
   const http::AnswerStyle style = http::style_of(call.body);
   auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
@@ -226,6 +235,20 @@ void HttpSide::answered(const http::AccessRecord& record) {
     served_.fetch_add(1, std::memory_order_relaxed);
   }
   caf::anon_send(metrics_, HttpStats{std::string(metrics::route_label(record.target)), record.status});
+}
+
+void HttpSide::turned_away(std::string_view address, const Status& why) {
+  caf::anon_send(metrics_, DoorStats{.turned_away = 1});
+  if (const auto connections = turned_away_lines_.admit(Clock::now())) {
+    log_.warning("turned_away", {kv("address", address), kv("why", why.message), kv("connections", connections)});
+  }
+}
+
+void HttpSide::handshake_failed(std::string_view address, std::string_view why) {
+  caf::anon_send(metrics_, DoorStats{.failed_handshakes = 1});
+  if (const auto connections = handshake_lines_.admit(Clock::now())) {
+    log_.info("handshake_failed", {kv("address", address), kv("why", why), kv("connections", connections)});
+  }
 }
 
 void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {

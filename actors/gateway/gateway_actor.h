@@ -2,9 +2,11 @@
 // GATEWAY: where requests come from the I/O threads into the engine. HttpSide is what those threads call: it
 // resolves requests, answers what needs no actor, and sends the rest to the actor, which admits or refuses.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/gateway/request_resolver.h"
@@ -12,6 +14,7 @@
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
 #include "base/log.h"
+#include "base/rate_limit.h"
 #include "http/backend.h"
 #include "http/openai_response.h"
 
@@ -54,6 +57,8 @@ class HttpSide final : public http::Backend {
   void cancel(http::Exchange exchange) override;
   http::Health health() const override { return health_->health(); }
   void answered(const http::AccessRecord& record) override;
+  void turned_away(std::string_view address, const Status& why) override;
+  void handshake_failed(std::string_view address, std::string_view why) override;
 
   /// Generation requests that ended without an error: the supervisor forgives earlier deaths for them.
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
@@ -69,6 +74,10 @@ class HttpSide final : public http::Backend {
   const Deliver deliver_;
   const Log log_;
   std::atomic<std::uint64_t> served_{0};
+  // Hostile clients could fill the log with these.
+  RateLimit turned_away_lines_{std::chrono::seconds(1)};
+  RateLimit handshake_lines_{std::chrono::seconds(1)};
+  RateLimit unknown_field_lines_{std::chrono::seconds(1)};
 };
 
 }  // namespace troupe

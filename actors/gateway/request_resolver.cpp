@@ -33,6 +33,7 @@ void take_prompt(http::Prompt& prompt, Source& source) {
 void take_handling(http::SamplingRequest& wanted, Ask& ask) {
   ask.prefix = {wanted.cache, std::move(wanted.cache_salt)};
   ask.priority = wanted.priority;
+  ask.source.keep_tokens = wanted.truncate_prompt_tokens;
   ask.timeout_ns = static_cast<std::int64_t>(wanted.timeout.value_or(0) * 1e9);
 }
 
@@ -82,6 +83,7 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
   out.include_usage = wanted.include_usage;
   out.continuous_usage = wanted.continuous_usage_stats;
   out.return_token_ids = wanted.return_token_ids;
+  out.tokens_per_event = wanted.tokens_per_event;
   return out;
 }
 
@@ -142,7 +144,13 @@ Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Convers
                                  Generation& generation) const {
   using Effort = http::ReasoningEffort;
   if (rules.response_max_tokens) generation.limits.response = clip(*rules.response_max_tokens);
-  if (options_.syntax.reasoning() == ReasoningParser::none) return {};
+  if (options_.syntax.reasoning() == ReasoningParser::none) {
+    const std::string& field = rules.max_tokens_field;
+    if (!rules.max_tokens || field.find('.') != field.npos) return {};  // only a field of its own asks for the limit alone
+    return {Code::unsupported,
+            field + " needs a server that tells thoughts apart from the answer: start it with --reasoning-parser", field,
+            "unsupported_parameter"};
+  }
   const bool off = rules.effort == Effort::none || rules.effort == Effort::minimal;
   switch_thinking(conversation, !off);
   if (!options_.enforces_forms) {
@@ -201,6 +209,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   ask.io = call.exchange.io;
   ask.exchange = call.exchange.id;
   ask.request_id = call.request_id;
+  ask.body_bytes = static_cast<std::int64_t>(call.body_bytes);
   ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
   ask.answer.created_s = unix_s;
 

@@ -12,6 +12,7 @@ metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<Me
       [&state](const StepStats& step) { state.registry.add(step); },
       [&state](const RequestStats& request) { state.registry.add(request); },
       [&state](const HttpStats& answer) { state.registry.add(answer); },
+      [&state](const DoorStats& door) { state.registry.add(door); },
       [&state, log](caf::get_atom) {
         std::string text = state.registry.text();
         log.debug("scraped", {kv("bytes", text.size())});

@@ -68,6 +68,11 @@ void Registry::add(const RequestStats& request) {
 
 void Registry::add(const HttpStats& answer) { ++http_[{answer.path, answer.status}]; }
 
+void Registry::add(const DoorStats& door) {
+  turned_away_ += static_cast<std::uint64_t>(door.turned_away);
+  failed_handshakes_ += static_cast<std::uint64_t>(door.failed_handshakes);
+}
+
 std::string Registry::text() const {
   Exposition out;
   const CacheStatus& kv = last_.kv;
@@ -151,6 +156,10 @@ std::string Registry::text() const {
                "path=\"" + escape_label(key.first) + "\",status=\"" + std::to_string(key.second) + "\"",
                static_cast<double>(count));
   }
+  out.counter("troupe:connections_turned_away_total", "Connections beyond a limit, and requests of a proxy's client beyond it",
+              static_cast<double>(turned_away_));
+  out.counter("troupe:tls_handshakes_failed_total", "Connections that ended before their TLS began",
+              static_cast<double>(failed_handshakes_));
   return out.take();
 }
 

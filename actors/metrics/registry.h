@@ -26,6 +26,7 @@ class Registry {
   void add(const StepStats& step);
   void add(const RequestStats& request);
   void add(const HttpStats& answer);
+  void add(const DoorStats& door);
 
   std::string text() const;
 
@@ -49,6 +50,8 @@ class Registry {
   double last_ttft_s_ = 0;
   double last_e2e_s_ = 0;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> http_;
+  std::uint64_t turned_away_ = 0;
+  std::uint64_t failed_handshakes_ = 0;
   Histogram ttft_, tpot_, e2e_, inference_, queue_, prefill_, decode_;
   Histogram request_prompt_, request_generation_, request_max_tokens_;
   Histogram step_;

@@ -8,6 +8,7 @@
 
 #include "actors/messages.h"
 #include "actors/session/session_choice.h"
+#include "actors/session/slice.h"
 #include "actors/session/submission.h"
 #include "http/openai_response.h"
 
@@ -21,6 +22,7 @@ struct SessionSequence {
   std::int32_t index = 0;   ///< of the choice in the answer
   bool ended = false;       ///< the SCHEDULER has reported its end, or was asked to cancel it
   bool opened = false;      ///< its first event was written
+  std::int32_t sent_tokens = 0;  ///< in the events so far
 };
 
 /// What an answer is made of.
@@ -41,8 +43,9 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   /// Appends what the client can be sent: of a stream the events that became ready, with those that end it
-  /// once content.finished(); of a whole answer nothing before that, and then all of it.
-  virtual void append(std::string& out, AnswerContent& content) = 0;
+  /// once content.finished(); of a whole answer nothing before that, and then all of it. False when the slice was over
+  /// before all of that was written: the next call goes on.
+  virtual bool append(std::string& out, AnswerContent& content, const Slice& slice) = 0;
 
   /// Appends the events that end a stream, of which something was sent, with an error.
   virtual void append_failure(std::string& out, const Status& status) = 0;

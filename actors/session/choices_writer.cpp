@@ -1,7 +1,7 @@
 #include "actors/session/choices_writer.h"
 
 #include <algorithm>
-#include <iterator>
+#include <memory>
 #include <utility>
 
 #include "actors/session/answer_ids.h"
@@ -28,12 +28,9 @@ ChoicesWriter::ChoicesWriter(const Ask& ask, const Tokenizer& tokenizer)
       frame_(ask.api == Api::chat ? http::Dialect::chat : http::Dialect::completion, ask.answer.id,
              ask.answer.model, ask.answer.created_s) {}
 
-void ChoicesWriter::append(std::string& out, AnswerContent& content) {
-  if (ask_.answer.stream) {
-    append_events(out, content);
-  } else if (content.finished()) {
-    out += whole(content);
-  }
+bool ChoicesWriter::append(std::string& out, AnswerContent& content, const Slice& slice) {
+  if (ask_.answer.stream) return append_events(out, content, slice);
+  return !content.finished() || append_whole(out, content, slice);
 }
 
 void ChoicesWriter::append_failure(std::string& out, const Status& status) {
@@ -41,21 +38,31 @@ void ChoicesWriter::append_failure(std::string& out, const Status& status) {
   http::append_done(out);
 }
 
-void ChoicesWriter::append_events(std::string& out, AnswerContent& content) const {
+bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, const Slice& slice) {
   const http::Usage used = ask_.answer.continuous_usage ? usage_of(ask_, content) : http::Usage{};
+  bool complete = true;
   for (SessionSequence& sequence : content.sequences) {
-    append_news(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr);
+    complete &= append_news(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr, slice);
   }
-  if (!content.finished()) return;
+  if (!complete || !content.finished()) return complete;
   if (ask_.answer.include_usage) http::append_usage(out, frame_, usage_of(ask_, content));
   http::append_done(out);
+  return true;
 }
 
-void ChoicesWriter::append_news(std::string& out, const AnswerContent& content, SessionSequence& sequence,
-                                const http::Usage* used) const {
-  if (!sequence.choice.started()) return;
+/// False when there is more to tell of the sequence than the slice leaves time for: its echo.
+bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+                                const http::Usage* used, const Slice& slice) {
+  if (!sequence.choice.started()) return true;
   // An echo shows the logprobs of the prompt, which come with the leader's first token.
-  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return;
+  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return true;
+  const std::int32_t tokens = sequence.choice.output_tokens();
+  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event) return true;
+  if (ask_.answer.echo && !sequence.opened) {
+    if (wants_prompt_logprobs() && !prompt_scores(content, sequence).make_echo(slice)) return false;
+    if (slice.over()) return false;
+  }
+  sequence.sent_tokens = tokens;
   const std::int64_t sent_before = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
   if (hides_output(ask_)) {
@@ -75,13 +82,13 @@ void ChoicesWriter::append_news(std::string& out, const AnswerContent& content, 
   if (!std::exchange(sequence.opened, true)) {
     if (ask_.api == Api::chat) http::append_role(out, frame_, sequence.index, prompt.ids);
     if (ask_.answer.echo) {
-      const auto logprobs = prompt_logprobs(content, sequence);
       piece.text = prompt.text;
-      piece.logprobs = logprobs;
+      if (wants_prompt_logprobs()) piece.made_logprobs = prompt_scores(content, sequence).echo();
       http::append_piece(out, frame_, piece);
+      piece.made_logprobs = {};
     }
   }
-  if (news.empty()) return;
+  if (news.empty()) return true;
   const std::vector<http::ToolCall> calls = named_calls(std::move(news.calls), sequence.key);
   piece.text = news.text;
   piece.reasoning = news.reasoning;
@@ -92,13 +99,64 @@ void ChoicesWriter::append_news(std::string& out, const AnswerContent& content, 
   piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(news);
   if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
   http::append_piece(out, frame_, piece);
+  return true;
 }
 
-std::string ChoicesWriter::whole(AnswerContent& content) const {
-  std::vector<http::AnswerChoice> choices;
-  for (SessionSequence* sequence : chosen(content)) choices.push_back(whole_choice(content, *sequence));
-  for (std::size_t i = 0; i < choices.size(); ++i) choices[i].index = static_cast<std::int32_t>(i);
-  return http::format_answer(frame_, choices, usage_of(ask_, content));
+bool ChoicesWriter::append_whole(std::string& out, AnswerContent& content, const Slice& slice) {
+  if (!std::exchange(begun_, true)) {
+    chosen_ = chosen(content);
+    rope_.text(frame_.answer_prefix());
+  }
+  while (rope_.write(out, slice)) {
+    if (added_ > chosen_.size()) return true;
+    if (added_ < chosen_.size()) {
+      add_choice(content, *chosen_[added_]);
+    } else {
+      std::string end;
+      http::append_answer_end(end, usage_of(ask_, content));
+      rope_.text(std::move(end));
+    }
+    ++added_;
+  }
+  return false;
+}
+
+/// Puts the parts of a choice on the rope, which is empty.
+void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence) {
+  using List = http::ScoreList;
+  choice_ = whole_choice(content, sequence);
+  choice_.index = static_cast<std::int32_t>(added_);
+  std::string text = added_ > 0 ? "," : "";
+  http::append_choice_begin(text, frame_.dialect(), choice_);
+  const auto add_list = [&](const char* before, List list, PromptScores* prompt) {
+    text += before;
+    rope_.text(std::exchange(text, {}));
+    if (prompt != nullptr) rope_.prompt(*prompt, list);
+    rope_.scores(choice_.logprobs, list, prompt);
+  };
+  PromptScores* echoed = ask_.answer.echo && wants_prompt_logprobs() && choice_.with_logprobs
+                             ? &prompt_scores(content, sequence)
+                             : nullptr;
+  if (!choice_.with_logprobs) {
+    text += "null";
+  } else if (ask_.api == Api::chat) {
+    add_list(R"({"content":[)", List::chat, nullptr);
+    text += R"(],"refusal":null})";
+  } else {
+    add_list(R"({"tokens":[)", List::tokens, echoed);
+    add_list(R"(],"token_logprobs":[)", List::token_logprobs, echoed);
+    add_list(R"(],"top_logprobs":[)", List::top_logprobs, echoed);
+    add_list(R"(],"text_offset":[)", List::text_offset, echoed);
+    text += "]}";
+  }
+  if (!ask_.answer.echo && wants_prompt_logprobs()) {
+    text += R"(,"prompt_logprobs":[)";
+    rope_.text(std::exchange(text, {}));
+    rope_.prompt(prompt_scores(content, sequence), List::prompt);
+    text += "]";
+  }
+  http::append_choice_end(text, choice_);
+  rope_.text(std::move(text));
 }
 
 /// All sequences; with best_of, the n likeliest per token of each prompt.
@@ -119,16 +177,13 @@ std::vector<SessionSequence*> ChoicesWriter::chosen(AnswerContent& content) cons
   return out;
 }
 
-http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content,
-                                               SessionSequence& sequence) const {
+/// Without the scores of its prompt.
+http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content, SessionSequence& sequence) {
   const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
   ChoiceNews news = sequence.choice.take_news();
   http::AnswerChoice choice;
   choice.with_logprobs = wants_logprobs();
-  if (ask_.answer.echo) {
-    choice.text = prompt.text;
-    if (choice.with_logprobs) choice.logprobs = prompt_logprobs(content, sequence);
-  }
+  if (ask_.answer.echo) choice.text = prompt.text;
   choice.finish = finish_of(news);
   if (hides_output(ask_)) {
     choice.finish = http::FinishReason::length;
@@ -137,14 +192,10 @@ http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content,
     choice.reasoning = std::move(news.reasoning);
     choice.calls = named_calls(std::move(news.calls), sequence.key);
     choice.legacy_calls = ask_.answer.function_call;
-    std::move(news.logprobs.begin(), news.logprobs.end(), std::back_inserter(choice.logprobs));
+    choice.logprobs = std::move(news.logprobs);
     if (ask_.answer.return_token_ids) choice.token_ids = std::move(news.token_ids);
   }
   choice.prompt_token_ids = prompt.ids;
-  if (!ask_.answer.echo && wants_prompt_logprobs()) {
-    choice.with_prompt_logprobs = true;
-    choice.prompt_logprobs = prompt_logprobs(content, sequence);
-  }
   return choice;
 }
 
@@ -154,24 +205,25 @@ http::FinishReason ChoicesWriter::finish_of(const ChoiceNews& news) const {
 }
 
 /// The first sequence of the same prompt. It alone runs the prompt; the others are forked from it.
-const SessionSequence& ChoicesWriter::leader_of(const AnswerContent& content,
-                                                const SessionSequence& sequence) const {
+SessionSequence& ChoicesWriter::leader_of(AnswerContent& content, const SessionSequence& sequence) const {
   return content.sequences[static_cast<std::size_t>(sequence.prompt * candidates(ask_.generation))];
 }
 
-/// Logprobs of the prompt's tokens. Nothing precedes the first token, so it has none.
-std::vector<http::TokenLogprob> ChoicesWriter::prompt_logprobs(const AnswerContent& content,
-                                                               const SessionSequence& sequence) const {
-  if (!wants_prompt_logprobs()) return {};
-  const TokenId first = content.prompts[static_cast<std::size_t>(sequence.prompt)].first;
-  std::vector<http::TokenLogprob> out;
-  http::TokenLogprob unknown;
-  unknown.token = {std::string(tokenizer_.token_bytes(first)), first, 0.0f};
-  unknown.known = false;
-  out.push_back(std::move(unknown));
-  const auto& rest = leader_of(content, sequence).choice.prompt_logprobs();
-  out.insert(out.end(), rest.begin(), rest.end());
-  return out;
+/// The scores of the sequence's prompt, which the leader brings with its first token. Nothing precedes the first token,
+/// so it has none.
+PromptScores& ChoicesWriter::prompt_scores(AnswerContent& content, const SessionSequence& sequence) {
+  const auto prompt = static_cast<std::size_t>(sequence.prompt);
+  prompt_scores_.resize(content.prompts.size());
+  if (!prompt_scores_[prompt]) {
+    const TokenId first = content.prompts[prompt].first;
+    std::vector<http::TokenLogprob> scores = leader_of(content, sequence).choice.take_prompt_logprobs();
+    http::TokenLogprob unknown;
+    unknown.token = {tokenizer_.token_bytes(first), first, 0.0f};
+    unknown.known = false;
+    scores.insert(scores.begin(), std::move(unknown));
+    prompt_scores_[prompt] = std::make_unique<PromptScores>(std::move(scores));
+  }
+  return *prompt_scores_[prompt];
 }
 
 }  // namespace troupe

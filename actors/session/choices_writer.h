@@ -1,8 +1,10 @@
 #pragma once
 // Answers of /v1/chat/completions and /v1/completions: any number of choices.
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "actors/session/answer_rope.h"
 #include "actors/session/answer_writer.h"
 
 namespace troupe {
@@ -12,20 +14,20 @@ class ChoicesWriter final : public AnswerWriter {
   /// Both outlive this.
   ChoicesWriter(const Ask& ask, const Tokenizer& tokenizer);
 
-  void append(std::string& out, AnswerContent& content) override;
+  bool append(std::string& out, AnswerContent& content, const Slice& slice) override;
   void append_failure(std::string& out, const Status& status) override;
 
  private:
-  void append_events(std::string& out, AnswerContent& content) const;
-  void append_news(std::string& out, const AnswerContent& content, SessionSequence& sequence,
-                   const http::Usage* used) const;
-  std::string whole(AnswerContent& content) const;
+  bool append_events(std::string& out, AnswerContent& content, const Slice& slice);
+  bool append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+                   const http::Usage* used, const Slice& slice);
+  bool append_whole(std::string& out, AnswerContent& content, const Slice& slice);
+  void add_choice(AnswerContent& content, SessionSequence& sequence);
   http::FinishReason finish_of(const ChoiceNews& news) const;
   std::vector<SessionSequence*> chosen(AnswerContent& content) const;
-  http::AnswerChoice whole_choice(const AnswerContent& content, SessionSequence& sequence) const;
-  std::vector<http::TokenLogprob> prompt_logprobs(const AnswerContent& content,
-                                                  const SessionSequence& sequence) const;
-  const SessionSequence& leader_of(const AnswerContent& content, const SessionSequence& sequence) const;
+  http::AnswerChoice whole_choice(const AnswerContent& content, SessionSequence& sequence);
+  PromptScores& prompt_scores(AnswerContent& content, const SessionSequence& sequence);
+  SessionSequence& leader_of(AnswerContent& content, const SessionSequence& sequence) const;
 
   bool wants_logprobs() const { return ask_.generation.sampling.logprobs >= 0; }
   bool wants_prompt_logprobs() const { return ask_.generation.sampling.prompt_logprobs >= 0; }
@@ -33,6 +35,13 @@ class ChoicesWriter final : public AnswerWriter {
   const Ask& ask_;
   const Tokenizer& tokenizer_;
   const http::AnswerFrame frame_;
+  std::vector<std::unique_ptr<PromptScores>> prompt_scores_;  // by prompt
+  // Of a whole answer.
+  bool begun_ = false;
+  std::vector<SessionSequence*> chosen_;
+  std::size_t added_ = 0;          // choices whose parts the rope has had
+  http::AnswerChoice choice_;      // the last of them
+  AnswerRope rope_;
 };
 
 }  // namespace troupe

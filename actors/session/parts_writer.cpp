@@ -10,20 +10,22 @@ using PartKind = http::AnswerPart::Kind;
 
 }  // namespace
 
-void PartsWriter::append(std::string& out, AnswerContent& content) {
+// One choice without scores is never much to write.
+bool PartsWriter::append(std::string& out, AnswerContent& content, const Slice&) {
   SessionSequence& sequence = content.sequences.front();
-  if (!sequence.choice.started()) return;
+  if (!sequence.choice.started()) return true;
   if (streams() && !std::exchange(begun_, true)) begin(out, content);
   ChoiceNews news = sequence.choice.take_news();
   const http::FinishReason finish = news.finish;
   take(out, sequence, std::move(news));
-  if (finish == http::FinishReason::none) return;
+  if (finish == http::FinishReason::none) return true;
   close(out, finish == http::FinishReason::stop || finish == http::FinishReason::tool_calls);
   if (streams()) {
     end(out, content, finish);
   } else {
     append_whole(out, content, finish);
   }
+  return true;
 }
 
 /// Text belongs before the calls, unless they continue one that has begun.

@@ -16,7 +16,7 @@ class PartsWriter : public AnswerWriter {
   /// `ask` outlives this.
   explicit PartsWriter(const Ask& ask) : ask_(ask) {}
 
-  void append(std::string& out, AnswerContent& content) final;
+  bool append(std::string& out, AnswerContent& content, const Slice& slice) final;
 
  protected:
   /// Sets the ids of a part that begins; its place is parts().size().

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "http/messages_answer.h"
 #include "http/openai_error.h"
 
 namespace troupe {
@@ -19,25 +18,32 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
     : context_(std::move(context)), ask_(std::move(ask)), writer_(make_answer_writer(ask_, *context_->tokenizer)) {}
 
 Encode Session::take_encode() {
-  Encode job{ask_.request_id, ask_.api, std::move(ask_.source)};
+  Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
+             ask_.answer.return_token_ids, ask_.answer.style};
   ask_.source = {};
+  ask_.source.keep_tokens = job.source.keep_tokens;
   if (ask_.answer.echo) ask_.source.texts = job.source.texts;
   return job;
 }
 
 Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
   if (closed_) return {};
+  truncate_prompts(*context_, ask_, encoded.prompts);
   if (const Status status = check(encoded); !status.ok()) {
     fail(status, now_ns, effects);
     return {};
   }
   if (ask_.api == Api::tokenize || ask_.api == Api::detokenize) {
-    send(effects, http::Output::Kind::whole, tokenizer_answer(encoded));
+    send(effects, http::Output::Kind::whole, std::move(encoded.answer));
     close(true, now_ns, effects);
     return {};
   }
   for (const auto& ids : encoded.prompts) {
     content_.prompts.push_back(describe_prompt(*context_, ask_, ids, content_.prompts.size()));
+  }
+  if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
+    fail(status, now_ns, effects);
+    return {};
   }
   AnswerStart start = AnswerStart::answer;
   if (ask_.api == Api::chat) start = begin_answer(*context_, encoded.prompts.front(), ask_.generation);
@@ -73,7 +79,7 @@ bool Session::compiled(const Compiled& compiled, Submit& submit, std::int64_t no
   return true;
 }
 
-/// Checks what only the model can decide, and turns bad_words into logit biases.
+/// Checks what only the model can decide, and takes the biases that ban words.
 Status Session::check(const Encoded& encoded) {
   if (!encoded.status.ok()) {
     Status status = encoded.status;
@@ -82,24 +88,9 @@ Status Session::check(const Encoded& encoded) {
   }
   if (Status status = check_prompts(*context_, ask_, encoded.prompts); !status.ok()) return status;
   if (ask_.api == Api::tokenize) return {};
-  auto biases = ban_words(*context_->tokenizer, ask_.generation.bad_words);
-  if (!biases.ok()) return biases.status();
   auto& all = ask_.generation.logit_bias;
-  all.insert(all.end(), biases->begin(), biases->end());
+  all.insert(all.end(), encoded.bans.begin(), encoded.bans.end());
   return {};
-}
-
-std::string Session::tokenizer_answer(const Encoded& encoded) const {
-  if (ask_.api == Api::detokenize) return http::format_detokenized(encoded.text);
-  const std::vector<TokenId>& ids = encoded.prompts.front();
-  if (ask_.answer.style == http::AnswerStyle::messages) {
-    return http::format_token_count(static_cast<std::int64_t>(ids.size()));
-  }
-  std::vector<std::string> pieces;
-  if (ask_.answer.return_token_ids) {
-    for (const TokenId id : ids) pieces.emplace_back(context_->tokenizer->token_bytes(id));
-  }
-  return http::format_tokenized(ids, context_->max_model_len, pieces);
 }
 
 void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
@@ -123,21 +114,42 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   changed_ = true;
 }
 
-void Session::flush(std::int64_t now_ns, Effects& effects) {
-  if (closed_ || !std::exchange(changed_, false)) return;
-  const bool done = content_.finished();
+void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
+  if (closed_ || !changed_) return;
   std::string bytes;
-  writer_->append(bytes, content_);
+  const bool complete = writer_->append(bytes, content_, slice);
+  const bool done = complete && content_.finished();
+  changed_ = !complete;
+  if (!complete && !std::exchange(unfinished_, true)) effects.unfinished.push_back(ask_.exchange);
   if (ask_.answer.stream) {
     if (!bytes.empty()) {
       send(effects, http::Output::Kind::data, std::move(bytes));
       streaming_ = true;
     }
     if (done) send(effects, http::Output::Kind::end, {});
+  } else if (!keep_part(std::move(bytes))) {
+    const std::string most = std::to_string(context_->bounds.answer_bytes);
+    fail(invalid("the answer has more than " + most + " bytes, the most that --max-answer-bytes allows: ask for fewer "
+                 "choices, tokens or logprobs, or for a stream", "n", "answer_too_large"), now_ns, effects);
+    return;
   } else if (done) {
-    send(effects, http::Output::Kind::whole, std::move(bytes));
+    send(effects, http::Output::Kind::whole, {});
+    if (!parts_.empty()) effects.outputs.back().body = std::move(parts_.front());
+    for (std::size_t i = 1; i < parts_.size(); ++i) effects.outputs.back().more.push_back(std::move(parts_[i]));
   }
   if (done) close(true, now_ns, effects);
+}
+
+/// A part of a whole answer. False when the answer has too many bytes.
+bool Session::keep_part(std::string&& part) {
+  part_bytes_ += part.size();
+  if (!part.empty()) parts_.push_back(std::move(part));
+  return static_cast<std::int64_t>(part_bytes_) <= context_->bounds.answer_bytes;
+}
+
+void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) {
+  unfinished_ = false;
+  flush(now_ns, slice, effects);
 }
 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
@@ -153,7 +165,7 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
   close(false, now_ns, effects);
 }
 
-void Session::expire(std::int64_t now_ns, Effects& effects) {
+void Session::expire(std::int64_t now_ns, const Slice& slice, Effects& effects) {
   if (closed_) return;
   if (first_token_ns_ == 0) {
     Status late = failure(Code::timeout, "the request's timeout passed before its first token");
@@ -166,7 +178,7 @@ void Session::expire(std::int64_t now_ns, Effects& effects) {
     if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
   }
   changed_ = true;
-  flush(now_ns, effects);
+  flush(now_ns, slice, effects);
 }
 
 void Session::withdraw(std::int64_t now_ns, Effects& effects) {

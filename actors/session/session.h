@@ -32,6 +32,7 @@ struct Effects {
   std::vector<RequestKey> cancel;
   std::vector<FinishedRequest> finished;  ///< at most one a session
   std::vector<std::uint64_t> grammars;    ///< to release
+  std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
 };
 
 class Session {
@@ -59,14 +60,18 @@ class Session {
   void take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
             Effects& effects);
 
-  /// Sends what one or several take() calls made ready. Once per step.
-  void flush(std::int64_t now_ns, Effects& effects);
+  /// Sends what one or several take() calls made ready. Once per step. What the slice leaves no time for is left to
+  /// resume().
+  void flush(std::int64_t now_ns, const Slice& slice, Effects& effects);
+
+  /// Goes on with the answer. Once for each mention in Effects::unfinished.
+  void resume(std::int64_t now_ns, const Slice& slice, Effects& effects);
 
   /// Ends the request with an error, as a whole answer or as an event of the stream that has begun.
   void fail(const Status& status, std::int64_t now_ns, Effects& effects);
 
   /// The request's timeout is over: an error when it has no token yet, else the answer ends with what it has.
-  void expire(std::int64_t now_ns, Effects& effects);
+  void expire(std::int64_t now_ns, const Slice& slice, Effects& effects);
 
   /// The client went away: nothing more is sent.
   void withdraw(std::int64_t now_ns, Effects& effects);
@@ -74,7 +79,7 @@ class Session {
  private:
   const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
-  std::string tokenizer_answer(const Encoded& encoded) const;
+  bool keep_part(std::string&& part);
   void close(bool ok, std::int64_t now_ns, Effects& effects);
   void send(Effects& effects, http::Output::Kind kind, std::string body, bool failed = false) const;
 
@@ -85,6 +90,9 @@ class Session {
   bool changed_ = false;    ///< there is something for flush() to send
   bool streaming_ = false;  ///< an event was sent: an error has to be an event too
   bool closed_ = false;
+  bool unfinished_ = false;  ///< resume() will be called
+  std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
+  std::size_t part_bytes_ = 0;
   std::uint64_t grammar_ = 0;
   std::int64_t scheduled_ns_ = 0;
   std::int64_t first_token_ns_ = 0;

@@ -48,7 +48,7 @@ Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, s
   return submit;
 }
 
-void SessionBook::take(const StepTokens& step, std::int64_t now_ns, Effects& effects) {
+void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   ++takes_;
   touched_.clear();
   for (const SequenceTokens& tokens : step.sequences) {
@@ -61,7 +61,7 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, Effects& eff
     touched_.push_back(place->second.exchange);
   }
   for (const std::uint64_t exchange : touched_) {
-    sessions_.at(exchange).session->flush(now_ns, effects);
+    sessions_.at(exchange).session->flush(now_ns, slice, effects);
     settle(exchange);
   }
 }
@@ -86,10 +86,17 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
   settle(exchange);
 }
 
-void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, Effects& effects) {
+void SessionBook::resume(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  it->second.session->expire(now_ns, effects);
+  it->second.session->resume(now_ns, slice, effects);
+  settle(exchange);
+}
+
+void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return;
+  it->second.session->expire(now_ns, slice, effects);
   settle(exchange);
 }
 

@@ -34,12 +34,15 @@ class SessionBook {
   Submit compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects);
 
   /// One step's tokens of all sessions.
-  void take(const StepTokens& step, std::int64_t now_ns, Effects& effects);
+  void take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects);
+
+  /// Goes on with an answer that Effects::unfinished has named.
+  void resume(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects);
 
   /// The request cannot go on (refused by the SCHEDULER, TOKENIZER dead).
   void fail(std::uint64_t exchange, const Status& status, std::int64_t now_ns, Effects& effects);
   /// The request's timeout is over; nothing happens when it is closed.
-  void expire(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
+  void expire(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects);
   void fail_all(const Status& status, std::int64_t now_ns, Effects& effects);
   void withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
 

@@ -149,7 +149,7 @@ ChoiceNews SessionChoice::take_news() {
 http::TokenLogprob SessionChoice::named(const PositionLogprobs& position, const StepTokens& step,
                                         std::int32_t tops) const {
   const auto score = [this](const wire::Logprob& l) {
-    return http::TokenScore{std::string(tokenizer_->token_bytes(l.token)), l.token, l.logprob};
+    return http::TokenScore{tokenizer_->token_bytes(l.token), l.token, l.logprob};
   };
   http::TokenLogprob out;
   out.token = score(position.chosen);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/messages.h"
@@ -63,7 +64,8 @@ class SessionChoice {
   const std::string& stop_met() const { return stop_.met(); }  ///< the stop string that ended it; empty: none did
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
-  const std::vector<http::TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
+  /// Of the prompt's tokens but the first; all of them once it has started. Once.
+  std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
 
  private:

@@ -20,12 +20,26 @@ constexpr auto kCompilePatience = std::chrono::minutes(60);
 /// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
 constexpr int kJobsPerTokenizer = 2;
 
+/// A request with a longer body gets the TOKENIZER for long texts. That much is encoded in some 20 ms.
+constexpr std::int64_t kLongBytes = 64 << 10;
+
+/// A request waits behind those that came so much later for each byte that it is longer, so that many texts of middling
+/// length do not delay short ones; it is some three times as long as encoding a byte takes.
+constexpr std::int64_t kNsPerByte = 1000;
+
+/// How long one turn writes answers, and the time for others until the next one does.
+constexpr std::int64_t kSliceNs = 1'000'000;
+constexpr auto kPause = std::chrono::milliseconds(1);
+
+Slice begin_slice() { return Slice(now_ns() + kSliceNs); }
+
 /// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
+  for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
                                       kv("prompt_tokens", done.stats.prompt_tokens),
@@ -88,9 +102,9 @@ void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   }
 }
 
-/// Index of the TOKENIZER with the fewest jobs; equal ones take turns.
+/// Index of the TOKENIZER for short texts with the fewest jobs; equal ones take turns.
 std::size_t least_busy(SessionHostState& state) {
-  const std::size_t tokenizers = state.jobs.size();
+  const std::size_t tokenizers = std::max<std::size_t>(state.jobs.size() - 1, 1);
   std::size_t best = state.next_tokenizer++ % tokenizers;
   for (std::size_t i = 0; i < tokenizers; ++i) {
     if (state.jobs[i] < state.jobs[best]) best = i;
@@ -98,14 +112,17 @@ std::size_t least_busy(SessionHostState& state) {
   return best;
 }
 
-/// Gives waiting requests to the TOKENIZERs, in order, while one has room.
-void feed_tokenizers(SessionHostSelf self) {
+void feed_tokenizers(SessionHostSelf self);
+
+/// Gives waiting requests to TOKENIZERs, in order, while the one that `choose` names has room.
+template <class Choose>
+void feed(SessionHostSelf self, std::multimap<std::int64_t, std::uint64_t>& waiting, Choose choose) {
   auto& state = self->state;
-  while (!state.waiting.empty()) {
-    const std::size_t place = least_busy(state);
+  while (!waiting.empty()) {
+    const std::size_t place = choose(state);
     if (state.jobs[place] == kJobsPerTokenizer) return;
-    const std::uint64_t exchange = state.waiting.front();
-    state.waiting.pop_front();
+    const std::uint64_t exchange = waiting.begin()->second;
+    waiting.erase(waiting.begin());
     std::optional<Encode> job = state.book->take_encode(exchange);
     if (!job) continue;  // the client has left
     const auto done = [=] {
@@ -126,6 +143,11 @@ void feed_tokenizers(SessionHostSelf self) {
   }
 }
 
+void feed_tokenizers(SessionHostSelf self) {
+  feed(self, self->state.waiting, least_busy);
+  feed(self, self->state.waiting_long, [](SessionHostState& state) { return state.jobs.size() - 1; });
+}
+
 caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
@@ -136,8 +158,10 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
     const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
     self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});
   }
+  auto& queue = ask.body_bytes > kLongBytes ? state.waiting_long : state.waiting;
+  const std::int64_t order = ask.arrived_ns + ask.body_bytes * kNsPerByte;
   state.book->open(std::move(ask));
-  state.waiting.push_back(exchange);
+  queue.emplace(order, exchange);
   feed_tokenizers(self);
   return credit;
 }
@@ -159,13 +183,18 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
       },
       [self](const StepTokens& step) {
         Effects effects;
-        self->state.book->take(step, now_ns(), effects);
+        self->state.book->take(step, now_ns(), begin_slice(), effects);
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
       [self](const Expire& late) {
         Effects effects;
-        self->state.book->expire(late.exchange, now_ns(), effects);
+        self->state.book->expire(late.exchange, now_ns(), begin_slice(), effects);
+        act(self, effects);
+      },
+      [self](const Resume& more) {
+        Effects effects;
+        self->state.book->resume(more.exchange, now_ns(), begin_slice(), effects);
         act(self, effects);
       },
       [self](const Abandon&) {

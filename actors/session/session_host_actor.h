@@ -1,7 +1,8 @@
 #pragma once
-#include <deque>
+#include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "actors/protocol.h"
@@ -17,7 +18,7 @@ using Deliver = std::function<void(std::uint32_t io, std::vector<http::Output>&&
 struct SessionHostParts {
   std::uint32_t io = 0;
   std::shared_ptr<const SessionContext> context;
-  std::vector<tokenizer_actor> tokenizers;
+  std::vector<tokenizer_actor> tokenizers;  ///< when there are several, the last is for long texts
   scheduler_actor scheduler;
   metrics_actor metrics;
   Deliver deliver;
@@ -30,7 +31,8 @@ struct SessionHostState {
   SessionHostParts parts;
   std::unique_ptr<SessionBook> book;
   std::map<std::uint64_t, caf::typed_response_promise<Closed>> credits;  ///< by exchange
-  std::deque<std::uint64_t> waiting;  ///< exchanges that no TOKENIZER has been given yet
+  /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
+  std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
   std::vector<int> jobs;              ///< by TOKENIZER: given and not answered
   std::size_t next_tokenizer = 0;
 };

@@ -73,28 +73,22 @@ const char* conversation_field(const Ask& ask) {
 
 std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
 
+void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts) {
+  const std::int64_t asked = ask.source.keep_tokens;
+  if (asked == 0) return;
+  const std::int64_t room = context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(asked < 0 ? room : asked, 1));
+  for (auto& prompt : prompts) {
+    if (prompt.size() > kept) prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(kept));
+  }
+}
+
 Status check_prompts(const SessionContext& context, const Ask& ask,
                      const std::vector<std::vector<TokenId>>& prompts) {
   for (const auto& prompt : prompts) {
     if (Status status = check_prompt(context, ask, prompt); !status.ok()) return status;
   }
   return {};
-}
-
-Result<std::vector<wire::LogitBias>> ban_words(const Tokenizer& tokenizer, const std::vector<std::string>& words) {
-  std::vector<wire::LogitBias> biases;
-  for (const std::string& word : words) {
-    const std::size_t before = biases.size();
-    for (const std::string& form : {word, " " + word}) {
-      const auto ids = tokenizer.encode(form, SpecialTokens::plain);
-      if (ids.size() == 1) biases.push_back({ids.front(), -1e10f});
-    }
-    if (biases.size() == before) {
-      return invalid("bad_words: \"" + word.substr(0, 64) + "\" is not a single token of this model", "bad_words",
-                     "invalid_value");
-    }
-  }
-  return biases;
 }
 
 SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
@@ -113,6 +107,45 @@ SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, con
   }
   prompt.chars = static_cast<std::int64_t>(utf8::length(prompt.text));
   return prompt;
+}
+
+Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<SessionPrompt>& prompts) {
+  Generation& generation = ask.generation;
+  const wire::Sampling& sampling = generation.sampling;
+  const std::int64_t choices = candidates(generation);
+  const std::int64_t of_prompt = sampling.prompt_logprobs < 0 ? 0 : sampling.prompt_logprobs + 1;
+  const std::int64_t of_output = sampling.logprobs < 0 ? 0 : sampling.logprobs + 1;
+  std::int64_t prompt_scores = 0, output_scores = 0, repeated = 0;
+  for (const SessionPrompt& prompt : prompts) {
+    const bool open = generation.max_tokens < 0;
+    const std::int64_t least = std::max<std::int64_t>(1, sampling.min_tokens);
+    prompt_scores += choices * prompt.tokens * of_prompt;
+    output_scores += choices * of_output * (open ? least : output_limit(context, generation, prompt.tokens));
+    // An id has up to 7 characters.
+    repeated += choices * static_cast<std::int64_t>(prompt.text.size() + 7 * prompt.ids.size());
+  }
+  const AnswerBounds& bounds = context.bounds;
+  if (prompt_scores + output_scores > bounds.scores) {
+    const char* field = ask.api == Api::chat && of_output > 0       ? "top_logprobs"
+                        : of_prompt > 0 && sampling.logprobs < 0 ? "prompt_logprobs"
+                                                                 : "logprobs";
+    return invalid("n = " + std::to_string(choices) + " choices of this prompt would have " +
+                       std::to_string(prompt_scores + output_scores) + " log-probabilities with " + field +
+                       ": allowed are " + std::to_string(bounds.scores) +
+                       " (--max-answer-scores): ask for fewer choices, tokens or " + field,
+                   field, "too_many_scores");
+  }
+  if (repeated > bounds.answer_bytes) {
+    return invalid("n = " + std::to_string(choices) + " choices would repeat " + std::to_string(repeated) +
+                       " bytes of the prompt: allowed are " + std::to_string(bounds.answer_bytes) + " (--max-answer-bytes)",
+                   "n", "answer_too_large");
+  }
+  if (generation.max_tokens < 0 && of_output > 0) {
+    const std::int64_t each = choices * of_output * static_cast<std::int64_t>(prompts.size());
+    generation.max_tokens = static_cast<std::int32_t>(
+        std::min<std::int64_t>(context.max_model_len, (bounds.scores - prompt_scores) / each));
+  }
+  return {};
 }
 
 AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation) {

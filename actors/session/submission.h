@@ -12,6 +12,12 @@
 
 namespace troupe {
 
+/// How large one answer may be.
+struct AnswerBounds {
+  std::int64_t scores = 1'000'000;     ///< log-probabilities
+  std::int64_t answer_bytes = 64 << 20;  ///< of one that is not streamed, and of what one repeats of its prompts
+};
+
 /// What all sessions share; immutable.
 struct SessionContext {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -19,6 +25,7 @@ struct SessionContext {
   std::int32_t max_model_len = 0;  ///< prompt and answer together
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
   AnswerSyntax syntax;             ///< of chat answers; completions are text alone
+  AnswerBounds bounds = {};
 };
 
 /// What an answer shows of one of its prompts.
@@ -36,15 +43,19 @@ const char* conversation_field(const Ask& ask);
 /// Sequences of each prompt: n, or best_of when that is more.
 std::int32_t candidates(const Generation& generation);
 
+/// Leaves out what Ask::source.keep_tokens does not keep of each prompt's beginning.
+void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts);
+
 /// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
 Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
-
-/// The biases that ban `words`. invalid_argument for a word that is not one token of the model.
-Result<std::vector<wire::LogitBias>> ban_words(const Tokenizer& tokenizer, const std::vector<std::string>& words);
 
 /// The prompt with index `index` of the request. `ids` is not empty.
 SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
                               std::size_t index);
+
+/// Holds the answer to its bounds: invalid_argument when its scores or what it repeats of its prompts exceed them. A
+/// request with scores and without max_tokens gets as many tokens as they allow.
+Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<SessionPrompt>& prompts);
 
 /// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag that ends the
 /// thoughts, whether they are open, their limit and what ends them there.

@@ -25,7 +25,7 @@ namespace {
   if (getppid() != parent) _exit(127);  // the parent died before the line above
   setpgid(0, 0);
   for (int signal = 1; signal < NSIG; ++signal) {
-    if (signal != SIGHUP && signal != SIGPIPE) ::signal(signal, SIG_DFL);
+    ::signal(signal, signal == SIGHUP || signal == SIGPIPE ? SIG_IGN : SIG_DFL);
   }
   sigset_t none;
   sigemptyset(&none);

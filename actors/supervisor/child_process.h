@@ -26,8 +26,8 @@ class ChildProcess {
   ~ChildProcess();
 
   /// Starts `executable` with argv = {"troupe", words…}. The child keeps the given descriptors, stdout and
-  /// stderr; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which stay
-  /// as they are; it has a process group of its own, so that Ctrl-C reaches the supervisor alone; and it
+  /// stderr; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which are
+  /// ignored; it has a process group of its own, so that Ctrl-C reaches the supervisor alone; and it
   /// is killed when the calling thread ends, whatever ended it.
   static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,
                                     const std::vector<int>& keep_fds);

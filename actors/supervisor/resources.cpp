@@ -48,6 +48,16 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   return children;
 }
 
+Status Resources::renew(const config::HttpOptions& http) {
+  config::Options renewed = options;
+  renewed.http = http;
+  auto file = make_options_file(renewed);
+  if (!file.ok()) return file.status();
+  options = std::move(renewed);
+  options_file = std::move(*file);
+  return {};
+}
+
 std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +

@@ -26,6 +26,10 @@ struct Resources {
   /// "worker".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
+  /// Takes over what renewed options of HTTP hold; children that start from now on see them, once their arguments name
+  /// the new options_file.
+  Status renew(const config::HttpOptions& http);
+
   /// The lines of the start summary that name ports and logs.
   std::string summary() const;
 

@@ -1,5 +1,6 @@
 #include "actors/supervisor/supervisor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "actors/supervisor/children.h"
+#include "actors/supervisor/descriptor_limit.h"
 #include "actors/supervisor/resources.h"
 #include "actors/supervisor/say.h"
 #include "actors/supervisor/status_requests.h"
@@ -69,6 +71,8 @@ class Supervisor {
   void poll_once();
   TimePoint next_deadline() const;
   void on_signal();
+  void on_hangup();
+  Status renew_credentials();
   void on_control(Child& child);
   void on_message(Child& child, const Packet& packet);
   void on_ready(Child& child);
@@ -91,6 +95,7 @@ class Supervisor {
   StatusRequests status_requests_;
   TimePoint began_ = Clock::now();
   ipc::Fd signals_;
+  bool from_terminal_ = false;  // at the start: a terminal that has gone cannot be asked for
   std::optional<Resources> resources_;
   Children children_;
 
@@ -105,12 +110,15 @@ class Supervisor {
 // Before the first log line: that starts a thread, which must inherit the mask, or it could be the one that
 // receives a signal.
 void Supervisor::take_signals() {
-  signal(SIGHUP, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
+  from_terminal_ = ipc::Fd(open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).valid();
+  struct sigaction hangup {};
+  sigaction(SIGHUP, nullptr, &hangup);
   sigset_t taken;
   sigemptyset(&taken);
   sigaddset(&taken, SIGTERM);
   sigaddset(&taken, SIGINT);
+  if (hangup.sa_handler != SIG_IGN) sigaddset(&taken, SIGHUP);
   sigprocmask(SIG_BLOCK, &taken, nullptr);
   signals_.reset(signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
 }
@@ -119,6 +127,12 @@ Status Supervisor::prepare() {
   config::Options options = setup_.options;
   auto summary = setup_.preflight(options);
   if (!summary.ok()) return summary.status();
+  auto narrowed = raise_descriptor_limit(options);
+  if (!narrowed.ok()) return narrowed.status();
+  if (!narrowed->empty()) {
+    say(STDERR_FILENO, "troupe: warning: " + *narrowed + "\n");
+    setup_.log(LogLevel::warning, "fewer_connections", {kv("why", *narrowed)});
+  }
   auto resources = Resources::take(std::move(options), setup_.ranks);
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
@@ -170,12 +184,47 @@ void Supervisor::on_signal() {
   signalfd_siginfo info{};
   while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     setup_.log(LogLevel::info, "signal", {kv("signal", info.ssi_signo), kv("from_pid", info.ssi_pid)});
-    if (phase_ == Phase::running) {
+    if (info.ssi_signo == SIGHUP) {
+      on_hangup();
+    } else if (phase_ == Phase::running) {
       begin_drain();
     } else if (phase_ != Phase::ended) {
       kill_all();
     }
   }
+}
+
+// When a terminal closes, both the kernel and the shell send the signal: a second one is no request to hurry.
+void Supervisor::on_hangup() {
+  if (phase_ != Phase::running) return;
+  if (from_terminal_) {
+    begin_drain();
+    return;
+  }
+  if (!setup_.read_credentials) return;
+  if (const Status status = renew_credentials(); !status.ok()) {
+    setup_.log(LogLevel::error, "credentials_kept", {kv("why", status.message)});
+    say(STDERR_FILENO, "troupe: certificate and keys stay as they were: " + status.message + "\n");
+    return;
+  }
+  setup_.log(LogLevel::info, "credentials_renewed", {});
+  say(STDOUT_FILENO, "renewed   certificate and keys\n");
+}
+
+Status Supervisor::renew_credentials() {
+  config::HttpOptions http = resources_->options.http;
+  if (Status status = setup_.read_credentials(http); !status.ok()) return status;
+  Child& engine = children_.engine();
+  if (engine.running() && engine.control.open()) {
+    Status told = engine.control.send({{"do", "renew"},
+                                       {"api_keys", http.file_api_keys},
+                                       {"certificate", http.certificate_pem},
+                                       {"private_key", http.private_key_pem}});
+    if (!told.ok()) return told;
+  }
+  if (Status status = resources_->renew(http); !status.ok()) return status;
+  for (Child& child : children_.all()) child.arguments.options_fd = resources_->options_file.get();
+  return {};
 }
 
 void Supervisor::on_control(Child& child) {
@@ -219,7 +268,8 @@ void Supervisor::on_ready(Child& child) {
   const std::string host = is_v6 ? "[" + http.host + "]" : http.host;
   char after[32];
   std::snprintf(after, sizeof after, " after %.1f s\n", seconds(Clock::now() - began_));
-  say(STDOUT_FILENO, "ready     http://" + host + ":" + std::to_string(http.port) + after);
+  const std::string scheme = http.certificate_pem.empty() ? "http://" : "https://";
+  say(STDOUT_FILENO, "ready     " + scheme + host + ":" + std::to_string(http.port) + after);
 }
 
 void Supervisor::on_exit(Child& child) {

@@ -9,7 +9,9 @@
 //   draining  SIGTERM or SIGINT: the engine refuses new requests and finishes the open ones; no restarts
 //   stopping  the engine, then the workers: asked to end, killed after the grace. A second signal kills all at once
 //
-// Signals are taken through a signalfd; SIGHUP and SIGPIPE are ignored, here and in the children.
+// Signals are taken through a signalfd. SIGHUP drains a server that was started from a terminal, whose end it tells,
+// and has others read certificate and keys again; where it was ignored at the start (nohup) it stays so. The children
+// ignore SIGHUP, and SIGPIPE like the supervisor.
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,6 +30,10 @@ struct SupervisorSetup {
   /// Checks that the start can succeed, fills in the options that were left open, and returns the lines of the
   /// start summary. Runs before any port is taken.
   std::function<Result<std::string>(config::Options&)> preflight;
+
+  /// Reads the files that options.http names for keys and certificates, and checks them. The old contents stay when it
+  /// fails. Called for SIGHUP; empty: nothing is read again.
+  std::function<Status(config::HttpOptions&)> read_credentials;
 
   std::string executable = "/proc/self/exe";
   std::vector<std::string> words_before;  ///< arguments of the executable in front of engine and worker

@@ -1,6 +1,10 @@
 #pragma once
 // The work of a TOKENIZER, without the actor: text to token ids, and back.
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "actors/messages.h"
 #include "text/template/chat_template.h"
@@ -8,12 +12,23 @@
 
 namespace troupe {
 
+/// How much one request may ask of a TOKENIZER.
+struct EncoderBounds {
+  std::int32_t max_model_len = 0;  ///< told with the answer to /tokenize
+  /// Of a text to generate from: one that has more bytes has more tokens than the model takes, and is refused unread.
+  std::size_t max_text_bytes = SIZE_MAX;
+};
+
+/// The bounds of a model.
+EncoderBounds bounds_of(const Tokenizer& tokenizer, std::int32_t max_model_len);
+
 /// Immutable after construction; any number of threads may use one.
 class Encoder {
  public:
   /// `chat_template` may be null: chat requests are then refused with a sentence that says so.
-  Encoder(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat_template)
-      : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)) {}
+  Encoder(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat_template,
+          EncoderBounds bounds = {})
+      : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), bounds_(bounds) {}
 
   /// Never throws: every failure is Encoded::status and concerns this request alone.
   Encoded encode(Encode job) const;
@@ -21,11 +36,16 @@ class Encoder {
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
-  Result<std::vector<TokenId>> chat(http::Conversation& conversation) const;
+  Status encode_source(Encode& job, Encoded& out) const;
+  Status check_bytes(std::size_t bytes, const Encode& job, const char* field) const;
+  Status ban_words(const std::vector<std::string>& words, std::vector<wire::LogitBias>& bans) const;
+  std::string tokenized(const Encode& job, const Encoded& out) const;
+  Result<std::vector<TokenId>> chat(http::Conversation& conversation, const Encode& job) const;
   Status check_ids(const std::vector<std::vector<TokenId>>& prompts) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> template_;
+  EncoderBounds bounds_;
 };
 
 }  // namespace troupe

@@ -1,6 +1,9 @@
 #include "actors/tokenizer/tokenizer_actor.h"
 
+#include <utility>
+
 #include "base/clock.h"
+#include "base/give_way.h"
 
 namespace troupe {
 namespace {
@@ -22,11 +25,15 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
 
 }  // namespace
 
-tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState>, Encoder encoder,
-                                                  Log log) {
+tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, Encoder encoder,
+                                                  TokenizerKind kind, Log log) {
   return {
       answer_beat,
-      [encoder, log](Encode& job) { return encode(encoder, log, job); },
+      [self, encoder, kind, log](Encode& job) {
+        // On the actor's own thread, which it has from its first message on.
+        if (kind == TokenizerKind::long_texts && !std::exchange(self->state.gives_way, true)) give_way();
+        return encode(encoder, log, job);
+      },
   };
 }
 

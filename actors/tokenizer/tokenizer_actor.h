@@ -1,16 +1,25 @@
 #pragma once
+#include <cstdint>
+
 #include "actors/protocol.h"
 #include "actors/tokenizer/encoder.h"
 #include "base/log.h"
 
 namespace troupe {
 
+/// Which requests a TOKENIZER is for.
+enum class TokenizerKind : std::uint8_t {
+  common,
+  long_texts,  ///< its thread gives way to the others
+};
+
 struct TokenizerState {
   static inline const char* name = "tokenizer";
+  bool gives_way = false;
 };
 
 /// TOKENIZER. Stateless: a restart loses the requests in its mailbox and nothing else.
 tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self,
-                                                  Encoder encoder, Log log);
+                                                  Encoder encoder, TokenizerKind kind, Log log);
 
 }  // namespace troupe

@@ -5,11 +5,10 @@
 #include "cli/bench/arguments.h"
 #include "cli/bench/load_plan.h"
 #include "cli/bench/server_process.h"
+#include "cli/server_flags.h"
 
 namespace troupe::bench {
 namespace {
-
-constexpr int kUsualConnections = 256;  // the default of --max-connections-per-address
 
 std::vector<config::Field> plan_fields(LoadPlan& plan, bool& json) {
   return {
@@ -95,18 +94,20 @@ int load_main(int argc, char** argv) {
   LoadPlan plan;
   http::LoadOptions options;
   bool json = false;
-  std::vector<config::Field> fields = {
-      {.name = "host", .slot = &options.host, .help = "IPv4 address of the server"},
-      {.name = "port", .slot = &options.port, .help = "its HTTP port", .min = 1, .max = 65535},
-      {.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true},
-      limit_field(options),
-  };
+  cli::ServerFlags flags;
+  std::vector<config::Field> fields = cli::server_fields(flags);
+  fields.push_back({.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true});
+  fields.push_back(limit_field(options));
   for (config::Field& field : plan_fields(plan, json)) fields.push_back(std::move(field));
   std::vector<std::string> of_serve;
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
-  if (!http::is_ipv4(options.host)) {
-    return cli::fail(synopsis, invalid("--host: got \"" + options.host +
-                                       "\", expected an IPv4 address such as 127.0.0.1"));
+  const auto chosen = cli::choose_server(flags);
+  if (!chosen.ok()) return cli::fail(synopsis, chosen.status());
+  options.host = chosen->host;
+  options.port = chosen->port;
+  options.tls = chosen->tls;
+  if (!http::has_address(options.host)) {
+    return cli::fail(synopsis, invalid("\"" + options.host + "\" is no address, and no name of one"));
   }
   if (!of_serve.empty()) {
     return cli::fail(synopsis, invalid("unexpected \"" + of_serve.front() + "\": the server runs already"));
@@ -134,9 +135,6 @@ int serve_main(int argc, char** argv) {
   fields.push_back(limit_field(options));
   std::vector<std::string> of_serve;
   if (const auto code = read_own_flags(argc, argv, synopsis, fields, of_serve)) return *code;
-  // All load comes from one address; what the user says of that comes later and counts.
-  of_serve.insert(of_serve.begin(), {"--max-connections-per-address",
-                                     std::to_string(kUsualConnections + 2 * plan.concurrency)});
   const auto server = ServerProcess::start(of_serve, ready_within);
   if (!server.ok()) return cli::fail(synopsis, server.status());
   if (!json) std::printf("exec to ready: %.2f s\n", (*server)->start_s());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "model/bytes_text.h"
 #include "model/cuda/queue.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"

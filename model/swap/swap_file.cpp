@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "model/sizing.h"
+#include "model/bytes_text.h"
 
 namespace troupe::model {
 namespace {

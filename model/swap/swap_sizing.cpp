@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "model/bytes_text.h"
 #include "model/host_memory.h"
 #include "model/sizing.h"
 #include "model/swap/swap_file.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/debug_build.h"
-#include "model/sizing.h"
+#include "model/bytes_text.h"
 #include "model/swap/checksum.h"
 
 namespace troupe::model {

@@ -12,6 +12,10 @@ class HttpSideTest : public testing::ActorWorld {
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {},
               [this](const HttpStats& stats) { counted.push_back(stats); },
+              [this](const DoorStats& door) {
+                turned_away += door.turned_away;
+                failed_handshakes += door.failed_handshakes;
+              },
               [](caf::get_atom) { return std::string(); }};
     }));
     gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
@@ -32,6 +36,7 @@ class HttpSideTest : public testing::ActorWorld {
   }
 
   std::vector<HttpStats> counted;
+  int turned_away = 0, failed_handshakes = 0;
   std::vector<std::string> heard;
   std::vector<http::Output> delivered;
   metrics_actor metrics_;
@@ -57,6 +62,14 @@ TEST_F(HttpSideTest, OnlyGenerationThatWentWellCountsAsServed) {
   answered("POST", "/v1/completions", 200);
   EXPECT_EQ(side.served(), 2u);
   EXPECT_EQ(counted.size(), 8u);
+}
+
+TEST_F(HttpSideTest, CountsEveryConnectionThatWasNotServed) {
+  for (int i = 0; i < 5; ++i) side.turned_away("203.0.113.5", failure(Code::overloaded, "too many"));
+  for (int i = 0; i < 3; ++i) side.handshake_failed("203.0.113.5", "http request");
+  run();
+  EXPECT_EQ(turned_away, 5);
+  EXPECT_EQ(failed_handshakes, 3);
 }
 
 TEST_F(HttpSideTest, AnswersTheModelsItself) {

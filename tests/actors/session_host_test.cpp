@@ -35,12 +35,18 @@ class SessionHostTest : public testing::ActorWorld {
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
-              [](const HttpStats&) {}, [](caf::get_atom) { return std::string(); }};
+              [](const HttpStats&) {}, [](const DoorStats&) {}, [](caf::get_atom) { return std::string(); }};
+    }));
+    long_tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
+      return {[this](const Encode& job) {
+        long_encodes_.push_back(job.request_id);
+        return hi();
+      }};
     }));
     SessionHostParts parts;
     parts.context = std::make_shared<SessionContext>(SessionContext{
         std::make_shared<testing::ByteTokenizer>(), {testing::ByteTokenizer::kEos}, 64, 258});
-    parts.tokenizers = {tokenizer_};
+    parts.tokenizers = {tokenizer_, long_tokenizer_};
     parts.scheduler = scheduler_;
     parts.metrics = metrics_;
     parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
@@ -60,9 +66,10 @@ class SessionHostTest : public testing::ActorWorld {
   }
 
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
-  void open(bool stream = false, std::uint64_t exchange = 3) {
+  void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100) {
     Ask ask;
     ask.exchange = exchange;
+    ask.body_bytes = body_bytes;
     ask.request_id = "r" + std::to_string(exchange);
     ask.answer.stream = stream;
     auto gateway = keep(system_.spawn([this, ask](caf::event_based_actor* self) -> caf::behavior {
@@ -92,12 +99,14 @@ class SessionHostTest : public testing::ActorWorld {
   Status verdict_;
   std::vector<caf::typed_response_promise<Encoded>> pending_;
   std::vector<std::string> encodes_;
+  std::vector<std::string> long_encodes_;
   std::vector<Submit> submits_;
   std::vector<RequestKey> cancels_;
   std::vector<RequestStats> finished_;
   std::vector<http::Output> answers_;
   std::vector<std::uint64_t> closed_;
   tokenizer_actor tokenizer_;
+  tokenizer_actor long_tokenizer_;
   scheduler_actor scheduler_;
   metrics_actor metrics_;
   session_host_actor host_;
@@ -142,6 +151,25 @@ TEST_F(SessionHostTest, PromptsOfClientsWhoLeftDoNotPileUpBeforeTheTokenizer) {
   self_->send_exit(tokenizer_, caf::exit_reason::user_shutdown);
   run();
   EXPECT_EQ(submits_.size(), 2u);
+}
+
+TEST_F(SessionHostTest, LongTextsHaveATokenizerOfTheirOwn) {
+  slow_tokenizer_ = true;
+  open(false, 1, 8 << 20);
+  open(false, 2, 100);
+  EXPECT_EQ(long_encodes_, std::vector<std::string>{"r1"});
+  EXPECT_EQ(encodes_, std::vector<std::string>{"r2"});
+}
+
+TEST_F(SessionHostTest, AShortTextDoesNotWaitForMiddlingOnes) {
+  slow_tokenizer_ = true;
+  for (std::uint64_t exchange = 1; exchange <= 8; ++exchange) open(false, exchange, 50 << 10);
+  open(false, 9, 100);
+  EXPECT_EQ(encodes_, (std::vector<std::string>{"r1", "r2"}));
+  self_->send_exit(tokenizer_, caf::exit_reason::user_shutdown);
+  run();
+  ASSERT_GE(encodes_.size(), 3u);
+  EXPECT_EQ(encodes_[2], "r9");
 }
 
 TEST_F(SessionHostTest, WithdrawnBeforeTheFirstToken) {

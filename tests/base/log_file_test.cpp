@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -129,6 +130,60 @@ TEST_F(LogFile, IsNotInherited) {
     EXPECT_NE(fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC, 0);
   }
   EXPECT_EQ(found, 1);
+}
+
+TEST_F(LogFile, PlantedSymbolicLinksAreNotFollowed) {
+  const fs::path elsewhere = directory_.path() / "elsewhere";
+  fs::create_directory(elsewhere);
+  const auto refusal = [&] {
+    const Result<Log> log = Log::open("cache", options_);
+    EXPECT_FALSE(log.ok());
+    return log.status().message;
+  };
+  const fs::path dir = options_.dir;
+  fs::create_directory_symlink(elsewhere, dir);  // in place of the directory of all logs
+  EXPECT_NE(refusal().find("symbolic link"), std::string::npos) << refusal();
+  fs::remove(dir);
+  fs::create_directory(dir);
+  fs::create_directory_symlink(elsewhere, dir / "cache");  // of the actor's directory
+  EXPECT_NE(refusal().find("cache"), std::string::npos) << refusal();
+  fs::remove(dir / "cache");
+  fs::create_directory(dir / "cache");
+  fs::create_symlink(elsewhere / "target", path_);  // of the file
+  EXPECT_NE(refusal().find("symbolic link"), std::string::npos) << refusal();
+  EXPECT_TRUE(fs::is_empty(elsewhere));
+  fs::remove(path_);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_NE(refusal().find(path_), std::string::npos) << refusal();  // and is not waited for
+  fs::remove(path_);
+  fs::create_directory(path_);
+  EXPECT_NE(refusal().find(path_), std::string::npos) << refusal();
+  fs::remove(path_);
+  EXPECT_TRUE(Log::open("cache", options_).ok());
+}
+
+TEST_F(LogFile, ALinkAboveTheNamedDirectoryIsItsOwnersChoice) {
+  fs::create_directory(directory_.path() / "real");
+  fs::create_directory_symlink(directory_.path() / "real", directory_.path() / "link");
+  options_.dir = base_ + "/link/log";
+  path_ = log_path("cache", options_);
+  const Log log = open();
+  log.info("here", {});
+  ASSERT_TRUE(flush());
+  EXPECT_EQ(lines().size(), 1u);
+}
+
+TEST_F(LogFile, ALinkThatTakesThePlaceOfAnOpenLogIsNotFollowed) {
+  const fs::path target = directory_.path() / "target";
+  const Log log = open();
+  log.info("before", {});
+  ASSERT_TRUE(flush());
+  fs::remove(path_);
+  fs::create_symlink(target, path_);
+  log.info("lost", {});
+  ASSERT_TRUE(flush());
+  EXPECT_FALSE(fs::exists(target));
+  EXPECT_EQ(log.dropped(), 1u);
 }
 
 }  // namespace

@@ -75,6 +75,22 @@ TEST(Parse, KeysNeverAppearInMessages) {
   EXPECT_EQ(option_error({"--api-key", "sekret,"}).find("sekret"), std::string::npos);
 }
 
+TEST(Parse, AnEmptyKeyIsNoMissingKey) {
+  EXPECT_NE(option_error({}, {{"FD_API_KEY", ""}}).find("FD_API_KEY is set, but empty"), std::string::npos);
+  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY", ""}}).find("TROUPE_API_KEY is set, but empty"), std::string::npos);
+  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY_FILE", ""}}).find("TROUPE_API_KEY_FILE is set, but empty"), std::string::npos);
+  for (const char* flag : {"--api-key=", "--api-key= ", "--api-key-file=", "--ssl-certfile=", "--ssl-keyfile="}) {
+    const std::string message = option_error({flag});
+    EXPECT_NE(message.find(std::string(flag).substr(0, std::string(flag).find('='))), std::string::npos) << message;
+  }
+  EXPECT_NE(option_error({"--ssl-keyfile", "k.pem"}).find("needs --ssl-certfile"), std::string::npos);
+}
+
+TEST(Parse, TrustedProxiesAreNetworks) {
+  EXPECT_EQ(parsed({"--trusted-proxies", "10.0.0.0/8,::1"}).http.trusted_proxies, (Words{"10.0.0.0/8", "::1"}));
+  EXPECT_NE(option_error({"--trusted-proxies", "10.0.0.0/8,proxy"}).find("got \"proxy\""), std::string::npos);
+}
+
 TEST(Parse, ActorDirectoriesAreCollected) {
   const Options o = parsed({"--actor-log-dir", "scheduler=/a", "--actor-log-dir", "worker-0=/b=c"});
   EXPECT_EQ(o.log.actor_dirs.at("scheduler"), "/a");

@@ -115,7 +115,7 @@ class Online(ServerCase):
         code, _, err = bench("load", "--port", 1, "--requests", "2")
         self.assertEqual(code, 1)
         self.assertIn("no answer", err)
-        for arguments in (("--host", "localhost"), ("--host", ""), ("--", "--device", "cpu"), ("--requests", "0")):
+        for arguments in (("--host", "1.2.3.4.5"), ("--host", ""), ("--url", "gpu7:8443"), ("--", "--device", "cpu"), ("--requests", "0")):
             code, _, err = self.load(*arguments)
             self.assertEqual(code, 2, arguments)
             self.assertIn(arguments[1], err)

@@ -5,9 +5,11 @@ import os
 import pathlib
 import shlex
 import subprocess
+import tempfile
 import unittest
 
 from cases import ServerCase
+from certificates import make_certificate
 from server import BINARY, DEMO_MODEL, ROOT, run_serve
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -119,11 +121,19 @@ class Commands(ServerCase):
 
 class Starts(unittest.TestCase):
     def test_every_start_is_one_that_this_program_knows(self):
-        """Placeholders stand for the demo model; where there is no GPU, that alone may be what is missing."""
+        """Placeholders stand for the demo model, names of PEM and key files for such files; where there is no GPU, that
+        alone may be what is missing."""
+        home = tempfile.TemporaryDirectory(prefix="troupe-readme-")
+        self.addCleanup(home.cleanup)
+        certificate, key = make_certificate(home.name)
+        keys = pathlib.Path(home.name, "keys.txt")
+        keys.write_text("one\n", encoding="ascii")
+        files = {"keys.txt": keys, "cert.pem": certificate, "key.pem": key}
         for words in commands_of("build/troupe"):
             self.assertEqual(words[0], "serve")
             flags = [str(DEMO_MODEL) if word.startswith("/path/to/") or word == "DIR" else word for word in words[1:]]
             flags = [str(ROOT / word) if word.startswith("bench/models/") else word for word in flags]
+            flags = [str(files.get(word, word)) for word in flags]
             if "--dry-run" not in flags:
                 flags.append("--dry-run")
             status, output, _ = run_serve(*flags)

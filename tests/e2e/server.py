@@ -11,6 +11,7 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -114,10 +115,14 @@ def leftovers(server):
 
 
 class Server:
-    def __init__(self, *flags, model=None, port=None, home=None, wait=True, env=None, api_key=None):
-        """`model` None serves the demo model; `home` reuses the folders of an earlier instance."""
+    tls = None  # an SSL context for its requests
+
+    def __init__(self, *flags, model=None, port=None, home=None, wait=True, env=None, api_key=None, ca=None, launcher=()):
+        """`model` None serves the demo model; `home` reuses the folders of an earlier instance; `ca`: the server speaks
+        TLS, with a certificate that this file vouches for; `launcher` is put before the command line."""
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
+        self.url = f"{'https' if ca else 'http'}://127.0.0.1:{self.port}"
         self.api_key = api_key
         self.owns_home = home is None
         self.home = pathlib.Path(home or tempfile.mkdtemp(prefix="troupe-e2e-"))
@@ -127,7 +132,7 @@ class Server:
         self.exit_status = None
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_"))}
         self.environment |= {"XDG_RUNTIME_DIR": str(self.runtime_dir), **(env or {})}
-        command = [str(BINARY), "serve", "--port", str(self.port)]
+        command = [*launcher, str(BINARY), "serve", "--port", str(self.port)]
         command += ["--model", str(model)] if model is not None else embedded_default()
         if not any(str(f).startswith("--log-dir") for f in flags):
             command += ["--log-dir", str(self.log_dir)]
@@ -162,6 +167,11 @@ class Server:
 
     # ---------------------------------------------------------------- requests
 
+    def connect(self, timeout=60):
+        if self.tls:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.tls)
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
     def request(self, method, path, body=None, headers=None, timeout=60):
         """Sends one request on a new connection. `body`: bytes, text, or an object to be written as JSON."""
         headers = dict(headers or {})
@@ -170,7 +180,7 @@ class Server:
             body = body if isinstance(body, bytes) else body.encode() if isinstance(body, str) else json.dumps(body)
         if self.api_key and "Authorization" not in headers:
             headers["Authorization"] = f"Bearer {self.api_key}"
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connect(timeout)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -187,7 +197,7 @@ class Server:
     def events(self, path, body, headers=None, timeout=60, named=False):
         """The data of each server-sent event, as text; the connection closes with the generator. `named`: events have
         a name, which is the type in their data."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connect(timeout)
         try:
             headers = {"Content-Type": "application/json", **(headers or {})}
             if self.api_key:
@@ -214,6 +224,8 @@ class Server:
             connection.close()
 
     def client(self, **more):
+        if self.tls:
+            more.setdefault("http_client", openai.DefaultHttpxClient(verify=self.tls))
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.api_key or "unused",
                              **({"max_retries": 0, "timeout": 120} | more))
 

@@ -11,16 +11,16 @@ BODY = {"prompt": "The sea", "max_tokens": 3000, "temperature": 0, "ignore_eos":
 class Stream:
     """A stream that a thread of its own reads. `first` is set at the first event."""
 
-    def __init__(self, server, body=None):
+    def __init__(self, server, body=None, headers=None):
         self.events, self.failure, self.first = [], None, threading.Event()
-        self.thread = threading.Thread(target=self.read, args=(server, body or BODY))
+        self.thread = threading.Thread(target=self.read, args=(server, body or BODY, headers))
         self.thread.start()
         if not self.first.wait(PATIENCE):
             raise AssertionError(f"no event of a stream within {PATIENCE} s")
 
-    def read(self, server, body):
+    def read(self, server, body, headers):
         try:
-            for event in server.events("/v1/completions", body):
+            for event in server.events("/v1/completions", body, headers):
                 self.events.append(event)
                 self.first.set()
         except (OSError, http.client.HTTPException, AssertionError) as e:

@@ -48,7 +48,7 @@ class AnswerPartsTest : public ::testing::Test {
     for (const TokenId id : ids)
       out.scores.push_back({sequences_[sequence].prompt_tokens, {id, -1.0f}, 0, 0});
     out.sequences.push_back(tokens);
-    book_.take(out, 20, effects_);
+    book_.take(out, 20, Slice(), effects_);
   }
 
   /// The model writes this, `at_once` tokens a step, and then its end token.

@@ -36,6 +36,64 @@ TEST(Encoder, RendersMessagesInTheOrderOfTheirKeys) {
   EXPECT_EQ(encoded.prompts.at(0), encoder.tokenizer()->encode("role content b a ", SpecialTokens::plain));
 }
 
+// A text that cannot fit is refused by its bytes; where they could fit, by its tokens, later.
+TEST(Encoder, RefusesATextWithMoreBytesThanTheModelHasRoomForBeforeReadingIt) {
+  const EncoderBounds bounds = bounds_of(*tokenizer(), 100);
+  EXPECT_EQ(bounds.max_model_len, 100);
+  EXPECT_GE(bounds.max_text_bytes, 100u);
+  const Encoder encoder(tokenizer(), chat("{{ messages[0].content }}"), bounds);
+  const std::string fits(bounds.max_text_bytes, 'a');
+  for (const Api api : {Api::completion, Api::tokenize}) {
+    Encode job;
+    job.api = api;
+    job.source.texts = {fits};
+    EXPECT_TRUE(encoder.encode(job).status.ok());
+    job.source.texts = {"short", fits + 'a'};
+    const Encoded encoded = encoder.encode(job);
+    EXPECT_EQ(encoded.status.ok(), api == Api::tokenize) << "only counting takes any length";
+    if (api == Api::tokenize) continue;
+    EXPECT_EQ(encoded.status.reason, "context_length_exceeded");
+    EXPECT_EQ(encoded.status.param, "prompt");
+    EXPECT_TRUE(encoded.prompts.empty());
+  }
+  Encode job;
+  job.source.conversation.messages = parsed(R"([{"role": "user", "content": ")" + fits + R"(a"}])");
+  EXPECT_EQ(encoder.encode(job).status.reason, "context_length_exceeded");
+  job.source.conversation.messages = parsed(R"([{"role": "user", "content": ")" + fits + R"("}])");
+  EXPECT_TRUE(encoder.encode(job).status.ok());
+}
+
+TEST(Encoder, BansWordsThatAreOneToken) {
+  const Encoder encoder(tokenizer(), nullptr);
+  Encode job;
+  job.api = Api::completion;
+  job.source.texts = {"hello"};
+  job.bad_words = {"a"};
+  const Encoded banned = encoder.encode(job);
+  ASSERT_TRUE(banned.status.ok()) << banned.status.message;
+  ASSERT_FALSE(banned.bans.empty());
+  EXPECT_EQ(banned.bans[0].token, encoder.tokenizer()->encode("a", SpecialTokens::plain).at(0));
+  job.bad_words = {"a", "certainly more than one token"};
+  EXPECT_EQ(encoder.encode(job).status.param, "bad_words");
+}
+
+TEST(Encoder, AnswersWhatIsOnlyCounted) {
+  const Encoder encoder(tokenizer(), nullptr, bounds_of(*tokenizer(), 77));
+  Encode job;
+  job.api = Api::tokenize;
+  job.source.texts = {"hello"};
+  job.token_strs = true;
+  const http::Json counted = parsed(encoder.encode(job).answer);
+  EXPECT_EQ(counted["max_model_len"], 77);
+  EXPECT_EQ(counted["tokens"].size(), counted["token_strs"].size());
+  job.style = http::AnswerStyle::messages;
+  EXPECT_EQ(parsed(encoder.encode(job).answer)["input_tokens"], counted["count"]);
+  Encode back;
+  back.api = Api::detokenize;
+  back.source.ids = {encoder.tokenizer()->encode("hello", SpecialTokens::plain)};
+  EXPECT_EQ(parsed(encoder.encode(back).answer)["prompt"], "hello");
+}
+
 TEST(Encoder, AMessageOfManyKeysCostsTheirNumberNotItsSquare) {
   const Encoder encoder(tokenizer(), chat("{{ messages[0].content }}"));
   Encode job;

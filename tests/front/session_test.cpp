@@ -52,7 +52,7 @@ class SessionTest : public ::testing::Test {
     tokens.finish = finish;
     tokens.cached_tokens = cached_tokens;
     out.sequences.push_back(tokens);
-    book_.take(out, 20, effects_);
+    book_.take(out, 20, Slice(), effects_);
   }
 
   /// Ends a sequence without a token.
@@ -63,7 +63,7 @@ class SessionTest : public ::testing::Test {
     tokens.finish = finish;
     tokens.error = error;
     out.sequences.push_back(tokens);
-    book_.take(out, 30, effects_);
+    book_.take(out, 30, Slice(), effects_);
   }
 
   std::string bytes() const {
@@ -201,7 +201,7 @@ TEST_F(SessionTest, AStreamedEchoWithoutOutputSaysNothingOfTheTokenThatItDrops) 
   tokens.tokens = tokens.scores = 1;
   tokens.finish = Finish::length;
   out.sequences.push_back(tokens);
-  book_.take(out, 20, effects_);
+  book_.take(out, 20, Slice(), effects_);
   ASSERT_EQ(frames().size(), 2u);
   const json last = frames()[1]["choices"][0];
   EXPECT_EQ(last["finish_reason"], "length");
@@ -228,7 +228,7 @@ TEST_F(SessionTest, AnEchoWithLogprobsWaitsForTheRunOfThePrompt) {
   tokens.scores = 2;
   tokens.finish = Finish::length;
   out.sequences.push_back(tokens);
-  book_.take(out, 20, effects_);
+  book_.take(out, 20, Slice(), effects_);
   int echoes = 0;
   for (const json& frame : frames()) {
     const json& choice = frame["choices"][0];
@@ -243,12 +243,12 @@ TEST_F(SessionTest, ATimeoutBeforeTheFirstTokenIsAnErrorAndCancels) {
   Ask request = ask();
   request.answer.stream = true;
   open(request, {{'a'}});
-  book_.expire(5, 30, effects_);
+  book_.expire(5, 30, Slice(), effects_);
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 504);
   EXPECT_EQ(json::parse(bytes())["error"]["code"], "timeout");
   EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{sequences_[0].key});
-  book_.expire(5, 40, effects_);
+  book_.expire(5, 40, Slice(), effects_);
   EXPECT_EQ(effects_.outputs.size(), 1u) << "it is closed";
 }
 
@@ -259,7 +259,7 @@ TEST_F(SessionTest, ATimeoutAfterTheFirstTokenEndsTheAnswerWithWhatItHas) {
   open(request, {{'a'}});
   step(0, "done", Finish::length);
   step(1, "half x");  // the x may begin a stop string
-  book_.expire(5, 30, effects_);
+  book_.expire(5, 30, Slice(), effects_);
   const json answer = json::parse(bytes());
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "timeout");
@@ -355,15 +355,21 @@ TEST_F(SessionTest, WithdrawnBeforeItsPromptIsKnownSubmitsNothing) {
 TEST_F(SessionTest, BadWordsBecomeBiasesOrAnError) {
   Ask request = ask();
   request.generation.bad_words = {"x"};
-  open(request, {{'a'}});
+  book_.open(request);
+  EXPECT_EQ(book_.take_encode(5)->bad_words, std::vector<std::string>{"x"});
+  Encoded encoded = with_prompts({{'a'}});
+  encoded.bans = {{'x', -1e10f}};
+  sequences_ = book_.encoded(5, encoded, 10, effects_).sequences;
   ASSERT_EQ(sequences_.size(), 1u);
   ASSERT_EQ(sequences_[0].logit_bias.size(), 1u);
   EXPECT_EQ(sequences_[0].logit_bias[0].token, 'x');
 
   Ask other = ask();
   other.exchange = 6;
-  other.generation.bad_words = {"two tokens"};
-  open(other, {{'a'}});
+  book_.open(other);
+  encoded = {};
+  encoded.status = invalid("no single token", "bad_words");
+  book_.encoded(6, encoded, 10, effects_);
   EXPECT_EQ(json::parse(effects_.outputs.back().body)["error"]["param"], "bad_words");
 }
 
@@ -384,7 +390,7 @@ TEST_F(SessionTest, BestOfKeepsTheLikeliest) {
     tokens.tokens = tokens.scores = 1;
     tokens.finish = Finish::length;
     out.sequences.push_back(tokens);
-    book_.take(out, 20, effects_);
+    book_.take(out, 20, Slice(), effects_);
   }
   const json answer = json::parse(bytes());
   ASSERT_EQ(answer["choices"].size(), 1u);

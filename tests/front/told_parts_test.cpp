@@ -58,7 +58,7 @@ class ToldPartsTest : public ::testing::Test {
     tokens.cached_tokens = std::exchange(cached_, 0);
     out.tokens = std::move(ids);
     out.sequences.push_back(tokens);
-    book_->take(out, 20, effects_);
+    book_->take(out, 20, Slice(), effects_);
   }
 
   /// The model writes this, a token a step, and ends.

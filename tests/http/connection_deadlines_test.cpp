@@ -33,12 +33,40 @@ TEST(ConnectionDeadlines, AHeadThatHasBegunIsRefusedAndASilentClientClosed) {
 
 TEST(ConnectionDeadlines, ABodyMayBeLateWhileItComesFastEnough) {
   const auto late = seconds(kDeadlineLimits.body_timeout_s) + seconds(1);
-  const double enough = std::chrono::duration<double>(late).count() * kDeadlineLimits.min_body_rate;
   ConnectionProgress progress{.phase = Phase::body, .input = true};
-  progress.body_received = static_cast<std::size_t>(enough) - 1;
-  EXPECT_EQ(verdict(progress, late).overdue, Overdue::refuse);
-  progress.body_received += 2;
   EXPECT_EQ(verdict(progress, late).overdue, Overdue::no);
+  progress.received_lately = kDeadlineLimits.body_timeout_s * kDeadlineLimits.min_body_rate - 1;
+  EXPECT_EQ(verdict(progress, late).overdue, Overdue::refuse);
+  ++*progress.received_lately;
+  EXPECT_EQ(verdict(progress, late).overdue, Overdue::no);
+}
+
+// A body of which nearly all came at once has earned no time for the rest.
+TEST(ConnectionDeadlines, ThePaceIsThatOfAWindow) {
+  const Duration window = seconds(30);
+  const TimePoint start{};
+  Pace pace;
+  EXPECT_FALSE(pace.note(start, 0, window));
+  for (int ms = 250; ms < 30'000; ms += 250) EXPECT_FALSE(pace.note(start + milliseconds(ms), 8 << 20, window)) << ms;
+  std::uint64_t lately = pace.note(start + window, 8 << 20, window).value();
+  EXPECT_EQ(lately, 8u << 20);
+  for (int ms = 30'250; ms < 70'000; ms += 250) {
+    lately = pace.note(start + milliseconds(ms), (8 << 20) + static_cast<std::uint64_t>(ms), window).value();
+  }
+  EXPECT_GE(lately, 30'000u);
+  EXPECT_LE(lately, 35'000u);
+  pace.forget();
+  EXPECT_FALSE(pace.note(start + seconds(100), 0, window));
+}
+
+TEST(ConnectionDeadlines, WhatABufferDoesNotHoldHasToBeReadInTime) {
+  for (const Phase phase : {Phase::idle, Phase::streaming, Phase::lingering}) {
+    ConnectionProgress progress{.phase = phase, .unsent = true};
+    progress.taken_lately = kDeadlineLimits.max_stream_buffer_bytes;
+    EXPECT_EQ(verdict(progress, seconds(0)).overdue, Overdue::no);
+    --*progress.taken_lately;
+    EXPECT_EQ(verdict(progress, seconds(0)).overdue, Overdue::cut);
+  }
 }
 
 TEST(ConnectionDeadlines, APendingAnswerHasNoneButAReaderThatStopsHas) {

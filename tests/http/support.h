@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -35,6 +36,7 @@ class FakeBackend : public Backend {
  public:
   void submit(Call&& call) override {
     const Exchange exchange = call.exchange;
+    submitted_from = std::this_thread::get_id();
     {
       const std::lock_guard lock(mutex_);
       calls_.push_back(std::move(call));
@@ -47,7 +49,10 @@ class FakeBackend : public Backend {
     cancelled_.push_back(exchange);
     changed_.notify_all();
   }
-  Health health() const override { return {.live = live, .state = state, .silent = silent.load()}; }
+  Health health() const override {
+    asked_from = std::this_thread::get_id();
+    return {.live = live, .state = state, .silent = silent.load()};
+  }
   void answered(const AccessRecord& record) override {
     const std::lock_guard lock(mutex_);
     statuses_.push_back(record.status);
@@ -64,6 +69,27 @@ class FakeBackend : public Backend {
   }
   bool wait_status(std::uint16_t status) {
     return wait([&] { return std::find(statuses_.begin(), statuses_.end(), status) != statuses_.end(); });
+  }
+  void turned_away(std::string_view, const Status&) override {
+    const std::lock_guard lock(mutex_);
+    ++turned_away_;
+  }
+  void handshake_failed(std::string_view, std::string_view why) override {
+    const std::lock_guard lock(mutex_);
+    handshake_failures_.emplace_back(why);
+    changed_.notify_all();
+  }
+
+  /// Connections and requests beyond a limit.
+  int turned_away_count() {
+    const std::lock_guard lock(mutex_);
+    return turned_away_;
+  }
+  /// Waits for a failed handshake and returns why it failed; empty when none did.
+  std::string handshake_failure() {
+    wait([&] { return !handshake_failures_.empty(); });
+    const std::lock_guard lock(mutex_);
+    return handshake_failures_.empty() ? std::string() : handshake_failures_.front();
   }
   /// Streams that told an error.
   int failed() {
@@ -85,6 +111,8 @@ class FakeBackend : public Backend {
 
   std::function<void(Exchange)> script;
   std::atomic<Health::State> state{Health::State::ready};
+  mutable std::atomic<std::thread::id> asked_from{};   // the thread that handled the last request
+  std::atomic<std::thread::id> submitted_from{};
   std::atomic<bool> live{true};
   std::atomic<const char*> silent{""};
 
@@ -100,6 +128,8 @@ class FakeBackend : public Backend {
   std::vector<Exchange> cancelled_;
   std::vector<std::uint16_t> statuses_;
   int failed_ = 0;
+  int turned_away_ = 0;
+  std::vector<std::string> handshake_failures_;
 };
 
 inline int listen_on_loopback(int* port) {
@@ -203,6 +233,16 @@ class Client {
     return ended_;
   }
   const std::string& rest() const { return data_; }
+  /// Reads at most so many bytes and forgets them.
+  void read_some(std::size_t bytes) {
+    char buffer[256];
+    (void)::recv(fd_, buffer, std::min(bytes, sizeof buffer), MSG_DONTWAIT);
+  }
+  /// True when something can be read within the time.
+  bool readable(milliseconds time) {
+    pollfd waiting{fd_, POLLIN, 0};
+    return ::poll(&waiting, 1, static_cast<int>(time.count())) > 0;
+  }
   bool fill_some() { return fill(std::chrono::steady_clock::now() + kPatience); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/bytes_text.h"
 #include "model/host_memory.h"
 #include "model/support/files.h"
 #include "model/support/shapes.h"

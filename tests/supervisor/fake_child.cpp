@@ -80,6 +80,8 @@ int live(const std::string& who, const std::string& how, Control& control, const
            {"id", packet.number("id")},
            {"kv_blocks", {{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}},
            {"queues", {{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}}}});
+    } else if (order == "renew") {
+      note(who + " renewed " + packet.message["api_keys"].dump() + packet.text("certificate") + packet.text("private_key"));
     } else if (order == "drain") {
       note(who + " drains " + std::to_string(packet.number("deadline_s")));
       (void)control.send({{"event", "state"}, {"state", "draining"}});
@@ -110,6 +112,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   g_events = options->log.dir + "/events";
+  if (!options->http.file_api_keys.empty()) note(who + " has " + options->http.file_api_keys.front());
   const std::string& script = options->model.served_model_name;
   std::string how = "ok";
   if (const auto at = script.find(who + "="); at != std::string::npos) {

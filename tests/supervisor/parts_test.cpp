@@ -6,11 +6,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <functional>
 #include <thread>
 
 #include "actors/supervisor/child_arguments.h"
 #include "actors/supervisor/child_process.h"
 #include "actors/supervisor/control.h"
+#include "actors/supervisor/descriptor_limit.h"
 #include "actors/supervisor/ports.h"
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
@@ -172,6 +174,55 @@ TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
   ASSERT_FALSE(ports.ok());
   EXPECT_NE(ports.status().message.find("Too many open files"), std::string::npos) << ports.status().message;
+}
+
+/// Runs `check` in a process of its own with these limits on open files; true when it did.
+bool with_limits(rlim_t soft, rlim_t hard, const std::function<bool()>& check) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const rlimit limits{soft, hard};
+    _exit(setrlimit(RLIMIT_NOFILE, &limits) == 0 && check() ? 0 : 1);
+  }
+  int status = 0;
+  return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(DescriptorLimit, TheSoftLimitIsRaisedToWhatConnectionsNeed) {
+  EXPECT_TRUE(with_limits(64, 1000, [] {
+    config::Options options;
+    options.limits.max_connections = 500;
+    const auto said = raise_descriptor_limit(options);
+    rlimit now{};
+    getrlimit(RLIMIT_NOFILE, &now);
+    return said.ok() && said->empty() && options.limits.max_connections == 500 && now.rlim_cur > 500 && now.rlim_cur <= 1000;
+  }));
+}
+
+TEST(DescriptorLimit, ALowHardLimitLowersTheConnectionsAndIsTold) {
+  EXPECT_TRUE(with_limits(64, 300, [] {
+    config::Options options;
+    const auto said = raise_descriptor_limit(options);
+    rlimit now{};
+    getrlimit(RLIMIT_NOFILE, &now);
+    return said.ok() && said->find("--max-connections 4096 needs") == 0 && said->find("hard limit is 300") != said->npos &&
+           options.limits.max_connections < 300 && options.limits.max_connections >= 8 && now.rlim_cur == 300;
+  }));
+  EXPECT_TRUE(with_limits(64, 64, [] {
+    config::Options options;
+    const auto said = raise_descriptor_limit(options);
+    return !said.ok() && said.status().code == Code::unavailable && options.limits.max_connections == 4096;
+  }));
+}
+
+TEST(DescriptorLimit, AHighSoftLimitStays) {
+  EXPECT_TRUE(with_limits(900, 1000, [] {
+    config::Options options;
+    options.limits.max_connections = 100;
+    const auto said = raise_descriptor_limit(options);
+    rlimit now{};
+    getrlimit(RLIMIT_NOFILE, &now);
+    return said.ok() && said->empty() && now.rlim_cur == 900;
+  }));
 }
 
 TEST(StatusPage, HasExactlyTheDocumentedMembers) {

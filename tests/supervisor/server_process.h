@@ -82,6 +82,7 @@ class SuperviseTest : public ::testing::Test {
     const pid_t pid = fork();
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
+      setsid();  // no controlling terminal, whatever the tests are started from
       if (freopen((base_ + "/stdout").c_str(), "a", stdout) == nullptr ||
           freopen((base_ + "/stderr").c_str(), "a", stderr) == nullptr) {
         _exit(99);

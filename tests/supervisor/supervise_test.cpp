@@ -30,6 +30,55 @@ TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
   EXPECT_EQ(read("stderr"), "");
 }
 
+TEST_F(SuperviseTest, WithoutATerminalSighupRenewsKeysAndCertificate) {
+  // Stands in for the files: what read_credentials() finds.
+  const std::string found = base_ + "/found";
+  const auto write = [&](const std::string& text) { std::ofstream(found, std::ios::trunc) << text; };
+  setup_.read_credentials = [found](config::HttpOptions& http) -> Status {
+    std::ifstream file(found);
+    std::string key;
+    if (!(file >> key)) return invalid("--api-key-file " + found + ": holds no key");
+    http.file_api_keys = {key};
+    http.certificate_pem = "C";
+    http.private_key_pem = "K";
+    return {};
+  };
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGHUP);  // there is no file yet
+  EXPECT_TRUE(eventually([&] { return read("stderr").find("stay as they were: --api-key-file") != std::string::npos; }));
+  EXPECT_EQ(count("engine renewed"), 0);
+  write("one");
+  kill(server, SIGHUP);
+  EXPECT_TRUE(eventually([&] { return count("engine renewed [\"one\"]CK") == 1; }));
+  EXPECT_TRUE(eventually([&] { return read("stdout").find("renewed   certificate and keys") != std::string::npos; }));
+  EXPECT_EQ(count("engine has"), 0);
+  kill(pids_of("engine").front(), SIGKILL);  // its successor is started with what was renewed
+  EXPECT_TRUE(eventually([&] { return count("engine has one") == 1; }));
+  ASSERT_TRUE(state_becomes("ready"));
+  write("two");
+  kill(server, SIGHUP);
+  EXPECT_TRUE(eventually([&] { return count("engine renewed [\"two\"]CK") == 1; }));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, SighupThatWasIgnoredAtTheStartStaysIgnored) {
+  setup_.read_credentials = [](config::HttpOptions&) -> Status { return {}; };
+  signal(SIGHUP, SIG_IGN);
+  const pid_t server = start();
+  signal(SIGHUP, SIG_DFL);
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGHUP);
+  kill(pids_of("engine").front(), SIGHUP);  // the children are not told by signals either
+  std::this_thread::sleep_for(100ms);
+  EXPECT_EQ(read("stdout").find("renewed"), std::string::npos);
+  EXPECT_EQ(count("engine renewed"), 0);
+  EXPECT_EQ(pids_of("engine").size(), 1u);
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
 TEST_F(SuperviseTest, TheAddressOfAnIPv6HostCanBeOpened) {
   const ipc::Fd socket(::socket(AF_INET6, SOCK_STREAM, 0));
   sockaddr_in6 address{};

@@ -158,6 +158,49 @@ TEST(TemplateLimits, TemplatesThatExceedALimitFailOnlyTheirRequest) {
   EXPECT_TRUE(render("{{ messages[0].content }}", "1234567890", small).ok());
 }
 
+// Whatever reads or copies a long text pays for its bytes, also when nothing comes of it.
+TEST(TemplateLimits, EveryByteThatIsTouchedIsPaidFor) {
+  const char* expressions[] = {
+      "c.find('z')",          "c.rfind('z')",          "c.find(d)",          "c.count('z')",
+      "c|trim",               "c.strip('a')",          "c.rstrip('ab')",     "c.isalpha()",
+      "c.islower()",          "c is lower",            "c[9000000]",         "c[0:1]",
+      "c|length",             "c.startswith(c)",       "c.removeprefix('z')", "c.split('z')|length",
+      "c.rsplit('z')|length", "c.replace('z', 'y')",   "'z' in c",           "c == d",
+      "c < d",                "c.splitlines()|length", "c|string|length",    "('%s' % c)|length",
+      "[c]|join|length",      "''.join([c])|length",   "(c ~ '')|length",    "(c + '')|length",
+      "c|lower|length",       "[c]|sort|length",       "[c]|tojson|length",  "c|int",
+      "c|float",              "{c: 1}.get(d)",         "[c]|unique|length",  "c|wordcount",
+  };
+  RenderLimits limits;
+  limits.steps = 200'000;
+  limits.made_bytes = std::int64_t{1} << 40;
+  for (const char* expression : expressions) {
+    // A round touches 1 MB at least: 15,000 steps. Without the bytes twenty rounds are some hundred.
+    const std::string source = "{% set c = messages[0].content %}{% set d = c[1:] ~ 'b' %}{% for i in range(20) %}{% set x = " +
+                               std::string(expression) + " %}{% endfor %}";
+    EXPECT_EQ(render(source, std::string(1 << 20, 'a'), limits).status().reason, "template_limit") << expression;
+    EXPECT_TRUE(render(source, std::string(1 << 10, 'a'), limits).ok()) << expression;
+  }
+}
+
+// Half of a text is searched in the text: a search that begins anew at each byte would take minutes.
+TEST(TemplateLimits, SearchesAreLinear) {
+  const std::string many(1 << 20, 'a');
+  for (const char* expression : {"c.find(h ~ 'b')", "c.rfind('b' ~ h)", "c.count(h ~ 'b')", "(h ~ 'b') in c",
+                                 "c.split(h ~ 'b')|length", "c.rsplit('b' ~ h)|length", "c.replace(h ~ 'b', '')|length"}) {
+    const auto spans = render("{% set c = messages[0].content %}{% set h = c[:500000] %}{{ " + std::string(expression) + " }}", many);
+    EXPECT_TRUE(spans.ok()) << expression << spans.status().message;
+  }
+  const auto found = render("{% set c = messages[0].content %}{{ c.find('needle in hay') }} {{ c.rfind('needle in hay') }} "
+                            "{{ c.split('needle in hay')|length }} {{ c.rsplit('needle in hay', 1)|length }} "
+                            "{{ c.find('needle in hays') }} {{ c.replace('needle in hay', '-') }}",
+                            "needle needle in hay, needle in hay.");
+  ASSERT_TRUE(found.ok());
+  std::string text;
+  for (const TextSpan& span : *found) text += span.text;
+  EXPECT_EQ(text, "7 22 3 2 -1 needle -, -.");
+}
+
 TEST(TemplateLimits, DeepSourcesAreSyntaxErrors) {
   for (const std::string& source :
        {"{{ " + std::string(50000, '(') + " }}", "{{ " + std::string(50000, '[') + " }}",

@@ -252,6 +252,14 @@ TEST_F(BadFiles, AreErrorsThatNameTheDefect) {
     return load_json(changed.dump()).message;
   };
   EXPECT_NE(with("/normalizer", {{"type", "BertNormalizer"}}).find("BertNormalizer"), std::string::npos);
+  const Json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const auto doubled = [&](int times) {
+    return Json{{"type", "Sequence"}, {"normalizers", Json(std::vector<Json>(static_cast<std::size_t>(times), doubles))}};
+  };
+  EXPECT_EQ(with("/normalizer", doubled(4)), "");
+  EXPECT_NE(with("/normalizer", doubled(5)).find("more than 16 times"), std::string::npos);
+  EXPECT_NE(with("/normalizer", {{"type", "Prepend"}, {"prepend", std::string(300, 'a')}}).find("256 bytes"),
+            std::string::npos);
   EXPECT_NE(with("/pre_tokenizer", {{"type", "Whitespace"}}).find("Whitespace"), std::string::npos);
   EXPECT_NE(with("/decoder", {{"type", "WordPiece"}}).find("WordPiece"), std::string::npos);
   EXPECT_NE(with("/model/type", "Unigram").find("Unigram"), std::string::npos);

@@ -30,7 +30,9 @@ std::string to_nfc(std::string_view text) {
 
 using nlohmann::json;
 
-constexpr int kMaxDepth = 8;  // sequences inside sequences
+constexpr int kMaxDepth = 8;            // sequences inside sequences
+constexpr int kMaxGrowth = 16;          // times as long that a text may become; "▁" for a blank is 3
+constexpr std::size_t kMaxAdded = 256;  // bytes
 
 /// The split of GPT-2, which ByteLevel includes unless use_regex is false.
 constexpr const char* kGpt2 =
@@ -79,8 +81,23 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
 Result<Normalizer> Normalizer::from_json(const json& j) {
   Normalizer result;
   Status status = result.add(j, 0);
+  if (status.ok()) status = result.check_growth();
   if (!status.ok()) return status;
   return result;
+}
+
+/// Steps in a row multiply: ten that double a text would make 8 GiB of 8 MiB.
+Status Normalizer::check_growth() const {
+  double factor = 1;
+  std::size_t added = 0;
+  for (const Step& step : steps_) {
+    if (step.kind == Step::Kind::prepend) added += step.to.size();
+    if (step.kind != Step::Kind::replace) continue;
+    factor *= std::max(1.0, static_cast<double>(step.to.size()) / static_cast<double>(step.from.size()));
+  }
+  if (factor <= kMaxGrowth && added <= kMaxAdded) return {};
+  return invalid("the normalizer of tokenizer.json could make a text more than " + std::to_string(kMaxGrowth) +
+                 " times as long, or " + std::to_string(kMaxAdded) + " bytes longer");
 }
 
 Status Normalizer::add(const json& j, int depth) {
@@ -190,7 +207,7 @@ Status PreTokenizer::add_split(const json& j) {
 
 Status PreTokenizer::add_metaspace(const json& j) {
   blank_ = word(j, "replacement");
-  if (blank_.empty() || !steps_.empty())
+  if (blank_.empty() || blank_.size() > kMaxGrowth || !steps_.empty())
     return invalid("this use of Metaspace in tokenizer.json is not offered");
   const std::string scheme = word(j, "prepend_scheme");
   const bool legacy = scheme.empty() && flag(j, "add_prefix_space", true);

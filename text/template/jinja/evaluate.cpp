@@ -51,11 +51,10 @@ Value Concatenation::evaluate(Rendering& rendering) const {
   Text out;
   for (const auto& part : parts) {
     const Value value = part->value(rendering);
-    if (value.text()) {
-      out.append(*value.text());
-    } else {
-      out.append(to_text(value, rendering.budget));
-    }
+    const Text text = value.text() ? Text() : to_text(value, rendering.budget);
+    const Text& printed = value.text() ? *value.text() : text;
+    rendering.pay_for_copy(printed);
+    out.append(printed);
   }
   return rendering.make(std::move(out));
 }

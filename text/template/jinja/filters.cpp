@@ -25,7 +25,7 @@ Value default_filter(Rendering&, const Value& input, const PassedArguments& argu
 template <Text (*kMap)(const Text&)>
 Value map_text(Rendering& rendering, const Value& input, const PassedArguments&) {
   const Text text = to_text(input, rendering.budget);
-  rendering.budget.step(static_cast<std::int64_t>(text.size() / 16));
+  rendering.budget.transform(text.size());
   return rendering.make(kMap(text));
 }
 
@@ -42,7 +42,7 @@ Text title(const Text& text) {
 
 Value trim(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("trim", arguments, {"chars"});
-  return rendering.make(strip(to_text(input, rendering.budget), parameters.optional_text(0), true, true));
+  return rendering.make(strip(rendering, to_text(input, rendering.budget), parameters.optional_text(0), true, true));
 }
 
 Value string_filter(Rendering& rendering, const Value& input, const PassedArguments&) {
@@ -90,7 +90,8 @@ Value indent(Rendering& rendering, const Value& input, const PassedArguments& ar
   Text out;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const Text& line = *lines[i].text();
-    rendering.budget.made(static_cast<std::int64_t>(margin.size() + 1));
+    rendering.budget.made(1);
+    rendering.pay_for_copy(margin);
     if (i != 0) out.append("\n", true);
     if (i == 0 ? parameters.boolean(1, false) : !line.empty() || parameters.boolean(2, false))
       out.append(margin);
@@ -132,15 +133,15 @@ Value abs_filter(Rendering&, const Value& input, const PassedArguments&) {
 
 // A text as a number; false unless all of it is one.
 template <class Number, class... Base>
-bool parse_number(const Text& text, Number& number, Base... base) {
-  const Text stripped = strip(text, nullptr, true, true);
+bool parse_number(Rendering& rendering, const Text& text, Number& number, Base... base) {
+  const Text stripped = strip(rendering, text, nullptr, true, true);
   std::string_view digits = stripped.view();
   if (digits.starts_with('+')) digits.remove_prefix(1);
   const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number, base...);
   return parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size();
 }
 
-Value int_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+Value int_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("int", arguments, {"default", "base"});
   Value fallback(0);
   if (parameters.get(0)) fallback = *parameters.get(0);
@@ -150,8 +151,8 @@ Value int_filter(Rendering&, const Value& input, const PassedArguments& argument
   double number = 0;
   if (const Text* text = input.text()) {
     std::int64_t whole = 0;
-    if (parse_number(*text, whole, static_cast<int>(base))) return Value(whole);
-    if (!parse_number(*text, number)) return fallback;
+    if (parse_number(rendering, *text, whole, static_cast<int>(base))) return Value(whole);
+    if (!parse_number(rendering, *text, number)) return fallback;
   } else if (const double* d = input.get<double>()) {
     number = *d;
   } else {
@@ -161,11 +162,11 @@ Value int_filter(Rendering&, const Value& input, const PassedArguments& argument
   return Value(static_cast<std::int64_t>(number));
 }
 
-Value float_filter(Rendering&, const Value& input, const PassedArguments& arguments) {
+Value float_filter(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("float", arguments, {"default"});
   if (input.is_number()) return Value(input.as_double());
   double number = 0;
-  if (input.text() && parse_number(*input.text(), number)) return Value(number);
+  if (input.text() && parse_number(rendering, *input.text(), number)) return Value(number);
   return parameters.get(0) ? *parameters.get(0) : Value(0.0);
 }
 

@@ -125,6 +125,7 @@ Text format_percent(Rendering& rendering, const Text& format, const std::vector<
     if (used == arguments.size()) throw Error("not enough arguments for format string");
     rendering.budget.step();
     const Text text = converted(rendering, conversion, arguments[used++]);
+    rendering.budget.touch(text.size());
     const auto size = static_cast<std::int64_t>(utf8::length(text.view()));
     const std::string padding(static_cast<std::size_t>(std::max<std::int64_t>(conversion.width - size, 0)),
                               ' ');

@@ -17,7 +17,7 @@ namespace {
 template <bool kLeft, bool kRight>
 Value strip_method(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
   const MatchedArguments parameters("strip", arguments, {"chars"});
-  return rendering.make(strip(*self.text(), parameters.optional_text(0), kLeft, kRight));
+  return rendering.make(strip(rendering, *self.text(), parameters.optional_text(0), kLeft, kRight));
 }
 
 template <bool kFromRight>
@@ -34,11 +34,12 @@ Value splitlines(Rendering& rendering, const Value& self, const PassedArguments&
 
 // Whether `text` starts (or ends) with the argument, or with any string of a tuple.
 template <bool kStart>
-Value affix(Rendering&, const Value& self, const PassedArguments& arguments) {
+Value affix(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
   const MatchedArguments parameters(kStart ? "startswith" : "endswith", arguments, {"prefix"});
   const std::string_view view = self.text()->view();
   auto matches = [&](const Value& value) {
     if (!value.text()) throw Error("startswith and endswith want a string or a tuple of strings");
+    rendering.budget.touch(std::min(view.size(), value.text()->size()));
     return kStart ? view.starts_with(value.text()->view()) : view.ends_with(value.text()->view());
   };
   const Value& wanted = parameters.required(0);
@@ -53,13 +54,14 @@ Value remove_affix(Rendering& rendering, const Value& self, const PassedArgument
   const Text& affix_text = parameters.text(0);
   const bool has =
       kStart ? text.view().starts_with(affix_text.view()) : text.view().ends_with(affix_text.view());
+  rendering.budget.touch(text.size());
   const std::size_t cut = has ? affix_text.size() : 0;
   return rendering.make(kStart ? text.slice(cut, text.size()) : text.slice(0, text.size() - cut));
 }
 
 template <Text (*kMap)(const Text&)>
 Value map_method(Rendering& rendering, const Value& self, const PassedArguments&) {
-  rendering.budget.step(static_cast<std::int64_t>(self.text()->size() / 16));
+  rendering.budget.transform(self.text()->size());
   return rendering.make(kMap(*self.text()));
 }
 
@@ -82,9 +84,9 @@ template <bool kFromRight>
 Value find_method_of_text(Rendering& rendering, const Value& self, const PassedArguments& arguments) {
   const MatchedArguments parameters("find", arguments, {"sub"});
   const std::string_view view = self.text()->view();
-  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
-  const std::size_t at =
-      kFromRight ? view.rfind(parameters.text(0).view()) : view.find(parameters.text(0).view());
+  rendering.budget.touch(view.size());
+  const std::string_view what = parameters.text(0).view();
+  const std::size_t at = kFromRight ? find_last(view, what) : find_first(view, what);
   return at == view.npos ? Value(-1) : Value(utf8::length(view.substr(0, at)));
 }
 
@@ -92,10 +94,13 @@ Value count_of_text(Rendering& rendering, const Value& self, const PassedArgumen
   const MatchedArguments parameters("count", arguments, {"sub"});
   const std::string_view view = self.text()->view();
   const std::string_view sub = parameters.text(0).view();
-  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
+  rendering.budget.touch(view.size());
   if (sub.empty()) return Value(utf8::length(view) + 1);
   std::size_t count = 0;
-  for (std::size_t at = view.find(sub); at != view.npos; at = view.find(sub, at + sub.size())) ++count;
+  for (std::size_t at = find_first(view, sub); at != view.npos; at = find_first(view, sub, at + sub.size())) {
+    rendering.budget.step();
+    ++count;
+  }
   return Value(count);
 }
 
@@ -107,17 +112,19 @@ Value join_strings(Rendering& rendering, const Value& self, const PassedArgument
     rendering.budget.step();
     if (!items[i].text())
       throw Error("join() wants strings, got '" + std::string(items[i].type_name()) + "'");
+    rendering.pay_for_copy(*self.text());
+    rendering.pay_for_copy(*items[i].text());
     if (i != 0) out.append(*self.text());
     out.append(*items[i].text());
-    rendering.budget.made(static_cast<std::int64_t>(self.text()->size()));
   }
   return rendering.make(std::move(out));
 }
 
 // isdigit() and similar: true if there is a character and kIs holds for all.
 template <bool (*kIs)(char32_t)>
-Value all_are(Rendering&, const Value& self, const PassedArguments&) {
+Value all_are(Rendering& rendering, const Value& self, const PassedArguments&) {
   const std::string_view view = self.text()->view();
+  rendering.budget.transform(view.size());
   for (std::size_t at = 0; at < view.size();) {
     const utf8::Step step = utf8::decode(view, at);
     if (!kIs(step.point)) return Value(false);
@@ -127,8 +134,9 @@ Value all_are(Rendering&, const Value& self, const PassedArguments&) {
 }
 
 template <bool (*kIs)(char32_t), bool (*kIsNot)(char32_t)>
-Value case_is(Rendering&, const Value& self, const PassedArguments&) {
+Value case_is(Rendering& rendering, const Value& self, const PassedArguments&) {
   const std::string_view view = self.text()->view();
+  rendering.budget.transform(view.size());
   bool some = false;
   for (std::size_t at = 0; at < view.size();) {
     const utf8::Step step = utf8::decode(view, at);

@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "text/template/jinja/print.h"
+#include "text/template/jinja/text_operations.h"
 
 namespace troupe::jinja {
 namespace {
@@ -32,6 +33,8 @@ Value repeat(Rendering& rendering, const Value& sequence, std::int64_t count) {
   if (__builtin_mul_overflow(size, count, &total)) total = INT64_MAX / 32;
   rendering.budget.made(total * (sequence.text() ? 1 : static_cast<std::int64_t>(sizeof(Value))));
   if (total == 0) count = 0;
+  rendering.budget.step(count);
+  rendering.budget.touch(static_cast<std::size_t>(total));
   if (const Text* text = sequence.text()) {
     Text out;
     for (std::int64_t i = 0; i < count; ++i) out.append(*text);
@@ -46,7 +49,8 @@ Value repeat(Rendering& rendering, const Value& sequence, std::int64_t count) {
 
 Value add(Rendering& rendering, const Value& a, const Value& b) {
   if (a.text() && b.text()) {
-    rendering.budget.made(static_cast<std::int64_t>(a.text()->size() + b.text()->size()));
+    rendering.pay_for_copy(*a.text());
+    rendering.pay_for_copy(*b.text());
     Text out = *a.text();
     out.append(*b.text());
     return Value(std::move(out));
@@ -198,8 +202,8 @@ bool contains(Rendering& rendering, const Value& container, const Value& item) {
     if (!item.text()) {
       throw Error("'in <string>' requires string as left operand, not " + std::string(item.type_name()));
     }
-    rendering.budget.step(static_cast<std::int64_t>(text->size() / 64));
-    return text->view().find(item.text()->view()) != std::string_view::npos;
+    rendering.budget.touch(text->size());
+    return find_first(text->view(), item.text()->view()) != std::string_view::npos;
   }
   if (const List* list = container.list()) {
     return std::any_of(list->items.begin(), list->items.end(),
@@ -231,11 +235,11 @@ Value item(Rendering& rendering, const Value& object, const Value& index) {
     const std::int64_t at = position(number, static_cast<std::int64_t>(list->items.size()));
     if (at >= 0) return list->items[static_cast<std::size_t>(at)];
   } else if (const Text* text = object.text(); text && is_int) {
+    rendering.budget.touch(text->size());
     const std::int64_t at = position(number, static_cast<std::int64_t>(utf8::length(text->view())));
     if (at >= 0) {
       const std::size_t begin = utf8::offset_of(text->view(), static_cast<std::size_t>(at));
       const auto bytes = static_cast<std::size_t>(utf8::decode(text->view(), begin).bytes);
-      rendering.budget.step(static_cast<std::int64_t>(text->size() / 64));
       return rendering.make(text->slice(begin, begin + bytes));
     }
   } else if (const Dict* dict = object.dict()) {
@@ -261,6 +265,7 @@ Value slice(Rendering& rendering, const Value& object, const Value* start, const
   // Clamps the step to a length beyond any list, so that the sums below cannot overflow.
   const std::int64_t by = std::clamp<std::int64_t>(bound(step, 1), -(1ll << 40), 1ll << 40);
   if (by == 0) throw Error("slice step cannot be zero");
+  if (text) rendering.budget.touch(text->size());
   const auto size =
       static_cast<std::int64_t>(text ? utf8::length(text->view()) : object.list()->items.size());
   auto clip = [&](std::int64_t at) {
@@ -271,7 +276,7 @@ Value slice(Rendering& rendering, const Value& object, const Value* start, const
   const bool has_stop = stop && !stop->is_none();
   const std::int64_t from = has_start ? clip(bound(start, 0)) : by > 0 ? 0 : size - 1;
   const std::int64_t to = has_stop ? clip(bound(stop, 0)) : by > 0 ? size : -1;
-  rendering.budget.step(size / 64);
+  if (!text) rendering.budget.step(size / 64);
   if (text && by == 1) {
     if (to <= from) return rendering.make(Text());
     const std::size_t begin = utf8::offset_of(text->view(), static_cast<std::size_t>(from));
@@ -317,10 +322,13 @@ std::vector<Value> items_of(Rendering& rendering, const Value& value) {
   throw Error("'" + std::string(value.type_name()) + "' object is not iterable");
 }
 
-std::int64_t length_of(const Value& value) {
+std::int64_t length_of(Rendering& rendering, const Value& value) {
   if (value.list()) return static_cast<std::int64_t>(value.list()->items.size());
   if (value.dict()) return static_cast<std::int64_t>(value.dict()->items.size());
-  if (value.text()) return static_cast<std::int64_t>(utf8::length(value.text()->view()));
+  if (value.text()) {
+    rendering.budget.touch(value.text()->size());
+    return static_cast<std::int64_t>(utf8::length(value.text()->view()));
+  }
   if (value.is_undefined()) return 0;
   throw Error("object of type '" + std::string(value.type_name()) + "' has no len()");
 }

@@ -29,7 +29,7 @@ Value slice(Rendering& rendering, const Value& object, const Value* start, const
 std::vector<Value> items_of(Rendering& rendering, const Value& value);
 
 /// len(); Error for a value without a length.
-std::int64_t length_of(const Value& value);
+std::int64_t length_of(Rendering& rendering, const Value& value);
 
 /// The characters of a text, each with its trust.
 std::vector<Value> characters(Rendering& rendering, const Text& text);

@@ -85,6 +85,7 @@ class ReprWriter : public ValueWriter {
   void string(const Text& text) {
     trusted_ = trusted_ && text.trusted();
     pay(text.size());
+    budget_.transform(text.size());
     const std::string_view view = text.view();
     const bool single = view.find('\'') == view.npos || view.find('"') != view.npos;
     const char quote = single ? '\'' : '"';
@@ -189,6 +190,7 @@ class JsonWriter : public ValueWriter {
   void string(const Text& text) {
     trusted_ = trusted_ && text.trusted();
     pay(text.size());
+    budget_.transform(text.size());
     const std::string_view view = text.view();
     out_ += '"';
     for (std::size_t at = 0; at < view.size();) {
@@ -223,7 +225,10 @@ class JsonWriter : public ValueWriter {
 }  // namespace
 
 Text to_text(const Value& value, Budget& budget) {
-  if (const Text* text = value.text()) return *text;
+  if (const Text* text = value.text()) {
+    budget.touch(text->size());
+    return *text;
+  }
   if (value.is_undefined()) return {};
   ReprWriter writer(budget);
   writer.value(value);
@@ -256,6 +261,7 @@ Value from_json(const nlohmann::ordered_json& json, bool trusted, Budget& budget
     case nlohmann::json::value_t::string: {
       const auto& text = json.get_ref<const std::string&>();
       budget.made(static_cast<std::int64_t>(text.size()));
+      budget.touch(text.size());
       return Value(Text(utf8::is_valid(text) ? text : utf8::to_valid(text), trusted));
     }
     case nlohmann::json::value_t::boolean: return Value(json.get<bool>());

@@ -45,7 +45,7 @@ Value Rendering::lookup(const std::string& name) const {
 }
 
 Value Rendering::make(Text text) {
-  budget.made(static_cast<std::int64_t>(text.size() + sizeof(Text)));
+  budget.made(static_cast<std::int64_t>(text.footprint() + sizeof(Text)));
   return Value(std::move(text));
 }
 
@@ -63,7 +63,7 @@ void Rendering::print(Text& out, const Text& text) {
   if (static_cast<std::int64_t>(out.size() + text.size()) > limits_.output_bytes) {
     throw LimitError("the chat template prints more than " + std::to_string(limits_.output_bytes) + " bytes");
   }
-  budget.made(static_cast<std::int64_t>(text.size()));
+  budget.made(static_cast<std::int64_t>(text.footprint()));
   out.append(text);
 }
 

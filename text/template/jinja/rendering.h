@@ -71,6 +71,12 @@ class Rendering {
   Value make(std::vector<Value> items, bool tuple = false);
   Value make(Dict dict);
 
+  /// Before a text is appended to one that is being made.
+  void pay_for_copy(const Text& text) {
+    budget.made(static_cast<std::int64_t>(text.footprint()));
+    budget.touch(text.size());
+  }
+
   /// Appends to a block's output, within the limit of the output.
   void print(Text& out, const Text& text);
 

@@ -33,7 +33,9 @@ Value path(Rendering& rendering, Value value, const Value& attribute_path) {
 // The value that elements are compared by: the one at `attribute`, in lower case unless case_sensitive.
 Value sort_key(Rendering& rendering, const Value& value, const Value* attribute, bool case_sensitive) {
   Value key = attribute && !attribute->is_none() ? path(rendering, value, *attribute) : value;
-  return key.text() && !case_sensitive ? rendering.make(lower(*key.text())) : key;
+  if (!key.text() || case_sensitive) return key;
+  rendering.budget.transform(key.text()->size());
+  return rendering.make(lower(*key.text()));
 }
 
 using Keyed = std::pair<Value, Value>;  // key, element
@@ -114,11 +116,13 @@ Value join(Rendering& rendering, const Value& input, const PassedArguments& argu
   bool first = true;
   for (const Value& value : items_of(rendering, input)) {
     rendering.budget.step();
+    rendering.pay_for_copy(separator);
     if (!first) out.append(separator);
     first = false;
     const bool whole = !attribute_path || attribute_path->is_none();
-    out.append(to_text(whole ? value : path(rendering, value, *attribute_path), rendering.budget));
-    rendering.budget.made(static_cast<std::int64_t>(separator.size()));
+    const Text text = to_text(whole ? value : path(rendering, value, *attribute_path), rendering.budget);
+    rendering.pay_for_copy(text);
+    out.append(text);
   }
   return rendering.make(std::move(out));
 }
@@ -134,7 +138,9 @@ Value sum(Rendering& rendering, const Value& input, const PassedArguments& argum
   return total;
 }
 
-Value length(Rendering&, const Value& input, const PassedArguments&) { return Value(length_of(input)); }
+Value length(Rendering& rendering, const Value& input, const PassedArguments&) {
+  return Value(length_of(rendering, input));
+}
 
 Value list(Rendering& rendering, const Value& input, const PassedArguments&) {
   return rendering.make(items_of(rendering, input));

@@ -20,6 +20,8 @@ class Text {
   std::string_view view() const { return bytes_; }
   std::size_t size() const { return bytes_.size(); }
   bool empty() const { return bytes_.empty(); }
+  /// Bytes of memory, with the marks.
+  std::size_t footprint() const { return bytes_.size() + borders_.size() * sizeof(std::size_t); }
 
   /// True if no byte is untrusted; an empty text is trusted.
   bool trusted() const { return bytes_.empty() || (first_trusted_ && borders_.empty()); }

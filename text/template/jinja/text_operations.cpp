@@ -1,6 +1,7 @@
 #include "text/template/jinja/text_operations.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "base/utf8.h"
 #include "text/template/jinja/unicode.h"
@@ -21,11 +22,48 @@ bool ends_line(char32_t point) {
          point == 0x2028 || point == 0x2029;
 }
 
+// Knuth, Morris and Pratt: the distance of the first `what` from the beginning of `text`, npos when there is none.
+template <class Iterator>
+std::size_t search(Iterator text, std::size_t text_size, Iterator what, std::size_t size) {
+  std::vector<std::uint32_t> overlap(size, 0);  // of what[0, i]: the longest proper prefix that is a suffix
+  const auto advance = [&](std::uint32_t matched, char byte) {
+    while (matched > 0 && what[matched] != byte) matched = overlap[matched - 1];
+    return what[matched] == byte ? matched + 1 : matched;
+  };
+  for (std::size_t i = 1; i < size; ++i) overlap[i] = advance(overlap[i - 1], what[i]);
+  std::uint32_t matched = 0;
+  for (std::size_t i = 0; i < text_size; ++i) {
+    matched = advance(matched, text[i]);
+    if (matched == size) return i + 1 - size;
+  }
+  return std::string_view::npos;
+}
+
+constexpr std::size_t kShort = 8;  // the library's search costs at most so many comparisons a byte
+
 }  // namespace
 
-Text strip(const Text& text, const Text* set, bool left, bool right) {
+std::size_t find_first(std::string_view text, std::string_view what, std::size_t from) {
+  if (what.size() <= kShort) return text.find(what, from);
+  if (from > text.size() || what.size() > text.size() - from) return text.npos;
+  const std::size_t at = search(text.begin() + from, text.size() - from, what.begin(), what.size());
+  return at == text.npos ? at : from + at;
+}
+
+std::size_t find_last(std::string_view text, std::string_view what) {
+  if (what.size() <= kShort) return text.rfind(what);
+  if (what.size() > text.size()) return text.npos;
+  const std::size_t from_end = search(text.rbegin(), text.size(), what.rbegin(), what.size());
+  return from_end == text.npos ? from_end : text.size() - from_end - what.size();
+}
+
+Text strip(Rendering& rendering, const Text& text, const Text* set, bool left, bool right) {
   const std::string_view view = text.view();
+  rendering.budget.touch(view.size());
+  std::size_t tried = 0;
   auto strippable = [&](std::size_t at) {
+    if (++tried % 16 == 0) rendering.budget.step();
+    if (set) rendering.budget.touch(set->size());
     const utf8::Step step = utf8::decode(view, at);
     if (!set) return utf8::is_space(step.point);
     return set->view().find(view.substr(at, step.bytes)) != std::string_view::npos;
@@ -41,13 +79,14 @@ std::vector<Value> split(Rendering& rendering, const Text& text, const Text* sep
                          bool from_right) {
   const std::string_view view = text.view();
   if (separator && separator->empty()) throw Error("empty separator");
+  rendering.budget.touch(view.size());
   // The places where the text is cut: [first, second) of each separator.
   std::vector<std::pair<std::size_t, std::size_t>> cuts;
   if (separator) {
     const std::size_t size = separator->size();
     if (from_right) {
       std::size_t end = view.size();
-      for (std::size_t at; end >= size && (at = view.rfind(separator->view(), end - size)) != view.npos;
+      for (std::size_t at; end >= size && (at = find_last(view.substr(0, end), separator->view())) != view.npos;
            end = at) {
         cuts.emplace_back(at, at + size);
         if (limit >= 0 && static_cast<std::int64_t>(cuts.size()) == limit) break;
@@ -55,8 +94,8 @@ std::vector<Value> split(Rendering& rendering, const Text& text, const Text* sep
       if (limit == 0) cuts.clear();
       std::reverse(cuts.begin(), cuts.end());
     } else {
-      for (std::size_t at = view.find(separator->view()); at != view.npos;
-           at = view.find(separator->view(), at + size)) {
+      for (std::size_t at = find_first(view, separator->view()); at != view.npos;
+           at = find_first(view, separator->view(), at + size)) {
         if (limit >= 0 && static_cast<std::int64_t>(cuts.size()) >= limit) break;
         cuts.emplace_back(at, at + size);
       }
@@ -74,7 +113,7 @@ std::vector<Value> split(Rendering& rendering, const Text& text, const Text* sep
       at += step.bytes;
     }
   }
-  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64 + cuts.size()));
+  rendering.budget.step(static_cast<std::int64_t>(cuts.size()));
 
   std::size_t begin = 0;
   std::size_t end = view.size();
@@ -131,10 +170,11 @@ Text replace(Rendering& rendering, const Text& text, const Text& from, const Tex
   const std::string_view view = text.view();
   Text out;
   std::size_t begin = 0;
-  rendering.budget.step(static_cast<std::int64_t>(view.size() / 64));
+  rendering.budget.touch(view.size());
   auto put = [&](std::size_t end) {
     rendering.budget.step();
-    rendering.budget.made(static_cast<std::int64_t>(to.size()));
+    rendering.budget.made(static_cast<std::int64_t>(to.footprint()));
+    rendering.budget.touch(to.size());
     out.append(text.slice(begin, end));
     out.append(to);
     begin = end;
@@ -146,7 +186,7 @@ Text replace(Rendering& rendering, const Text& text, const Text& from, const Tex
       at += utf8::decode(view, at).bytes;
     }
   } else {
-    for (std::size_t at; limit != 0 && (at = view.find(from.view(), begin)) != view.npos; --limit) {
+    for (std::size_t at; limit != 0 && (at = find_first(view, from.view(), begin)) != view.npos; --limit) {
       put(at);
       begin += from.size();
     }

@@ -7,8 +7,13 @@
 
 namespace troupe::jinja {
 
+/// Where `what` begins in `text`, at or behind `from`; npos: nowhere. Linear in both, whatever they are.
+std::size_t find_first(std::string_view text, std::string_view what, std::size_t from = 0);
+/// The same for its last occurrence.
+std::size_t find_last(std::string_view text, std::string_view what);
+
 /// strip(): removes whitespace, or the characters of `set` when it is not null, at the chosen ends.
-Text strip(const Text& text, const Text* set, bool left, bool right);
+Text strip(Rendering& rendering, const Text& text, const Text* set, bool left, bool right);
 
 /// split(): on runs of whitespace when `separator` is null. `limit` < 0 means no limit; `from_right` counts
 /// it from the end.

@@ -129,7 +129,10 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
     const auto [y, y_int] = b.as_int();
     return x_int && y_int ? x == y : a.as_double() == b.as_double();
   }
-  if (a.text() && b.text()) return *a.text() == *b.text();
+  if (a.text() && b.text()) {
+    if (a.text()->size() == b.text()->size()) budget.touch(a.text()->size());
+    return *a.text() == *b.text();
+  }
   if (a.list() && b.list()) {
     return a.list() == b.list() ||
            (a.list()->tuple == b.list()->tuple && equal_items(a.list()->items, b.list()->items, budget));
@@ -147,7 +150,10 @@ bool less(const Value& a, const Value& b, Budget& budget) {
     return x_int && y_int ? x < y : a.as_double() < b.as_double();
   }
   // Byte order of UTF-8 is the order of code points.
-  if (a.text() && b.text()) return a.text()->view() < b.text()->view();
+  if (a.text() && b.text()) {
+    budget.touch(std::min(a.text()->size(), b.text()->size()));
+    return a.text()->view() < b.text()->view();
+  }
   if (a.list() && b.list() && a.list()->tuple == b.list()->tuple) {
     const auto& x = a.list()->items;
     const auto& y = b.list()->items;

@@ -1,0 +1,76 @@
+#include "actors/session/answer_rope.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kScores = 16;              // between two looks at the clock
+constexpr std::size_t kCopyBytes = 128 << 10;    // likewise
+
+}  // namespace
+
+bool PromptScores::make(http::ScoreList list, const Slice& slice) {
+  Made& made = made_[static_cast<std::size_t>(list)];
+  while (made.scores < scores_.size()) {
+    if (slice.over()) return false;
+    const std::size_t count = std::min(kScores, scores_.size() - made.scores);
+    const auto next = std::span<const http::TokenLogprob>(scores_).subspan(made.scores, count);
+    http::append_scores(made.json, list, next, made.scores == 0, made.offset);
+    made.scores += count;
+  }
+  return true;
+}
+
+bool PromptScores::make_echo(const Slice& slice) {
+  using List = http::ScoreList;
+  if (!echo_.empty()) return true;
+  for (const List list : {List::tokens, List::token_logprobs, List::top_logprobs, List::text_offset}) {
+    if (!make(list, slice)) return false;
+  }
+  echo_ = R"({"tokens":[)" + text(List::tokens) + R"(],"token_logprobs":[)" + text(List::token_logprobs) +
+          R"(],"top_logprobs":[)" + text(List::top_logprobs) + R"(],"text_offset":[)" + text(List::text_offset) + "]}";
+  return true;
+}
+
+bool AnswerRope::write(std::string& out, const Slice& slice) {
+  while (!parts_.empty()) {
+    const bool done = std::visit([&](auto& part) { return write_part(out, part, slice); }, parts_.front());
+    if (!done) return false;
+    parts_.pop_front();
+  }
+  return true;
+}
+
+bool AnswerRope::write_part(std::string& out, std::string& text, const Slice& slice) {
+  if (slice.over()) return false;
+  out += text;
+  return true;
+}
+
+bool AnswerRope::write_part(std::string& out, OfPrompt& part, const Slice& slice) {
+  if (!part.scores->make(part.list, slice)) return false;
+  const std::string& text = part.scores->text(part.list);
+  while (part.copied < text.size()) {
+    if (slice.over()) return false;
+    const std::size_t bytes = std::min(kCopyBytes, text.size() - part.copied);
+    out.append(text, part.copied, bytes);
+    part.copied += bytes;
+  }
+  return true;
+}
+
+bool AnswerRope::write_part(std::string& out, OfOutput& part, const Slice& slice) {
+  if (part.written == 0 && part.before != nullptr) part.offset = part.before->chars();
+  while (part.written < part.scores.size()) {
+    if (slice.over()) return false;
+    const std::size_t count = std::min(kScores, part.scores.size() - part.written);
+    http::append_scores(out, part.list, part.scores.subspan(part.written, count),
+                        part.written == 0 && part.before == nullptr, part.offset);
+    part.written += count;
+  }
+  return true;
+}
+
+}  // namespace troupe

@@ -1,0 +1,172 @@
+// Flags of the HTTP server: where it listens, who may ask, and how much.
+#include "base/address_set.h"
+#include "config/fields.h"
+
+namespace troupe::config {
+namespace {
+
+Status check_networks(std::string_view value) {
+  AddressSet set;
+  while (!value.empty()) {
+    const std::size_t comma = value.find(',');
+    if (Status status = set.add(value.substr(0, comma)); !status.ok()) return status;
+    value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
+  }
+  return {};
+}
+
+Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
+            double min = 1) {
+  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = 1 << 30};
+}
+
+Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
+  return {.name = name, .slot = ByteCount{&member}, .help = help, .unit = "bytes", .min = 1};
+}
+
+}  // namespace
+
+std::vector<Field> http_fields(HttpOptions& o) {
+  return {
+      {.name = "host", .slot = &o.host, .help = "address to listen on; 0.0.0.0 opens it to the network"},
+      {.name = "port",
+       .slot = &o.port,
+       .help = "HTTP port; also identifies the instance; 0: a free one",
+       .min = 0,
+       .max = 65535},
+      {.name = "metrics-port",
+       .slot = &o.metrics_port,
+       .help = "separate, open port for /metrics and /config-info",
+       .min = 1,
+       .max = 65535,
+       .when_unset = "on --port"},
+      {.name = "api-key",
+       .slot = &o.api_keys,
+       .help = "bearer key that clients must send; repeat it for several",
+       .env = "FD_API_KEY",
+       .when_unset = "no key needed",
+       .secret = true,
+       .refuses_empty = true},
+      {.name = "api-key-file",
+       .slot = &o.api_key_file,
+       .help = "file with keys, one a line, as --api-key; SIGHUP reads it again",
+       .when_unset = "none",
+       .refuses_empty = true},
+      {.name = "ssl-certfile",
+       .slot = &o.ssl_certfile,
+       .help = "certificate and its chain in PEM form: the port speaks HTTPS; SIGHUP reads it again",
+       .when_unset = "plain HTTP",
+       .refuses_empty = true},
+      {.name = "ssl-keyfile",
+       .slot = &o.ssl_keyfile,
+       .help = "private key of the certificate in PEM form, without a passphrase",
+       .when_unset = "in --ssl-certfile",
+       .refuses_empty = true},
+      {.name = "trusted-proxies",
+       .slot = &o.trusted_proxies,
+       .help = "networks of proxies whose X-Forwarded-For is believed, such as 10.0.0.0/8; connections "
+               "are then counted per client that it names",
+       .check = check_networks,
+       .when_unset = "none"},
+      {.name = "file-api-keys",
+       .slot = &o.file_api_keys,
+       .help = "keys of --api-key-file",
+       .secret = true,
+       .hidden = true},
+      {.name = "certificate-pem",
+       .slot = &o.certificate_pem,
+       .help = "of --ssl-certfile",
+       .secret = true,
+       .hidden = true},
+      {.name = "private-key-pem",
+       .slot = &o.private_key_pem,
+       .help = "of --ssl-keyfile",
+       .secret = true,
+       .hidden = true},
+      {.name = "io-threads",
+       .slot = &o.io_threads,
+       .help = "threads that serve sockets",
+       .min = 0,
+       .max = 256,
+       .when_unset = "half the cores, 1 to 4"},
+      {.name = "max-concurrency",
+       .slot = &o.max_concurrency,
+       .help = "HTTP requests at once; one more gets 429",
+       .min = 1,
+       .max = 1 << 20},
+  };
+}
+
+std::vector<Field> limit_fields(LimitOptions& o) {
+  return {
+      limit("max-connections", o.max_connections, "open sockets; one more gets 429"),
+      {.name = "max-connections-per-address",
+       .slot = &o.max_connections_per_address,
+       .help = "open sockets of one address, or of one client behind --trusted-proxies; one more gets 429",
+       .min = 0,
+       .max = 1 << 30,
+       .when_unset = "256; --max-connections for addresses of this machine"},
+      limit("max-header-bytes", o.max_header_bytes, "header lines together; 431", "bytes", 256),
+      limit("max-header-count", o.max_header_count, "header lines; 431"),
+      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64),
+      limit("header-timeout", o.header_timeout_s, "from the first byte to the end of the headers; 408",
+            "seconds"),
+      limit("body-timeout", o.body_timeout_s, "for a body slower than --min-body-rate; 408", "seconds"),
+      limit("min-body-rate", o.min_body_rate, "speed that keeps a long upload alive", "bytes/second"),
+      limit("idle-timeout", o.idle_timeout_s, "keep-alive without a request", "seconds"),
+      limit("write-timeout", o.write_timeout_s, "a client that reads nothing for this long is disconnected",
+            "seconds"),
+      limit("max-stream-buffer-bytes", o.max_stream_buffer_bytes,
+            "unread output of one answer; while there is more, its client must read as much within 2 s, or "
+            "--write-timeout once the answer is complete", "bytes", 4096),
+      limit_bytes("max-unsent-bytes", o.max_unsent_bytes, "unread output of all answers; the largest are cut off"),
+      limit_bytes("max-buffered-bytes", o.max_buffered_bytes,
+                  "request bodies above 64 KiB that are read or wait for an answer; 503"),
+      limit_bytes("max-answer-bytes", o.max_answer_bytes, "one answer that is not streamed, or what it repeats of its prompt; 400"),
+      {.name = "max-answer-scores",
+       .slot = &o.max_answer_scores,
+       .help = "log-probabilities of one answer: choices x tokens x candidates; 400",
+       .min = 1},
+      limit_bytes("max-body-bytes", o.max_body_bytes, "request body without media; 413"),
+      limit_bytes("max-media-body-bytes", o.max_media_body_bytes, "request body with media; 413"),
+      {.name = "strict-requests",
+       .slot = &o.strict_requests,
+       .help = "unknown fields of a request are refused with 400, not only warned about"},
+      limit("max-json-depth", o.max_json_depth, "nesting of a request body"),
+      limit("max-json-elements", o.max_json_elements, "values in a request body"),
+      limit("max-prompts", o.max_prompts, "prompts in one completions request"),
+      limit("max-n", o.max_n, "choices per prompt"),
+      limit("max-best-of", o.max_best_of, "candidates per prompt"),
+      limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
+      limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
+      limit("max-logprobs", o.max_logprobs, "top_logprobs; -1: the whole vocabulary", {}, -1),
+      limit("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request", {}, 0),
+      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0),
+      limit("max-messages", o.max_messages, "messages of one chat request"),
+      limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),
+      {.name = "max-schema-depth",
+       .slot = &o.max_schema_depth,
+       .help = "nesting of a JSON schema",
+       .min = 1,
+       .max = 64},
+      limit("max-schema-properties", o.max_schema_properties, "properties of a JSON schema"),
+      limit("max-schema-enum-values", o.max_schema_enum_values, "enum values of a JSON schema"),
+      limit("max-schema-name-chars", o.max_schema_name_chars, "names and values of a JSON schema",
+            "characters"),
+      limit("max-grammar-bytes", o.max_grammar_bytes, "a grammar or regular expression", "bytes"),
+      limit("max-grammar-depth", o.max_grammar_depth, "nesting of a grammar"),
+      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar, processor time",
+            "milliseconds"),
+      limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
+      {.name = "max-image-pixels",
+       .slot = &o.max_image_pixels,
+       .help = "one image, checked before it is decoded",
+       .unit = "pixels",
+       .min = 1},
+      limit("max-images", o.max_images, "images of one request", {}, 0),
+      limit("max-video-frames", o.max_video_frames, "frames taken from one video"),
+      limit("media-timeout", o.media_timeout_ms, "decoding of one image or video", "milliseconds"),
+  };
+}
+
+}  // namespace troupe::config

@@ -1,0 +1,10 @@
+#pragma once
+// A command line is shown to every user of the machine, in /proc/PID/cmdline and by ps.
+
+namespace troupe::config {
+
+/// Overwrites the values of secret flags (--api-key) in place with asterisks. Call it as early as possible,
+/// with the argv of main(), after having copied what is still needed.
+void hide_secrets(int argc, char** argv);
+
+}  // namespace troupe::config

@@ -1,0 +1,24 @@
+#include "http/parse_thread.h"
+
+#include "base/give_way.h"
+
+namespace troupe::http {
+
+void ParseThread::start() {
+  context_.emplace(1);
+  work_.emplace(context_->get_executor());
+  thread_ = std::thread([this] {
+    give_way();
+    context_->run();
+  });
+}
+
+void ParseThread::stop() {
+  if (!thread_.joinable()) return;
+  context_->stop();
+  thread_.join();
+  work_.reset();
+  context_.reset();
+}
+
+}  // namespace troupe::http

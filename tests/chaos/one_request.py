@@ -1,0 +1,208 @@
+"""What one client may take from the others: requests made to cost much, beside a short stream that is measured.
+
+Without --long every attack is made once, and what must hold at any speed is checked: answers, refusals, the same
+processes afterwards, memory. With --long the attacks are repeated and the times are printed: the gap between two tokens
+of the stream (ITL) and the time to the first token of short requests (TTFT), quiet and attacked.
+"""
+import argparse
+import http.client
+import json
+import pathlib
+import statistics
+import sys
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
+from server import Server  # noqa: E402
+
+MODEL_LEN = 8192
+
+
+def p99(times):
+    return statistics.quantiles(times, n=100)[98] * 1e3 if len(times) > 1 else float("nan")
+
+
+def resident_mib(pid):
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+class Stream(threading.Thread):
+    """Streams that follow one another until told to end; keeps the gaps between their events."""
+
+    def __init__(self, server):
+        super().__init__(daemon=True)
+        self.server, self.gaps, self.ended = server, [], threading.Event()
+        self.start()
+
+    def run(self):
+        body = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True}
+        while not self.ended.is_set():
+            last = None
+            for _ in self.server.events("/v1/completions", body, timeout=300):
+                now = time.monotonic()
+                if last is not None:
+                    self.gaps.append(now - last)
+                last = now
+                if self.ended.is_set():
+                    break
+
+    def stop(self):
+        self.ended.set()
+        self.join(60)
+        return self.gaps
+
+
+def first_token_times(server, until, most):
+    """TTFT of short requests, one after the other, until the event is set."""
+    times = []
+    while not until.is_set() and len(times) < most:
+        start = time.monotonic()
+        events = server.events("/v1/completions", {"prompt": "Hello", "max_tokens": 1}, timeout=300)
+        next(events)
+        times.append(time.monotonic() - start)
+        events.close()
+    return times
+
+
+def together(jobs):
+    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+
+
+class Attacks:
+    def __init__(self, server):
+        self.server = server
+        self.long_text = "The quick brown fox jumps over the lazy dog. " * 170_000  # 7.6 MB
+        keys = ",".join(f'"{i:x}":0' for i in range(780_000))  # 8 MB
+        self.many_keys = '{"prompt":"x","max_tokens":1,"metadata":{' + keys + "}}"
+
+    def expect(self, answer, status, code=None):
+        assert answer.status == status, (answer.status, answer.text[:300])
+        if code:
+            assert answer.error["code"] == code, answer.error
+
+    def too_many_scores(self):
+        body = {"prompt": [100] * (MODEL_LEN - 300), "n": 128, "max_tokens": 1, "prompt_logprobs": 20}
+        answer = self.server.post("/v1/completions", body)
+        self.expect(answer, 400, "too_many_scores")
+        assert "--max-answer-scores" in answer.error["message"]
+
+    def most_scores(self, prompt_tokens, choices):
+        body = {"prompt": [100 + i % 1000 for i in range(prompt_tokens)], "n": choices, "max_tokens": 1, "prompt_logprobs": 20}
+        answer = self.server.post("/v1/completions", body, timeout=300)
+        self.expect(answer, 200)
+        assert len(answer.json["choices"]) == choices
+
+    def long_texts(self, count):
+        def refused():
+            self.expect(self.server.post("/v1/completions", {"prompt": self.long_text}, timeout=300), 400,
+                        "context_length_exceeded")
+        together([refused] * count)
+
+    def counted_texts(self, count, bytes_each):
+        def counted():
+            answer = self.server.post("/tokenize", {"prompt": self.long_text[:bytes_each]}, timeout=300)
+            assert answer.status in (200, 503), answer.text[:300]
+        together([counted] * count)
+
+    def key_bodies(self, count):
+        together([lambda: self.server.post("/v1/completions", self.many_keys, timeout=300)] * count)
+
+    def echoes(self):
+        choices, text = 64, "word " * 6000
+        body = {"prompt": text, "n": choices, "max_tokens": 1, "echo": True}
+        seen, last = {}, None
+        for event in self.server.events("/v1/completions", body, timeout=300):
+            last = event
+            for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
+                seen[choice["index"]] = seen.get(choice["index"], 0) + len(choice["text"])
+        assert last == "[DONE]", last
+        assert len(seen) == choices and min(seen.values()) >= len(text), seen
+
+    def bodies(self, count):
+        """Each sends all but the end of a body; returns how many were refused meanwhile."""
+        open_ones, refused = [], 0
+        for _ in range(count):
+            connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=5)
+            connection.putrequest("POST", "/v1/completions")
+            connection.putheader("Content-Type", "application/json")
+            connection.putheader("Content-Length", str(8 << 20))
+            try:
+                connection.endheaders()
+                connection.send(b"x" * (8_000_000))
+            except OSError:
+                refused += 1
+            open_ones.append(connection)
+        self.expect(self.server.post("/v1/completions", {"prompt": "hi", "max_tokens": 1}), 200)
+        held = resident_mib(self.server.process_pid("engine"))
+        for connection in open_ones:
+            connection.close()
+        return refused, held
+
+
+def measured(server, name, attack, rounds):
+    """Gaps and first tokens while `attack` runs."""
+    done = threading.Event()
+
+    def run():
+        try:
+            for _ in range(rounds):
+                attack()
+        finally:
+            done.set()
+
+    stream, thread = Stream(server), threading.Thread(target=run, daemon=True)
+    start = time.monotonic()
+    thread.start()
+    first = first_token_times(server, done, 10_000)
+    thread.join(600)
+    gaps = stream.stop()
+    print(f"{name:28} {time.monotonic() - start:6.1f} s  ITL p99 {p99(gaps):7.1f} ms  max {max(gaps) * 1e3:7.1f}  "
+          f"TTFT p99 {p99(first):7.1f} ms  ({len(gaps)} gaps, {len(first)} first tokens)", flush=True)
+
+
+def short(server, attacks):
+    attacks.too_many_scores()
+    attacks.most_scores(512, 4)
+    attacks.long_texts(2)
+    attacks.counted_texts(2, 1_000_000)
+    attacks.key_bodies(1)
+    attacks.echoes()
+
+
+def long(server, attacks):
+    measured(server, "quiet", lambda: time.sleep(10), 2)
+    measured(server, "128 x 7892 x 21 scores", attacks.too_many_scores, 20)
+    measured(server, "6 x 7800 x 21 scores", lambda: attacks.most_scores(7800, 6), 2)
+    measured(server, "8 texts of 7.6 MB", lambda: attacks.long_texts(8), 3)
+    measured(server, "32 x /tokenize of 1 MB", lambda: attacks.counted_texts(32, 1_000_000), 1)
+    measured(server, "8 x /tokenize of 7.6 MB", lambda: attacks.counted_texts(8, 8_000_000), 1)
+    measured(server, "64 x /tokenize of 60 kB", lambda: attacks.counted_texts(64, 60_000), 3)
+    measured(server, "4 bodies of 780k keys", lambda: attacks.key_bodies(4), 3)
+    measured(server, "64 echoes of 30 kB", attacks.echoes, 3)
+    refused, held = attacks.bodies(240)
+    print(f"240 bodies of 8 MB: {refused} refused, engine holds {held:.0f} MiB")
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--long", action="store_true", help="repeat the attacks and print times")
+    is_long = arguments.parse_args().long
+    with Server("--device", "cpu", "--max-model-len", MODEL_LEN) as server:
+        attacks, engine = Attacks(server), server.process_pid("engine")
+        before = resident_mib(engine)
+        (long if is_long else short)(server, attacks)
+        assert server.process_pid("engine") == engine, "the engine was restarted"
+        server.post("/v1/completions", {"prompt": "hi", "max_tokens": 1})
+        print(f"engine: {before:.0f} MiB before, {resident_mib(engine):.0f} MiB after")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+// What the server keeps in memory for its clients: bodies that arrive, answers that are not read.
+#include <gtest/gtest.h>
+
+#include "http/support.h"
+
+namespace troupe::http::test {
+namespace {
+
+class ServerBounds : public ServerTest {};
+
+// Its stream ends with an error that it can read, whenever it reads on.
+TEST_F(ServerBounds, BoundsWhatIsKeptForASlowReader) {
+  setup.limits.max_stream_buffer_bytes = 256 << 10;
+  setup.limits.write_timeout_s = 600;  // is not what ends it
+  start();
+  Client client(port, 4096);
+  client.post("/v1/completions", R"({"prompt":"x","stream":true})");
+  ASSERT_TRUE(backend.wait_calls(1));
+  for (int i = 0; i < 40; ++i) deliver(backend.call(0).exchange, {.body = "data: " + std::string(100 << 10, 'x') + "\n\n"});
+  EXPECT_TRUE(backend.wait_cancelled(1));
+  const Response response = client.receive();
+  EXPECT_TRUE(response.complete);
+  EXPECT_LT(response.body.size(), std::size_t{3} << 20);
+  const std::size_t error = response.body.rfind("\n\ndata: {\"error\"");
+  ASSERT_NE(error, response.body.npos) << response.body.substr(response.body.size() - 200);
+  EXPECT_NE(response.body.find("slow_reader", error), response.body.npos);
+  EXPECT_TRUE(response.body.ends_with("x\n\n" + response.body.substr(error + 2)));
+  EXPECT_EQ(backend.failed(), 1);
+  EXPECT_TRUE(client.closed());
+}
+
+// As an echo of many choices is: one batch that is larger than the buffer.
+TEST_F(ServerBounds, ABatchLargerThanTheBufferIsBackPressureAndNoFault) {
+  setup.limits.max_stream_buffer_bytes = 64 << 10;
+  start();
+  Client client(port);
+  client.post("/v1/completions", R"({"prompt":"x","stream":true})");
+  ASSERT_TRUE(backend.wait_calls(1));
+  std::string batch;
+  for (int i = 0; i < 300; ++i) batch += "data: " + std::string(40 << 10, static_cast<char>('a' + i % 26)) + "\n\n";
+  deliver(backend.call(0).exchange, {.body = batch});
+  deliver(backend.call(0).exchange, {.body = batch});
+  deliver(backend.call(0).exchange, {.kind = Output::Kind::end});
+  const Response response = client.receive();
+  EXPECT_TRUE(response.complete);
+  EXPECT_TRUE(response.body == batch + batch);
+}
+
+// A whole answer larger than the buffer has to be read at a pace, too: a byte now and then keeps no connection.
+TEST_F(ServerBounds, AWholeAnswerIsNotKeptForAReaderThatTrickles) {
+  setup.limits.max_stream_buffer_bytes = 4096;
+  setup.limits.write_timeout_s = 1;
+  backend.script = [this](Exchange exchange) {
+    Output output{.kind = Output::Kind::whole, .body = std::string(8 << 20, 'x')};
+    output.more.push_back(std::string(8 << 20, 'y'));
+    deliver(exchange, std::move(output));
+  };
+  start();
+  Client client(port, 4096);
+  client.post("/v1/completions", R"({"prompt":"x"})");
+  for (int i = 0; i < 200 && server->connections() > 0; ++i) {
+    client.read_some(16);
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  EXPECT_EQ(server->connections(), 0u);
+}
+
+TEST_F(ServerBounds, AWholeAnswerInPartsIsOneBody) {
+  backend.script = [this](Exchange exchange) {
+    Output output{.kind = Output::Kind::whole, .body = "[1"};
+    output.more = {std::string(300 << 10, ' '), ",2]"};
+    deliver(exchange, std::move(output));
+  };
+  start();
+  Client client(port);
+  client.post("/v1/completions", R"({"prompt":"x"})");
+  const Response response = client.receive();
+  EXPECT_EQ(response.body, "[1" + std::string(300 << 10, ' ') + ",2]");
+}
+
+// All answers together are bounded: the one with most to read is cut.
+TEST_F(ServerBounds, BoundsWhatIsUnsentOnAllConnections) {
+  setup.limits.max_stream_buffer_bytes = 64 << 20;
+  setup.limits.max_unsent_bytes = 16 << 20;
+  start();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (std::size_t i = 0; i < 4; ++i) {
+    clients.push_back(std::make_unique<Client>(port, 4096));
+    clients.back()->post("/v1/completions", R"({"prompt":"x"})");
+    ASSERT_TRUE(backend.wait_calls(i + 1));
+  }
+  const auto answer = [&](std::size_t i, std::size_t bytes) {
+    deliver(backend.call(i).exchange, {.kind = Output::Kind::whole, .body = std::string(bytes, 'x')});
+  };
+  answer(0, 2 << 20);
+  answer(1, 8 << 20);
+  answer(2, 4 << 20);
+  answer(3, 12 << 20);  // is the largest, and over the bound
+  EXPECT_TRUE(clients[3]->closed());
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(clients[i]->receive().complete) << i;
+  expect_alive();
+}
+
+TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
+  setup.limits.max_buffered_bytes = 4 << 20;
+  start();
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+  std::vector<std::unique_ptr<Client>> clients;
+  int refused = 0;
+  for (int i = 0; i < 8; ++i) {  // each sends 1 MiB of its 1.5
+    clients.push_back(std::make_unique<Client>(port));
+    Client& client = *clients.back();
+    client.send(head + "Content-Length: 1572864\r\n\r\n");
+    if (!client.send(std::string(1 << 20, 'x')) || client.readable(milliseconds(200))) ++refused;
+  }
+  EXPECT_GE(refused, 4);
+  const Response response = clients.back()->receive();
+  EXPECT_EQ(response.status, 503);
+  EXPECT_TRUE(response.header("Retry-After"));
+  answer_all();
+  Client small(port);  // a small one is read in any case
+  small.post("/v1/chat/completions", kChat);
+  EXPECT_EQ(small.receive().status, 200);
+  clients.clear();  // their memory is free again
+  for (int i = 0; i < 100; ++i) {
+    Client large(port);
+    large.post("/v1/completions", R"({"prompt":")" + std::string(2 << 20, 'x') + "\"}");
+    if (const Response last = large.receive(); last.status == 200) return;
+    std::this_thread::sleep_for(milliseconds(50));
+  }
+  ADD_FAILURE() << "the memory of bodies that are gone is still counted";
+}
+
+TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
+  setup.limits.max_buffered_bytes = 1 << 20;
+  start();
+  Client client(port);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 503);
+  EXPECT_TRUE(client.closed());
+}
+
+// The thread that handles a request asks the backend for its health; the I/O thread hands the call over.
+TEST_F(ServerBounds, ParsesLargeBodiesApart) {
+  answer_all();
+  start();
+  Client client(port);
+  client.post("/v1/completions", R"({"prompt":"small"})");
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_EQ(backend.asked_from.load(), backend.submitted_from.load());
+  client.post("/v1/completions", R"({"prompt":")" + std::string(300 << 10, 'x') + "\"}");
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
+  EXPECT_EQ(backend.call(1).body_bytes, (std::size_t{300} << 10) + 13);
+  client.post("/v1/completions", std::string(300 << 10, '['));  // a refusal comes back the same way
+  EXPECT_EQ(client.receive().error()["code"], "json_too_deep");
+  client.post("/v1/completions", R"({"prompt":"again"})");
+  EXPECT_EQ(client.receive().status, 200);
+}
+
+TEST_F(ServerBounds, AClientThatLeavesWhileItsBodyIsParsedIsForgotten) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    Client client(port);
+    client.post("/v1/completions", R"({"prompt":")" + std::string(2 << 20, 'x') + "\"}");
+  }
+  EXPECT_TRUE(becomes_active(0));
+  EXPECT_EQ(backend.cancelled().size(), backend.count());
+  expect_alive();
+}
+
+}  // namespace
+}  // namespace troupe::http::test
