@@ -246,8 +246,8 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
     return {Code::not_found, message, "model"};
   message +=
       model.model_cache.empty() ? ", and FD_MODEL_CACHE is not set" : ", nor " + places.back().string();
-  message += ". Models are not downloaded: fetch it, for example with `huggingface-cli download " +
-             model.model + " --local-dir DIRECTORY`, and give --model DIRECTORY";
+  message += ". `troupe pull " + model.model + "` fetches it";
+  message += model.model_cache.empty() ? " with --to DIRECTORY; then give --model DIRECTORY" : ", and so does --download";
   return {Code::not_found, message, "model"};
 }
 
