@@ -458,4 +458,28 @@ struct Drain {};
 /// The time of a drain is over: open requests end with an error that their clients are told.
 struct Abandon {};
 
+/// Asks an actor for a ProbeAnswer; from ROOT.
+struct Probe {};
+
+struct ProbeAnswer {
+  std::int32_t mailbox = 0;  ///< messages that waited behind the Probe when it was answered
+};
+
+/// Asks ROOT for an ActorReport of every actor.
+struct ProbeAll {};
+
+/// One actor as ROOT sees it.
+struct ActorReport {
+  std::string name;
+  std::int32_t number = 0;     ///< among the actors of this name
+  bool answered = false;       ///< its Probe, in time
+  std::int32_t restarts = 0;   ///< since the engine's start
+  std::int32_t mailbox = 0;    ///< ProbeAnswer::mailbox
+  std::int64_t answer_ns = 0;  ///< from the Probe to its answer: what a message waits at this moment
+};
+
+struct ActorReports {
+  std::vector<ActorReport> actors;  ///< in start order
+};
+
 }  // namespace troupe

@@ -152,12 +152,17 @@ TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_to
 TROUPE_INSPECT(HttpStats, x.path, x.status)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
+TROUPE_INSPECT(ProbeAnswer, x.mailbox)
+TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
+TROUPE_INSPECT(ActorReports, x.actors)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
 template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
   return f(caf::meta::type_name("ResetPrefixCache"));
 }
 template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
+template <class I> typename I::result_type inspect(I& f, Probe&) { return f(caf::meta::type_name("Probe")); }
+template <class I> typename I::result_type inspect(I& f, ProbeAll&) { return f(caf::meta::type_name("ProbeAll")); }
 template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
 
@@ -167,8 +172,16 @@ inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); }
 /// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
 /// stands still, and the engine is about to be restarted.
 inline constexpr std::chrono::seconds kTurnPatience{10};
-/// The same for what ends when requests do: longer than any --drain-timeout.
-inline constexpr std::chrono::minutes kRequestPatience{25 * 60};
+/// The same for a drain, which ends when the requests do: longer than any --drain-timeout.
+inline constexpr std::chrono::minutes kDrainPatience{25 * 60};
+
+/// Lets an actor answer a Probe, from ROOT, beside the messages of its own. Called first in every behaviour but ROOT's.
+inline void answer_probes(caf::scheduled_actor* self) {
+  self->set_default_handler([](caf::scheduled_actor* probed, caf::message_view& view) -> caf::result<caf::message> {
+    if (!view.content().match_elements<Probe>()) return caf::print_and_drop(probed, view);
+    return caf::make_message(ProbeAnswer{static_cast<std::int32_t>(probed->mailbox().size())});
+  });
+}
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
 using metrics_actor = caf::typed_actor<
@@ -316,6 +329,8 @@ using root_actor = caf::typed_actor<
     // Stops admission; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<bool>,
     // Answers with the state of every part; from the control thread.
-    caf::replies_to<caf::get_atom>::with<EngineStatus>>;
+    caf::replies_to<caf::get_atom>::with<EngineStatus>,
+    // Answers with a report of every actor; of one that does not answer within 300 ms too; from LIVE FEED's thread.
+    caf::replies_to<ProbeAll>::with<ActorReports>>;
 
 }  // namespace troupe

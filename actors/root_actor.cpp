@@ -1,5 +1,10 @@
 #include "actors/root_actor.h"
 
+#include <chrono>
+#include <memory>
+
+#include "base/clock.h"
+
 namespace troupe {
 namespace {
 
@@ -48,10 +53,55 @@ void child_down(RootSelf self, const caf::down_msg& down) {
                                        kv("then", dead.on_down == OnDown::restart ? "restart" : "escalate")});
   if (dead.on_down == OnDown::restart) {
     dead.actor = dead.respawn();
+    ++state.restarts[child];
     watch(self, child);
   } else {
     stop(self, caf::make_error(caf::sec::runtime_error, dead.name + ": " + text(self, down.reason)));
   }
+}
+
+/// How long an actor may take to answer a Probe. A tokenizer that works on a long prompt takes longer and is late.
+constexpr auto kProbePatience = std::chrono::milliseconds(300);
+
+/// The answers to one ProbeAll, while they come in.
+struct ProbeRound {
+  caf::typed_response_promise<ActorReports> promise;
+  ActorReports reports;
+  std::size_t open = 0;
+
+  void settle() {
+    if (--open == 0) promise.deliver(std::move(reports));
+  }
+};
+
+caf::typed_response_promise<ActorReports> probe_all(RootSelf self) {
+  const std::vector<RootChild>& children = self->state.parts.children;
+  auto round = std::make_shared<ProbeRound>();
+  round->promise = self->make_response_promise<ActorReports>();
+  round->open = children.size();
+  std::map<std::string, std::int32_t> numbers;
+  const std::int64_t asked_ns = now_ns();
+  for (std::size_t i = 0; i < children.size(); ++i) {
+    ActorReport report;
+    report.name = children[i].name;
+    report.number = numbers[report.name]++;
+    report.restarts = self->state.restarts[i];
+    round->reports.actors.push_back(std::move(report));
+    self->request(children[i].actor, kProbePatience, Probe{})
+        .then(
+            [round, i, asked_ns](const ProbeAnswer& answer) {
+              ActorReport& own = round->reports.actors[i];
+              own.answered = true;
+              own.mailbox = answer.mailbox;
+              own.answer_ns = now_ns() - asked_ns;
+              round->settle();
+            },
+            [round, i, asked_ns](const caf::error&) {
+              round->reports.actors[i].answer_ns = now_ns() - asked_ns;
+              round->settle();
+            });
+  }
+  return round->promise;
 }
 
 /// Asks the three that know the state, one after the other, and answers with all of it.
@@ -86,17 +136,19 @@ root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
   self->set_down_handler([self](const caf::down_msg& down) { child_down(self, down); });
   self->set_exit_handler([self](const caf::exit_msg& message) { stop(self, message.reason); });
   self->state.parts = std::move(parts);
+  self->state.restarts.resize(self->state.parts.children.size());
   for (std::size_t i = 0; i < self->state.parts.children.size(); ++i) watch(self, i);
   return {
       answer_beat,
       [self](const Drain& drain) {
         auto promise = self->make_response_promise<bool>();
-        self->request(self->state.parts.ports.gateway, kRequestPatience, drain)
+        self->request(self->state.parts.ports.gateway, kDrainPatience, drain)
             .then([promise](bool) mutable { promise.deliver(true); },
                   [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
         return promise;
       },
       [self](caf::get_atom) { return report(self); },
+      [self](const ProbeAll&) { return probe_all(self); },
   };
 }
 

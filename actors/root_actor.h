@@ -1,5 +1,6 @@
 #pragma once
 // ROOT: watches a list of actors and restarts them, or ends, as the list says. actors/topology.cpp fills it.
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -40,6 +41,7 @@ struct RootState {
   static inline const char* name = "root";
   RootParts parts;
   std::map<caf::actor_addr, std::size_t> index;  ///< of living children
+  std::vector<std::int32_t> restarts;              ///< by child
   bool stopping = false;
   caf::error reason;
 };

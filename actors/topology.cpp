@@ -1,6 +1,7 @@
 #include "actors/topology.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
 #include <thread>
@@ -113,9 +114,17 @@ Result<EngineStatus> Cast::status(Duration patience) {
   return out;
 }
 
+Result<std::vector<ActorReport>> Cast::actors(Duration patience) {
+  Result<std::vector<ActorReport>> out = failure(Code::timeout, "the engine's root actor did not answer in time");
+  caf::scoped_actor self(system_);
+  self->request(root_, caf::timespan(patience), ProbeAll{})
+      .receive([&](ActorReports& reports) { out = std::move(reports.actors); }, [](const caf::error&) {});
+  return out;
+}
+
 void Cast::drain() {
   system_.spawn([root = root_, drained = drained_](caf::event_based_actor* self) {
-    self->request(root, kRequestPatience, Drain{}).then([drained](bool) { *drained = true; });
+    self->request(root, kDrainPatience, Drain{}).then([drained](bool) { *drained = true; });
   });
 }
 
@@ -207,6 +216,19 @@ void Cast::spawn(CastSetup setup) {
   }
   root_ = system_.spawn(root_behavior, std::move(root));
   watched_.emplace_back("root", caf::actor_cast<caf::actor>(root_));
+}
+
+std::string topology_json(const std::vector<Arrow>& arrows) {
+  nlohmann::ordered_json actors = nlohmann::ordered_json::array(), edges = actors;
+  for (const Role& role : kRoles) {
+    actors.push_back({{"name", role.name},
+                      {"on_down", role.on_down == OnDown::restart ? "restart" : "escalate"},
+                      {"thread", role.thread},
+                      {"bound", role.bound},
+                      {"when_full", role.when_full}});
+  }
+  for (const Arrow& arrow : arrows) edges.push_back({{"from", arrow.from}, {"to", arrow.to}});
+  return nlohmann::ordered_json{{"actors", std::move(actors)}, {"arrows", std::move(edges)}}.dump();
 }
 
 std::string topology_markdown(const std::vector<Arrow>& arrows) {

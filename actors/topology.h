@@ -98,6 +98,9 @@ class Cast {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
+  /// A report of every actor; not ok when ROOT does not answer within the time given.
+  Result<std::vector<ActorReport>> actors(Duration patience);
+
   /// Refuses new requests from now on; open ones go on. drained() becomes true when none is open.
   void drain();
   bool drained() const { return *drained_; }
@@ -133,6 +136,9 @@ class Cast {
   std::shared_ptr<Pulse> receiver_pulse_ = std::make_shared<Pulse>();
   std::vector<Arrow> arrows_;
 };
+
+/// The table and the arrows as JSON: {"actors":[{"name","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
+std::string topology_json(const std::vector<Arrow>& arrows);
 
 /// The table, and the arrows as a Mermaid graph: docs/topology.md.
 std::string topology_markdown(const std::vector<Arrow>& arrows);

@@ -51,7 +51,15 @@ LogLevel Log::level_of(const State& state) { return state.options.level; }
 
 int Log::request_level() const { return state_ ? state_->options.request_level : 0; }
 
+Log Log::tapped(std::shared_ptr<LogTap> tap) const {
+  Log log = *this;
+  if (state_) log.tap_ = std::move(tap);
+  return log;
+}
+
 void Log::write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const {
+  if (tap_ != nullptr) tap_->event(state_->actor, event, {fields, count});
+  if (!enabled(level)) return;
   std::string line = format_event(std::chrono::system_clock::now(), level, state_->actor, event, fields,
                                   count, static_cast<std::size_t>(state_->options.max_value_bytes));
   LogWriter::instance().push(state_, std::move(line));

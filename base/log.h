@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +63,13 @@ class LogSink {
   virtual void flush() = 0;
 };
 
+/// Sees events as they happen, whatever their level. Called on the thread of the event: it must be quick, and thread safe.
+class LogTap {
+ public:
+  virtual ~LogTap() = default;
+  virtual void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) = 0;
+};
+
 /// One actor's log. Copies share the file. Thread safe; a default-constructed one writes nowhere.
 class Log {
  public:
@@ -74,21 +82,24 @@ class Log {
   /// A log over a given sink, for tests and other kinds of sinks.
   static Log to_sink(const std::string& actor, std::shared_ptr<LogSink> sink, const LogOptions& options);
 
+  /// The same log with a tap.
+  Log tapped(std::shared_ptr<LogTap> tap) const;
+
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
   /// See LogOptions::request_level.
   int request_level() const;
 
   void debug(std::string_view event, std::initializer_list<LogField> fields = {}) const {
-    if (enabled(LogLevel::debug)) write(LogLevel::debug, event, fields.begin(), fields.size());
+    if (heard(LogLevel::debug)) write(LogLevel::debug, event, fields.begin(), fields.size());
   }
   void info(std::string_view event, std::initializer_list<LogField> fields = {}) const {
-    if (enabled(LogLevel::info)) write(LogLevel::info, event, fields.begin(), fields.size());
+    if (heard(LogLevel::info)) write(LogLevel::info, event, fields.begin(), fields.size());
   }
   void warning(std::string_view event, std::initializer_list<LogField> fields = {}) const {
-    if (enabled(LogLevel::warning)) write(LogLevel::warning, event, fields.begin(), fields.size());
+    if (heard(LogLevel::warning)) write(LogLevel::warning, event, fields.begin(), fields.size());
   }
   void error(std::string_view event, std::initializer_list<LogField> fields = {}) const {
-    if (enabled(LogLevel::error)) write(LogLevel::error, event, fields.begin(), fields.size());
+    if (heard(LogLevel::error)) write(LogLevel::error, event, fields.begin(), fields.size());
   }
   /// The same with the fields as arguments: log.info("admitted", kv("req", id), kv("tokens", n)).
   template <class... Fields>
@@ -122,7 +133,10 @@ class Log {
   static LogLevel level_of(const State& state);
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 
+  bool heard(LogLevel level) const { return tap_ != nullptr || enabled(level); }
+
   std::shared_ptr<State> state_;
+  std::shared_ptr<LogTap> tap_;  // only with a state
 };
 
 /// The file of an actor under `options`; what `troupe logs` reads.

@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
                     });
                 return opened;
               },
-              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}, [](const Expire&) {},
+              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}, [](const Expire&) {}, [](const Resume&) {},
               [](const Abandon&) {}};
     });
     return {answer_beat, [](Ask&) {}, [](const Withdraw&) {},

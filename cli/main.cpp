@@ -44,6 +44,7 @@ constexpr Subcommand kSubcommands[] = {
     {"chat", "talk to a running server", troupe::cli::chat_main},
     {"status", "show a running server's processes, queues and KV blocks", troupe::cli::status_main},
     {"logs", "read the actors' logs", troupe::cli::logs_main},
+    {"pull", "fetch a model from a hub", troupe::cli::pull_main},
     {"quantize", "write a quantised copy of a checkpoint", troupe::cli::quantize_main},
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
     {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},

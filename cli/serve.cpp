@@ -12,6 +12,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "base/exhaustion.h"
 #include "base/log.h"
+#include "cli/pull_model.h"
 #include "config/credentials.h"
 #include "config/dump.h"
 #include "config/parse.h"
@@ -53,6 +54,18 @@ Status check_text_files(const config::ModelOptions& model, const config::AnswerO
   const bool without = chat.status().code == Code::not_found && model.chat_template.empty();
   if (!chat.ok() && !without) return chat.status();
   return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();
+}
+
+/// Fetches the model of --download if it is neither a directory nor in the model cache.
+Status fetch_model(const config::ModelOptions& model) {
+  config::ModelOptions looked_up = model;
+  const Status found = config::resolve_model(looked_up, config::Device::cpu, executable());
+  if (found.code != Code::not_found || model.model.empty()) return {};
+  cli::PullOrder order{.name = model.model, .cache = model.model_cache, .source = model.source, .revision = model.revision};
+  const auto report = cli::pull_model(order, config::process_environment());
+  if (!report.ok()) return report.status();
+  std::fprintf(stderr, "%s\n", cli::describe(*report).c_str());
+  return {};
 }
 
 /// Reads the files of keys and certificates and checks that TLS can use them; `http` stays as it is when not.
@@ -117,6 +130,12 @@ int serve_main(const std::vector<std::string>& arguments) {
     if (!summary.ok()) return refuse(summary.status());
     std::printf("%s\n%s", config::to_public_json(options).c_str(), summary->c_str());
     return 0;
+  }
+
+  if (options.model.download) {
+    const Status fetched = fetch_model(options.model);
+    if (fetched.code == Code::cancelled) return refuse(fetched), 128 + cli::stopping_signal();
+    if (!fetched.ok()) return refuse(fetched);
   }
 
   supervisor::SupervisorSetup setup;

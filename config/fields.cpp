@@ -49,9 +49,14 @@ FieldList model_fields(ModelOptions& o) {
        .env = "FD_MODEL_CACHE"},
       {.name = "revision",
        .slot = &o.revision,
-       .help = "revision of a downloaded model",
-       .standing = Standing::harmless,
-       .reason = "models are not downloaded; a local directory has one revision"},
+       .help = "branch, tag or commit that --download fetches; master is also Hugging Face's main"},
+      {.name = "download",
+       .slot = &o.download,
+       .help = "fetch --model ORG/NAME into $FD_MODEL_CACHE before the start if it is not there"},
+      {.name = "model-source",
+       .slot = choice(o.source, {"huggingface", "modelscope", "aistudio"}),
+       .help = "hub that --download fetches from",
+       .env = "FD_MODEL_SOURCE"},
       {.name = "seed", .slot = &o.seed, .help = "seed of requests that name none (0: each draws its own), and of dummy weights"},
   };
 }

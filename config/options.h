@@ -28,6 +28,9 @@ enum class DTypeOption { automatic, bfloat16, float16, float32 };
 /// Where the weights come from: the checkpoint, or random numbers of the shapes in its config.json.
 enum class LoadChoice { checkpoint, dummy };
 
+/// The hubs that a model can be fetched from.
+enum class ModelSource { huggingface, modelscope, aistudio };
+
 /// Storage of the LM head, and of keys and values. `automatic`: as without quantisation.
 enum class LmHeadDType { automatic, int8, int4 };
 enum class KvCacheDType { automatic, int8, fp8 };
@@ -49,6 +52,8 @@ struct HttpOptions {
   std::vector<std::string> file_api_keys;
   std::string certificate_pem;
   std::string private_key_pem;
+  /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
+  std::vector<std::string> allowed_origins;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;
@@ -114,7 +119,9 @@ struct ModelOptions {
   std::string served_model_name;  ///< name told to clients; empty: the last part of `directory`
   std::string tokenizer;          ///< directory with the tokenizer's files; empty: `directory`
   std::string model_config_name = "config.json";  ///< file in `directory` that describes the model
-  std::string revision = "master";                ///< of a downloaded model; local directories have none
+  std::string revision = "master";                ///< to download; "master" is Hugging Face's main branch too
+  bool download = false;  ///< fetch `model` into model_cache before the start if it is not there
+  ModelSource source = ModelSource::aistudio;  ///< where from; FastDeploy's default
   std::string model_cache;  ///< where model names are looked up (FD_MODEL_CACHE); empty: nowhere
   /// Storage and activations. float32 is exact and twice as large and slow as bfloat16.
   DTypeOption dtype = DTypeOption::automatic;

@@ -1,5 +1,6 @@
 #include "config/validate.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <map>
@@ -61,6 +62,19 @@ Status check_ratio(const SchedulerOptions& s) {
   if (s.preempts || s.kv_cache_ratio < 1) return {};
   return conflict("got 1, expected less with ENABLE_V1_KVCACHE_SCHEDULER=0: answers would have no blocks",
                   "kv-cache-ratio");
+}
+
+/// An origin is "*", or scheme and host as browsers write them: without a path.
+Status check_origins(const HttpOptions& http) {
+  for (const std::string& origin : http.allowed_origins) {
+    const std::size_t scheme = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
+    const std::string_view host = std::string_view(origin).substr(scheme);
+    const bool plain = std::all_of(host.begin(), host.end(), [](char c) { return c > ' ' && c <= '~' && c != '/' && c != '"'; });
+    if (origin == "*" || (scheme > 0 && !host.empty() && plain)) continue;
+    return conflict("got " + origin.substr(0, 64) + ", expected * or an origin like https://name:port, without a path",
+                    "allowed-origins");
+  }
+  return {};
 }
 
 Status check_ports(const Options& o) {
@@ -181,7 +195,8 @@ Status check_later(const Options& o) {
 
 Status validate(const Options& options) {
   for (Status status : {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
-                        check_swap(options.cache), check_ports(options), check_guards(options.http), check_logs(options.log),
+                        check_swap(options.cache), check_ports(options), check_guards(options.http), check_origins(options.http),
+                        check_logs(options.log),
                         check_runtime_dir(options.process.runtime_dir), check_prefills(options),
                         check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
@@ -231,8 +246,8 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
     return {Code::not_found, message, "model"};
   message +=
       model.model_cache.empty() ? ", and FD_MODEL_CACHE is not set" : ", nor " + places.back().string();
-  message += ". Models are not downloaded: fetch it, for example with `huggingface-cli download " +
-             model.model + " --local-dir DIRECTORY`, and give --model DIRECTORY";
+  message += ". `troupe pull " + model.model + "` fetches it";
+  message += model.model_cache.empty() ? " with --to DIRECTORY; then give --model DIRECTORY" : ", and so does --download";
   return {Code::not_found, message, "model"};
 }
 

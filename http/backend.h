@@ -41,7 +41,7 @@ struct Output {
     data,   ///< bytes of whole SSE frames ("data: …\n\n"), one or several
     end,    ///< the stream is complete; the last frame ([DONE]) was in `data`
   };
-  enum class Content : std::uint8_t { json, text, metrics, html };
+  enum class Content : std::uint8_t { json, text, metrics, html, script, style, svg, events };
 
   std::uint64_t exchange_id = 0;
   Kind kind = Kind::data;

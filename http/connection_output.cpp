@@ -33,7 +33,9 @@ ResponseHead Connection::response_head(std::uint16_t status) {
           .request_id = request_id_,
           .date = io_.date(),
           .warning = warning_,
-          .close = !keep_alive_};
+          .close = !keep_alive_,
+          .allow_origin = admission_.allow_origin,
+          .vary_origin = admission_.vary_origin};
 }
 
 void Connection::begin_stream(const std::vector<std::pair<std::string, std::string>>& extra) {
@@ -81,6 +83,7 @@ bool Connection::refuse_and_close(const Status& status) {
   const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
   if (!unrecorded_) {  // the head was not even read
     unrecorded_ = true;
+    admission_ = {};
     method_.clear();
     target_.clear();
     request_id_ = io_.fresh_request_id();

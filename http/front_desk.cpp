@@ -6,6 +6,7 @@
 #include "http/messages_request.h"
 #include "http/openai_error.h"
 #include "http/openapi.h"
+#include "http/pages.h"
 #include "http/request_head.h"
 #include "http/responses_request.h"
 
@@ -73,7 +74,30 @@ Call info_call(InfoRequest::Kind kind, std::string name = {}) {
   return call;
 }
 
+Output options_output(const Admission& admission) {
+  Output output{.kind = Output::Kind::whole, .status = 204};
+  output.headers.emplace_back("Allow", std::string(admission.allow));
+  if (!admission.preflight) return output;
+  output.headers.emplace_back("Access-Control-Allow-Methods", std::string(admission.allow));
+  if (!admission.allow_headers.empty()) {
+    output.headers.emplace_back("Access-Control-Allow-Headers", admission.allow_headers);
+  }
+  output.headers.emplace_back("Access-Control-Max-Age", "600");
+  return output;
+}
+
 }  // namespace
+
+std::string query_value(std::string_view target, std::string_view name) {
+  std::size_t at = target.find('?');
+  while (at != target.npos) {
+    const std::string_view pair = target.substr(at + 1, target.find('&', at + 1) - at - 1);
+    const std::size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == name && equals != pair.npos) return percent_decoded(pair.substr(equals + 1));
+    at = target.find('&', at + 1);
+  }
+  return {};
+}
 
 std::string_view path_of(std::string_view target) {
   for (const std::string_view scheme : {"http://", "https://"}) {
@@ -93,17 +117,28 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-FrontDesk::FrontDesk(const config::LimitOptions& limits, ModelFacts model, const Backend& backend)
-    : limits_(limits), model_(std::move(model)), openapi_(openapi_document(limits)), backend_(backend) {}
+FrontDesk::FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
+                     const Backend& backend)
+    : origins_(std::move(allowed_origins)),
+      limits_(limits),
+      model_(std::move(model)),
+      openapi_(openapi_document(limits)),
+      backend_(backend) {}
 
 Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* keys) const {
   const std::string_view path = path_of(head.target);
   const Route routed = route(head.method, path, pages);
   Admission admission;
   admission.handler = routed.handler;
-  admission.tail = percent_decoded(routed.tail);
+  admission.tail = routed.handler == Handler::events ? query_value(head.target, "request") : percent_decoded(routed.tail);
+  admission.head_only = head.method == "HEAD";
   admission.allow = routed.allow;
   admission.style = routed.style;
+  if (routed.handler == Handler::page) admission.if_none_match = head.if_none_match;
+  admission.allow_origin = origins_.answer_to(head.origin);
+  admission.vary_origin = origins_.vary();
+  admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
+  if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
   const bool guarded = keys != nullptr && keys->required() && needs_key(routed.handler);
   if (guarded && !keys->allow(head.authorization, head.x_api_key)) {
     admission.refusal = {
@@ -160,6 +195,13 @@ std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::st
       Output output{.kind = Output::Kind::whole};
       output.body = openapi_;
       return output;
+    }
+    case Handler::page: return page_output(*find_page(admission.tail), admission.if_none_match);
+    case Handler::options: return options_output(admission);
+    case Handler::events: {
+      if (admission.head_only) return Output{.kind = Output::Kind::whole, .content = Output::Content::events};
+      if (draining) return error_output(0, not_serving(Health::State::draining));
+      return info_call(InfoRequest::Kind::events, std::string(sane_request_id(admission.tail)));
     }
     case Handler::health:
     case Handler::live: return health(admission.handler, draining);

@@ -5,12 +5,14 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "base/status.h"
 #include "config/options.h"
 #include "http/api_keys.h"
 #include "http/backend.h"
 #include "http/openai_request.h"
+#include "http/origins.h"
 #include "http/router.h"
 
 namespace troupe::http {
@@ -22,20 +24,31 @@ struct HeadView {
   std::string_view authorization;
   std::string_view x_api_key;
   std::string_view content_type;
+  std::string_view if_none_match;
+  std::string_view origin;
+  std::string_view preflight_method;   ///< Access-Control-Request-Method
+  std::string_view preflight_headers;  ///< Access-Control-Request-Headers
   bool encoded = false;  ///< has a Content-Encoding
 };
 
 struct Admission {
   Handler handler = Handler::not_found;
-  std::string tail;        ///< of Handler::model, percent-decoded
-  std::string_view allow;  ///< for 405
+  std::string tail;        ///< of Handler::model, percent-decoded; of events the query's request; of page its path
+  std::string_view allow;  ///< for 405 and OPTIONS
+  bool head_only = false;  ///< the method is HEAD
+  std::string if_none_match;   ///< of Handler::page
+  std::string allow_origin;    ///< of Origins::answer_to()
+  bool vary_origin = false;
+  bool preflight = false;      ///< of Handler::options: asked by a browser for a page of an allowed origin
+  std::string allow_headers;   ///< for the preflight
   AnswerStyle style = AnswerStyle::openai;
   Status refusal;          ///< not ok: the answer
 };
 
 class FrontDesk {
  public:
-  FrontDesk(const config::LimitOptions& limits, ModelFacts model, const Backend& backend);
+  FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
+            const Backend& backend);
 
   /// Decides by the head alone: route, key, media type. Every path needs a key of `keys`, unknown ones too; exempt
   /// is health. `keys` null: none is needed.
@@ -49,11 +62,15 @@ class FrontDesk {
  private:
   Output health(Handler handler, bool draining) const;
 
+  Origins origins_;
   config::LimitOptions limits_;
   ModelFacts model_;
   std::string openapi_;  ///< the document of /openapi.json
   const Backend& backend_;
 };
+
+/// The value of `name` in the query of a request target, percent-decoded; empty when it is absent.
+std::string query_value(std::string_view target, std::string_view name);
 
 /// The path of a request target: without its query, and without scheme and host of the absolute form.
 std::string_view path_of(std::string_view target);

@@ -53,9 +53,10 @@ struct Shared {
   std::atomic<std::uint64_t> faults{0};  ///< exceptions in I/O threads; each ended a connection or a new socket
   ParseThread parser;
 
-  Shared(const config::LimitOptions& limit_options, AddressSet trusted_proxies, ModelFacts model, Backend& behind)
+  Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
+         ModelFacts model, Backend& behind)
       : limits(limit_options),
-        desk(limits, std::move(model), behind),
+        desk(http.allowed_origins, limits, std::move(model), behind),
         backend(behind),
         doorman(limits, std::move(trusted_proxies)) {}
 };

@@ -76,6 +76,10 @@ struct PageRoute {
 constexpr PageRoute kPageRoutes[] = {
     {"/v1/models", "get", "The served model", false},
     {"/openapi.json", "get", "This document", false},
+    {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", false},
+    {"/", "get", "The chat page", true},
+    {"/topology", "get", "The page that shows the live state", true},
+    {"/docs", "get", "The page that shows this document", true},
     {"/health", "get", "200 when requests are served, else 503", true},
     {"/health/ready", "get", "The same", true},
     {"/health/live", "get", "200 while the event loop is alive", true},

@@ -139,9 +139,9 @@ struct DetokenizeRequest {
 
 /// Pages and actions without parameters. Health is not among them: the server answers it from Backend::health().
 struct InfoRequest {
-  enum class Kind { models, model, metrics, config_info, reset_prefix_cache };
+  enum class Kind { models, model, metrics, config_info, reset_prefix_cache, events };
   Kind kind = Kind::models;
-  std::string name;  ///< of Kind::model: what stands behind /v1/models/
+  std::string name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty
 };
 
 using RequestBody =

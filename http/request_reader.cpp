@@ -95,6 +95,10 @@ HeadView RequestReader::head() const {
           .authorization = header("Authorization"),
           .x_api_key = header("x-api-key"),
           .content_type = header("Content-Type"),
+          .if_none_match = header("If-None-Match"),
+          .origin = header("Origin"),
+          .preflight_method = header("Access-Control-Request-Method"),
+          .preflight_headers = header("Access-Control-Request-Headers"),
           .encoded = facts_.encoded};
 }
 

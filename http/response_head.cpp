@@ -10,6 +10,8 @@ namespace {
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";
+    case 204: return "No Content";
+    case 304: return "Not Modified";
     case 400: return "Bad Request";
     case 401: return "Unauthorized";
     case 404: return "Not Found";
@@ -42,7 +44,7 @@ void append_response_head(std::string& out, const ResponseHead& head,
   out.append(reason_phrase(head.status)).append("\r\n");
   append_header(out, "Date", head.date);
   append_header(out, "Server", "troupe");
-  append_header(out, "Content-Type", head.content_type);
+  if (!head.content_type.empty()) append_header(out, "Content-Type", head.content_type);
   if (!head.request_id.empty()) append_header(out, "x-request-id", head.request_id);
   if (!head.allow.empty()) append_header(out, "Allow", head.allow);
   if (!head.warning.empty()) append_header(out, "Warning", head.warning);
@@ -52,6 +54,11 @@ void append_response_head(std::string& out, const ResponseHead& head,
     append_header(out, "Cache-Control", "no-cache");
     append_header(out, "X-Accel-Buffering", "no");
   }
+  if (!head.allow_origin.empty()) {
+    append_header(out, "Access-Control-Allow-Origin", head.allow_origin);
+    append_header(out, "Access-Control-Expose-Headers", "x-request-id, Retry-After, Warning");
+  }
+  if (head.vary_origin) append_header(out, "Vary", "Origin");
   for (const auto& [name, value] : extra) append_header(out, name, value);
   if (head.close) append_header(out, "Connection", "close");
   out.append("\r\n");
@@ -63,6 +70,10 @@ std::string_view content_type(Output::Content content) {
     case Output::Content::text: return "text/plain; charset=utf-8";
     case Output::Content::metrics: return "text/plain; version=0.0.4; charset=utf-8";
     case Output::Content::html: return "text/html; charset=utf-8";
+    case Output::Content::script: return "text/javascript; charset=utf-8";
+    case Output::Content::style: return "text/css; charset=utf-8";
+    case Output::Content::svg: return "image/svg+xml";
+    case Output::Content::events: return "text/event-stream; charset=utf-8";
   }
   return "application/json";
 }

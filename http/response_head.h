@@ -12,7 +12,7 @@ namespace troupe::http {
 
 struct ResponseHead {
   std::uint16_t status = 200;
-  std::string_view content_type;
+  std::string_view content_type;  ///< empty: there is no body
   std::string_view request_id;
   std::string_view date;                        ///< of http_date()
   std::string_view allow;                       ///< 405 only
@@ -21,6 +21,8 @@ struct ResponseHead {
   bool chunked = false;
   bool close = false;   ///< Connection: close
   bool stream = false;  ///< server-sent events: not to be cached or buffered
+  std::string_view allow_origin;  ///< of Origins::answer_to()
+  bool vary_origin = false;
 };
 
 /// Appends status line, headers and the empty line. Extra headers come from the backend, not from clients.

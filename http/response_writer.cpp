@@ -39,7 +39,10 @@ void ResponseWriter::append_continue() {
 void ResponseWriter::append_whole(ResponseHead head, Output&& output, bool head_request) {
   std::size_t bytes = output.body.size();
   for (const std::string& part : output.more) bytes += part.size();
-  head.content_length = bytes;
+  const bool empty = output.status == 204 || output.status == 304;
+  if (empty) head.content_type = {};
+  // The length of an event stream, which only HEAD has whole, is not known.
+  if (!empty && output.content != Output::Content::events) head.content_length = bytes;
   append([&](std::string& out) { append_response_head(out, head, output.headers); });
   if (head_request) return;
   const auto put = [this](std::string&& part) {

@@ -1,5 +1,7 @@
 #include "http/router.h"
 
+#include "http/pages.h"
+
 namespace troupe::http {
 namespace {
 
@@ -28,6 +30,7 @@ constexpr Row kRows[] = {
     {"/metrics", Handler::metrics, kGet, Pages::operations},
     {"/config-info", Handler::config_info, kGet, Pages::operations},
     {"/openapi.json", Handler::openapi, kGet, Pages::api},
+    {"/v1/troupe/events", Handler::events, kGet, Pages::api},
     {"/reset_prefix_cache", Handler::reset_prefix_cache, kPost, Pages::api},
 };
 constexpr std::string_view kModelPrefix = "/v1/models/";
@@ -41,8 +44,9 @@ Route match(const Row& row, std::string_view method, std::string_view tail) {
   const bool post = (row.methods & kPost) != 0;
   if ((get && (method == "GET" || method == "HEAD")) || (post && method == "POST"))
     return {row.handler, {}, tail, style_of(row.handler)};
-  const std::string_view allow = get && post ? "GET, HEAD, POST" : get ? "GET, HEAD" : "POST";
-  return {Handler::method_not_allowed, allow, {}, style_of(row.handler)};
+  const std::string_view allow = get && post ? "GET, HEAD, POST, OPTIONS" : get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+  const Handler handler = method == "OPTIONS" ? Handler::options : Handler::method_not_allowed;
+  return {handler, allow, {}, style_of(row.handler)};
 }
 
 }  // namespace
@@ -54,6 +58,8 @@ Route route(std::string_view method, std::string_view path, Pages pages) {
   if (path.starts_with(kModelPrefix) && path.size() > kModelPrefix.size() && served(Pages::api, pages)) {
     return match({{}, Handler::model, kGet, Pages::api}, method, path.substr(kModelPrefix.size()));
   }
+  if (served(Pages::api, pages) && find_page(path) != nullptr) return match({{}, Handler::page, kGet, Pages::api}, method, path);
+  if (path == "*" && method == "OPTIONS") return {Handler::options, "GET, HEAD, POST, OPTIONS", {}, AnswerStyle::openai};
   return {};
 }
 

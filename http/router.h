@@ -26,6 +26,9 @@ enum class Handler : std::uint8_t {
   config_info,
   reset_prefix_cache,
   openapi,
+  page,     ///< for people: http/pages.h
+  events,   ///< the live state of the engine
+  options,  ///< what a page takes, also asked by browsers before a request to another origin
 };
 
 /// What a listening socket serves.
@@ -33,16 +36,24 @@ enum class Pages : std::uint8_t { api, operations, both };
 
 struct Route {
   Handler handler = Handler::not_found;
-  std::string_view allow;                   ///< of method_not_allowed: the Allow header
-  std::string_view tail;                    ///< of model: what follows /v1/models/
+  std::string_view allow;                   ///< of method_not_allowed and options: the Allow header
+  std::string_view tail;                    ///< of model: what follows /v1/models/; of page: the path
   AnswerStyle style = AnswerStyle::openai;  ///< of the page, also when it does not take the method
 };
 
 /// `path` is the target without its query. HEAD is taken wherever GET is.
 Route route(std::string_view method, std::string_view path, Pages pages);
 
-/// Health needs no key; everything else does.
-constexpr bool needs_key(Handler handler) { return handler != Handler::health && handler != Handler::live; }
+/// Health and pages need no key, and neither does OPTIONS, to which browsers cannot add one; everything else does.
+constexpr bool needs_key(Handler handler) {
+  switch (handler) {
+    case Handler::health:
+    case Handler::live:
+    case Handler::page:
+    case Handler::options: return false;
+    default: return true;
+  }
+}
 
 /// True when the handler reads a JSON body.
 constexpr bool takes_json(Handler handler) {

@@ -46,6 +46,7 @@ BASE_SPECIALS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>"]
 EPS = 1e-5
 
 PLAIN_TEMPLATE = (
+    "{% if tools %}{{ tools | tojson + '\\n' }}{% endif %}"
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' }}"
     "{% endfor %}{{ '<|im_start|>assistant\\n' }}")
 

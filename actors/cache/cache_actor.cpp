@@ -57,6 +57,7 @@ void link_up(CacheSelf self, const LinkUp& up) {
 }  // namespace
 
 cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
+  answer_probes(self);
   self->state.parts = std::move(parts);
   return {
       answer_beat,

@@ -5,6 +5,9 @@
 #include <filesystem>
 #include <thread>
 
+#include "actors/engine/live_feed.h"
+#include "actors/engine/request_traces.h"
+#include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "config/quantization.h"
@@ -119,22 +122,28 @@ std::uint32_t half_the_cores(int wanted) {
 
 }  // namespace
 
-// In the order of lifetimes: the server calls the HTTP side, which sends to the cast.
+constexpr auto kLookPatience = std::chrono::seconds(2);
+constexpr std::size_t kTracesShown = 16;
+
+// In the order of lifetimes: the server calls the HTTP side, which sends to the cast and to the feed.
 struct Engine::Impl {
   config::Options options;
   Heart heart;  // outlives the health cell's readers
   std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
   std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::shared_ptr<RequestTraces> traces = std::make_shared<RequestTraces>();
   std::unique_ptr<Cast> cast;
+  std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
   std::shared_ptr<ipc::EngineEnd> link;
 
   Status build(const EngineFds& fds);
+  LiveState look() const;
   void watch();
   Log log(const std::string& actor) const {
     auto opened = Log::open(actor, options.log);
-    return opened.ok() ? *opened : Log();
+    return (opened.ok() ? *opened : Log()).tapped(traces);
   }
 };
 
@@ -182,7 +191,9 @@ Status Engine::Impl::build(const EngineFds& fds) {
   cast_setup.log = [this](const std::string& actor) { return log(actor); };
 
   cast = std::make_unique<Cast>(std::move(cast_setup));
-  http_side->connect(cast->gateway(), cast->metrics());
+  feed = std::make_unique<LiveFeed>(
+      LiveFeed::Setup{topology_json(cast->arrows()), [this] { return look(); }, traces.get(), deliver});
+  http_side->connect(cast->gateway(), cast->metrics(), feed.get());
   if (Status status = server->start(); !status.ok()) return status;
   watch();
   return {};
@@ -196,6 +207,20 @@ void Engine::Impl::watch() {
   }
   heart.watch({"worker-0", false},
               [this] { return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker)); });
+}
+
+/// The supervisor's part is what `troupe status` shows. It asks this engine in turn, through the control thread.
+LiveState Engine::Impl::look() const {
+  LiveState live;
+  live.state = std::string(http::to_string(health->get()));
+  if (const auto page = supervisor::query_status(options.process.runtime_dir, options.http.port, kLookPatience); page.ok()) {
+    live.server = *page;
+  }
+  if (auto actors = cast->actors(kLookPatience); actors.ok()) live.actors = *std::move(actors);
+  if (const auto status = cast->status(kLookPatience); status.ok()) live.prompt_tokens = status->scheduler.prompt_tokens;
+  live.generated_tokens = *progress;
+  live.requests = traces->latest(kTracesShown);
+  return live;
 }
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -245,6 +270,7 @@ std::string Engine::silent() const {
 
 void Engine::drain() {
   impl_->server->drain();
+  impl_->feed->end();
   impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
   impl_->cast->drain();
 }
@@ -262,6 +288,7 @@ void Engine::stop() {
   impl_->heart.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();
+  impl_->feed.reset();
   impl_->cast.reset();
 }
 

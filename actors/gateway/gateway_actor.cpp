@@ -12,9 +12,6 @@ namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
-/// How long after its timeout a request may take to end.
-constexpr std::chrono::seconds kEndingPatience{60};
-
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
                          http::Output::Content content = http::Output::Content::json) {
@@ -88,9 +85,9 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto style = ask.answer.style;
-  // Its SESSION HOST ends a request at its own timeout, and tells the client.
-  const caf::timespan patience = ask.timeout_ns > 0 ? caf::timespan(ask.timeout_ns) + kEndingPatience : kRequestPatience;
-  self->request(host, patience, std::move(ask))
+  // CAF keeps 190 bytes for a deadline until it is over, answered or not: with hours here, a day of requests would fill the
+  // memory. A SESSION HOST ends each request at the request's own timeout; one that stands still or dies ends the engine.
+  self->request(host, caf::infinite, std::move(ask))  // no deadline: see above
       .then([self](const Closed&) { close_one(self->state); },
             [self, host, exchange, io, style](const caf::error&) {
               self->send(host, Withdraw{io, exchange});
@@ -164,6 +161,7 @@ std::int64_t unix_seconds() {
 }  // namespace
 
 gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts parts) {
+  answer_probes(self);
   self->state.parts = std::move(parts);
   return {
       answer_beat,
@@ -196,15 +194,22 @@ HttpSide::HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models
       deliver_(std::move(deliver)),
       log_(std::move(log)) {}
 
-void HttpSide::connect(gateway_actor gateway, metrics_actor metrics) {
+void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed) {
   gateway_ = std::move(gateway);
   metrics_ = std::move(metrics);
+  feed_ = feed;
 }
 
 void HttpSide::submit(http::Call&& call) {
   if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
     if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
       models(call, *page);
+      return;
+    }
+    if (page->kind == http::InfoRequest::Kind::events) {
+      const Status status = feed_ == nullptr ? failure(Code::unavailable, "the engine is being restarted")
+                                             : feed_->watch(call.exchange, page->name);
+      if (!status.ok()) deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, status));
       return;
     }
   }
@@ -224,6 +229,7 @@ void HttpSide::submit(http::Call&& call) {
 }
 
 void HttpSide::cancel(http::Exchange exchange) {
+  if (feed_ != nullptr && feed_->leave(exchange)) return;
   caf::anon_send(gateway_, Withdraw{exchange.io, exchange.id});
 }
 

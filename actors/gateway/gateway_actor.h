@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "actors/engine/live_feed.h"
 #include "actors/gateway/request_resolver.h"
 #include "actors/health_cell.h"
 #include "actors/protocol.h"
@@ -48,10 +49,10 @@ class HttpSide final : public http::Backend {
   HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health,
            Deliver deliver, Log log);
 
-  /// Names the actors, before an I/O thread runs.
-  void connect(gateway_actor gateway, metrics_actor metrics);
+  /// Names the actors, and who serves the live state, before an I/O thread runs.
+  void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed);
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
-  void disconnect() { connect({}, {}); }
+  void disconnect() { connect({}, {}, nullptr); }
 
   void submit(http::Call&& call) override;
   void cancel(http::Exchange exchange) override;
@@ -68,6 +69,7 @@ class HttpSide final : public http::Backend {
 
   gateway_actor gateway_;
   metrics_actor metrics_;
+  LiveFeed* feed_ = nullptr;
   const RequestResolver resolver_;
   const std::vector<http::ModelCard> models_;
   const std::shared_ptr<const HealthCell> health_;

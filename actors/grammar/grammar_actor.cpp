@@ -87,6 +87,7 @@ void step(GrammarSelf self, const GrammarStep& news) {
 }  // namespace
 
 grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts parts) {
+  answer_probes(self);
   GrammarState& state = self->state;
   state.parts = std::move(parts);
   state.stop_ids = state.parts.forms.vocabulary.stop_ids;

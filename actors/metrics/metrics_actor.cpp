@@ -4,6 +4,7 @@ namespace troupe {
 
 metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<MetricsState> self,
                                               metrics::Constants constants, Log log) {
+  answer_probes(self);
   auto& state = self->state;
   log.info("started", {kv("model", constants.model)});
   state.registry = metrics::Registry(std::move(constants));

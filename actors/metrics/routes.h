@@ -7,14 +7,15 @@ namespace troupe::metrics {
 
 /// The path when it is a known route, else "other".
 constexpr std::string_view route_label(std::string_view path) {
-  constexpr std::array<std::string_view, 16> kRoutes = {
+  constexpr std::array<std::string_view, 19> kRoutes = {
       "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
       "/v1/models",           "/tokenize",       "/detokenize",   "/health",      "/health/live",
       "/health/ready",        "/ping",           "/metrics",      "/config-info", "/openapi.json",
-      "/"};
+      "/",                    "/topology",        "/docs",        "/v1/troupe/events"};
   for (const std::string_view route : kRoutes) {
     if (path == route) return route;
   }
+  if (path.starts_with("/pages/")) return "/pages";
   return path.starts_with("/v1/models/") ? "/v1/models" : "other";
 }
 

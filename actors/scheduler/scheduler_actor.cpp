@@ -134,6 +134,7 @@ void link_down(SchedulerSelf self, const LinkDown& down) {
 }  // namespace
 
 scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerParts parts) {
+  answer_probes(self);
   self->state.scheduler.emplace(parts.options, parts.caching);
   self->state.parts = std::move(parts);
   return {

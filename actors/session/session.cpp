@@ -106,7 +106,10 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     return;
   }
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
-  if (tokens.tokens > 0 && first_token_ns_ == 0) first_token_ns_ = now_ns;
+  if (tokens.tokens > 0 && first_token_ns_ == 0) {
+    first_token_ns_ = now_ns;
+    effects.begun.push_back(ask_.request_id);
+  }
   if (sequence.choice.take(tokens, step) && !sequence.ended) {
     sequence.ended = true;
     effects.cancel.push_back(sequence.key);

@@ -33,6 +33,7 @@ struct Effects {
   std::vector<FinishedRequest> finished;  ///< at most one a session
   std::vector<std::uint64_t> grammars;    ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
+  std::vector<std::string> begun;         ///< ids of requests that have got their first token, for the log
 };
 
 class Session {

@@ -40,6 +40,7 @@ void act(SessionHostSelf self, Effects& effects) {
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
+  for (const std::string& id : effects.begun) state.parts.log.debug("first_token", {kv("req", id)});
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
                                       kv("prompt_tokens", done.stats.prompt_tokens),
@@ -169,6 +170,7 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
 }  // namespace
 
 session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
+  answer_probes(self);
   self->state.parts = std::move(parts);
   self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource());
   self->state.jobs.resize(self->state.parts.tokenizers.size());

@@ -27,6 +27,7 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
 
 tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, Encoder encoder,
                                                   TokenizerKind kind, Log log) {
+  answer_probes(self);
   return {
       answer_beat,
       [self, encoder, kind, log](Encode& job) {

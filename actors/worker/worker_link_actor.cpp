@@ -119,6 +119,7 @@ void take_masks(WorkerLinkSelf self, Bytes record) {
 }  // namespace
 
 worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
+  answer_probes(self);
   self->state.parts = std::move(parts);
   return {
       answer_beat,

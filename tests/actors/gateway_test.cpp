@@ -28,7 +28,7 @@ class GatewayTest : public testing::ActorWorld {
           },
           [](const StepTokens&) {},
           [](const TokenizerUp&) {},
-          [](const Expire&) {},
+          [](const Expire&) {}, [](const Resume&) {},
           [this](const Abandon&) {
             for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
           },

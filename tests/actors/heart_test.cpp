@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// A heart that is checked every 20 ms of a time of its own.
-class HeartTest : public testing::Test {
+class HeartTest : public ::testing::Test {
  protected:
   /// A part that answers what it is asked while `*answers`.
   std::shared_ptr<bool> part(const char* name, bool in_engine = true) {

@@ -27,7 +27,7 @@ class HttpSideTest : public testing::ActorWorld {
               [](const Abandon&) {},
               [](caf::get_atom) { return EngineStatus{}; }};
     }));
-    side.connect(gateway_, metrics_);
+    side.connect(gateway_, metrics_, nullptr);
   }
 
   void answered(std::string_view method, std::string_view path, std::uint16_t status, bool failed = false) {

@@ -52,6 +52,44 @@ TEST_F(RootTest, RestartsWhatTheTableSaysAndOnlyThat) {
   run();
 }
 
+TEST_F(RootTest, ReportsEveryActorWithItsRestarts) {
+  const caf::actor answering = system_.spawn([](caf::event_based_actor* self) -> caf::behavior {
+    answer_probes(self);
+    return {[](int) {}};
+  });
+  RootParts parts;
+  parts.children = {child("tokenizer", OnDown::restart), child("tokenizer", OnDown::restart),
+                    RootChild{"scheduler", OnDown::escalate, answering, {}}};
+  auto root = keep(system_.spawn(root_behavior, std::move(parts)));
+  run();
+  self_->send(actors_[1], -1);
+  run();
+  const auto reports = ask<ActorReports>(root, ProbeAll{});
+  ASSERT_EQ(reports.actors.size(), 3u);
+  EXPECT_EQ(reports.actors[0].name, "tokenizer");
+  EXPECT_EQ(reports.actors[0].restarts, 0);
+  EXPECT_FALSE(reports.actors[0].answered);  // this child knows no Probe
+  EXPECT_EQ(reports.actors[1].number, 1);
+  EXPECT_EQ(reports.actors[1].restarts, 1);
+  EXPECT_TRUE(reports.actors[2].answered);
+  EXPECT_EQ(reports.actors[2].mailbox, 0);
+  EXPECT_GT(reports.actors[2].answer_ns, 0);
+  self_->send_exit(root, caf::exit_reason::user_shutdown);
+  run();
+}
+
+TEST_F(RootTest, AProbeTellsWhatWaitsBehindIt) {
+  const caf::actor busy = keep(system_.spawn([](caf::event_based_actor* self) -> caf::behavior {
+    answer_probes(self);
+    return {[](int) {}};
+  }));
+  auto pending = self_->request(busy, caf::infinite, Probe{});
+  for (int i = 0; i < 3; ++i) self_->send(busy, i);
+  run();
+  pending.receive([](const ProbeAnswer& answer) { EXPECT_EQ(answer.mailbox, 3); },
+                  [&](const caf::error& error) { ADD_FAILURE() << system_.render(error); });
+}
+
 TEST_F(RootTest, EscalatesAndTakesEverybodyDownInReverseOrder) {
   RootParts parts;
   parts.children = {child("metrics", OnDown::escalate), child("scheduler", OnDown::escalate),

@@ -38,7 +38,7 @@ class SessionHostTest : public testing::ActorWorld {
               [](const HttpStats&) {}, [](const DoorStats&) {}, [](caf::get_atom) { return std::string(); }};
     }));
     long_tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
-      return {[this](const Encode& job) {
+      return {answer_beat, [this](const Encode& job) {
         long_encodes_.push_back(job.request_id);
         return hi();
       }};

@@ -48,6 +48,20 @@ TEST(Topology, EveryRowIsAnActorThatAnotherOneSendsTo) {
   }
 }
 
+TEST(Topology, EveryActorAnswersAProbe) {
+  const auto cast = start_cast();
+  const auto actors = cast->actors(std::chrono::seconds(60));
+  ASSERT_TRUE(actors.ok()) << actors.status().message;
+  std::vector<std::string> names;
+  for (const ActorReport& actor : *actors) {
+    EXPECT_TRUE(actor.answered) << actor.name << " " << actor.number;
+    if (names.empty() || names.back() != actor.name) names.push_back(actor.name);
+  }
+  std::vector<std::string> roles;
+  for (const Role& role : kRoles) roles.emplace_back(role.name);
+  EXPECT_EQ(names, roles);
+}
+
 TEST(Topology, ACastAnswersAndEnds) {
   auto cast = start_cast();
   const auto status = cast->status(std::chrono::seconds(60));

@@ -42,7 +42,7 @@ TEST_F(ResolveModel, PathThenCacheThenError) {
   EXPECT_EQ(status.code, Code::not_found);
   EXPECT_EQ(exit_code(status), 2);
   EXPECT_NE(status.message.find("FD_MODEL_CACHE is not set"), std::string::npos);
-  EXPECT_NE(status.message.find("huggingface-cli download " + name), std::string::npos);
+  EXPECT_NE(status.message.find("troupe pull " + name), std::string::npos);
   model_.model_cache = (root_ / "cache").string();
   ASSERT_TRUE(resolve(name).ok());
   EXPECT_EQ(model_.directory, (root_ / "cache" / name).string());

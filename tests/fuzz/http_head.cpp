@@ -23,7 +23,7 @@ std::string read(fuzz::Bytes input, std::size_t piece) {
     for (;;) {
       const auto progress = in_body ? reader.read_body() : reader.read_head();
       if (progress == RequestReader::Progress::need_more) break;
-      if (progress == RequestReader::Progress::refused) return seen + "refused: " + reader.refusal().reason;
+      if (progress == RequestReader::Progress::refused) return seen + "refused";  // why may differ
       if (!in_body) {
         const HeadView head = reader.head();
         seen += std::string(head.method) + " " + std::string(head.target) + "\n";

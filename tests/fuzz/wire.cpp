@@ -84,8 +84,8 @@ class Player {
       one.prompt_tokens = number(dice, 20);
       one.known_tokens = dice.below(4) == 0 ? number(dice, 24) : one.prompt_tokens;
       one.sampling.top_k = number(dice, 3);
-      one.sampling.logprobs = number(dice, 4) - 1;
-      one.sampling.prompt_logprobs = number(dice, 4) - 1;
+      one.sampling.logprobs = static_cast<std::int32_t>(dice.below(8)) - 1;
+      one.sampling.prompt_logprobs = static_cast<std::int32_t>(dice.below(8)) - 1;
       if (dice.below(16) == 0) one.sampling.temperature = dice.take<float>();
       const auto stops = numbers(dice, 2, 80);
       one.stop_ids = plan_.array(stops);

@@ -168,13 +168,18 @@ TEST_F(CorpusTest, Row14BodyShorterThanDeclared) {
 TEST_F(CorpusTest, Row17MethodsThatAPageDoesNotTake) {
   Client client(port);
   const std::vector<std::array<std::string, 3>> rows = {
-      {"GET", "/v1/chat/completions", "POST"}, {"post", "/v1/chat/completions", "POST"},
-      {"DELETE", "/v1/models", "GET, HEAD"},   {"POST", "/v1/models/x", "GET, HEAD"},
-      {"OPTIONS", "/tokenize", "POST"},        {"PUT", "/ping", "GET, HEAD, POST"}};
+      {"GET", "/v1/chat/completions", "POST, OPTIONS"}, {"post", "/v1/chat/completions", "POST, OPTIONS"},
+      {"DELETE", "/v1/models", "GET, HEAD, OPTIONS"},   {"POST", "/v1/models/x", "GET, HEAD, OPTIONS"},
+      {"HEAD", "/tokenize", "POST, OPTIONS"},           {"PUT", "/ping", "GET, HEAD, POST, OPTIONS"},
+      {"POST", "/", "GET, HEAD, OPTIONS"},              {"options", "/v1/models", "GET, HEAD, OPTIONS"}};
   for (const auto& [method, path, allow] : rows) {
     client.get(path, {}, method);
-    const Response response = client.receive();
-    expect_error(response, 405, "method_not_allowed");
+    const Response response = client.receive(method == "HEAD");
+    if (method == "HEAD") {
+      EXPECT_EQ(response.status, 405);
+    } else {
+      expect_error(response, 405, "method_not_allowed");
+    }
     EXPECT_EQ(response.header("Allow"), allow);
   }
   EXPECT_EQ(backend.count(), 0u);
@@ -184,7 +189,7 @@ TEST_F(CorpusTest, Row18PathsThatAreNoPage) {
   Client client(port);
   for (const char* path :
        {"/v1/nope", "/v1//chat/completions", "/v1/%2e%2e/metrics", "/v1\\chat", "/V1/models", "/v1/models/",
-        "/v1/chat/completions/", "/", "/health/../metrics", "/%68ealth", "*"}) {
+        "/v1/chat/completions/", "/pages/", "/health/../metrics", "/%68ealth", "*", "/docs/", "/pages/../docs"}) {
     client.get(path);
     expect_error(client.receive(), 404, "not_found");
   }

@@ -53,7 +53,7 @@ TEST_F(ServerTest, ErrorsOfMessagesAreInTheirOwnWords) {
   client.get("/v1/messages", key);
   const Response response = client.receive();
   EXPECT_EQ(response.status, 405);
-  EXPECT_EQ(response.header("Allow"), "POST");
+  EXPECT_EQ(response.header("Allow"), "POST, OPTIONS");
   EXPECT_EQ(json::parse(response.body)["type"], "error");
   client.get("/v1/responses", key);
   EXPECT_EQ(client.receive().error().at("code"), "method_not_allowed");
