@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/serve.h"
 #include "config/hide_secrets.h"
+#include "config/nearest.h"
 
 namespace {
 
@@ -81,6 +82,11 @@ int main(int argc, char** argv) {
       return command.run(argc - 1, argv + 1);
     }
   }
-  std::fprintf(stderr, "troupe: there is no command \"%.*s\"\n\n", static_cast<int>(name.size()), name.data());
+  std::vector<std::string_view> names;
+  for (const Subcommand& command : kSubcommands) {
+    if (!command.help.empty()) names.push_back(command.name);
+  }
+  std::fprintf(stderr, "troupe: there is no command \"%.*s\"%s\n\n", static_cast<int>(name.size()), name.data(),
+               troupe::config::did_you_mean(name, names).c_str());
   return usage(stderr);
 }

@@ -1,0 +1,42 @@
+#pragma once
+// What the subcommands ask of a terminal: whether there is one, its modes while an answer streams, and Ctrl-C.
+#include <termios.h>
+
+#include <csignal>
+
+namespace troupe::cli {
+
+/// True if escape sequences may be written to `descriptor`: it is a terminal other than TERM=dumb, and NO_COLOR is
+/// unset or empty.
+bool may_style(int descriptor);
+
+/// While one exists, Ctrl-C sets a flag instead of ending the program. They may nest.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+  /// True after Ctrl-C since the newest guard was made.
+  static bool interrupted();
+
+ private:
+  struct sigaction before_ {};
+};
+
+/// While one exists, text typed at the standard input is not echoed; it stays queued for the next read. Does nothing
+/// if that is no terminal.
+class EchoGuard {
+ public:
+  EchoGuard();
+  ~EchoGuard();
+  EchoGuard(const EchoGuard&) = delete;
+  EchoGuard& operator=(const EchoGuard&) = delete;
+
+ private:
+  termios before_{};
+  bool changed_ = false;
+};
+
+}  // namespace troupe::cli

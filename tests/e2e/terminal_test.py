@@ -1,0 +1,272 @@
+"""`troupe chat` on a terminal and in a pipe. The terminal is a pty; the server is a stub that streams what a test
+needs, so that its answers have a known text and take a known time."""
+import contextlib
+import fcntl
+import http.server
+import json
+import os
+import pathlib
+import pty
+import select
+import struct
+import subprocess
+import tempfile
+import termios
+import threading
+import time
+import unittest
+
+from server import BINARY, PATIENCE, free_port
+
+
+class Stub(http.server.BaseHTTPRequestHandler):
+    """Answers every question with its length: "cut…" with finish_reason length, "slow…" when the client hangs up."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def event(self, text=None, reason=None):
+        choice = {"index": 0, "delta": {} if text is None else {"content": text}, "finish_reason": reason}
+        self.wfile.write(f"data: {json.dumps({'choices': [choice]})}\n\n".encode())
+        self.wfile.flush()
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        question = body["messages"][-1]["content"]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.event("begun ")
+            while question.startswith("slow"):
+                time.sleep(0.05)
+                self.event("more ")
+            self.event(f"<{len(question)}>", "length" if question.startswith("cut") else "stop")
+            usage = {"choices": [], "usage": {"completion_tokens": 9}}
+            self.wfile.write(f"data: {json.dumps(usage)}\n\ndata: [DONE]\n\n".encode())
+
+
+class ChatCase(unittest.TestCase):
+    def setUp(self):
+        self.stub = http.server.ThreadingHTTPServer(("127.0.0.1", free_port()), Stub)
+        self.stub.daemon_threads = True
+        self.stub.bodies = []
+        threading.Thread(target=self.stub.serve_forever, args=(0.02,), daemon=True).start()
+        self.addCleanup(self.stub.server_close)
+        self.addCleanup(self.stub.shutdown)
+        self.home = tempfile.TemporaryDirectory(prefix="troupe-terminal-")
+        self.addCleanup(self.home.cleanup)
+        self.command = [str(BINARY), "chat", "--port", str(self.stub.server_port)]
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_", "NO_COLOR"))}
+        self.environment |= {"HOME": self.home.name, "INPUTRC": "/dev/null", "TERM": "xterm"}
+
+    def question(self, index=-1):
+        return self.stub.bodies[index]["messages"][-1]["content"]
+
+
+class Terminal:
+    """The binary with a pty as its terminal. `text` is all it has written."""
+
+    def __init__(self, command, environment, cwd, columns):
+        self.text = ""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(cwd)
+            os.execve(command[0], command, environment)
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.status = None
+
+    def read(self, seconds):
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return False
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:  # EIO: the program has ended
+            data = b""
+        self.text += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def expect(self, text, after=0):
+        """Reads until `text` stands behind the position `after`; returns the position behind it."""
+        end = time.monotonic() + PATIENCE
+        while (found := self.text.find(text, after)) < 0:
+            if time.monotonic() > end:
+                raise AssertionError(f"{text!r} is not in {self.text[after:]!r}")
+            self.read(0.2)
+        return found + len(text)
+
+    def send(self, text):
+        data = text.encode()
+        while data:  # a pty takes a few KiB at once; its echo is read meanwhile
+            if select.select([], [self.fd], [], 0)[1]:
+                data = data[os.write(self.fd, data[:1024]):]
+            self.read(0)
+
+    def end(self):
+        """Ctrl-D; the exit status."""
+        self.send("\x04")
+        while self.read(PATIENCE):
+            pass
+        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.status
+
+    def close(self):
+        if self.status is None:
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+class OnATerminal(ChatCase):
+    def start(self, *flags, columns=80, **environment):
+        terminal = Terminal([*self.command, *flags], self.environment | environment, self.home.name, columns)
+        self.addCleanup(terminal.close)
+        terminal.expect("> ")
+        return terminal
+
+    def test_editing_history_and_the_end(self):
+        terminal = self.start()
+        terminal.send("helo\x1b[Dl\r")  # the left arrow, then the missing letter
+        at = terminal.expect("<5>")
+        self.assertEqual(self.question(), "hello")
+        self.assertNotIn("^[[D", terminal.text)
+        terminal.expect("> ", at)
+        terminal.send("\x1b[A\r")  # the line before
+        at = terminal.expect("<5>", at)
+        self.assertEqual([m["content"] for m in self.stub.bodies[1]["messages"]], ["hello", "begun <5>", "hello"])
+        terminal.expect("> ", at)
+        self.assertEqual(terminal.end(), 0)
+
+    def test_a_paste_of_several_lines_is_one_message(self):
+        terminal = self.start()
+        terminal.send("\x1b[200~one\ntwo\tthree\n/quit\x1b[201~\r")
+        terminal.expect("<19>")
+        self.assertEqual(self.question(), "one\ntwo\tthree\n/quit")
+
+    def test_ctrl_c_stops_the_answer_and_not_the_chat(self):
+        terminal = self.start()
+        terminal.send("slow one\r")
+        at = terminal.expect("more more")
+        terminal.send("typed ahead")  # shall not stand in the answer
+        at = terminal.expect("more more", at)
+        self.assertNotIn("typed ahead", terminal.text)
+        terminal.send("\x03")
+        at = terminal.expect("[stopped]", at)
+        at = terminal.expect("> ", at)
+        terminal.send("half a line\x03")
+        at = terminal.expect("^C", at)
+        at = terminal.expect("> ", at)
+        terminal.send("next\r")
+        terminal.expect("<4>", at)
+        self.assertEqual(self.question(), "next")
+        self.assertTrue(self.stub.bodies[1]["messages"][1]["content"].startswith("begun more"))
+        terminal.expect("> ", terminal.expect("<4>", at))
+        self.assertEqual(terminal.end(), 0)
+
+    def test_typed_ahead_text_is_the_next_line(self):
+        terminal = self.start()
+        terminal.send("a\r")
+        terminal.send("bcd\r")
+        terminal.expect("<3>", terminal.expect("<1>"))
+
+    def test_commands(self):
+        terminal = self.start("--system", "Be brief.", "--show-rate")
+        notes = pathlib.Path(self.home.name, "notes.txt")
+        notes.write_text("mine", encoding="ascii")
+
+        def enter(line, reply):
+            nonlocal at
+            terminal.send(line + "\r")
+            at = terminal.expect("> ", terminal.expect(reply, at))
+
+        at = len(terminal.text)
+        enter("/help", "/save FILE")
+        enter("cut it", "[cut: the limit of tokens was reached]")
+        self.assertRegex(terminal.text, r"\[9 tokens, the first after [\d.]+ s, then [\d.]+ tokens/s\]")
+        enter("/save notes.txt", "is not a saved chat")
+        self.assertEqual(notes.read_text(encoding="ascii"), "mine")
+        enter("/save c.json", "saved to c.json")
+        enter("/sav", "did you mean /save?")
+        enter("/model other", "/model other")
+        enter("/clear", "/clear")
+        enter("/system Be long.", "/system Be long.")
+        enter("abc", "<3>")
+        self.assertEqual(self.stub.bodies[-1]["model"], "other")
+        self.assertEqual([m["content"] for m in self.stub.bodies[-1]["messages"]], ["Be long.", "abc"])
+        enter("/load notes.txt", "is not a saved chat")
+        enter("/load c.json", "3 messages")
+        enter("abcd", "<4>")
+        self.assertEqual([m["content"] for m in self.stub.bodies[-1]["messages"]],
+                         ["Be brief.", "cut it", "begun <6>", "abcd"])
+        terminal.send("/quit\r")
+        while terminal.read(PATIENCE):
+            pass
+        self.assertEqual(self.question(), "abcd")
+
+    def test_20_columns_and_a_dumb_terminal(self):
+        terminal = self.start(columns=20, TERM="dumb")
+        terminal.send("x" * 90 + "\r")
+        terminal.expect("<90>")
+        terminal.send("cut\r")
+        terminal.expect("[cut: ")
+        self.assertNotIn("\x1b", terminal.text)
+
+    def test_no_color(self):
+        terminal = self.start(NO_COLOR="1")
+        terminal.send("cut\r")
+        terminal.expect("[cut: ")
+        self.assertNotIn("\x1b[2m", terminal.text)
+
+
+class WithoutATerminal(ChatCase):
+    def ask(self, *words, data=b""):
+        done = subprocess.run([*self.command, *words], input=data, capture_output=True, timeout=PATIENCE, check=False,
+                              env=self.environment, cwd=self.home.name)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    def test_the_standard_input_is_the_question(self):
+        self.assertEqual(self.ask(data=b"one\ntwo\n"), (0, "begun <7>\n", ""))
+        self.assertEqual(self.question(), "one\ntwo")
+        self.assertEqual(self.ask("Sum", "up:", data=b"notes\n")[0], 0)
+        self.assertEqual(self.question(), "Sum up:\nnotes")
+        code, _, err = self.ask()
+        self.assertEqual(code, 2)
+        self.assertIn("there is no question", err)
+
+    def test_two_megabytes_are_asked_and_17_mebibytes_refused(self):
+        self.assertEqual(self.ask(data=b"x" * 2_000_000), (0, "begun <2000000>\n", ""))
+        code, out, err = self.ask(data=b"x" * (17 << 20))
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn("larger than 16 MiB", err)
+
+    def test_notes_stay_out_of_the_answer(self):
+        self.assertEqual(self.ask("cut"), (0, "begun <3>\n", "[cut: the limit of tokens was reached]\n"))
+
+    def test_a_closed_pipe_ends_it(self):
+        with subprocess.Popen([*self.command, "slow"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=self.environment, cwd=self.home.name) as process:
+            process.stdout.read(5)
+            process.stdout.close()
+            try:
+                self.assertNotEqual(process.wait(PATIENCE), 0)
+            finally:
+                process.kill()
+            self.assertEqual(process.stderr.read(), b"")
+
+    def test_a_misspelt_subcommand(self):
+        done = subprocess.run([BINARY, "chta"], capture_output=True, text=True, timeout=PATIENCE, check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("did you mean chat?", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
