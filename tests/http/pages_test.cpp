@@ -160,7 +160,7 @@ TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
   Client client(port);
   client.get("/v1/troupe/events?x=1&request=chatcmpl%2Dab", key);
   ASSERT_TRUE(backend.wait_calls(1));
-  const auto& info = std::get<InfoRequest>(backend.call(0).body);
+  const auto info = std::get<InfoRequest>(backend.call(0).body);
   EXPECT_EQ(info.kind, InfoRequest::Kind::events);
   EXPECT_EQ(info.name, "chatcmpl-ab");
   deliver(backend.call(0).exchange, {.body = "event: opening\ndata: {}\n\n"});
