@@ -56,12 +56,13 @@ RequestReader::Progress RequestReader::read_head() {
   parser_ = std::make_unique<Parser>();
   parser_->eager(true);
   parser_->header_limit(static_cast<std::uint32_t>(facts_.bytes + 1));
-  parser_->body_limit(boost::none);  // the connection checks a declared length; the limit below is for chunks
+  // The connection checks a declared length, read_body() the rest. Beast's own limit counts a chunk again whenever more
+  // of its header comes.
+  parser_->body_limit(boost::none);
   beast::error_code error;
   parser_->put(asio::buffer(buffer_.data().data(), facts_.bytes), error);
   buffer_.consume(facts_.bytes);
   if (error || !parser_->is_header_done()) return refuse(invalid("The head is malformed", {}, "bad_request"));
-  parser_->body_limit(static_cast<std::uint64_t>(limits_.max_body_bytes));
   return Progress::complete;
 }
 
@@ -72,7 +73,7 @@ RequestReader::Progress RequestReader::read_body() {
     const std::size_t n = parser_->put(buffer_.data(), error);
     buffer_.consume(n);
     body_received_ += n;
-    if (error == beast::http::error::body_limit) {
+    if (body().size() > static_cast<std::size_t>(limits_.max_body_bytes)) {
       const std::string limit = std::to_string(limits_.max_body_bytes);
       return refuse({Code::too_large, "The body has more than " + limit + " bytes", {}, "request_too_large"});
     }
