@@ -2,11 +2,15 @@
 // Every message that actors send one another: plain aggregates, units in names, no pointers, no file
 // descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
 // serializes them and who may send which to whom.
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "actors/metrics/gap_counts.h"
+#include "actors/metrics/process_report.h"
 #include "base/ids.h"
 #include "base/pulse.h"
 #include "base/status.h"
@@ -411,9 +415,15 @@ struct StepStats {
   double step_s = 0;                  ///< on the device
 };
 
+/// How a choice of a request ended, as /metrics counts it.
+enum class Ending : std::uint8_t { stop, length, tool_calls, timeout, cancelled, error };
+inline constexpr std::size_t kEndings = 6;
+
 /// One finished request, from SESSION HOST to METRICS. Times in seconds.
 struct RequestStats {
   bool ok = false;
+  std::array<std::int32_t, kEndings> endings{};  ///< choices by Ending; one that had none yet counts with its request's
+  metrics::GapCounts gaps;                       ///< between the tokens of each sequence
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;  ///< of the prompt
   std::int32_t output_tokens = 0;

@@ -147,10 +147,12 @@ TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
 TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
                x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv, x.step_s)
-TROUPE_INSPECT(RequestStats, x.ok, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
+TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
+TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
+TROUPE_INSPECT(ProcessReports, x.processes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
 TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
@@ -194,6 +196,8 @@ using metrics_actor = caf::typed_actor<
     caf::reacts_to<HttpStats>,
     // Adds connections that were not served; from GATEWAY.
     caf::reacts_to<DoorStats>,
+    // Which processes there are, and how often each was restarted; from the engine's main thread.
+    caf::reacts_to<ProcessReports>,
     // Answers with the Prometheus text; from GATEWAY.
     caf::replies_to<caf::get_atom>::with<std::string>>;
 

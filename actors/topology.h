@@ -91,6 +91,8 @@ class Cast {
 
   const gateway_actor& gateway() const { return gateway_; }
   const metrics_actor& metrics() const { return metrics_; }
+  /// Tells METRICS which processes the supervisor has.
+  void report(ProcessReports processes) { caf::anon_send(metrics_, std::move(processes)); }
 
   /// Who was given whose handle, sorted.
   const std::vector<Arrow>& arrows() const { return arrows_; }

@@ -182,7 +182,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
   cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
   cast_setup.sessions = files->sessions;
   cast_setup.io_threads = server->io_threads();
-  cast_setup.constants = {names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
+  cast_setup.constants = {TROUPE_VERSION, names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
                           cache_type(options, files->spec), options.device.gpu_memory_utilization};
   cast_setup.health = health;
   cast_setup.deliver = deliver;
@@ -267,6 +267,8 @@ std::string Engine::silent() const {
   const http::Health health = impl_->health->health();
   return std::string(health.silent);
 }
+
+void Engine::report(ProcessReports processes) { impl_->cast->report(std::move(processes)); }
 
 void Engine::drain() {
   impl_->server->drain();

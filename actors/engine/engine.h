@@ -46,6 +46,9 @@ class Engine {
   /// has changed.
   Status renew_credentials(const config::HttpOptions& http);
 
+  /// Tells METRICS which processes the supervisor has.
+  void report(ProcessReports processes);
+
   /// Refuses new requests from now on; open ones go on. Returns at once.
   void drain();
 

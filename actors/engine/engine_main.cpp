@@ -57,6 +57,8 @@ class EngineProcess {
       answer_status(packet.number("id"));
     } else if (what == "renew") {
       renew(packet);
+    } else if (what == "processes") {
+      report(packet);
     } else if (what == "drain" && !drain_until_) {
       drain_until_ = Clock::now() + std::chrono::seconds(packet.number("deadline_s", 30));
       engine_->drain();
@@ -73,6 +75,15 @@ class EngineProcess {
     }
     const Status status = engine_->renew_credentials(http);
     if (!status.ok()) log_.error("credentials_kept", {kv("why", status.message)});
+  }
+
+  void report(const Packet& packet) {
+    ProcessReports reports;
+    for (const json& process : packet.message.value("processes", json::array())) {
+      reports.processes.push_back({process.value("name", ""), process.value("pid", std::int64_t{0}),
+                                   process.value("restarts", std::int32_t{0})});
+    }
+    engine_->report(std::move(reports));
   }
 
   void answer_status(std::int64_t id) {

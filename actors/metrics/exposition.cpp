@@ -16,8 +16,11 @@ void append_number(std::string& out, double value) {
     out += "NaN";
     return;
   }
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value);
+  char digits[64];
+  const double size = std::abs(value);
+  const bool plain = size == 0 || (size >= 1e-6 && size < 1e15);  // 0.0001 and 100000 rather than 1e-04 and 1e+05
+  const auto format = plain ? std::chars_format::fixed : std::chars_format::general;
+  const auto end = std::to_chars(digits, digits + sizeof digits, value, format);
   out.append(digits, end.ptr);
 }
 
@@ -30,6 +33,14 @@ void Histogram::observe(double value) {
   sum_ += value;
 }
 
+void Histogram::add(std::span<const std::uint32_t> counts, double sum) {
+  for (std::size_t i = 0; i < counts.size() && i < counts_.size(); ++i) {
+    counts_[i] += counts[i];
+    count_ += counts[i];
+  }
+  sum_ += sum;
+}
+
 void Exposition::heading(std::string_view name, std::string_view help, std::string_view type) {
   text_.append("# HELP ").append(name).append(" ").append(help).append("\n# TYPE ").append(name).append(" ");
   text_.append(type).append("\n");
@@ -37,7 +48,9 @@ void Exposition::heading(std::string_view name, std::string_view help, std::stri
 
 void Exposition::sample(std::string_view name, std::string_view labels, double value) {
   text_.append(name);
-  if (!labels.empty()) text_.append("{").append(labels).append("}");
+  if (!labels.empty() || !common_.empty()) {
+    text_.append("{").append(common_).append(labels.empty() || common_.empty() ? "" : ",").append(labels).append("}");
+  }
   text_ += ' ';
   append_number(text_, value);
   text_ += '\n';

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe::metrics {
@@ -22,6 +23,9 @@ class Histogram {
   /// Observations in bucket i alone, not cumulative.
   std::uint64_t bucket(std::size_t i) const { return counts_[i]; }
 
+  /// Adds observations that were counted elsewhere: one count a bucket, the last beyond all bounds.
+  void add(std::span<const std::uint32_t> counts, double sum);
+
  private:
   std::vector<double> bounds_;
   std::vector<std::uint64_t> counts_;
@@ -29,9 +33,12 @@ class Histogram {
   double sum_ = 0;
 };
 
-/// Appends series to a text. `labels` is the inside of the braces, already escaped, or empty.
+/// Appends series to a text. `labels` is the inside of the braces, already escaped, or empty; `common`, likewise, are
+/// labels that every series has.
 class Exposition {
  public:
+  explicit Exposition(std::string common = {}) : common_(std::move(common)) {}
+
   void counter(std::string_view name, std::string_view help, double value);
   void gauge(std::string_view name, std::string_view help, double value, std::string_view labels = {});
   void histogram(std::string_view name, std::string_view help, const Histogram& values);
@@ -43,6 +50,7 @@ class Exposition {
   std::string take() { return std::move(text_); }
 
  private:
+  std::string common_;
   std::string text_;
 };
 

@@ -1,8 +1,12 @@
 #pragma once
 // Everything that /metrics shows. The fastdeploy:* names, types and buckets are those of FastDeploy's
-// metrics page, so that existing dashboards work; troupe:* are our own.
+// metrics page, so that existing dashboards work (histograms have more buckets below and above); troupe:* are our own.
+// docs/metrics.md explains each.
+#include <array>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "actors/messages.h"
@@ -10,14 +14,20 @@
 
 namespace troupe::metrics {
 
-/// What never changes after start; shown as labels of fastdeploy:cache_config_info.
+/// What never changes after start.
 struct Constants {
-  std::string model;
+  std::string version;
+  std::string model;  ///< as clients call it: the label model_name of every series
   std::int32_t max_num_seqs = 0;
   std::int32_t block_size = 64;
   std::string cache_dtype;
   double gpu_memory_utilization = 0;
 };
+
+inline constexpr std::array<std::string_view, kEndings> kEndingNames = {"stop",    "length",    "tool_calls",
+                                                                        "timeout", "cancelled", "error"};
+inline constexpr std::array<std::string_view, 5> kRejections = {"invalid", "unauthorized", "too_large", "overloaded",
+                                                                "unavailable"};
 
 class Registry {
  public:
@@ -27,10 +37,20 @@ class Registry {
   void add(const RequestStats& request);
   void add(const HttpStats& answer);
   void add(const DoorStats& door);
+  void set(ProcessReports reports) { processes_ = std::move(reports); }
 
+  /// Reads /proc for what the processes use now.
   std::string text() const;
 
  private:
+  void append_requests(Exposition& out) const;
+  void append_latencies(Exposition& out) const;
+  void append_cache(Exposition& out) const;
+  void append_batches(Exposition& out) const;
+  void append_swap_space(Exposition& out) const;
+  void append_http(Exposition& out) const;
+  void append_processes(Exposition& out) const;
+
   Constants constants_;
   StepStats last_;
   std::uint64_t steps_ = 0;
@@ -50,9 +70,12 @@ class Registry {
   double last_ttft_s_ = 0;
   double last_e2e_s_ = 0;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> http_;
+  std::array<std::uint64_t, kEndings> endings_{};
+  std::map<std::string, std::uint64_t> rejected_;  ///< by reason
+  ProcessReports processes_;
   std::uint64_t turned_away_ = 0;
   std::uint64_t failed_handshakes_ = 0;
-  Histogram ttft_, tpot_, e2e_, inference_, queue_, prefill_, decode_;
+  Histogram ttft_, tpot_, gap_, e2e_, inference_, queue_, prefill_, decode_;
   Histogram request_prompt_, request_generation_, request_max_tokens_;
   Histogram step_;
 };

@@ -12,6 +12,19 @@ double seconds(std::int64_t from_ns, std::int64_t to_ns) {
   return from_ns > 0 && to_ns > from_ns ? static_cast<double>(to_ns - from_ns) * 1e-9 : 0.0;
 }
 
+Ending ending_of(http::FinishReason finish, Ending unfinished) {
+  switch (finish) {
+    case http::FinishReason::none: return unfinished;
+    case http::FinishReason::stop: return Ending::stop;
+    case http::FinishReason::length: return Ending::length;
+    case http::FinishReason::tool_calls:
+    case http::FinishReason::function_call: return Ending::tool_calls;
+    case http::FinishReason::timeout: return Ending::timeout;
+    case http::FinishReason::abort: return Ending::error;
+  }
+  return unfinished;
+}
+
 }  // namespace
 
 Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
@@ -35,7 +48,7 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   }
   if (ask_.api == Api::tokenize || ask_.api == Api::detokenize) {
     send(effects, http::Output::Kind::whole, std::move(encoded.answer));
-    close(true, now_ns, effects);
+    close(Ending::stop, now_ns, effects);
     return {};
   }
   for (const auto& ids : encoded.prompts) {
@@ -110,6 +123,10 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     first_token_ns_ = now_ns;
     effects.begun.push_back(ask_.request_id);
   }
+  if (tokens.tokens > 0) {
+    if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);
+    sequence.last_token_ns = now_ns;
+  }
   if (sequence.choice.take(tokens, step) && !sequence.ended) {
     sequence.ended = true;
     effects.cancel.push_back(sequence.key);
@@ -140,7 +157,7 @@ void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
     if (!parts_.empty()) effects.outputs.back().body = std::move(parts_.front());
     for (std::size_t i = 1; i < parts_.size(); ++i) effects.outputs.back().more.push_back(std::move(parts_[i]));
   }
-  if (done) close(true, now_ns, effects);
+  if (done) close(Ending::stop, now_ns, effects);
 }
 
 /// A part of a whole answer. False when the answer has too many bytes.
@@ -165,7 +182,7 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
   } else {
     effects.outputs.push_back(http::error_output(ask_.exchange, status, 0, ask_.answer.style));
   }
-  close(false, now_ns, effects);
+  close(status.code == Code::timeout ? Ending::timeout : Ending::error, now_ns, effects);
 }
 
 void Session::expire(std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -185,10 +202,10 @@ void Session::expire(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 }
 
 void Session::withdraw(std::int64_t now_ns, Effects& effects) {
-  if (!closed_) close(false, now_ns, effects);
+  if (!closed_) close(Ending::cancelled, now_ns, effects);
 }
 
-void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
+void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   closed_ = true;
   for (SessionSequence& sequence : content_.sequences) {
     if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
@@ -196,7 +213,14 @@ void Session::close(bool ok, std::int64_t now_ns, Effects& effects) {
   if (grammar_ != 0) effects.grammars.push_back(std::exchange(grammar_, 0));
   const http::Usage used = usage_of(ask_, content_);
   RequestStats stats;
-  stats.ok = ok;
+  stats.ok = unfinished == Ending::stop;
+  if (ask_.api == Api::chat || ask_.api == Api::completion) {
+    for (const SessionSequence& sequence : content_.sequences) {
+      ++stats.endings[static_cast<std::size_t>(ending_of(sequence.choice.finish(), unfinished))];
+    }
+    if (content_.sequences.empty()) ++stats.endings[static_cast<std::size_t>(unfinished)];
+  }
+  stats.gaps = gaps_;
   stats.prompt_tokens = static_cast<std::int32_t>(used.prompt_tokens);
   stats.cached_tokens = static_cast<std::int32_t>(used.cached_tokens);
   stats.output_tokens = static_cast<std::int32_t>(used.completion_tokens);

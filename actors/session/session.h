@@ -81,7 +81,8 @@ class Session {
   const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
   bool keep_part(std::string&& part);
-  void close(bool ok, std::int64_t now_ns, Effects& effects);
+  /// `unfinished`: how choices ended that have no end of their own.
+  void close(Ending unfinished, std::int64_t now_ns, Effects& effects);
   void send(Effects& effects, http::Output::Kind kind, std::string body, bool failed = false) const;
 
   const std::shared_ptr<const SessionContext> context_;
@@ -95,6 +96,7 @@ class Session {
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
   std::size_t part_bytes_ = 0;
   std::uint64_t grammar_ = 0;
+  metrics::GapCounts gaps_;
   std::int64_t scheduled_ns_ = 0;
   std::int64_t first_token_ns_ = 0;
 };

@@ -57,6 +57,7 @@ class SessionChoice {
   ChoiceNews take_news();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
+  http::FinishReason finish() const { return finish_; }
   bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
   std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
   std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it

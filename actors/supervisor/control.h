@@ -19,6 +19,7 @@
 // to the engine
 //   {"do":"status","id":n}
 //   {"do":"renew","api_keys":[…],"certificate":…,"private_key":…}   what --api-key-file and the PEM files hold now
+//   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
 // to a worker
 //   {"do":"stop"}                                        finish the step, exit 0

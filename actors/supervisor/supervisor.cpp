@@ -79,6 +79,7 @@ class Supervisor {
   void on_exit(Child& child);
   void on_status_request();
   void on_time(TimePoint now);
+  void tell_processes();
 
   void fail(const std::string& why, int code);
   void begin_drain();
@@ -94,6 +95,7 @@ class Supervisor {
   SupervisorSetup setup_;
   StatusRequests status_requests_;
   TimePoint began_ = Clock::now();
+  nlohmann::json told_processes_;  // as the engine that runs knows them
   ipc::Fd signals_;
   bool from_terminal_ = false;  // at the start: a terminal that has gone cannot be asked for
   std::optional<Resources> resources_;
@@ -302,6 +304,18 @@ void Supervisor::on_status_request() {
   status_requests_.ask(std::move(client), engine.open() ? &engine : nullptr, Clock::now());
 }
 
+// The engine itself is among them, so a new one is told.
+void Supervisor::tell_processes() {
+  const Control& engine = children_.engine().control;
+  if (!engine.open()) return;
+  nlohmann::json processes = {{{"name", "supervisor"}, {"pid", getpid()}, {"restarts", 0}}};
+  for (const Child& child : children_.all()) {
+    processes.push_back({{"name", child.name}, {"pid", child.process.pid()}, {"restarts", child.restarts}});
+  }
+  if (processes == told_processes_) return;
+  if (engine.send({{"do", "processes"}, {"processes", processes}}).ok()) told_processes_ = std::move(processes);
+}
+
 void Supervisor::on_time(TimePoint now) {
   if (status_requests_.deadline() && now >= *status_requests_.deadline()) status_requests_.reply(page(false));
   if (phase_ == Phase::running) {
@@ -311,6 +325,7 @@ void Supervisor::on_time(TimePoint now) {
     }
   }
   children_.watch(now, kWatchPeriod);
+  tell_processes();
   if (phase_ == Phase::draining && now >= drain_until_) begin_stop();
   if (phase_ == Phase::stopping) continue_stop(now);
 }

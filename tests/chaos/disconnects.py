@@ -13,10 +13,8 @@ ALONE = 15  # measured one by one
 
 def running(server):
     """Sequences that run or wait, as /metrics counts them."""
-    text = server.get("/metrics").text
-    counts = {line.split(" ")[0]: float(line.split(" ")[1]) for line in text.splitlines() if not line.startswith("#")}
-    names = ("fastdeploy:num_requests_running", "fastdeploy:num_requests_waiting")
-    return sum(value for name, value in counts.items() if name.split("{")[0] in names)
+    counts = server.metrics()
+    return counts["fastdeploy:num_requests_running"] + counts["fastdeploy:num_requests_waiting"]
 
 
 def times_alone(server):

@@ -55,9 +55,7 @@ class EqualText(unittest.TestCase):
                 while disturb and not all(a.done() for a in answers):
                     disturb(server, answers)
                 texts = [a.result() for a in answers]
-            metrics = server.get("/metrics").text
-            counts = {line.split()[0]: float(line.split()[1]) for line in metrics.splitlines()
-                      if line.startswith("troupe:") and "{" not in line}
+            counts = server.metrics()
             wait_until(lambda: server.status()["kv_blocks"]["leased"] == 0, "that all blocks came back")
             seen = {"status": server.status(), "preempted": counts["troupe:preemptions_total"]}
         finally:

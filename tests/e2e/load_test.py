@@ -62,7 +62,7 @@ class Load(ServerCase):
             self.assertEqual((finish, tokens), ("length", 16), index)
             self.assertEqual(text, answers[index % len(QUESTIONS)][0], "equal questions, equal greedy answers")
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
-        wait_until(lambda: "\ntroupe:kv_blocks_leased 0\n" in self.server.get("/metrics").text, "metrics that say so")
+        wait_until(lambda: self.server.metrics()["troupe:kv_blocks_leased"] == 0, "metrics that say so")
 
     def test_a_client_that_goes_away_frees_its_blocks(self):
         free = self.server.free_blocks()

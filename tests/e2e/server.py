@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -262,6 +263,17 @@ class Server:
         if code != 0:
             raise AssertionError(f"troupe status ended with {code}: {err or out}")
         return json.loads(out)
+
+    def metrics(self):
+        """What /metrics shows, by name and labels as written, without the label model_name, which every series has."""
+        samples = {}
+        for line in self.get("/metrics").text.splitlines():
+            if not line.startswith("#"):
+                series, value = line.rsplit(" ", 1)
+                series, labelled = re.subn(r'model_name="(?:[^"\\]|\\.)*",?', "", series, count=1)
+                assert labelled == 1, line
+                samples[series.removesuffix("{}")] = float(value)
+        return samples
 
     def process_pid(self, name):
         """Pid of the child whose name in `troupe status` starts with `name`."""

@@ -1,7 +1,6 @@
 """The smaller routes and the other subcommands."""
 import http.client
 import json
-import re
 import subprocess
 import unittest
 
@@ -35,9 +34,9 @@ class Surface(ServerCase):
         self.assertEqual(self.server.post("/tokenize", {"messages": messages}).json["count"], 37)
 
     def test_metrics(self):
-        before = self.metrics()
+        before = self.server.metrics()
         self.chat("Hi", max_tokens=3)
-        after = self.metrics()
+        after = self.server.metrics()
         self.assertEqual(after["fastdeploy:generation_tokens_total"] - before["fastdeploy:generation_tokens_total"], 3)
         self.assertEqual(after["fastdeploy:request_success_total"] - before["fastdeploy:request_success_total"], 1)
         for name in ("fastdeploy:num_requests_running", "fastdeploy:num_requests_waiting",
@@ -45,19 +44,6 @@ class Surface(ServerCase):
                      "fastdeploy:gpu_cache_usage_perc", "fastdeploy:prompt_tokens_total"):
             self.assertIn(name, after)
         self.assertTrue(any(name.startswith("troupe:") for name in after))
-
-    def metrics(self):
-        """Samples without labels, by name; fails on a line that is not Prometheus text."""
-        samples = {}
-        answer = self.server.get("/metrics")
-        self.assertEqual(answer.status, 200)
-        self.assertTrue(answer.headers["Content-Type"].startswith("text/plain"))
-        for line in answer.text.splitlines():
-            if line and not line.startswith("#"):
-                match = re.fullmatch(r"([a-zA-Z_:][\w:]*)(\{[^}]*\})? (\S+)", line)
-                self.assertIsNotNone(match, line)
-                samples[match[1]] = float(match[3])
-        return samples
 
     def test_config_info(self):
         answer = self.server.get("/config-info")

@@ -76,14 +76,14 @@ class Swap(unittest.TestCase):
     def test_contents_come_back_from_memory(self):
         self.start()
         self.comes_back()
-        swap, metrics = self.swap(), self.server.get("/metrics").text
+        swap, metrics = self.swap(), self.server.metrics()
         for name, value in (("fastdeploy:max_cpu_block_num", swap["total"]),
                             ("troupe:swap_out_blocks_total", swap["out_blocks"]),
                             ("troupe:swap_in_blocks_total", swap["in_blocks"]),
                             ("troupe:swap_blocks_cached", swap["cached"])):
-            self.assertIn(f"{name} {value}\n", metrics)
-        self.assertRegex(metrics, r"fastdeploy:cpu_hit_token_rate 0\.\d+")
-        self.assertRegex(metrics, r"fastdeploy:prefix_cpu_cache_token_num [1-9]")
+            self.assertEqual(metrics[name], value)
+        self.assertTrue(0 < metrics["fastdeploy:cpu_hit_token_rate"] < 1)
+        self.assertGreater(metrics["fastdeploy:prefix_cpu_cache_token_num"], 0)
         self.assertEqual(self.server.post("/reset_prefix_cache", {}).status, 200)
         self.assertEqual(self.swap()["cached"], 0)
         self.assertEqual(self.round()[0], 0)
@@ -155,7 +155,7 @@ class Swap(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
             together = list(pool.map(text, bodies))
         self.assertEqual(together, alone)
-        self.assertRegex(self.server.get("/metrics").text, r"troupe:preemptions_total [1-9]")
+        self.assertGreater(self.server.metrics()["troupe:preemptions_total"], 0)
         self.assertGreater(self.swap()["in_blocks"], 0, "preempted sequences are copied out and back")
 
     def test_preempted_sequences(self):

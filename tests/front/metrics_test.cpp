@@ -2,6 +2,7 @@
 #include "actors/metrics/routes.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <set>
 #include <sstream>
@@ -9,8 +10,11 @@
 namespace troupe::metrics {
 namespace {
 
-/// The value of the sample whose name and labels are exactly `series`, or -1.
-double value(const std::string& text, const std::string& series) {
+/// The value of the sample whose name and labels, behind that of the model, are exactly `series`, or -1.
+double value(std::string text, const std::string& series) {
+  const std::string both = "model_name=\"m\",", alone = "{model_name=\"m\"}";
+  for (std::size_t at; (at = text.find(alone)) != std::string::npos;) text.erase(at, alone.size());
+  for (std::size_t at; (at = text.find(both)) != std::string::npos;) text.erase(at, both.size());
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with(series + " ")) return std::stod(line.substr(series.size() + 1));
@@ -19,7 +23,7 @@ double value(const std::string& text, const std::string& series) {
 }
 
 TEST(Registry, AddsStepsAndRequests) {
-  Registry registry(Constants{"m", 32, 64, "bfloat16", 0.9});
+  Registry registry(Constants{"1.2.3", "m", 32, 64, "bfloat16", 0.9});
   registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, 10, {10, 4, 1, 5, 0, 3, {20, 15, 5, 0, 6, 3, 1, 0, 2}}, 0.004});
   registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, 0, {10, 5, 0, 5, 0, 4, {20, 15, 5, 0, 7, 4, 1, 0, 2}}, 0.002});
   RequestStats request;
@@ -62,7 +66,7 @@ TEST(Registry, AddsStepsAndRequests) {
 }
 
 TEST(Registry, CountsGoOnWhenANewWorkerStartsThemAgain) {
-  Registry registry(Constants{});
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
   StepStats step;
   for (const std::int64_t out : {5, 8, 2, 3}) {
     step.kv.swap.out = out;
@@ -72,7 +76,7 @@ TEST(Registry, CountsGoOnWhenANewWorkerStartsThemAgain) {
 }
 
 TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
-  Registry registry(Constants{});
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
   RequestStats tokenised;
   tokenised.ok = true;
   tokenised.e2e_s = 0.001;
@@ -83,6 +87,54 @@ TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
     EXPECT_EQ(value(text, std::string("fastdeploy:") + name + "_count"), 0) << name;
   }
   EXPECT_EQ(value(text, "fastdeploy:infer_latency"), 0);
+}
+
+TEST(Registry, CountsHowChoicesEndedAndGapsOfTheirTokens) {
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
+  RequestStats request;
+  request.ok = true;
+  request.ttft_s = .00015;
+  request.endings = {1, 2, 0, 0, 0, 0};
+  request.gaps.add(.0008, 2);
+  request.gaps.add(99, 1);
+  registry.add(request);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "troupe:finished_choices_total{reason=\"stop\"}"), 1);
+  EXPECT_EQ(value(text, "troupe:finished_choices_total{reason=\"length\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:finished_choices_total{reason=\"cancelled\"}"), 0);
+  EXPECT_EQ(value(text, "troupe:inter_token_latency_seconds_bucket{le=\"0.00025\"}"), 0);
+  EXPECT_EQ(value(text, "troupe:inter_token_latency_seconds_bucket{le=\"0.0005\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:inter_token_latency_seconds_bucket{le=\"10\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:inter_token_latency_seconds_count"), 3);
+  EXPECT_DOUBLE_EQ(value(text, "troupe:inter_token_latency_seconds_sum"), 99.0008);
+  EXPECT_EQ(value(text, "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.0001\"}"), 0);
+  EXPECT_EQ(value(text, "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.00025\"}"), 1);
+}
+
+TEST(Registry, RefusedGenerationRequestsCountByWhy) {
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
+  for (const int status : {200, 400, 404, 401, 413, 429, 499, 500, 503}) {
+    registry.add(HttpStats{"/v1/chat/completions", status});
+    registry.add(HttpStats{"/tokenize", status});
+  }
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"invalid\"}"), 2);
+  for (const char* reason : {"unauthorized", "too_large", "overloaded", "unavailable"}) {
+    EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"" + std::string(reason) + "\"}"), 1) << reason;
+  }
+}
+
+TEST(Registry, ShowsWhatLivingProcessesUse) {
+  Registry registry(Constants{"1.2.3", "m", 1, 64, "x", 1});
+  registry.set({{{"engine", getpid(), 2}, {"worker-0", 0, 1}}});
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "troupe:build_info{version=\"1.2.3\"}"), 1);
+  EXPECT_EQ(value(text, "troupe:process_restarts_total{process=\"engine\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:process_restarts_total{process=\"worker-0\"}"), 1);
+  EXPECT_GT(value(text, "troupe:process_resident_memory_bytes{process=\"engine\"}"), 1e6);
+  EXPECT_GE(value(text, "troupe:process_threads{process=\"engine\"}"), 1);
+  EXPECT_GE(value(text, "troupe:process_cpu_seconds_total{process=\"engine\"}"), 0);
+  EXPECT_EQ(value(text, "troupe:process_threads{process=\"worker-0\"}"), -1);
 }
 
 TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
@@ -99,7 +151,7 @@ TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
 }
 
 TEST(Registry, LabelsAreEscaped) {
-  const std::string text = Registry(Constants{"a\"b\\c\n", 1, 64, "x", 1}).text();
+  const std::string text = Registry(Constants{"v", "a\"b\\c\n", 1, 64, "x", 1}).text();
   EXPECT_NE(text.find("model=\"a\\\"b\\\\c\\n\""), std::string::npos);
 }
 

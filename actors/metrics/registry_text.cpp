@@ -1,0 +1,166 @@
+// The text of /metrics. Each name here is explained in docs/metrics.md.
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "actors/metrics/process_use.h"
+#include "actors/metrics/registry.h"
+
+namespace troupe::metrics {
+namespace {
+
+std::string label(std::string_view name, std::string_view value) {
+  return std::string(name) + "=\"" + escape_label(value) + "\"";
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+std::string Registry::text() const {
+  Exposition out(label("model_name", constants_.model));
+  append_requests(out);
+  append_latencies(out);
+  append_cache(out);
+  append_batches(out);
+  append_swap_space(out);
+  append_http(out);
+  append_processes(out);
+  return out.take();
+}
+
+void Registry::append_requests(Exposition& out) const {
+  out.counter("fastdeploy:requests_number_total", "Requests that have ended", static_cast<double>(requests_));
+  out.counter("fastdeploy:request_success_total", "Requests finished without an error", static_cast<double>(successes_));
+  out.gauge("fastdeploy:num_requests_running", "Sequences that hold a slot", last_.running);
+  out.gauge("fastdeploy:num_requests_waiting", "Sequences that wait for a slot", last_.waiting);
+  out.counter("fastdeploy:prompt_tokens_total", "Prompt tokens run through the model", static_cast<double>(prompt_tokens_));
+  out.counter("fastdeploy:generation_tokens_total", "Tokens generated", static_cast<double>(generated_tokens_));
+  out.heading("troupe:finished_choices_total", "Choices of answers that have ended, by how", "counter");
+  for (std::size_t i = 0; i < kEndings; ++i) {
+    out.sample("troupe:finished_choices_total", label("reason", kEndingNames[i]), static_cast<double>(endings_[i]));
+  }
+  out.heading("troupe:rejected_requests_total", "Generation requests that were refused, by why", "counter");
+  for (const std::string_view reason : kRejections) {
+    const auto found = rejected_.find(std::string(reason));
+    out.sample("troupe:rejected_requests_total", label("reason", reason),
+               found == rejected_.end() ? 0 : static_cast<double>(found->second));
+  }
+}
+
+void Registry::append_latencies(Exposition& out) const {
+  out.histogram("fastdeploy:time_to_first_token_seconds", "Arrival to first token", ttft_);
+  out.histogram("fastdeploy:time_per_output_token_seconds", "Mean gap between a request's tokens", tpot_);
+  out.histogram("fastdeploy:e2e_request_latency_seconds", "Arrival to last token", e2e_);
+  out.histogram("fastdeploy:request_inference_time_seconds", "First step to last token", inference_);
+  out.histogram("fastdeploy:request_queue_time_seconds", "Arrival to first step", queue_);
+  out.histogram("fastdeploy:request_prefill_time_seconds", "First step to first token", prefill_);
+  out.histogram("fastdeploy:request_decode_time_seconds", "First token to last", decode_);
+  out.histogram("troupe:inter_token_latency_seconds", "Gaps between the tokens of a sequence, counted when its request ends",
+                gap_);
+  out.histogram("fastdeploy:request_prompt_tokens", "Prompt tokens of a request", request_prompt_);
+  out.histogram("fastdeploy:request_generation_tokens", "Tokens generated for a request", request_generation_);
+  out.histogram("fastdeploy:request_params_max_tokens", "max_tokens of a request", request_max_tokens_);
+  out.gauge("fastdeploy:first_token_latency", "Arrival to first token of the last request, seconds", last_ttft_s_);
+  out.gauge("fastdeploy:infer_latency", "Arrival to last token of the last request, seconds", last_e2e_s_);
+}
+
+void Registry::append_cache(Exposition& out) const {
+  const CacheStatus& kv = last_.kv;
+  const double total = kv.total, available = kv.free + kv.cached;
+  const double used = total > 0 ? (total - available) / total : 0;
+  const double token_rate = share(cached_tokens_, admitted_tokens_);
+  out.gauge("fastdeploy:gpu_cache_usage_perc", "Share of KV blocks that sequences hold; 1 is full", used);
+  const std::string labels = "model=\"" + escape_label(constants_.model) + "\",block_size=\"" +
+                             std::to_string(constants_.block_size) + "\",cache_dtype=\"" +
+                             escape_label(constants_.cache_dtype) + "\",gpu_memory_utilization=\"" +
+                             std::to_string(constants_.gpu_memory_utilization) + "\",total_block_num=\"" +
+                             std::to_string(kv.total) + "\"";
+  out.gauge("fastdeploy:cache_config_info", "Cache configuration, as labels", 1, labels);
+  out.gauge("fastdeploy:available_gpu_block_num", "KV blocks free or evictable", available);
+  out.gauge("fastdeploy:free_gpu_block_num", "KV blocks free", kv.free);
+  out.gauge("fastdeploy:max_gpu_block_num", "KV blocks in all", total);
+  out.gauge("fastdeploy:max_cpu_block_num", "Blocks of the swap space", kv.swap.total);
+  out.gauge("fastdeploy:available_gpu_resource", "Share of KV blocks free or evictable", 1 - used);
+  out.gauge("fastdeploy:hit_req_rate", "Share of admitted sequences that found a prefix",
+            share(admitted_hits_, admitted_));
+  out.gauge("fastdeploy:hit_token_rate", "Share of prompt tokens found in the prefix cache", token_rate);
+  out.gauge("fastdeploy:gpu_hit_token_rate", "Share of prompt tokens found in KV memory",
+            share(cached_tokens_ - swapped_tokens_, admitted_tokens_));
+  out.gauge("fastdeploy:cpu_hit_token_rate", "Share of prompt tokens found in the swap space",
+            share(swapped_tokens_, admitted_tokens_));
+  out.counter("fastdeploy:prefix_cache_token_num", "Prompt tokens found in the prefix cache",
+              static_cast<double>(cached_tokens_));
+  out.counter("fastdeploy:prefix_gpu_cache_token_num", "Prompt tokens found in KV memory",
+              static_cast<double>(cached_tokens_ - swapped_tokens_));
+  out.counter("fastdeploy:prefix_cpu_cache_token_num", "Prompt tokens found in the swap space",
+              static_cast<double>(swapped_tokens_));
+  out.gauge("troupe:kv_blocks_leased", "KV blocks leased to sequences", kv.leased + kv.moving);
+  out.gauge("troupe:kv_blocks_cached", "KV blocks that no sequence holds and a prompt may find", kv.cached);
+  out.counter("troupe:prefix_cache_queried_tokens_total", "Prompt tokens of admitted sequences",
+              static_cast<double>(admitted_tokens_));
+  out.counter("troupe:prefix_cache_evictions_total", "Cached KV blocks given to other contents",
+              static_cast<double>(evicted_));
+}
+
+void Registry::append_batches(Exposition& out) const {
+  out.gauge("fastdeploy:batch_size", "Sequences in the last step", last_.running);
+  out.gauge("fastdeploy:max_batch_size", "Sequences a step can hold", constants_.max_num_seqs);
+  out.gauge("fastdeploy:available_batch_size", "Slots free", constants_.max_num_seqs - last_.running);
+  out.counter("troupe:steps_total", "Steps run", static_cast<double>(steps_));
+  out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks", static_cast<double>(preempted_));
+  out.histogram("troupe:step_seconds", "Device time of a step", step_);
+}
+
+void Registry::append_swap_space(Exposition& out) const {
+  out.gauge("troupe:swap_blocks_cached", "Blocks of the swap space that a prompt may find", last_.kv.swap.cached);
+  const auto blocks = [&out](const char* name, const char* help, std::int64_t count) {
+    out.counter(name, help, static_cast<double>(count));
+  };
+  blocks("troupe:swap_out_blocks_total", "KV blocks copied to the swap space", swap_total_.out);
+  blocks("troupe:swap_in_blocks_total", "KV blocks copied back", swap_total_.in);
+  blocks("troupe:swap_evictions_total", "Blocks of the swap space given to other contents", swap_total_.evicted);
+  blocks("troupe:swap_failed_blocks_total", "Blocks whose copy failed; they are computed again",
+         swap_total_.failed);
+  blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
+         swap_total_.declined);
+}
+
+void Registry::append_http(Exposition& out) const {
+  out.heading("troupe:http_answers_total", "HTTP answers by route and status", "counter");
+  for (const auto& [key, count] : http_) {
+    out.sample("troupe:http_answers_total",
+               "path=\"" + escape_label(key.first) + "\",status=\"" + std::to_string(key.second) + "\"",
+               static_cast<double>(count));
+  }
+  out.counter("troupe:connections_turned_away_total", "Connections beyond a limit, and requests of a proxy's client beyond it",
+              static_cast<double>(turned_away_));
+  out.counter("troupe:tls_handshakes_failed_total", "Connections that ended before their TLS began",
+              static_cast<double>(failed_handshakes_));
+}
+
+void Registry::append_processes(Exposition& out) const {
+  out.heading("troupe:build_info", "The program that answers, as labels", "gauge");
+  out.sample("troupe:build_info", label("version", constants_.version), 1);
+  out.heading("troupe:process_restarts_total", "How often the process was started again", "counter");
+  for (const ProcessReport& process : processes_.processes) {
+    out.sample("troupe:process_restarts_total", label("process", process.name), process.restarts);
+  }
+  std::vector<std::pair<std::string, ProcessUse>> used;
+  for (const ProcessReport& process : processes_.processes) {
+    if (const auto use = process_use(process.pid)) used.emplace_back(label("process", process.name), *use);
+  }
+  out.heading("troupe:process_cpu_seconds_total", "CPU time of the process, user and system", "counter");
+  for (const auto& [labels, use] : used) out.sample("troupe:process_cpu_seconds_total", labels, use.cpu_s);
+  out.heading("troupe:process_resident_memory_bytes", "Memory of the process that is resident", "gauge");
+  for (const auto& [labels, use] : used) {
+    out.sample("troupe:process_resident_memory_bytes", labels, static_cast<double>(use.resident_bytes));
+  }
+  out.heading("troupe:process_threads", "Threads of the process", "gauge");
+  for (const auto& [labels, use] : used) out.sample("troupe:process_threads", labels, use.threads);
+}
+
+}  // namespace troupe::metrics
