@@ -40,6 +40,7 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
 
 metrics_actor::behavior_type no_metrics() {
   return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {}, [](const DoorStats&) {},
+          [](const ProcessReports&) {},
           [](caf::get_atom) { return std::string(); }};
 }
 

@@ -36,6 +36,7 @@ class GatewayTest : public testing::ActorWorld {
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {}, [](const DoorStats&) {},
+              [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string("m 1\n"); }};
     }));
     cache_ = keep(system_.spawn([this](cache_actor::pointer) -> cache_actor::behavior_type {

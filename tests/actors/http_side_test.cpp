@@ -12,6 +12,7 @@ class HttpSideTest : public testing::ActorWorld {
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {},
               [this](const HttpStats& stats) { counted.push_back(stats); },
+              [](const ProcessReports&) {},
               [this](const DoorStats& door) {
                 turned_away += door.turned_away;
                 failed_handshakes += door.failed_handshakes;

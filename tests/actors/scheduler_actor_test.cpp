@@ -49,7 +49,8 @@ metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) 
             heard->gauges = stats;
           },
           [](const RequestStats&) {},
-          [](const HttpStats&) {}, [](const DoorStats&) {}, [](caf::get_atom) { return std::string(); }};
+          [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
+          [](caf::get_atom) { return std::string(); }};
 }
 
 /// Submits what it is told to and keeps what it hears.

@@ -35,7 +35,8 @@ class SessionHostTest : public testing::ActorWorld {
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
-              [](const HttpStats&) {}, [](const DoorStats&) {}, [](caf::get_atom) { return std::string(); }};
+              [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
+              [](caf::get_atom) { return std::string(); }};
     }));
     long_tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
       return {answer_beat, [this](const Encode& job) {
