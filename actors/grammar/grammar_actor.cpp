@@ -47,7 +47,8 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
   const std::uint64_t ticket = state.next_ticket++;
   state.compiling.emplace(ticket,
                           GrammarState::Request{promise, job.request_id, std::move(job.thinking), now_ns()});
-  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param)});
+  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
+                               std::move(job.form.places)});
   return promise;
 }
 
