@@ -6,6 +6,7 @@
 #include "http/answer_schemas.h"
 #include "http/json_body.h"
 #include "http/request_fields.h"
+#include "http/request_schemas.h"
 
 namespace troupe::http {
 namespace {
@@ -92,10 +93,57 @@ Json bound(double value) {
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
 }
 
+Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }
+
+/// Fields with an inside: the component that describes it.
+struct FieldComponent {
+  std::string_view name;
+  std::uint16_t apis;
+  const char* component;
+};
+
+constexpr std::uint16_t kAllApis = 0xFFFF;
+constexpr FieldComponent kFieldComponents[] = {
+    {"bad_words", kAllApis, "Strings"},
+    {"bad_words_token_ids", kAllApis, "TokenIds"},
+    {"guided_choice", kAllApis, "Strings"},
+    {"input", kResponsesApi, "ResponseInput"},
+    {"logit_bias", kAllApis, "LogitBias"},
+    {"messages", kChatApi | kTokenizeApi, "ChatMessages"},
+    {"messages", kMessagesApi | kCountTokensApi, "MessageTurns"},
+    {"metadata", kResponsesApi, "Metadata"},
+    {"prompt", kCompletionsApi, "Prompts"},
+    {"prompt", kTokenizeApi, "PromptText"},
+    {"prompt_token_ids", kAllApis, "TokenIds"},
+    {"reasoning_effort", kChatApi, "Effort"},
+    {"response_format", kChatApi | kCompletionsApi, "ResponseFormat"},
+    {"stop", kAllApis, "Stop"},
+    {"stop_sequences", kAllApis, "Strings"},
+    {"stop_token_ids", kAllApis, "TokenIds"},
+    {"stream_options", kChatApi | kCompletionsApi, "StreamOptions"},
+    {"system", kAllApis, "SystemText"},
+    {"tokens", kDetokenizeApi, "TokenIds"},
+    {"tool_choice", kChatApi | kTokenizeApi, "ChatToolChoice"},
+    {"tools", kChatApi | kTokenizeApi, "ChatTools"},
+    {"tools", kResponsesApi, "ResponseTools"},
+    {"tools", kMessagesApi | kCountTokensApi, "MessageTools"},
+};
+
+const char* component_of(const RequestField& field, std::uint16_t api) {
+  for (const FieldComponent& row : kFieldComponents) {
+    if (row.name == field.name && (row.apis & api) != 0) return row.component;
+  }
+  return nullptr;
+}
+
 /// null means absent, in every field.
-Json field_schema(const RequestField& field) {
+Json field_schema(const RequestField& field, std::uint16_t api) {
   Json schema = Json::object();
-  if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
+  if (const char* component = component_of(field, api)) {
+    schema["anyOf"] = Json::array({reference(component), {{"type", "null"}}});
+  } else if (field.about.starts_with("not offered")) {
+    schema["type"] = "null";
+  } else if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
   if (std::isfinite(field.bounds.low)) schema["minimum"] = bound(field.bounds.low);
   if (std::isfinite(field.bounds.high)) schema["maximum"] = bound(field.bounds.high);
   schema["description"] = field.about.empty() ? "accepted without effect" : field.about;
@@ -111,18 +159,17 @@ Json members(std::initializer_list<const char*> names) {
 Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
   Json properties = Json::object();
   for (const RequestField& field : request_fields()) {
-    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field);
+    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
   }
   if (properties.contains("n")) properties["n"]["maximum"] = limits.max_n;
   if (properties.contains("best_of")) properties["best_of"]["maximum"] = limits.max_best_of;
   for (const char* name : route.required) {
     Json& field = properties[name];
     if (const auto type = field.find("type"); type != field.end() && type->is_array()) *type = Json((*type)[0]);
+    if (const auto any = field.find("anyOf"); any != field.end()) any->erase(1);  // null
   }
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", members(route.required)}};
 }
-
-Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }
 
 Json json_content(Json schema) { return {{"application/json", {{"schema", std::move(schema)}}}}; }
 
@@ -177,7 +224,9 @@ std::string openapi_document(const config::LimitOptions& limits) {
   for (const char* name : {"bearer", "x-api-key"}) either.push_back({{name, Json::array()}});
   Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
   document["paths"] = std::move(paths);
-  document["components"] = {{"schemas", Json::parse(kAnswerSchemas)}, {"securitySchemes", std::move(schemes)}};
+  Json schemas = Json::parse(kAnswerSchemas);
+  schemas.update(Json::parse(kRequestSchemas));
+  document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", std::move(schemes)}};
   document["security"] = std::move(either);
   return to_text(document);
 }
