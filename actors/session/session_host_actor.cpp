@@ -76,7 +76,7 @@ void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
 
 /// Ends the request when GRAMMAR cannot follow its answer any longer. GRAMMAR's death ends the engine.
 void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
-  self->request(self->state.parts.grammar, caf::infinite, WatchGrammar{grammar})
+  self->request(self->state.parts.grammar, caf::infinite, WatchGrammar{grammar})  // no deadline: answered when the request ends
       .then(
           [=](const Status& status) {
             if (!status.ok()) fail(self, exchange, status);
