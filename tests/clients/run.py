@@ -33,10 +33,11 @@ def command(name, place, url):
                 "--max-examples", os.environ.get("EXAMPLES", "40"), "--checks",
                 "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"]
     if name == "guidellm":
-        return [binary / "guidellm", "benchmark", "run", "--target", url, "--profile", "concurrent", "--rate", "2",
-                "--max-requests", "6", "--data", "prompt_tokens=32,output_tokens=8",
-                "--processor", ROOT / "build/models/SmolLM2-135M-Instruct", "--outputs", "json",
-                "--output-dir", ROOT / "build/clients"]
+        return [binary / "guidellm", "run", "--backend", f"kind=openai_http,target={url},api_key={KEY}",
+                "--profile", "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=6",
+                "--data", "kind=synthetic_text,prompt_tokens=32,output_tokens=8",
+                "--tokenizer", f"kind=huggingface_auto,model={ROOT / 'build/models/SmolLM2-135M-Instruct'}",
+                "--output", f"kind=json,path={ROOT / 'build/clients/guidellm.json'}", "--disable-console-interactive"]
     return [binary / "python", HERE / f"{name.replace('-', '_')}_client.py"]
 
 
