@@ -157,6 +157,12 @@ struct FormReady {
   std::uint64_t ticket = 0;
 };
 
+/// Answered with a failure when the answer cannot be held to the grammar any longer, else when the grammar is
+/// released.
+struct WatchGrammar {
+  std::uint64_t grammar = 0;
+};
+
 /// The request has ended. Sequences that have started with the grammar keep it until they end.
 struct ReleaseGrammar {
   std::uint64_t grammar = 0;

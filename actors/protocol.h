@@ -87,7 +87,7 @@ template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
     x.value = *std::move(read);
     return caf::none;
   };
-  return f(caf::meta::type_name("AnswerForm"), x.kind, value, x.param, caf::meta::load_callback(load));
+  return f(caf::meta::type_name("AnswerForm"), x.kind, value, x.param, x.places, caf::meta::load_callback(load));
 }
 }  // namespace http
 
@@ -115,6 +115,7 @@ TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens,
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
 TROUPE_INSPECT(Compiled, x.status, x.grammar)
 TROUPE_INSPECT(FormReady, x.ticket)
+TROUPE_INSPECT(WatchGrammar, x.grammar)
 TROUPE_INSPECT(ReleaseGrammar, x.grammar)
 TROUPE_INSPECT(GrammarStart, x.key, x.grammar)
 TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count)
@@ -227,6 +228,8 @@ using grammar_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
     // Answers when the form is compiled or refused; from SESSION HOST.
     caf::replies_to<Compile>::with<Compiled>,
+    // Answers when the grammar has failed or is released; from SESSION HOST.
+    caf::replies_to<WatchGrammar>::with<Status>,
     // The request has ended; from SESSION HOST.
     caf::reacts_to<ReleaseGrammar>,
     // Sequences, their tokens and the rows that wait; from SCHEDULER.

@@ -178,6 +178,7 @@ Result<Parsed<ChatRequest>> parse_messages(std::string_view body, const RequestR
     read_chat(fields, rules, "msg_", fallback_id, request);
     if (fields.find("thinking_token_budget") != nullptr) request.thinking.max_tokens_field = "thinking.budget_tokens";
     request.form.param = kMessagesWording.path(request.form.param);
+    request.tools.schema_field = kMessagesWording.tool_schema;
   });
 }
 

@@ -115,6 +115,11 @@ class FormReader {
         return set(kind, std::move(value), path);
       case Kind::choice:
         if (!value.is_array()) return wrong(path, "must be a list of strings, got " + excerpt(value));
+        for (std::size_t i = 0; i < value.size(); ++i) {
+          if (value[i].is_string()) continue;
+          const std::string here = path + "." + std::to_string(i);
+          return wrong(here, "must be a string, got " + excerpt(value[i]));
+        }
         return set(kind, std::move(value), path);
       default: break;
     }

@@ -155,7 +155,10 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
   if (fields.find("functions") != nullptr && !tool_rules.legacy) {
     fields.fail("functions", "cannot be given together with tools, whose older form it is", "invalid_value");
   }
-  if (tool_rules.legacy) tool_rules.parallel = false;
+  if (tool_rules.legacy) {
+    tool_rules.parallel = false;
+    tool_rules.schema_field = "parameters";
+  }
   Json tools =
       read_list(fields, tool_rules.legacy ? "functions" : "tools", rules.limits.max_tools, tool_rules.legacy);
   read_choice(fields, tool_rules.legacy ? "function_call" : "tool_choice", tools, tool_rules);

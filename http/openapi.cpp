@@ -3,8 +3,10 @@
 #include <cmath>
 #include <initializer_list>
 
+#include "http/answer_schemas.h"
 #include "http/json_body.h"
 #include "http/request_fields.h"
+#include "http/request_schemas.h"
 
 namespace troupe::http {
 namespace {
@@ -15,66 +17,49 @@ struct BodyRoute {
   std::uint16_t api;
   std::string_view about;
   std::initializer_list<const char*> required;  ///< members of the body
-  bool streams;
-  bool anthropic_errors;
-  std::initializer_list<const char*> answer;  ///< members that every answer has
+  const char* answer;                           ///< the component
+  const char* event;                            ///< of the data of an event; null: never streams
+  bool anthropic_errors = false;
 };
 
 const BodyRoute kBodyRoutes[] = {
-    {"/v1/chat/completions",
-     kChatApi,
-     "OpenAI's chat completions",
-     {},
-     true,
-     false,
-     {"id", "object", "created", "model", "choices", "usage"}},
-    {"/v1/completions",
-     kCompletionsApi,
-     "OpenAI's completions",
-     {},
-     true,
-     false,
-     {"id", "object", "created", "model", "choices", "usage"}},
+    {"/v1/chat/completions", kChatApi, "OpenAI's chat completions", {}, "Chat", "ChatChunk"},
+    {"/v1/completions", kCompletionsApi, "OpenAI's completions", {}, "Completion", "Completion"},
     {"/v1/responses",
      kResponsesApi,
      "OpenAI's responses, without storage",
      {"input"},
-     true,
-     false,
-     {"id", "object", "created_at", "model", "status", "output", "usage", "tools", "tool_choice", "store"}},
+     "Response",
+     "ResponseEvent"},
     {"/v1/messages",
      kMessagesApi,
      "Anthropic's messages",
      {"messages", "max_tokens"},
-     true,
-     true,
-     {"id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"}},
+     "Message",
+     "MessageEvent",
+     true},
     {"/v1/messages/count_tokens",
      kCountTokensApi,
      "The tokens of a message's prompt",
      {"messages"},
-     false,
-     true,
-     {"input_tokens"}},
-    {"/tokenize",
-     kTokenizeApi,
-     "A prompt or messages to token ids",
-     {},
-     false,
-     false,
-     {"count", "max_model_len", "tokens"}},
-    {"/detokenize", kDetokenizeApi, "Token ids to text", {"tokens"}, false, false, {"prompt"}},
+     "TokenCount",
+     nullptr,
+     true},
+    {"/tokenize", kTokenizeApi, "A prompt or messages to token ids", {}, "Tokens", nullptr},
+    {"/detokenize", kDetokenizeApi, "Token ids to text", {"tokens"}, "Text", nullptr},
 };
 
 struct PageRoute {
   std::string_view path;
   std::string_view method;
   std::string_view about;
-  bool open;  ///< without a key
+  bool open;             ///< without a key
+  const char* answer{};  ///< the component; null: no JSON, or not described
 };
 
 constexpr PageRoute kPageRoutes[] = {
-    {"/v1/models", "get", "The served model", false},
+    {"/v1/models", "get", "The served models", false, "Models"},
+    {"/v1/models/{model}", "get", "One of them", false, "Model"},
     {"/openapi.json", "get", "This document", false},
     {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", false},
     {"/", "get", "The chat page", true},
@@ -108,10 +93,57 @@ Json bound(double value) {
   return static_cast<double>(whole) == value ? Json(whole) : Json(value);
 }
 
+Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }
+
+/// Fields with an inside: the component that describes it.
+struct FieldComponent {
+  std::string_view name;
+  std::uint16_t apis;
+  const char* component;
+};
+
+constexpr std::uint16_t kAllApis = 0xFFFF;
+constexpr FieldComponent kFieldComponents[] = {
+    {"bad_words", kAllApis, "Strings"},
+    {"bad_words_token_ids", kAllApis, "TokenIds"},
+    {"guided_choice", kAllApis, "Strings"},
+    {"input", kResponsesApi, "ResponseInput"},
+    {"logit_bias", kAllApis, "LogitBias"},
+    {"messages", kChatApi | kTokenizeApi, "ChatMessages"},
+    {"messages", kMessagesApi | kCountTokensApi, "MessageTurns"},
+    {"metadata", kResponsesApi, "Metadata"},
+    {"prompt", kCompletionsApi, "Prompts"},
+    {"prompt", kTokenizeApi, "PromptText"},
+    {"prompt_token_ids", kAllApis, "TokenIds"},
+    {"reasoning_effort", kChatApi, "Effort"},
+    {"response_format", kChatApi | kCompletionsApi, "ResponseFormat"},
+    {"stop", kAllApis, "Stop"},
+    {"stop_sequences", kAllApis, "Strings"},
+    {"stop_token_ids", kAllApis, "TokenIds"},
+    {"stream_options", kChatApi | kCompletionsApi, "StreamOptions"},
+    {"system", kAllApis, "SystemText"},
+    {"tokens", kDetokenizeApi, "TokenIds"},
+    {"tool_choice", kChatApi | kTokenizeApi, "ChatToolChoice"},
+    {"tools", kChatApi | kTokenizeApi, "ChatTools"},
+    {"tools", kResponsesApi, "ResponseTools"},
+    {"tools", kMessagesApi | kCountTokensApi, "MessageTools"},
+};
+
+const char* component_of(const RequestField& field, std::uint16_t api) {
+  for (const FieldComponent& row : kFieldComponents) {
+    if (row.name == field.name && (row.apis & api) != 0) return row.component;
+  }
+  return nullptr;
+}
+
 /// null means absent, in every field.
-Json field_schema(const RequestField& field) {
+Json field_schema(const RequestField& field, std::uint16_t api) {
   Json schema = Json::object();
-  if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
+  if (const char* component = component_of(field, api)) {
+    schema["anyOf"] = Json::array({reference(component), {{"type", "null"}}});
+  } else if (field.about.starts_with("not offered")) {
+    schema["type"] = "null";
+  } else if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
   if (std::isfinite(field.bounds.low)) schema["minimum"] = bound(field.bounds.low);
   if (std::isfinite(field.bounds.high)) schema["maximum"] = bound(field.bounds.high);
   schema["description"] = field.about.empty() ? "accepted without effect" : field.about;
@@ -127,43 +159,54 @@ Json members(std::initializer_list<const char*> names) {
 Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
   Json properties = Json::object();
   for (const RequestField& field : request_fields()) {
-    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field);
+    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
   }
   if (properties.contains("n")) properties["n"]["maximum"] = limits.max_n;
   if (properties.contains("best_of")) properties["best_of"]["maximum"] = limits.max_best_of;
   for (const char* name : route.required) {
-    if (Json& type = properties[name]["type"]; type.is_array()) type = type[0];
+    Json& field = properties[name];
+    if (const auto type = field.find("type"); type != field.end() && type->is_array()) *type = Json((*type)[0]);
+    if (const auto any = field.find("anyOf"); any != field.end()) any->erase(1);  // null
   }
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", members(route.required)}};
 }
 
-Json reference(const char* name) { return {{"$ref", std::string("#/components/schemas/") + name}}; }
-
 Json json_content(Json schema) { return {{"application/json", {{"schema", std::move(schema)}}}}; }
 
+/// The answers of a route: 200, and an error for any other status. `answer`, the schema of 200, may be null.
+Json answers_of(std::string_view about, const char* answer, const char* error) {
+  Json good = {{"description", about}};
+  if (answer != nullptr) good["content"] = json_content(reference(answer));
+  Json bad = {{"description", "an error"}, {"content", json_content(reference(error))}};
+  return {{"200", std::move(good)}, {"default", std::move(bad)}};
+}
+
 Json body_route(const BodyRoute& route, const config::LimitOptions& limits) {
-  Json content = json_content({{"type", "object"}, {"required", members(route.answer)}});
-  if (route.streams) content["text/event-stream"] = {{"schema", {{"type", "string"}}}};
-  Json answers = {{"200", {{"description", "the answer"}, {"content", std::move(content)}}}};
-  answers["default"] = {
-      {"description", "an error"},
-      {"content", json_content(reference(route.anthropic_errors ? "MessagesError" : "Error"))}};
+  Json answers =
+      answers_of("the answer", route.answer, route.anthropic_errors ? "MessagesError" : "Error");
+  if (route.event != nullptr) {
+    // OpenAPI 3.1 has no schema for a stream's events.
+    answers["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}},
+                                                      {"x-event-schema", reference(route.event)}};
+  }
   return {{"summary", route.about},
           {"requestBody", {{"required", true}, {"content", json_content(body_schema(route, limits))}}},
           {"responses", std::move(answers)}};
 }
 
-Json error_schemas() {
-  Json own = {{"type", "object"}, {"required", {"message", "type", "param", "code"}}};
-  Json anthropic = {{"type", "object"}, {"required", {"type", "message"}}};
-  return {{"Error",
-           {{"type", "object"},
-            {"required", Json::array({"error"})},
-            {"properties", {{"error", std::move(own)}}}}},
-          {"MessagesError",
-           {{"type", "object"},
-            {"required", {"type", "error"}},
-            {"properties", {{"type", {{"const", "error"}}}, {"error", std::move(anthropic)}}}}}};
+Json page_route(const PageRoute& page) {
+  Json route = {{"summary", page.about}};
+  if (page.answer != nullptr) {
+    route["responses"] = answers_of(page.about, page.answer, "Error");
+  } else {
+    route["responses"] = {{"default", {{"description", page.about}}}};
+  }
+  if (page.path.ends_with("{model}")) {
+    Json name = {{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
+    route["parameters"] = Json::array({std::move(name)});
+  }
+  if (page.open) route["security"] = Json::array();
+  return route;
 }
 
 }  // namespace
@@ -172,11 +215,8 @@ std::string openapi_document(const config::LimitOptions& limits) {
   Json paths = Json::object();
   for (const BodyRoute& route : kBodyRoutes)
     paths[std::string(route.path)]["post"] = body_route(route, limits);
-  for (const PageRoute& page : kPageRoutes) {
-    Json route = {{"summary", page.about}, {"responses", {{"default", {{"description", page.about}}}}}};
-    if (page.open) route["security"] = Json::array();
-    paths[std::string(page.path)][std::string(page.method)] = std::move(route);
-  }
+  for (const PageRoute& page : kPageRoutes)
+    paths[std::string(page.path)][std::string(page.method)] = page_route(page);
   Json schemes = {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
                   {"x-api-key", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}};
   Json either = Json::array();  // no key, where none is configured, or one of the two headers
@@ -184,7 +224,9 @@ std::string openapi_document(const config::LimitOptions& limits) {
   for (const char* name : {"bearer", "x-api-key"}) either.push_back({{name, Json::array()}});
   Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
   document["paths"] = std::move(paths);
-  document["components"] = {{"schemas", error_schemas()}, {"securitySchemes", std::move(schemes)}};
+  Json schemas = Json::parse(kAnswerSchemas);
+  schemas.update(Json::parse(kRequestSchemas));
+  document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", std::move(schemes)}};
   document["security"] = std::move(either);
   return to_text(document);
 }

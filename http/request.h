@@ -59,6 +59,8 @@ struct AnswerForm {
   Kind kind = Kind::free;
   Json value;         ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar (EBNF): a string
   std::string param;  ///< the field that it came from, for errors: "response_format.json_schema.schema"
+  /// Parts of `value` that the request has elsewhere: {".format.json_schema", "tools.0.function.parameters"}.
+  std::vector<std::pair<std::string, std::string>> places{};
 };
 
 /// What the chat template turns into a prompt.
@@ -85,6 +87,7 @@ struct ToolRules {
   std::string name;
   bool parallel = true;  ///< several calls in one answer
   bool legacy = false;   ///< given as `functions`: the answer has function_call
+  std::string schema_field = "function.parameters";  ///< where a tool of the request has its schema, for errors
 };
 
 enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };

@@ -219,6 +219,7 @@ Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const Request
   if (!fields.ok()) return kResponsesWording.status(fields.status());
   parsed.request.style = AnswerStyle::responses;
   parsed.request.form.param = kResponsesWording.path(parsed.request.form.param);
+  parsed.request.tools.schema_field = kResponsesWording.tool_schema;
   return parsed;
 }
 

@@ -10,6 +10,10 @@ using http::AnswerForm;
 using http::Json;
 using http::ToolRules;
 
+constexpr const char* kMark = "place";  // a member of formats while a form is made
+
+const char* field_of(const ToolRules& rules) { return rules.legacy ? "functions" : "tools"; }
+
 Json literal(std::string value) { return {{"type", "const_string"}, {"value", std::move(value)}}; }
 
 Json schema(Json value) { return {{"type", "json_schema"}, {"json_schema", std::move(value)}}; }
@@ -34,26 +38,48 @@ bool is_strict(const Json& function) {
   return strict != function.end() && *strict == true;
 }
 
-/// Any object, unless the function has a schema that is to be enforced.
-Json parameters_of(const Json& function, bool enforced) {
+/// Marks a format of which the part `path` is in the request at `place`. take_places() removes the mark.
+Json from_request(Json format, const char* path, std::string place) {
+  format[kMark] = {path, std::move(place)};
+  return format;
+}
+
+/// Removes the marks of from_request() and lists what they say. `path` is that of the node within the form.
+void take_places(Json& node, const std::string& path, AnswerForm& form) {
+  if (node.is_array()) {
+    for (std::size_t i = 0; i < node.size(); ++i) take_places(node[i], path + "." + std::to_string(i), form);
+  }
+  if (!node.is_object()) return;
+  if (const auto mark = node.find(kMark); mark != node.end()) {
+    form.places.emplace_back(path + (*mark)[0].get<std::string>(), (*mark)[1].get<std::string>());
+    node.erase(mark);
+    return;  // what is below it is the client's
+  }
+  for (auto& [key, value] : node.get_ref<Json::object_t&>()) take_places(value, path + "." + key, form);
+}
+
+/// The format of a call's arguments: any object, unless the function has a schema that is to be enforced.
+Json arguments_format(const Json& function, bool enforced, std::string place) {
   const auto parameters = function.find("parameters");
   if (!enforced || parameters == function.end() || !parameters->is_object() || parameters->empty()) {
-    return {{"type", "object"}};
+    return schema({{"type", "object"}});
   }
-  return *parameters;
+  return from_request(schema(*parameters), ".json_schema", std::move(place));
 }
 
 /// A call of one of the tools, or of the named one, with its tags.
 Json call_format(const Json& tools, const ToolRules& rules, const AnswerSyntax& syntax) {
   const bool forced = rules.choice != ToolRules::Choice::automatic;
   Json calls = Json::array();
-  for (const Json& tool : tools) {
-    const Json& function = tool["function"];
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    const Json& function = tools[i]["function"];
     const auto& name = function["name"].get_ref<const std::string&>();
     if (rules.choice == ToolRules::Choice::named && name != rules.name) continue;
-    calls.push_back(sequence(
-        Json::array({literal("\n{\"name\": \"" + name + "\", \"arguments\": "),
-                     schema(parameters_of(function, forced || is_strict(function))), literal("}\n")})));
+    Json arguments =
+        arguments_format(function, forced || is_strict(function),
+                         std::string(field_of(rules)) + "." + std::to_string(i) + "." + rules.schema_field);
+    calls.push_back(sequence(Json::array({literal("\n{\"name\": \"" + name + "\", \"arguments\": "),
+                                          std::move(arguments), literal("}\n")})));
   }
   return {{"type", "tag"},
           {"begin", mark(Tag::tool_call, syntax)},
@@ -99,9 +125,11 @@ Json as_format(const AnswerForm& form) {
   switch (form.kind) {
     case AnswerForm::Kind::free: return {{"type", "any_text"}};
     case AnswerForm::Kind::json_object: return schema({{"type", "object"}});
-    case AnswerForm::Kind::json_schema: return schema(form.value);
-    case AnswerForm::Kind::regex: return {{"type", "regex"}, {"pattern", form.value}};
-    case AnswerForm::Kind::grammar: return {{"type", "grammar"}, {"grammar", form.value}};
+    case AnswerForm::Kind::json_schema: return from_request(schema(form.value), ".json_schema", form.param);
+    case AnswerForm::Kind::regex:
+      return from_request({{"type", "regex"}, {"pattern", form.value}}, ".pattern", form.param);
+    case AnswerForm::Kind::grammar:
+      return from_request({{"type", "grammar"}, {"grammar", form.value}}, ".grammar", form.param);
     case AnswerForm::Kind::choice: {
       Json values = Json::array();
       for (const Json& value : form.value) values.push_back(literal(value.get<std::string>()));
@@ -109,7 +137,8 @@ Json as_format(const AnswerForm& form) {
     }
     case AnswerForm::Kind::structural_tag: {
       const auto format = form.value.find("format");
-      return format == form.value.end() ? Json() : *format;
+      if (format == form.value.end() || !format->is_object()) return {};
+      return from_request(*format, "", form.param + ".format");
     }
   }
   return {};
@@ -153,7 +182,8 @@ Result<AnswerForm> tool_form(const Json& tools, const ToolRules& rules, const An
   AnswerForm form;
   form.kind = AnswerForm::Kind::structural_tag;
   form.value = {{"type", "structural_tag"}, {"format", std::move(format)}};
-  form.param = rules.legacy ? "functions" : "tools";
+  form.param = field_of(rules);
+  take_places(form.value, "", form);
   return form;
 }
 

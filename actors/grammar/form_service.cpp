@@ -1,5 +1,6 @@
 #include "actors/grammar/form_service.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -50,18 +51,19 @@ void FormService::check(const std::stop_token& stop) {
 }
 
 void FormService::look_up(Job job) {
-  const std::string param = job.form.param;
+  Waiter waiter{job.ticket, job.form.param, std::move(job.form.places)};
   auto source =
       grammar::prepare(std::move(job.form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
-  if (!source.ok()) return finish(job.ticket, {}, {source.status(), nullptr});
+  if (!source.ok()) return finish(job.ticket, {name_part(source.status(), waiter), nullptr});
   std::unique_lock lock(mutex_);
   if (const CompileOutcome* known = cache_.find(*source)) {
     CompileOutcome outcome = *known;
     lock.unlock();
-    return finish(job.ticket, param, std::move(outcome));
+    outcome.status = name_place(std::move(outcome.status), waiter);
+    return finish(job.ticket, std::move(outcome));
   }
   std::vector<Waiter>& waiters = in_progress_[FormCache::key(*source)];
-  waiters.push_back({job.ticket, param});
+  waiters.push_back(std::move(waiter));
   if (waiters.size() > 1) return;  // it is being compiled for another request
   sources_.push_back(*std::move(source));
   lock.unlock();
@@ -87,16 +89,34 @@ void FormService::compile(const std::stop_token& stop) {
       if (auto node = in_progress_.extract(FormCache::key(source)); !node.empty())
         waiters = std::move(node.mapped());
     }
-    for (const Waiter& waiter : waiters) finish(waiter.ticket, waiter.param, outcome);
+    for (const Waiter& waiter : waiters)
+      finish(waiter.ticket, {name_place(outcome.status, waiter), outcome.form});
   }
 }
 
-void FormService::finish(std::uint64_t ticket, const std::string& param, CompileOutcome outcome) {
-  if (outcome.status.code == Code::invalid_argument && !param.empty()) {
-    // The compiler knows the form alone; its message goes on from the place.
-    outcome.status.param = param + outcome.status.param;
-    outcome.status.message = outcome.status.param + " " + outcome.status.message;
+/// A refusal that names a part of the form by its path below the form's field; the result names the place where
+/// the request has that part.
+Status FormService::name_part(Status refusal, const Waiter& waiter) {
+  for (const auto& [path, place] : waiter.places) {
+    const std::string part = waiter.param + path;
+    const std::string rest = refusal.param.substr(std::min(part.size(), refusal.param.size()));
+    if (!refusal.param.starts_with(part) || !(rest.empty() || rest.front() == '.')) continue;
+    if (refusal.message.starts_with(part)) refusal.message.replace(0, part.size(), place);
+    refusal.param = place + rest;
+    break;
   }
+  return refusal;
+}
+
+/// A refusal by the compiler, which knows the form alone: its message goes on from the place.
+Status FormService::name_place(Status refusal, const Waiter& waiter) {
+  if (refusal.code != Code::invalid_argument || waiter.param.empty()) return refusal;
+  refusal.param = waiter.param + refusal.param;
+  refusal.message = refusal.param + " " + refusal.message;
+  return name_part(std::move(refusal), waiter);
+}
+
+void FormService::finish(std::uint64_t ticket, CompileOutcome outcome) {
   {
     const std::lock_guard lock(mutex_);
     outcomes_.emplace(ticket, std::move(outcome));

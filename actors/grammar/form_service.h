@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/grammar/compile_process.h"
@@ -52,15 +53,19 @@ class FormService {
     std::uint64_t ticket = 0;
     grammar::Form form;
   };
+  /// A request that waits for a form: where it has the form, and parts of the form that it has elsewhere.
   struct Waiter {
     std::uint64_t ticket = 0;
     std::string param;
+    std::vector<std::pair<std::string, std::string>> places;
   };
 
   void check(const std::stop_token& stop);
   void compile(const std::stop_token& stop);
   void look_up(Job job);
-  void finish(std::uint64_t ticket, const std::string& param, CompileOutcome outcome);
+  static Status name_part(Status refusal, const Waiter& waiter);
+  static Status name_place(Status refusal, const Waiter& waiter);
+  void finish(std::uint64_t ticket, CompileOutcome outcome);
 
   const FormServiceSetup setup_;
   const std::function<void(std::uint64_t)> notify_;

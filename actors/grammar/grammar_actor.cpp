@@ -46,8 +46,9 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
   }
   const std::uint64_t ticket = state.next_ticket++;
   state.compiling.emplace(ticket,
-                          GrammarState::Request{promise, job.request_id, std::move(job.thinking), now_ns()});
-  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param)});
+                          GrammarState::Request{promise, job.request_id, job.form.param, std::move(job.thinking), now_ns()});
+  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
+                               std::move(job.form.places)});
   return promise;
 }
 
@@ -66,7 +67,36 @@ void compiled(GrammarSelf self, const FormReady& ready) {
   }
   state.parts.log.info(
       "compiled", {kv("req", request.request_id), kv("bytes", outcome.form->memory_bytes()), kv("ms", ms)});
-  request.promise.deliver(admit(self, std::move(outcome.form), std::move(request.thinking)));
+  const Compiled admitted = admit(self, std::move(outcome.form), std::move(request.thinking));
+  state.watches.emplace(admitted.grammar,
+                        GrammarState::Watch{{}, std::move(request.request_id), std::move(request.param)});
+  request.promise.deliver(admitted);
+}
+
+caf::typed_response_promise<Status> watch(GrammarSelf self, std::uint64_t grammar) {
+  auto promise = self->make_response_promise<Status>();
+  const auto it = self->state.watches.find(grammar);
+  if (it == self->state.watches.end()) {
+    promise.deliver(Status());
+  } else {
+    it->second.promise = promise;
+  }
+  return promise;
+}
+
+void end_watch(GrammarSelf self, std::uint64_t grammar, Status status) {
+  auto node = self->state.watches.extract(grammar);
+  if (!node.empty() && node.mapped().promise.pending()) node.mapped().promise.deliver(std::move(status));
+}
+
+/// Ends the request of a row whose form takes too long to follow.
+void give_up(GrammarSelf self, std::uint64_t grammar) {
+  const auto it = self->state.watches.find(grammar);
+  if (it == self->state.watches.end()) return;
+  const std::string param = it->second.param;
+  self->state.parts.log.error("too_slow", {kv("req", it->second.request_id), kv("form", param)});
+  end_watch(self, grammar, invalid(param + " is too complex: following it takes too long at this answer", param,
+                                   "grammar_too_complex"));
 }
 
 void step(GrammarSelf self, const GrammarStep& news) {
@@ -74,6 +104,9 @@ void step(GrammarSelf self, const GrammarStep& news) {
   const std::vector<ReadyRow>& rows = state.grammars.take(news);
   if (rows.empty()) return;
   const auto masks = state.filler->fill(rows);
+  for (const ReadyRow& row : rows) {  // before the masks are sent, so that no answer ends well with such a form
+    if (row.constraint != nullptr && row.constraint->too_slow()) give_up(self, row.grammar);
+  }
   write_masks(news.epoch, rows, masks, [&](std::span<const std::byte> record) {
     self->send(state.parts.link, SendMasks{to_bytes(record)});
   });
@@ -102,7 +135,11 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   return {
       answer_beat,
       [self](Compile& job) { return compile(self, job); },
-      [self](const ReleaseGrammar& release) { self->state.grammars.release(release.grammar); },
+      [self](const WatchGrammar& wish) { return watch(self, wish.grammar); },
+      [self](const ReleaseGrammar& release) {
+        self->state.grammars.release(release.grammar);
+        end_watch(self, release.grammar, {});
+      },
       [self](const GrammarStep& news) { step(self, news); },
       [self](const FormReady& ready) { compiled(self, ready); },
   };

@@ -46,7 +46,7 @@ std::size_t Grammars::waiting() const {
 void Grammars::start(const GrammarStart& start) {
   const auto spec = specs_.find(start.grammar);
   if (spec == specs_.end()) return;  // the request has ended before its sequence began
-  sequences_.try_emplace(start.key, Sequence{grammar::Constraint(spec->second), {}, 0});
+  sequences_.try_emplace(start.key, Sequence{grammar::Constraint(spec->second), start.grammar, {}, 0});
 }
 
 void Grammars::end(const RequestKey& key) {
@@ -73,7 +73,7 @@ void Grammars::settle(Sequence& sequence) {
     if (row.output_tokens > sequence.constraint.tokens()) return false;
     const bool next = row.output_tokens == sequence.constraint.tokens() && sequence.ready_at != takes_;
     if (next) sequence.ready_at = takes_;
-    ready_.push_back({row.step, row.slot, next ? &sequence.constraint : nullptr});
+    ready_.push_back({row.step, row.slot, next ? &sequence.constraint : nullptr, sequence.grammar});
     return true;
   });
 }

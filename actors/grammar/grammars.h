@@ -16,6 +16,7 @@ struct ReadyRow {
   std::uint64_t step = 0;
   SlotRef slot;
   grammar::Constraint* constraint = nullptr;  ///< null: everything is allowed. Valid until the next take()
+  std::uint64_t grammar = 0;                  ///< of the constraint
 };
 
 class Grammars {
@@ -41,6 +42,7 @@ class Grammars {
   };
   struct Sequence {
     grammar::Constraint constraint;
+    std::uint64_t grammar = 0;
     std::vector<Row> rows;       ///< that wait for tokens, in the order they were asked in
     std::uint64_t ready_at = 0;  ///< number of the take() that returned its constraint
   };

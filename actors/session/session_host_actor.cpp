@@ -74,6 +74,16 @@ void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
           });
 }
 
+/// Ends the request when GRAMMAR cannot follow its answer any longer. GRAMMAR's death ends the engine.
+void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
+  self->request(self->state.parts.grammar, caf::infinite, WatchGrammar{grammar})  // no deadline: answered when the request ends
+      .then(
+          [=](const Status& status) {
+            if (!status.ok()) fail(self, exchange, status);
+          },
+          [](const caf::error&) {});
+}
+
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
   if (!self->state.parts.grammar) {
     return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
@@ -85,7 +95,9 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
             Effects effects;
             Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
             act(self, effects);
-            if (!sequences.sequences.empty()) submit(self, exchange, std::move(sequences));
+            if (sequences.sequences.empty()) return;
+            watch(self, exchange, compiled.grammar);
+            submit(self, exchange, std::move(sequences));
           },
           [=](const caf::error&) {
             fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));

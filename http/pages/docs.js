@@ -14,7 +14,7 @@ function resolved(schema, api, depth = 0) {
 function typeOf(schema, api, depth = 0) {
   const own = resolved(schema, api);
   const several = own.anyOf ?? own.oneOf;
-  if (Array.isArray(several) && depth < kDeepest) return [...new Set(several.map((one) => typeOf(one, api, depth + 1)))].join(" or ");
+  if (Array.isArray(several) && depth < kDeepest) return [...new Set(several.filter((one) => one.type !== "null").map((one) => typeOf(one, api, depth + 1)))].join(" or ");
   if ("const" in own) return JSON.stringify(own.const);
   if (Array.isArray(own.enum)) return own.enum.map((value) => JSON.stringify(value)).join(", ");
   const type = [].concat(own.type ?? "any").filter((name) => name !== "null").join(" or ") || "null";

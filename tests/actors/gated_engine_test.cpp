@@ -28,7 +28,8 @@ struct GrammarPlayer {
 
 grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<GrammarPlayer> self,
                                           worker_link_actor link) {
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
+          [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {
             self->state.model.receive(step, kGatedVocab);
             EXPECT_EQ(self->state.model.complaint(), "");

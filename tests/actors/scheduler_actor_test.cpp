@@ -35,7 +35,8 @@ worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* he
 
 /// Answers rows at once.
 grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, worker_link_actor link) {
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const ReleaseGrammar&) {},
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
+          [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
             heard->grammar.push_back(step);
             if (!step.rows.empty()) self->send(link, SendMasks{});

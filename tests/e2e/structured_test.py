@@ -177,6 +177,16 @@ class Structured(ServerCase):
         answer = self.chat(QUESTION, response_format=response_format(PERSON), max_tokens=200)
         self.assert_person(answer.choices[0].message.content)
 
+    def test_a_form_that_can_be_read_in_too_many_ways(self):
+        """Compiled at once; each further letter has several times as many readings as the one before it."""
+        bomb = "((((a{1,100}){1,100}){1,100}){1,100})"
+        for stream in (False, True):
+            with self.assertRaises(openai.APIError) as caught:
+                list(self.chat("x", max_tokens=400, stream=stream, extra_body={"guided_regex": bomb, "min_p": 0}))
+            self.assertEqual(caught.exception.body["code"], "grammar_too_complex")
+            self.assertEqual(caught.exception.body["param"], "guided_regex")
+        self.assertEqual([p["name"] for p in self.server.status()["processes"] if p["restarts"]], [])
+
     def test_a_client_that_leaves_while_compiling(self):
         client = self.client.with_options(timeout=0.4, max_retries=0)
         with self.assertRaises(openai.APITimeoutError):

@@ -21,6 +21,13 @@ def function(name, **more):
         "type": "object", "properties": {"city": {"type": "string"}}}, **more}}
 
 
+def remote(name, **more):
+    """A function whose schema cannot be enforced."""
+    tool = function(name, **more)
+    tool["function"]["parameters"]["properties"] = {"a": {"$ref": "https://127.0.0.1/other.json"}}
+    return tool
+
+
 TOOLS = [function("get_weather"), function("get_time")]
 
 
@@ -136,11 +143,28 @@ class ErnieTools(ScriptedCase):
                 ({"tools": [TOOLS[0], TOOLS[0]]}, "tools.1.function.name"),
                 ({"tools": TOOLS, "tool_choice": named("nobody")}, "tool_choice"),
                 ({"tool_choice": "required"}, "tool_choice"),
+                ({"tools": [TOOLS[0], function("a b")]}, "tools.1.function.name"),
+                ({"tools": [TOOLS[0], remote("f")], "tool_choice": "required"}, "tools.1.function.parameters.properties.a.$ref"),
+                ({"tools": [TOOLS[0], remote("f", strict=True)]}, "tools.1.function.parameters.properties.a.$ref"),
+                ({"functions": [remote("f")["function"]], "function_call": {"name": "f"}},
+                 "functions.0.parameters.properties.a.$ref"),
+                ({"tools": [function("f", strict=True)], "guided_json": {"not": {}}}, "guided_json.not"),
+                ({"tools": [function("f", strict=True)], "guided_choice": [1]}, "guided_choice.0"),
                 ({"tools": [function("f", strict="yes")]}, "tools.0.function.strict"),
                 ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {
                     "name": "f", "arguments": "{"}}]}]}, "messages.0.tool_calls.0.function.arguments")):
             answer = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Qa"}]} | body)
             self.assertEqual((answer.status, answer.error["param"]), (400, param), answer.text)
+            self.assertIn(param, answer.error["message"])
+        schema = remote("f")["function"]["parameters"]
+        for path, body, place in (
+                ("/v1/responses", {"input": "Qa", "tool_choice": "required", "tools": [
+                    {"type": "function", "name": "f", "parameters": schema}]}, "tools.0.parameters"),
+                ("/v1/messages", {"max_tokens": 9, "messages": [{"role": "user", "content": "Qa"}], "tool_choice": {
+                    "type": "any"}, "tools": [{"name": "f", "input_schema": schema}]}, "tools.0.input_schema")):
+            answer = self.server.post(path, body)
+            self.assertEqual(answer.status, 400)
+            self.assertTrue(answer.json["error"]["message"].startswith(place + ".properties.a.$ref "), answer.text)
 
 
 class Hermes(unittest.TestCase):

@@ -82,6 +82,29 @@ TEST_F(FormServiceTest, RefusalsNameTheClientsOwnField) {
   EXPECT_EQ(wait(*service, 4).status.param, "guided_json.not");
 }
 
+TEST_F(FormServiceTest, RefusalsOfAPartNameItsOwnPlace) {
+  const auto service = serve(setup());
+  const auto tag = [](const char* schema, const char* place) {
+    Form form{Form::Kind::structural_tag,
+              {{"format", {{"type", "json_schema"}, {"json_schema", grammar::Json::parse(schema)}}}},
+              "tools"};
+    form.places = {{".format.json_schema", place}};
+    return form;
+  };
+  service->submit(1, tag(R"({"not":{}})", "tools.0.input_schema"));  // found before it is compiled
+  const CompileOutcome refused = wait(*service, 1);
+  EXPECT_EQ(refused.status.param, "tools.0.input_schema.not");
+  EXPECT_TRUE(refused.status.message.starts_with("tools.0.input_schema.not ")) << refused.status.message;
+  const char* const pattern = R"({"properties":{"a":{"type":"string","pattern":"\\bx"}}})";
+  std::uint64_t ticket = 2;
+  for (const char* place : {"tools.7.parameters", "tools.0.function.parameters"}) {  // the second from the cache
+    service->submit(ticket, tag(pattern, place));
+    const CompileOutcome outcome = wait(*service, ticket++);
+    EXPECT_EQ(outcome.status.param, std::string(place) + ".properties.a.pattern");
+    EXPECT_TRUE(outcome.status.message.starts_with(outcome.status.param + " ")) << outcome.status.message;
+  }
+}
+
 TEST_F(FormServiceTest, AHangingFormIsRefusedAndTheNextIsCompiled) {
   const auto service = serve(setup());
   service->submit(1, regex("warm"));

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "actors/gateway/request_resolver.h"
 #include "support/byte_tokenizer.h"
 
@@ -103,6 +106,28 @@ TEST(ToolForm, TheClientsFormIsTheOtherChoice) {
   ASSERT_EQ(format["type"], "or");
   EXPECT_EQ(format["elements"][0]["type"], "plus");
   EXPECT_EQ(format["elements"][1], Json::parse(R"({"type":"json_schema","json_schema":{"type":"object"}})"));
+}
+
+TEST(ToolForm, NamesThePlacesOfSchemasInTheRequest) {
+  ToolRules responses = rules(Choice::automatic);
+  responses.schema_field = "parameters";
+  AnswerForm other;
+  other.kind = AnswerForm::Kind::json_schema;
+  other.value = Json::parse(R"({"place":["a","b"]})");
+  other.param = "text.format.schema";
+  const auto form = tool_form(tools(true), responses, hermes(), other);
+  ASSERT_EQ(form->places.size(), 2u) << "g is not strict";
+  const auto at = [&](std::size_t i) {
+    std::string pointer = form->places[i].first;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    return form->value.at(Json::json_pointer(pointer));
+  };
+  EXPECT_EQ(form->places[0].second, "tools.0.parameters");
+  EXPECT_EQ(at(0), tools()[0]["function"]["parameters"]);
+  EXPECT_EQ(form->places[1].second, "text.format.schema");
+  EXPECT_EQ(at(1), other.value) << "a client's own member stays";
+  EXPECT_EQ(tool_form(tools(), rules(Choice::required), hermes(), {})->places[0].second,
+            "tools.0.function.parameters");
 }
 
 TEST(ToolForm, OnlyStrictOrForcedCallsAreEnforced) {

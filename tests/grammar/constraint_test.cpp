@@ -75,6 +75,20 @@ class ConstraintTest : public ::testing::Test {
   }
 };
 
+TEST_F(ConstraintTest, AFormThatTakesTooLongToFollowIsGivenUp) {
+  const auto form = compiled(Form::Kind::regex, "((((a{1,100}){1,100}){1,100}){1,100})");
+  ASSERT_TRUE(form.ok()) << form.status().message;
+  Constraint constraint(spec(*form));
+  TokenMask mask;
+  int tokens = 0;
+  for (; tokens < 400 && !constraint.too_slow(); ++tokens) {
+    constraint.mask(mask);
+    constraint.accept('a');
+  }
+  EXPECT_LT(tokens, 200) << "each letter has several times as many readings as the one before it";
+  EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
+}
+
 TEST_F(ConstraintTest, EveryKindOfForm) {
   using Kind = Form::Kind;
   EXPECT_TRUE(accepts(Kind::json_object, {}, R"({"a": [1, {"b": null}], "c": "d\n"})"));

@@ -98,6 +98,7 @@ TEST(Forms, WhatIsWrong) {
   refused_form(R"("guided_json":[1])", "guided_json", "invalid_type");
   refused_form(R"("guided_regex":5)", "guided_regex", "invalid_type");
   refused_form(R"("guided_choice":"a")", "guided_choice", "invalid_type");
+  refused_form(R"("guided_choice":["a",1])", "guided_choice.1", "invalid_type");
   refused_form(R"("guided_json_object":"yes")", "guided_json_object", "invalid_value");
   refused_form(R"("structural_tag":5)", "structural_tag", "invalid_type");
   refused_form(R"("structured_outputs":5)", "structured_outputs", "invalid_type");

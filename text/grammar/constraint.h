@@ -39,6 +39,8 @@ class Constraint {
   bool ended() const { return matcher_ && matcher_->ended(); }
   /// A token came that its mask did not allow.
   bool failed() const { return failed_; }
+  /// Following the form took too long at one token, because it can be read in too many ways. Only stop tokens follow.
+  bool too_slow() const { return too_slow_; }
   std::int32_t tokens() const { return tokens_; }  ///< accepted so far
 
  private:
@@ -50,6 +52,8 @@ class Constraint {
   std::size_t forced_ = 0;  ///< tokens of ThinkingRule::forced that have come
   std::int32_t tokens_ = 0;
   bool failed_ = false;
+  bool too_slow_ = false;
+  std::int64_t accept_ns_ = 0;  ///< processor time of the last token
   std::optional<Matcher> matcher_;
 };
 

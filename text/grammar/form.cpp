@@ -131,6 +131,7 @@ class TagWalk {
         if (value != "json") return wrong(here, "must be \"json\": other styles are not checked");
       } else if (key == "pattern" || key == "grammar") {
         status = check_text(value, here, limits_);
+        if (status.ok() && type == "regex") value = with_plain_dots(value.get_ref<const std::string&>());
       } else if (key == "token") {
         status = name_token(value, here);
       } else if (key == "exclude_tokens" || key == "trigger_tokens") {

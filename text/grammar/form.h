@@ -3,6 +3,8 @@
 // is decided here: sizes, nesting, keywords that would not be enforced, names of tokens.
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "text/grammar/compiler.h"
@@ -17,6 +19,8 @@ struct Form {
   Json value;  ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar: a
                ///< string
   std::string param;  ///< the field it came from, for errors
+  /// Parts of `value` that the request has elsewhere: path within `value` → place in the request.
+  std::vector<std::pair<std::string, std::string>> places{};
 };
 
 struct FormLimits {

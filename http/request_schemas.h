@@ -1,0 +1,9 @@
+#pragma once
+// The schemas of what is inside the fields of requests, for /openapi.json.
+
+namespace troupe::http {
+
+/// A JSON object: name of a component → schema. Readers may take more than these say, never less.
+extern const char* const kRequestSchemas;
+
+}  // namespace troupe::http
