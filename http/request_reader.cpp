@@ -12,6 +12,8 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 
 constexpr std::size_t kChunkHeaderBytes = 64 << 10;  // a longer one is an attack
+// "0\r\n\r\n": at least so much of a chunked body is still to come, and Beast asserts that it sees it at once.
+constexpr std::size_t kLastChunkBytes = 5;
 
 std::string_view as_view(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -68,7 +70,7 @@ RequestReader::Progress RequestReader::read_head() {
 
 RequestReader::Progress RequestReader::read_body() {
   while (!parser_->is_done()) {
-    if (buffer_.size() == 0) return Progress::need_more;
+    if (buffer_.size() < (parser_->chunked() ? kLastChunkBytes : 1)) return Progress::need_more;
     beast::error_code error;
     const std::size_t n = parser_->put(buffer_.data(), error);
     buffer_.consume(n);
