@@ -328,6 +328,32 @@ class WithoutATerminal(ChatCase):
                 process.kill()
             self.assertEqual(process.stderr.read(), b"")
 
+    def test_bash_completes_commands_flags_and_values(self):
+        script = f"""source <("$0" completion bash)
+complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _troupe; echo "${{COMPREPLY[@]}}"; }}
+complete_words "$0" sta
+complete_words "$0" serve --dump
+complete_words "$0" serve --device c
+complete_words "$0" serve --device = e
+complete_words "$0" chat --show"""
+        done = subprocess.run(["bash", "-c", script, BINARY], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env=self.environment)
+        self.assertEqual((done.stdout.splitlines(), done.stderr),
+                         (["status", "--dump-config", "cpu cuda", "echo", "--show-rate"], ""))
+
+    def test_other_shells_and_manual_pages(self):
+        def run(*words):
+            done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            return done.returncode, done.stdout
+
+        for shell, mark in (("zsh", "#compdef troupe"), ("fish", "complete -c troupe")):
+            code, text = run("completion", shell)
+            self.assertEqual(code, 0)
+            self.assertIn(mark, text)
+        self.assertEqual(run("completion", "tcsh"), (2, ""))
+        self.assertIn(".TH TROUPE 1", run("--help=man")[1])
+        self.assertIn(".TH TROUPE\\-serve 1", run("serve", "--help=man")[1])
+
     def test_a_misspelt_subcommand(self):
         done = subprocess.run([BINARY, "chta"], capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 2)
