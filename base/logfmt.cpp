@@ -61,6 +61,8 @@ std::string_view date_of(std::time_t second) {
   return {text.data(), length};
 }
 
+}  // namespace
+
 void append_time(std::string& line, std::chrono::system_clock::time_point when) {
   const auto micros = std::chrono::floor<std::chrono::microseconds>(when.time_since_epoch()).count();
   line += date_of(static_cast<std::time_t>(micros / 1'000'000));
@@ -68,8 +70,6 @@ void append_time(std::string& line, std::chrono::system_clock::time_point when) 
   std::snprintf(fraction.data(), fraction.size(), ".%06dZ", static_cast<int>(micros % 1'000'000));
   line += fraction.data();
 }
-
-}  // namespace
 
 void append_logfmt_value(std::string& line, std::string_view value, std::size_t max_bytes) {
   bool cut = false;

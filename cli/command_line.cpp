@@ -1,8 +1,12 @@
 #include "cli/command_line.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 
+#include "cli/terminal.h"
 #include "config/arguments.h"
+#include "config/manual.h"
 #include "config/parse.h"
 
 namespace troupe::cli {
@@ -15,8 +19,15 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
   if (!split.ok()) return fail(synopsis, split.status());
   if (!split->help.empty()) {
     constexpr int kWidth = 100;
-    std::printf("troupe %s: %s\n\nusage: %s\n%s\nexamples:\n%s", synopsis.name, synopsis.summary,
-                synopsis.usage, config::describe_fields(fields, kWidth, true).c_str(), synopsis.examples);
+    if (split->help == "text") {
+      std::printf("troupe %s: %s\n\nusage: %s\n%s\nexamples:\n%s", synopsis.name, synopsis.summary,
+                  synopsis.usage, config::describe_fields(fields, kWidth, true).c_str(), synopsis.examples);
+      return 0;
+    }
+    const auto text = config::help_in_form(
+        split->help, {synopsis.name, synopsis.summary, synopsis.usage, {}, synopsis.examples, fields});
+    if (!text.ok()) return fail(synopsis, text.status());
+    std::fputs(text->c_str(), stdout);
     return 0;
   }
   Status status = config::read_environment(config::process_environment(), fields);
@@ -29,7 +40,8 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
 }
 
 void complain(const Synopsis& synopsis, const std::string& message) {
-  std::fprintf(stderr, "troupe %s: %s\n", synopsis.name, printable(message).c_str());
+  const std::string line = std::string("troupe ") + synopsis.name + ": " + printable(message);
+  std::fprintf(stderr, "%s\n", wrapped_for(STDERR_FILENO, line).c_str());
 }
 
 int fail(const Synopsis& synopsis, const Status& status) {

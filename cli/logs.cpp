@@ -6,9 +6,14 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <map>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
+#include "base/logfmt.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/log_merge.h"
@@ -16,10 +21,33 @@
 namespace troupe::cli {
 namespace {
 
-/// Prints what is appended to the actor's file, also after rotations.
+/// Lines of several actors that wait to be printed in the order of their times. Equal times keep the order of arrival.
+class PendingLines {
+ public:
+  /// A line without a time gets that of the newest line.
+  void add(const std::string& line) {
+    if (line.starts_with("20")) newest_ = line.substr(0, line.find(' '));
+    lines_.emplace(newest_, line);
+  }
+
+  /// Prints the lines that are older than `cutoff`, a time as lines begin with it.
+  void print_before(const std::string& cutoff) {
+    const auto end = lines_.lower_bound(cutoff);
+    for (auto line = lines_.begin(); line != end; ++line) std::cout << printable(line->second) << '\n';
+    lines_.erase(lines_.begin(), end);
+    std::cout.flush();
+  }
+
+ private:
+  std::multimap<std::string, std::string> lines_;
+  std::string newest_;
+};
+
+/// Collects what is appended to the actor's file, also after rotations.
 class Follower {
  public:
-  Follower(std::string path, std::string request) : path_(std::move(path)), request_(std::move(request)) {}
+  Follower(std::string path, std::string request, PendingLines& lines)
+      : path_(std::move(path)), request_(std::move(request)), lines_(lines) {}
 
   /// Skips what the file holds already.
   void skip_to_end() {
@@ -54,30 +82,22 @@ class Follower {
     while (std::getline(file_, line)) {
       partial_ += line;
       if (file_.eof()) break;  // the line's end has not been written yet
-      if (request_.empty() || is_about_request(partial_, request_)) std::cout << printable(partial_) << '\n';
+      if (request_.empty() || is_about_request(partial_, request_)) lines_.add(partial_);
       partial_.clear();
     }
-    std::cout.flush();
   }
 
   const std::string path_;
   const std::string request_;
+  PendingLines& lines_;
   std::ifstream file_;
   std::string partial_;
   ino_t inode_ = 0;
 };
 
-constexpr int kLastLines = 10;
-
-/// Prints the last lines of the actor's log.
-void print_last(const std::string& actor, const LogOptions& options) {
-  std::vector<std::string> last;
-  merge_logs({actor}, options, [&](const std::string& line) {
-    if (last.size() == kLastLines) last.erase(last.begin());
-    last.push_back(line);
-  });
-  for (const std::string& line : last) std::cout << printable(line) << '\n';
-}
+constexpr std::size_t kLastLines = 10;  // of each actor
+// A line is in its file that soon after its event; lines of several actors are put in order within it.
+constexpr auto kSettleTime = std::chrono::milliseconds(300);
 
 }  // namespace
 
@@ -124,20 +144,36 @@ int logs_main(int argc, char** argv) {
   if (actors.empty()) actors = known;
 
   if (follow && request.empty()) {
-    for (const std::string& actor : actors) print_last(actor, options);
-  } else {
+    std::vector<std::string> last;
     merge_logs(actors, options, [&](const std::string& line) {
-      if (request.empty() || is_about_request(line, request)) std::cout << printable(line) << '\n';
+      if (last.size() == kLastLines * actors.size()) last.erase(last.begin());
+      last.push_back(line);
     });
+    for (const std::string& line : last) std::cout << printable(line) << '\n';
+  } else {
+    bool any = request.empty();
+    merge_logs(actors, options, [&](const std::string& line) {
+      if (!request.empty() && !is_about_request(line, request)) return;
+      any = true;
+      std::cout << printable(line) << '\n';
+    });
+    if (!any) {
+      complain(synopsis, "no line under " + options.dir + " is about a request \"" + request + "\"");
+      if (!follow) return 1;
+    }
   }
   std::cout.flush();
   if (!follow) return 0;
+  PendingLines lines;
   std::vector<Follower> followers;
   followers.reserve(actors.size());
   for (const std::string& actor : actors)
-    followers.emplace_back(log_path(actor, options), request).skip_to_end();
+    followers.emplace_back(log_path(actor, options), request, lines).skip_to_end();
   while (std::cout.good()) {
+    std::string cutoff;
+    append_time(cutoff, std::chrono::system_clock::now() - kSettleTime);
     for (Follower& follower : followers) follower.poll();
+    lines.print_before(cutoff);
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   return 0;

@@ -49,6 +49,7 @@ constexpr Subcommand kSubcommands[] = {
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
     {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},
     {"collect-env", "print what a bug report needs to know of this machine", troupe::cli::collect_env_main},
+    {"completion", "print a script for completion in bash, zsh or fish", troupe::cli::completion_main},
     {"version", "print the version", troupe::cli::version_main},
     {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
@@ -64,6 +65,25 @@ int usage(std::FILE* out) {
   return out == stdout ? 0 : 2;
 }
 
+/// For completion in shells: name and help, with a tab between.
+int list_commands() {
+  for (const Subcommand& command : kSubcommands) {
+    if (!command.help.empty()) std::printf("%s\t%s\n", command.name.data(), command.help.data());
+  }
+  return 0;
+}
+
+/// troupe(1), for man; each command with flags has a page of its own, from COMMAND --help=man.
+int man_page() {
+  std::fputs(".TH TROUPE 1\n.SH NAME\ntroupe \\- serves ERNIE-4.5 models over an OpenAI-style HTTP API\n"
+             ".SH SYNOPSIS\n.B troupe\nCOMMAND [OPTION ...]\n.SH COMMANDS\n", stdout);
+  for (const Subcommand& command : kSubcommands) {
+    if (!command.help.empty()) std::printf(".TP\n.B %s\n%s\n", command.name.data(), command.help.data());
+  }
+  std::fputs(".SH SEE ALSO\n.BR troupe\\-serve (1)\n", stdout);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,6 +96,8 @@ int main(int argc, char** argv) {
   argv = words.data();
   if (argc < 2) return usage(stderr);
   const std::string_view name = argv[1];
+  if (name == "--help=commands") return list_commands();
+  if (name == "--help=man") return man_page();
   if (name == "--help" || name == "-h" || name == "help") return usage(stdout);
   for (const Subcommand& command : kSubcommands) {
     if (command.name == name || (name == "--version" && command.name == "version")) {

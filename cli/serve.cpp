@@ -13,6 +13,7 @@
 #include "base/exhaustion.h"
 #include "base/log.h"
 #include "cli/pull_model.h"
+#include "cli/terminal.h"
 #include "config/credentials.h"
 #include "config/dump.h"
 #include "config/parse.h"
@@ -28,8 +29,12 @@ namespace troupe {
 namespace {
 
 int refuse(const Status& status) {
-  std::fprintf(stderr, "troupe serve: %s\n", status.message.c_str());
+  std::fprintf(stderr, "%s\n", cli::wrapped_for(STDERR_FILENO, "troupe serve: " + status.message).c_str());
   return config::exit_code(status);
+}
+
+void warn(const std::string& warning) {
+  supervisor::say(STDERR_FILENO, cli::wrapped_for(STDERR_FILENO, "troupe serve: warning: " + warning) + "\n");
 }
 
 /// Opens closed standard streams on /dev/null. Else files and sockets would get their numbers, and for example a
@@ -81,7 +86,7 @@ Status read_checked_credentials(config::HttpOptions& http) {
 Result<std::string> prepare(config::Options& options) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
   if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
-    supervisor::say(STDERR_FILENO, "troupe serve: warning: " + warning + "\n");
+    warn(warning);
   }
   // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
@@ -110,25 +115,43 @@ Result<std::string> prepare_within_memory(config::Options& options) {
   }
 }
 
+/// Prints the values in effect; those that the model and the memory decide are found first.
+int dump_config(config::Options options) {
+  const auto summary = prepare_within_memory(options);
+  if (!summary.ok()) return refuse(summary.status());
+  if (options.scheduler.max_model_len == 0) options.scheduler.max_model_len = options.scheduler.found_model_len;
+  std::fputs(config::to_config_file(options).c_str(), stdout);
+  return 0;
+}
+
 }  // namespace
 
 int serve_main(const std::vector<std::string>& arguments) {
   open_standard_streams();
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
-  if (parsed->help || parsed->help_markdown) {
-    std::fputs((parsed->help ? config::help_text() : config::options_markdown()).c_str(), stdout);
+  if (!parsed->help.empty()) {
+    const auto text = config::serve_help_in_form(parsed->help);
+    if (!text.ok()) return refuse(text.status());
+    if (parsed->help == "all") {
+      cli::print_paged(*text);
+    } else {
+      std::fputs(text->c_str(), stdout);
+    }
     return 0;
   }
-  for (const std::string& warning : parsed->warnings) {
-    supervisor::say(STDERR_FILENO, "troupe serve: warning: " + warning + "\n");
-  }
+  for (const std::string& warning : parsed->warnings) warn(warning);
 
   config::Options& options = parsed->options;
+  if (options.dump_config) return dump_config(options);
+
+  supervisor::SupervisorSetup setup;
+  setup.preflight = prepare_within_memory;
   if (options.dry_run) {
-    auto summary = prepare_within_memory(options);
+    setup.options = options;
+    const auto summary = supervisor::rehearse(setup);
     if (!summary.ok()) return refuse(summary.status());
-    std::printf("%s\n%s", config::to_public_json(options).c_str(), summary->c_str());
+    std::fputs(summary->c_str(), stdout);
     return 0;
   }
 
@@ -138,9 +161,12 @@ int serve_main(const std::vector<std::string>& arguments) {
     if (!fetched.ok()) return refuse(fetched);
   }
 
-  supervisor::SupervisorSetup setup;
   setup.options = options;
-  setup.preflight = prepare_within_memory;
+  setup.console = {.live = cli::may_move_cursor(STDOUT_FILENO) && !options.log.console,
+                   .output_colour = cli::may_style(STDOUT_FILENO),
+                   .error_colour = cli::may_style(STDERR_FILENO),
+                   .quiet = options.quiet};
+  setup.notify_socket = config::service_manager_socket(config::process_environment());
   setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);
   if (!log.ok()) return refuse(log.status());

@@ -64,6 +64,12 @@ std::string table(const std::vector<TableRow>& rows) {
   return out;
 }
 
+/// The engine's own queues hold requests or sequences, rings hold bytes.
+std::string unit_of(const std::string& queue) {
+  if (queue == "open_requests") return "requests";
+  return queue == "running" || queue == "waiting" ? "sequences" : "bytes";
+}
+
 }  // namespace
 
 Result<std::string> status_table(std::string_view json) {
@@ -80,6 +86,10 @@ Result<std::string> status_table(std::string_view json) {
     out +=
         shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");
   }
+  const JsonValue& tokens = member(status, "tokens");
+  out += "tokens  " + shown(member(tokens, "prompt_per_s")) + " prompt tokens/s · " +
+         shown(member(tokens, "generated_per_s")) + " output tokens/s · since the engine's start " +
+         shown(member(tokens, "prompt")) + " prompt · " + shown(member(tokens, "generated")) + " output\n";
   const JsonValue& prefix = member(status, "prefix_cache");
   out += "prefix  " + shown(member(prefix, "cached_tokens")) + " of " + shown(member(prefix, "prompt_tokens")) +
          " prompt tokens found in the cache · " + shown(member(prefix, "evicted_blocks")) + " blocks evicted\n";
@@ -97,10 +107,14 @@ Result<std::string> status_table(std::string_view json) {
                     shown(member(process, "state"))});
   }
   out += "\n" + table(rows);
-  rows = {{"queue", "depth", "capacity"}};
+  for (const JsonValue& process : member(status, "processes")) {
+    const JsonValue& why = member(process, "last_end");
+    if (why.is_string() && !why.get_ref<const std::string&>().empty()) out += "  last restart: " + shown(why) + "\n";
+  }
+  rows = {{"queue", "depth", "capacity", "unit"}};
   for (const JsonValue& queue : member(status, "queues")) {
-    rows.push_back(
-        {shown(member(queue, "name")), shown(member(queue, "depth")), shown(member(queue, "capacity"))});
+    const std::string name = shown(member(queue, "name"));
+    rows.push_back({name, shown(member(queue, "depth")), shown(member(queue, "capacity")), unit_of(name)});
   }
   return out + "\n" + table(rows);
 }

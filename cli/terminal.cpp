@@ -1,11 +1,15 @@
 #include "cli/terminal.h"
 
+#include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <string>
+#include <cstdio>
 
 #include "config/parse.h"
+#include "config/wrap.h"
 
 namespace troupe::cli {
 namespace {
@@ -13,16 +17,42 @@ namespace {
 std::atomic<bool> interrupt_seen{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // it is set by a signal handler
 
+std::string variable(const char* name) {
+  const auto environment = config::process_environment();
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
 }  // namespace
 
+bool may_move_cursor(int descriptor) { return ::isatty(descriptor) == 1 && variable("TERM") != "dumb"; }
+
 bool may_style(int descriptor) {
-  if (::isatty(descriptor) != 1) return false;
-  const auto environment = config::process_environment();
-  const auto value = [&](const char* name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
-  return value("NO_COLOR").empty() && value("TERM") != "dumb";
+  return may_move_cursor(descriptor) && variable("NO_COLOR").empty();
+}
+
+std::string wrapped_for(int descriptor, const std::string& text) {
+  winsize size = {};
+  if (::isatty(descriptor) != 1 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return text;
+  constexpr int kNarrowest = 20;
+  return config::wrap(text, 2, std::max<int>(size.ws_col == 0 ? 80 : size.ws_col, kNarrowest));
+}
+
+void print_paged(const std::string& text) {
+  std::FILE* pager = nullptr;
+  if (may_move_cursor(STDOUT_FILENO)) {
+    const std::string named = variable("PAGER");
+    pager = ::popen(named.empty() ? "if command -v less >/dev/null; then exec less -FRX; else exec cat; fi" : named.c_str(), "w");
+  }
+  if (pager == nullptr) {
+    std::fputs(text.c_str(), stdout);
+    return;
+  }
+  std::signal(SIGPIPE, SIG_IGN);  // a pager may be left before its end
+  std::fputs(text.c_str(), pager);
+  constexpr int kNotFound = 127;
+  const int status = ::pclose(pager);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) std::fputs(text.c_str(), stdout);
 }
 
 InterruptGuard::InterruptGuard() {

@@ -3,12 +3,23 @@
 #include <termios.h>
 
 #include <csignal>
+#include <string>
 
 namespace troupe::cli {
 
 /// True if escape sequences may be written to `descriptor`: it is a terminal other than TERM=dumb, and NO_COLOR is
 /// unset or empty.
 bool may_style(int descriptor);
+
+/// True if a line on `descriptor` can be written over: it is a terminal other than TERM=dumb.
+bool may_move_cursor(int descriptor);
+
+/// `text` wrapped to the columns of the terminal behind `descriptor`, lines after the first indented by two; as it is
+/// where that is no terminal.
+std::string wrapped_for(int descriptor, const std::string& text);
+
+/// Prints to standard output; where that is a terminal, through $PAGER, by default less if it is installed.
+void print_paged(const std::string& text);
 
 /// While one exists, Ctrl-C sets a flag instead of ending the program. They may nest.
 class InterruptGuard {

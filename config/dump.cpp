@@ -80,6 +80,23 @@ Status check_utf8(const std::vector<Field>& fields) {
 
 std::string to_public_json(const Options& options) { return dump(options, false); }
 
+std::string to_config_file(const Options& options) {
+  Options copy = options;
+  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  for (const Field& field : fields(copy)) {
+    const bool of_one_start = field.name == "config" || field.name == "dry-run" || field.name == "dump-config";
+    if (field.hidden || field.secret || of_one_start) continue;
+    JsonValue value = value_of(field);
+    if (const auto* const* map = std::get_if<std::map<std::string, std::string>*>(&field.slot)) {
+      value = JsonValue::array();  // as a config file writes it
+      for (const auto& [name, text] : **map) value.push_back(name + "=" + text);
+    }
+    const bool unset = value.is_null() || ((value.is_string() || value.is_structured()) && show_value(field).empty());
+    if (!unset) out[std::string(field.name)] = value;
+  }
+  return out.dump(2, ' ', false, JsonValue::error_handler_t::replace) + "\n";
+}
+
 Result<Options> from_json(std::string_view text) {
   const JsonValue object = JsonValue::parse(text, nullptr, false);
   if (!object.is_object()) return invalid("the options are not a JSON object");

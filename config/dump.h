@@ -1,5 +1,5 @@
 #pragma once
-// Options as text: exact JSON for child processes, and the three ways to show the list of flags.
+// Options as text: exact JSON for child processes, and the ways to show the list of flags.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +22,18 @@ Status check_utf8(const std::vector<Field>& fields);
 /// to_json() without secrets (keys and passwords are "***"), for logs and /config-info.
 std::string to_public_json(const Options& options);
 
-/// `troupe serve --help`: grouped, each flag with default, unit and environment variable.
+/// What --dump-config prints: the values in effect as indented JSON, which --config reads. Without secrets, without
+/// what is unset, and without what only one start asks for.
+std::string to_config_file(const Options& options);
+
+/// `troupe serve --help`: the common flags, grouped, each with default, unit and environment variable.
 std::string help_text();
+
+/// `troupe serve --help=all`: every flag, those that nothing reads apart from the others.
+std::string full_help_text();
+
+/// `troupe serve --help=FORM`: text, all, markdown, flags or man; invalid_argument for another.
+Result<std::string> serve_help_in_form(const std::string& form);
 
 /// docs/options.md.
 std::string options_markdown();

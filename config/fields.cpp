@@ -289,11 +289,15 @@ FieldList process_fields(Options& o) {
        .max = 256,
        .when_unset = "half the cores, 1 to 4"},
       {.name = "config", .slot = &o.config_file, .help = "YAML or JSON file with any of these options"},
-      {.name = "dry-run", .slot = &o.dry_run, .help = "check everything, print what fits, and exit"},
+      {.name = "dry-run", .slot = &o.dry_run, .help = "check all that a start checks, ports and directories too, print what fits, and exit"},
+      {.name = "dump-config",
+       .slot = &o.dump_config,
+       .help = "print the values in effect as JSON, which --config reads, and exit"},
   };
 }
 
-FieldList log_fields(LogOptions& o) {
+FieldList log_fields(Options& options) {
+  LogOptions& o = options.log;
   return {
       {.name = "log-dir",
        .slot = &o.dir,
@@ -330,7 +334,10 @@ FieldList log_fields(LogOptions& o) {
        .min = 16,
        .max = 1 << 20,
        .env = "FD_LOG_MAX_LEN"},
-      {.name = "log-console", .slot = &o.console, .help = "also write events to standard error"},
+      {.name = "quiet",
+       .slot = &options.quiet,
+       .help = "print only warnings, errors, and deaths and restarts of processes"},
+      {.name = "log-console", .slot = &o.console, .help = "also write events to standard error; the line with the load at the terminal's bottom is left out"},
   };
 }
 
@@ -365,7 +372,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "KV cache", cache_fields(options.cache));
   add(all, "Answers in a form", guided_fields(options.guided));
   add(all, "Processes and ports", process_fields(options));
-  add(all, "Logs", log_fields(options.log));
+  add(all, "Logs", log_fields(options));
   add(all, "Limits on requests", limit_fields(options.limits));
   add(all, {}, later_fields(options.later));
   add(all, {}, cluster_fields(options.later));

@@ -4,80 +4,39 @@
 #include "config/arguments.h"
 #include "config/dump.h"
 #include "config/environment.h"
+#include "config/field_text.h"
 #include "config/fields.h"
+#include "config/manual.h"
+#include "config/wrap.h"
 
 namespace troupe::config {
 namespace {
 
 constexpr int kWidth = 100;
 
-std::string default_text(const Field& field) {
-  if (!field.when_unset.empty()) return std::string(field.when_unset);
-  const std::string value = show_value(field);
-  if (is_switch(field)) return value == "true" ? "on" : "off";
-  return value.empty() ? "none" : value;
-}
+/// What `troupe serve --help` shows; --help=all shows the others as well.
+constexpr std::string_view kCommon[] = {
+    "model", "served-model-name", "tokenizer", "dtype", "download", "reasoning-parser", "tool-call-parser",
+    "host", "port", "metrics-port", "api-key-file", "ssl-certfile", "ssl-keyfile",
+    "device", "gpu-memory-utilization", "quantization", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
+    "swap-space", "config", "dry-run", "dump-config", "quiet", "log-dir", "log-level"};
 
-std::string joined(const std::vector<std::string_view>& words) {
-  std::string out;
-  for (std::string_view word : words) {
-    if (!out.empty()) out += '|';
-    out += word;
-  }
-  return out;
-}
-
-std::string placeholder(const Field& field) {
-  if (is_switch(field)) return {};
-  if (const auto* choice = std::get_if<EnumMember>(&field.slot)) return joined(choice->names);
-  if (std::holds_alternative<JsonText>(field.slot)) return "JSON";
-  if (std::holds_alternative<Rate>(field.slot)) return "N/S";
-  if (std::holds_alternative<std::map<std::string, std::string>*>(field.slot)) return "NAME=VALUE";
-  const bool text = std::holds_alternative<std::string*>(field.slot) ||
-                    std::holds_alternative<std::vector<std::string>*>(field.slot);
-  if (!text) return std::holds_alternative<double*>(field.slot) ? "X" : "N";
-  return field.allowed.empty() ? "TEXT" : joined(field.allowed);
-}
-
-std::string spelling(const Field& field) {
-  std::string out;
-  for (std::string_view alias : field.aliases) {
-    if (alias.size() <= 2) out.append("-").append(alias).append(", ");
-  }
-  out.append("--").append(field.name);
-  const std::string value = placeholder(field);
-  return value.empty() ? out : out + " " + value;
-}
-
-std::string variables_text(const Field& field) {
-  std::string out = variable_name(field);
-  if (!field.env.empty()) out = std::string(field.env) + ", " + out;
-  return out;
-}
-
-/// `text` wrapped at spaces; every line after the first is indented.
-std::string wrapped(const std::string& text, int indent, int width) {
-  std::string out;
-  std::size_t from = 0;
-  const auto room = static_cast<std::size_t>(width - indent);
-  while (text.size() - from > room) {
-    std::size_t cut = text.rfind(' ', from + room);
-    if (cut == std::string::npos || cut <= from) cut = text.find(' ', from + room);
-    if (cut == std::string::npos) break;
-    out += text.substr(from, cut - from) + "\n" + std::string(static_cast<std::size_t>(indent), ' ');
-    from = cut + 1;
-  }
-  return out + text.substr(from);
-}
-
-const char* standing_text(Standing standing) {
-  switch (standing) {
-    case Standing::works: return "works";
-    case Standing::harmless: return "no effect, one warning line";
-    case Standing::refused: return "not available yet, exit code 3";
-  }
-  return "";
-}
+constexpr const char* kUsage = "troupe serve [--model DIRECTORY] [OPTION…]";
+constexpr const char* kSummary = "serves an ERNIE-4.5 model over an OpenAI-style HTTP API";
+constexpr const char* kRules =
+    "An option is written --name value or --name=value; `_` and `-` are the same. A switch is turned off with\n"
+    "--no-name. Each of these overrides those before it: defaults, --config file, environment, command line.\n";
+constexpr const char* kExamples = R"(  troupe serve
+        the demo model on http://127.0.0.1:8180
+  troupe serve --model /models/ERNIE-4.5-0.3B-PT --port 8180 --metrics-port 8181 --max-model-len 32768
+  troupe serve --model /models/ERNIE-4.5-0.3B-PT --dry-run
+        checks flags, files, memory, ports and directories, and prints what fits
+  troupe serve --dump-config > serve.json && troupe serve --config serve.json
+  troupe serve --config serve.yaml --actor-log-dir scheduler=/var/log/troupe/scheduler
+  FD_API_KEY=secret troupe serve --host 0.0.0.0
+)";
+constexpr const char* kExitCodes =
+    "exit codes: 0 stopped · 1 failed while running · 2 wrong option or model · 3 not available yet\n";
 
 std::string escaped(std::string text) {
   for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
@@ -130,40 +89,65 @@ std::string describe_fields(const std::vector<Field>& fields, int width, bool va
       group = field.group;
       out.append("\n").append(group).append(":\n");
     }
-    std::string text(field.help);
     std::string facts = "default " + default_text(field);
     if (!field.unit.empty()) facts += "; unit " + std::string(field.unit);
     if (variables) facts += "; env " + variables_text(field);
-    text += " [" + facts + "]";
-    if (field.standing != Standing::works) {
-      text += std::string(" ") + "(" + standing_text(field.standing) + ": " + std::string(field.reason) + ")";
-    }
-    out += "  " + spelling(field) + "\n" + std::string(kIndent, ' ') + wrapped(text, kIndent, width) + "\n";
+    out += "  " + spelling(field) + "\n" +
+           wrap(std::string(kIndent, ' ') + std::string(field.help) + " [" + facts + "]", kIndent, width) + "\n";
   }
   return out;
 }
 
+namespace {
+
+/// The flags of one standing that have no effect, with the reason of each.
+std::string describe_unread(const std::vector<Field>& fields, Standing standing) {
+  std::string out;
+  for (const Field& field : fields) {
+    if (field.hidden || field.standing != standing) continue;
+    out += "  " + spelling(field) + "\n" +
+           wrap(std::string(8, ' ') + std::string(field.help) + ": " + std::string(field.reason) + " [env " +
+                    variables_text(field) + "]", 8, kWidth) + "\n";
+  }
+  return out;
+}
+
+std::string serve_help(const std::string& flags, const std::string& more) {
+  return std::string("troupe serve: ") + kSummary + ".\n\nusage: " + kUsage + "\n\n" + kRules + flags + "\n" + more +
+         "examples:\n" + kExamples + "\n" + kExitCodes;
+}
+
+std::vector<Field> with_standing(std::vector<Field> all, Standing standing) {
+  std::erase_if(all, [&](const Field& field) { return field.standing != standing; });
+  return all;
+}
+
+}  // namespace
+
 std::string help_text() {
   Options defaults;
-  return R"(troupe serve: serves an ERNIE-4.5 model over an OpenAI-style HTTP API.
+  std::vector<Field> common = with_standing(fields(defaults), Standing::works);
+  std::erase_if(common, [](const Field& field) { return std::ranges::count(kCommon, field.name) == 0; });
+  return serve_help(describe_fields(common, kWidth, true),
+                    "These are the common options: --help=all shows all of them, docs/options.md too.\n\n");
+}
 
-usage: troupe serve [--model DIRECTORY] [OPTION…]
+std::string full_help_text() {
+  Options defaults;
+  const std::vector<Field> all = fields(defaults);
+  return serve_help(describe_fields(with_standing(all, Standing::works), kWidth, true) +
+                        "\nAccepted without effect, with one warning line:\n" + describe_unread(all, Standing::harmless) +
+                        "\nNot there yet, refused with exit code 3:\n" + describe_unread(all, Standing::refused),
+                    "");
+}
 
-An option is written --name value or --name=value; `_` and `-` are the same. A switch is turned off with
---no-name. Each of these overrides those before it: defaults, --config file, environment, command line.
-)" + describe_fields(fields(defaults), kWidth, true) +
-         R"(
-examples:
-  troupe serve
-        the demo model on http://127.0.0.1:8180
-  troupe serve --model /models/ERNIE-4.5-0.3B-PT --port 8180 --metrics-port 8181 --max-model-len 32768
-  troupe serve --model /models/ERNIE-4.5-0.3B-PT --dry-run
-        checks flags, files and memory, and prints what fits
-  troupe serve --config serve.yaml --actor-log-dir scheduler=/var/log/troupe/scheduler
-  FD_API_KEY=secret troupe serve --host 0.0.0.0
-
-exit codes: 0 stopped · 1 failed while running · 2 wrong option or model · 3 not available yet
-)";
+Result<std::string> serve_help_in_form(const std::string& form) {
+  if (form == "text") return help_text();
+  if (form == "all") return full_help_text();
+  if (form == "markdown") return options_markdown();
+  Options defaults;
+  const std::vector<Field> works = with_standing(fields(defaults), Standing::works);
+  return help_in_form(form, {"serve", kSummary, kUsage, std::string(kRules) + "\n" + kExitCodes, kExamples, works});
 }
 
 std::string options_markdown() {

@@ -339,7 +339,9 @@ struct Options {
   LogOptions log;
   LaterOptions later;
   std::string config_file;  ///< --config; command line and environment override it
-  bool dry_run = false;     ///< check everything, print what fits, exit
+  bool dry_run = false;      ///< check everything, print what fits, exit
+  bool dump_config = false;  ///< print the values in effect as JSON, exit
+  bool quiet = false;        ///< only warnings, errors, and deaths of child processes on the terminal
 };
 
 }  // namespace troupe::config

@@ -187,6 +187,11 @@ std::string default_runtime_dir(const Environment& environment) {
   return (given ? runtime->second : "/tmp/troupe-" + std::to_string(::getuid())) + "/troupe";
 }
 
+std::string service_manager_socket(const Environment& environment) {
+  const auto socket = environment.find("NOTIFY_SOCKET");
+  return socket == environment.end() ? std::string() : socket->second;
+}
+
 Status read_environment(const Environment& environment, const std::vector<Field>& fields) {
   for (const Field& field : fields) {
     for (const std::string& name : {std::string(field.env), variable_name(field)}) {
@@ -212,8 +217,7 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   Result<Arguments> split = split_arguments(arguments, all);
   if (!split.ok()) return split.status();
   if (!split->help.empty()) {
-    out.help_markdown = split->help == "markdown";
-    out.help = !out.help_markdown;
+    out.help = split->help;
     return out;
   }
   if (!split->words.empty()) {

@@ -24,11 +24,13 @@ Status read_environment(const Environment& environment, const std::vector<Field>
 /// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);
 
+/// The socket at which a service manager wants to be told of the start, as NOTIFY_SOCKET names it; else empty.
+std::string service_manager_socket(const Environment& environment);
+
 struct ParsedOptions {
   Options options;
   std::vector<std::string> warnings;  ///< one line each, to be printed before the start
-  bool help = false;                  ///< --help was given: print help_text(); options are incomplete
-  bool help_markdown = false;         ///< --help=markdown: print options_markdown()
+  std::string help;  ///< the form that --help=FORM asks for, "text" without one; if set, options are incomplete
 };
 
 /// Reads the arguments after `serve`. Errors: invalid_argument (exit code 2), unsupported for a feature

@@ -55,7 +55,7 @@ GUARD = re.compile(r"#\s*if\s+!?defined\(__CUDA_ARCH(__|_FEAT_SM\w+)\)( && __CUD
 CODE = {".h", ".cpp", ".cu", ".cuh", ".inl"}
 TEXT = CODE | {".py", ".txt", ".md", ".json", ".sh", ""}
 OUTSIDE = {"build", "log", "__pycache__"}
-VISIBLE = {".ci", ".clang-format", ".gitignore"}  # names that begin with a dot and are checked nevertheless
+VISIBLE = {".ci", ".clang-format", ".dockerignore", ".gitignore"}  # names that begin with a dot and are checked nevertheless
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CONDITIONAL = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b")
 # Joined from halves, so that this file does not contain such a path itself.

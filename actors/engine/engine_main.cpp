@@ -93,6 +93,7 @@ class EngineProcess {
     control_.tell({{"event", "status"},
                    {"id", id},
                    {"state", status->state},
+                   {"tokens", {{"prompt", status->scheduler.prompt_tokens}, {"generated", engine_->generated_tokens()}}},
                    {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
                                   {"leased", cache.leased}, {"moving", cache.moving}}},
                    {"prefix_cache", {{"prompt_tokens", status->scheduler.prompt_tokens},

@@ -20,11 +20,15 @@ bool dismissed(Control& control) {
   return packet.kind == Packet::Kind::message && packet.text("do") == "stop";
 }
 
-/// Logs the progress of loading, at most once a second.
-model::LoadProgress progress_to(const Log& log) {
+/// Tells the supervisor of the progress of loading a few times a second, and logs it at most once a second.
+model::LoadProgress progress_to(const Control& control, const Log& log) {
   const TimePoint begin = Clock::now();
-  return [log, begin, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+  return [&control, log, begin, told = TimePoint{}, last = begin](std::uint64_t done, std::uint64_t total) mutable {
     const TimePoint now = Clock::now();
+    if (now - told >= std::chrono::milliseconds(200) || done == total) {
+      told = now;
+      control.tell({{"event", "loading"}, {"done_bytes", done}, {"total_bytes", total}});
+    }
     if (now - last < std::chrono::seconds(1) || done == 0) return;
     last = now;
     const double seconds = std::chrono::duration<double>(now - begin).count();
@@ -38,7 +42,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
   if (!hash.ok()) return hash.status();
-  auto executor = model::make_executor(options, progress_to(log));
+  auto executor = model::make_executor(options, progress_to(control, log));
   if (!executor.ok()) return executor.status();
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),

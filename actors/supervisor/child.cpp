@@ -26,6 +26,7 @@ Status Child::start(const std::string& executable, TimePoint now) {
   last_beat = 0;
   silence = {};
   silent_part.clear();
+  loaded_bytes = load_bytes = 0;
   return {};
 }
 
@@ -44,6 +45,8 @@ std::string Child::take_exit() {
   if (!fatal.empty()) how += ": " + fatal;
   ready = false;
   state = "restarting";
+  last_end = how;
+  ended = Clock::now();
   return how;
 }
 

@@ -24,8 +24,11 @@ struct Child {
   ChildProcess process;
   Control control;
   TimePoint started;
+  TimePoint ended;  ///< of the process before it
   bool ready = false;
   bool asked_to_end = false;
+  std::int64_t loaded_bytes = 0;  ///< of its weights
+  std::int64_t load_bytes = 0;    ///< the whole of them; 0: not known
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
   std::string fatal;               ///< message of its "fatal" event
   std::string kill_reason;         ///< why the supervisor killed it
@@ -37,6 +40,7 @@ struct Child {
   bool ever_ready = false;
   int deaths = 0;
   int restarts = 0;
+  std::string last_end;  ///< how the process before this one ended
   std::optional<TimePoint> restart_at;  ///< set while it is not running and should be started
 
   bool running() const { return process.running(); }

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/counted.h"
+
 namespace troupe::supervisor {
 
 namespace {
@@ -47,7 +49,7 @@ Status Children::plan_restart(Child& child, const std::string& how) {
   for (const Child& one : all_) {
     if (one.deaths > 0) counts += (counts.empty() ? "" : ", ") + one.name + " " + std::to_string(one.deaths);
   }
-  return failure(Code::unavailable, "giving up after " + std::to_string(restarts_.deaths()) + " deaths within " +
+  return failure(Code::unavailable, "giving up after " + counted(restarts_.deaths(), "death") + " within " +
                                         in_seconds(limits_.restarts.window) + " (" + counts + "); the last: " + how);
 }
 

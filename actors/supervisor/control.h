@@ -5,6 +5,7 @@
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
+//    "tokens":{"prompt","generated"},
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"},
@@ -14,6 +15,7 @@
 //                                                        Past deaths no longer count
 //   {"event":"fatal","message":…}                        one sentence, right before the child ends
 // from a worker
+//   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
 // to the engine

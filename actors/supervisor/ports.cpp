@@ -25,7 +25,7 @@ struct Listener {
   int port = 0;
 };
 
-Result<Listener> listen_on(const std::string& host, int port, const char* flag) {
+Result<Listener> listen_on(const std::string& host, int port, const char* flag, Opening opening) {
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -39,7 +39,7 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag) 
   const int on = 1;
   if (!listener.socket || setsockopt(listener.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       bind(listener.socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(listener.socket.get(), kBacklog) != 0) {
+      (opening == Opening::listen && listen(listener.socket.get(), kBacklog) != 0)) {
     if (errno == EADDRINUSE) {
       return failure(Code::unavailable, "port " + std::to_string(port) + " (" + flag +
                                             ") is in use by another process; stop it or choose another port");
@@ -56,10 +56,10 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag) 
 }
 
 // Listens at the port of a lock. Retries while the engine of a supervisor that was just killed may still hold it.
-Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host) {
+Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host, Opening opening) {
   const TimePoint end = Clock::now() + kEngineExitTime;
   for (;;) {
-    auto made = listen_on(host, lock.port(), ipc::flag_of(lock.kind()));
+    auto made = listen_on(host, lock.port(), ipc::flag_of(lock.kind()), opening);
     const bool in_use = !made.ok() && made.status().code == Code::unavailable;
     if (!in_use || !lock.taken_over() || Clock::now() > end) return made;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -103,7 +103,7 @@ Status take_queues(const std::string& dir, ipc::PortKind kind, int ranks, int af
 
 }  // namespace
 
-Result<Ports> take_ports(config::Options& options, int ranks) {
+Result<Ports> take_ports(config::Options& options, int ranks, Opening opening) {
   using ipc::PortKind;
   const std::string& dir = options.process.runtime_dir;
   config::HttpOptions& http = options.http;
@@ -111,7 +111,7 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   // chooses the port, its number is known only after bind().
   Listener listener;
   if (http.port == 0) {
-    auto made = listen_on(http.host, 0, "--port");
+    auto made = listen_on(http.host, 0, "--port", opening);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
     http.port = listener.port;
@@ -119,7 +119,7 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   auto http_lock = ipc::PortLock::acquire(dir, PortKind::http, http.port);
   if (!http_lock.ok()) return http_lock.status();
   if (!listener.socket) {
-    auto made = listen_at(*http_lock, http.host);
+    auto made = listen_at(*http_lock, http.host, opening);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }
@@ -129,7 +129,7 @@ Result<Ports> take_ports(config::Options& options, int ranks) {
   if (http.metrics_port && *http.metrics_port != http.port) {
     auto lock = ipc::PortLock::acquire(dir, PortKind::metrics, *http.metrics_port);
     if (!lock.ok()) return lock.status();
-    auto metrics = listen_at(*lock, http.host);
+    auto metrics = listen_at(*lock, http.host, opening);
     if (!metrics.ok()) return metrics.status();
     ports.metrics.push_back(std::move(*lock));
     ports.metrics_listen = std::move(metrics->socket);

@@ -19,8 +19,11 @@ struct Ports {
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port
 };
 
+/// Whether the HTTP sockets listen, or are bound only, to learn that they could.
+enum class Opening { listen, bind_only };
+
 /// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back into the
 /// options. A port in use is an error that names port and flag, and the pid when the owner is another instance.
-Result<Ports> take_ports(config::Options& options, int ranks);
+Result<Ports> take_ports(config::Options& options, int ranks, Opening opening = Opening::listen);
 
 }  // namespace troupe::supervisor

@@ -5,8 +5,8 @@
 
 namespace troupe::supervisor {
 
-Result<Resources> Resources::take(config::Options options, int ranks) {
-  auto ports = take_ports(options, ranks);
+Result<Resources> Resources::take(config::Options options, int ranks, Opening opening) {
+  auto ports = take_ports(options, ranks, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();

@@ -20,7 +20,7 @@ struct Resources {
   std::vector<ipc::LinkFds> links;         ///< by rank
   std::vector<ipc::LinkMonitor> monitors;  ///< likewise
 
-  static Result<Resources> take(config::Options options, int ranks);
+  static Result<Resources> take(config::Options options, int ranks, Opening opening = Opening::listen);
 
   /// The engine, then the workers by rank; not started. `words_before` stand in front of "engine" and
   /// "worker".

@@ -21,7 +21,8 @@ std::string to_json(const StatusPage& page) {
                              {"pid", row.pid},
                              {"uptime_s", std::round(row.uptime_s * 10) / 10},
                              {"restarts", row.restarts},
-                             {"state", row.state}});
+                             {"state", row.state},
+                             {"last_end", row.last_end}});
   }
   Json queues = Json::array();
   for (const QueueRow& row : page.queues) {
@@ -35,6 +36,10 @@ std::string to_json(const StatusPage& page) {
                                  {"cache_queue", page.cache_queue_port}}},
                   {"processes", processes},
                   {"queues", queues},
+                  {"tokens", Json{{"prompt", page.tokens.prompt},
+                                  {"generated", page.tokens.generated},
+                                  {"prompt_per_s", std::round(page.rates.prompt_per_s * 10) / 10},
+                                  {"generated_per_s", std::round(page.rates.generated_per_s * 10) / 10}}},
                   {"kv_blocks", Json{{"total", page.kv_blocks.total},
                                      {"free", page.kv_blocks.free},
                                      {"cached", page.kv_blocks.cached},

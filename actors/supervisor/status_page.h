@@ -1,8 +1,9 @@
 #pragma once
 // What `troupe status` shows, as one JSON object:
 //   {"model","state","ports":{"http","metrics","engine_worker_queue","cache_queue"},
-//    "processes":[{"name","pid","uptime_s","restarts","state"}],
+//    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
+//    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},
 //    "kv_blocks":{"total","free","cached","leased","moving"},
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
@@ -24,6 +25,7 @@ struct ProcessRow {
   double uptime_s = 0;
   int restarts = 0;
   std::string state;
+  std::string last_end;  ///< why it was restarted last; empty: it was not
 };
 
 struct QueueRow {
@@ -34,6 +36,17 @@ struct QueueRow {
 
 struct KvBlocks {
   std::int64_t total = 0, free = 0, cached = 0, leased = 0, moving = 0;
+};
+
+/// Tokens since the engine's start: of the prompts of admitted sequences, and generated.
+struct TokenTotals {
+  /// Tokens per second over the last few seconds.
+  struct Rates {
+    double prompt_per_s = 0;
+    double generated_per_s = 0;
+  };
+  std::int64_t prompt = 0;
+  std::int64_t generated = 0;
 };
 
 /// Tokens count since the engine's start, blocks since the worker's.
@@ -58,6 +71,8 @@ struct StatusPage {
   int cache_queue_port = 0;
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
+  TokenTotals tokens;
+  TokenTotals::Rates rates;
   KvBlocks kv_blocks;
   PrefixCacheTotals prefix_cache;
   SwapSpaceTotals swap_space;

@@ -32,12 +32,18 @@ void StatusRequests::ask(ipc::Fd client, const Control* engine, TimePoint now) {
     deadline_ = now + patience_;
 }
 
+void StatusRequests::sample(const Control& engine, TimePoint now) {
+  if (!deadline_ && engine.send({{"do", "status"}, {"id", ++question_}}).ok()) deadline_ = now + patience_;
+}
+
 bool StatusRequests::answered(const Packet& packet) {
   last_ = packet.message;
   return deadline_.has_value() && packet.number("id", -1) == question_;
 }
 
 void StatusRequests::fill(StatusPage& page) const {
+  const nlohmann::json& tokens = member_of(last_, "tokens");
+  page.tokens = {number_of(tokens, "prompt"), number_of(tokens, "generated")};
   const nlohmann::json& blocks = member_of(last_, "kv_blocks");
   page.kv_blocks = {number_of(blocks, "total"), number_of(blocks, "free"), number_of(blocks, "cached"),
                     number_of(blocks, "leased"), number_of(blocks, "moving")};

@@ -19,6 +19,9 @@ class StatusRequests {
   /// Adds a client and asks the engine unless a question is open. `engine` is null when it does not run.
   void ask(ipc::Fd client, const Control* engine, TimePoint now);
 
+  /// Asks the engine for its status without a client, unless a question is open.
+  void sample(const Control& engine, TimePoint now);
+
   /// A status event of the engine. True when it answers the open question.
   bool answered(const Packet& packet);
 

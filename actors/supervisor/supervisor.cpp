@@ -13,12 +13,14 @@
 #include <optional>
 #include <utility>
 
+#include "actors/supervisor/activity.h"
 #include "actors/supervisor/children.h"
 #include "actors/supervisor/descriptor_limit.h"
 #include "actors/supervisor/resources.h"
-#include "actors/supervisor/say.h"
+#include "actors/supervisor/service_manager.h"
 #include "actors/supervisor/status_requests.h"
 #include "actors/supervisor/stop_sequence.h"
+#include "base/counted.h"
 #include "config/parse.h"
 
 namespace troupe::supervisor {
@@ -29,10 +31,21 @@ namespace {
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
 // A ready child without a heartbeat for so long is shown as silent.
 constexpr Duration kSilent = std::chrono::milliseconds(1500);
+// How often the engine is asked for its load.
+constexpr Duration kSampleInterval = std::chrono::seconds(1);
+// The same after it has not answered in time: while it waits for a part that stands still it does nothing else.
+constexpr Duration kSampleRetry = std::chrono::seconds(10);
 // How much later than its deadline the engine may end its drain before it is stopped.
 constexpr Duration kDrainSlack = std::chrono::seconds(4);
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+/// "1.4 s"
+std::string in_seconds(Duration d) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", seconds(d));
+  return text;
+}
 
 ChildLimits limits_of(const SupervisorSetup& setup) {
   const config::ProcessOptions& process = setup.options.process;
@@ -47,6 +60,7 @@ class Supervisor {
  public:
   explicit Supervisor(SupervisorSetup setup)
       : setup_(std::move(setup)),
+        console_(setup_.console),
         status_requests_(setup_.status_patience),
         children_(setup_.executable, limits_of(setup_), setup_.log) {}
 
@@ -58,6 +72,8 @@ class Supervisor {
       return exit_code_;
     }
     while (phase_ != Phase::ended) poll_once();
+    if (exit_code_ == 0) console_.tell("stopped   after " + in_seconds(Clock::now() - began_) + "\n");
+    console_.clear();
     setup_.log(LogLevel::info, "ended", {kv("exit_code", exit_code_)});
     return exit_code_;
   }
@@ -80,6 +96,9 @@ class Supervisor {
   void on_status_request();
   void on_time(TimePoint now);
   void tell_processes();
+  void sample(TimePoint now);
+  void show(TimePoint now);
+  void notify(const std::string& state) { notify_service_manager(setup_.notify_socket, state); }
 
   void fail(const std::string& why, int code);
   void begin_drain();
@@ -91,11 +110,16 @@ class Supervisor {
   /// The child's state, or that it or a part of it stands still.
   std::string shown_state(const Child& child);
   StatusPage page(bool engine_answered);
+  Loading loading() const;
 
   SupervisorSetup setup_;
+  Console console_;
   StatusRequests status_requests_;
   TimePoint began_ = Clock::now();
   nlohmann::json told_processes_;  // as the engine that runs knows them
+  TokenRates rates_;
+  TimePoint next_sample_{};
+  std::optional<StatusPage> last_page_;  ///< as the engine answered; unset when it has not since it was asked
   ipc::Fd signals_;
   bool from_terminal_ = false;  // at the start: a terminal that has gone cannot be asked for
   std::optional<Resources> resources_;
@@ -132,14 +156,14 @@ Status Supervisor::prepare() {
   auto narrowed = raise_descriptor_limit(options);
   if (!narrowed.ok()) return narrowed.status();
   if (!narrowed->empty()) {
-    say(STDERR_FILENO, "troupe: warning: " + *narrowed + "\n");
+    console_.warn("troupe: warning: " + *narrowed);
     setup_.log(LogLevel::warning, "fewer_connections", {kv("why", *narrowed)});
   }
   auto resources = Resources::take(std::move(options), setup_.ranks);
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
-  say(STDOUT_FILENO, *summary + resources_->summary());
+  console_.tell(*summary + resources_->summary());
   setup_.log(LogLevel::info, "started",
              {kv("pid", getpid()), kv("port", resources_->options.http.port), kv("model", resources_->page().model)});
   return children_.start(resources_->make_children(setup_.words_before), resources_->monitors);
@@ -206,11 +230,11 @@ void Supervisor::on_hangup() {
   if (!setup_.read_credentials) return;
   if (const Status status = renew_credentials(); !status.ok()) {
     setup_.log(LogLevel::error, "credentials_kept", {kv("why", status.message)});
-    say(STDERR_FILENO, "troupe: certificate and keys stay as they were: " + status.message + "\n");
+    console_.warn("troupe: certificate and keys stay as they were: " + status.message);
     return;
   }
   setup_.log(LogLevel::info, "credentials_renewed", {});
-  say(STDOUT_FILENO, "renewed   certificate and keys\n");
+  console_.tell("renewed   certificate and keys\n");
 }
 
 Status Supervisor::renew_credentials() {
@@ -248,7 +272,16 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     setup_.log(LogLevel::info, "child_state", {kv("child", child.name), kv("state", child.state)});
     if (child.state == "ready") on_ready(child);
   } else if (event == "status" && &child == &children_.engine()) {
-    if (status_requests_.answered(packet)) status_requests_.reply(page(true));
+    if (!status_requests_.answered(packet)) return;
+    last_page_ = page(true);
+    rates_.sample(Clock::now(), last_page_->tokens);
+    last_page_->rates = rates_.rates();
+    status_requests_.reply(*last_page_);
+    show(Clock::now());
+  } else if (event == "loading") {
+    child.loaded_bytes = packet.number("done_bytes");
+    child.load_bytes = packet.number("total_bytes");
+    show(Clock::now());
   } else if (event == "silent") {
     child.silent_part = packet.text("part");
     setup_.log(child.silent_part.empty() ? LogLevel::info : LogLevel::warning, "silent",
@@ -263,15 +296,18 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
 
 void Supervisor::on_ready(Child& child) {
   const bool first = &child == &children_.engine() && !child.ever_ready;
+  if (!child.ready && child.restarts > 0) {
+    console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) + ", " +
+                  counted(child.restarts, "restart") + " so far");
+  }
   child.ready = child.ever_ready = true;
   if (!first) return;
+  notify("READY=1");
   const config::HttpOptions& http = resources_->options.http;
   const bool is_v6 = http.host.find(':') != std::string::npos;
   const std::string host = is_v6 ? "[" + http.host + "]" : http.host;
-  char after[32];
-  std::snprintf(after, sizeof after, " after %.1f s\n", seconds(Clock::now() - began_));
   const std::string scheme = http.certificate_pem.empty() ? "http://" : "https://";
-  say(STDOUT_FILENO, "ready     " + scheme + host + ":" + std::to_string(http.port) + after);
+  console_.tell("ready     " + scheme + host + ":" + std::to_string(http.port) + " after " + in_seconds(Clock::now() - began_) + "\n");
 }
 
 void Supervisor::on_exit(Child& child) {
@@ -285,6 +321,8 @@ void Supervisor::on_exit(Child& child) {
       if (const Status status = children_.plan_restart(child, how); !status.ok()) {
         fail(status.message, 1);
         begin_stop();
+      } else {
+        console_.warn("troupe: " + how + "; it is started again");
       }
       break;
     case Phase::draining:
@@ -317,7 +355,13 @@ void Supervisor::tell_processes() {
 }
 
 void Supervisor::on_time(TimePoint now) {
-  if (status_requests_.deadline() && now >= *status_requests_.deadline()) status_requests_.reply(page(false));
+  if (status_requests_.deadline() && now >= *status_requests_.deadline()) {
+    last_page_.reset();
+    next_sample_ = now + kSampleRetry;
+    status_requests_.reply(page(false));
+  }
+  sample(now);
+  show(now);
   if (phase_ == Phase::running) {
     if (const Status status = children_.restart_due(now); !status.ok()) {
       fail(status.message, 1);
@@ -330,12 +374,42 @@ void Supervisor::on_time(TimePoint now) {
   if (phase_ == Phase::stopping) continue_stop(now);
 }
 
+void Supervisor::sample(TimePoint now) {
+  const Child& engine = children_.engine();
+  if (now < next_sample_ || phase_ != Phase::running || !engine.ready || !engine.silent_part.empty()) return;
+  next_sample_ = now + kSampleInterval;
+  status_requests_.sample(engine.control, now);
+}
+
+void Supervisor::show(TimePoint now) {
+  const std::string now_state = state();
+  if (phase_ == Phase::running && now_state == "loading") {
+    std::vector<std::string> parts = loading_parts(loading());
+    parts.front() = "loading " + parts.front();
+    console_.show(parts, now);
+  } else if (phase_ == Phase::running && now_state == "ready" && last_page_) {
+    if (console_.live() || is_busy(*last_page_)) console_.show(load_parts(*last_page_), now);
+  } else if (console_.live()) {
+    console_.show({now_state}, now);
+  }
+}
+
+Loading Supervisor::loading() const {
+  Loading all{0, 0, seconds(Clock::now() - began_)};
+  for (const Child& child : children_.all()) {
+    all.done_bytes += child.loaded_bytes;
+    all.total_bytes += child.load_bytes;
+    if (child.side == ipc::Side::worker) all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
+  }
+  return all;
+}
+
 // -------------------------------------------------------------------------------------------- end
 
 void Supervisor::fail(const std::string& why, int code) {
   exit_code_ = code;
   setup_.log(LogLevel::error, "failed", {kv("why", why), kv("exit_code", code)});
-  say(STDERR_FILENO, "troupe: " + why + "\n");
+  console_.fail("troupe: " + why);
 }
 
 void Supervisor::begin_drain() {
@@ -344,8 +418,9 @@ void Supervisor::begin_drain() {
   const int patience_s = setup_.options.process.drain_timeout_s;
   drain_until_ = Clock::now() + std::chrono::seconds(patience_s) + kDrainSlack;
   setup_.log(LogLevel::info, "draining", {kv("patience_s", patience_s)});
-  say(STDOUT_FILENO, "draining  running requests may finish for " + std::to_string(patience_s) +
-                         " s; once more to stop at once\n");
+  notify("STOPPING=1");
+  console_.tell("draining  running requests may finish for " + std::to_string(patience_s) +
+                " s; once more to stop at once\n");
   Child& engine = children_.engine();
   engine.asked_to_end = engine.running() && engine.control.open() &&
                         engine.control.send({{"do", "drain"}, {"deadline_s", patience_s}}).ok();
@@ -393,14 +468,15 @@ StatusPage Supervisor::page(bool engine_answered) {
   const TimePoint now = Clock::now();
   StatusPage page = resources_->page();
   page.state = state();
-  page.processes.push_back({"supervisor", getpid(), seconds(now - began_), 0, page.state});
+  page.processes.push_back({"supervisor", getpid(), seconds(now - began_), 0, page.state, ""});
   for (const Child& child : children_.all()) {
     page.processes.push_back({child.name, child.process.pid(),
                               child.running() ? seconds(now - child.started) : 0, child.restarts,
-                              shown_state(child)});
+                              shown_state(child), child.restarts > 0 ? child.last_end : ""});
   }
   if (engine_answered) {
     status_requests_.fill(page);
+    page.rates = rates_.rates();
   } else if (page.state == "ready") {
     page.state = "restarting";
   }

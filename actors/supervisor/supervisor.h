@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/supervisor/console.h"
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/restart_policy.h"
 #include "base/clock.h"
@@ -43,8 +44,15 @@ struct SupervisorSetup {
   Duration status_patience = std::chrono::seconds(1);
   RestartLimits restarts;  ///< its first two fields are overwritten by options.process
 
+  ConsoleStyle console;
+  std::string notify_socket;  ///< of a service manager, as NOTIFY_SOCKET names it; empty: there is none
+
   LogEvent log = [](LogLevel, std::string_view, std::initializer_list<LogField>) {};
 };
+
+/// Does what supervise() does before it starts a child, and gives back what it took: nothing listens, no log is written.
+/// Returns the start summary.
+Result<std::string> rehearse(const SupervisorSetup& setup);
 
 /// Runs a whole server and returns the process's exit code: 0 after a signal, config::exit_code() of the error
 /// when the start fails, 1 when a child could not be kept alive. Prints the reason on stderr unless it is 0.

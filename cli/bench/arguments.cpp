@@ -31,7 +31,7 @@ std::optional<int> read_serve_flags(const cli::Synopsis& synopsis, const std::ve
   };
   auto parsed = config::parse(of_serve, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
-  if (parsed->help || parsed->help_markdown) {
+  if (!parsed->help.empty()) {
     return refuse(invalid("behind -- are flags of troupe serve; troupe serve --help tells them"));
   }
   for (const std::string& warning : parsed->warnings) cli::complain(synopsis, "warning: " + warning);

@@ -11,8 +11,10 @@ TEST(StatusTable, ShowsEveryPart) {
   const auto text = status_table(R"({"model": "demo", "state": "ready",
     "ports": {"http": 8180, "metrics": 8180, "engine_worker_queue": 40001, "cache_queue": 40002},
     "processes": [{"name": "engine", "pid": 7, "uptime_s": 3725.2, "restarts": 0, "state": "ready"},
-                  {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading"}],
+                  {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading",
+                   "last_end": "worker-0 was killed by signal 9"}],
     "queues": [{"name": "plans", "depth": 1, "capacity": 65536}],
+    "tokens": {"prompt": 1000, "generated": 300, "prompt_per_s": 12.5, "generated_per_s": 80.0},
     "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0},
     "prefix_cache": {"prompt_tokens": 1000, "cached_tokens": 640, "evicted_blocks": 5},
     "swap_space": {"total": 50, "free": 10, "cached": 39, "moving": 1, "out_blocks": 70, "in_blocks": 30,
@@ -23,15 +25,17 @@ TEST(StatusTable, ShowsEveryPart) {
             "state   ready\n"
             "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
             "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
+            "tokens  12.5 prompt tokens/s · 80.0 output tokens/s · since the engine's start 1000 prompt · 300 output\n"
             "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
             "swap    50 total · 10 free · 39 cached · 1 moving blocks · 70 copied out · 30 copied back · 0 failed\n"
             "\n"
             "  process   pid    up     restarts  state\n"
             "  engine    7      1h 2m  0         ready\n"
             "  worker-0  12345  59s    2         loading\n"
+            "  last restart: worker-0 was killed by signal 9\n"
             "\n"
-            "  queue  depth  capacity\n"
-            "  plans  1      65536\n");
+            "  queue  depth  capacity  unit\n"
+            "  plans  1      65536     bytes\n");
 }
 
 TEST(StatusTable, MissingAndOddPartsAreDashes) {

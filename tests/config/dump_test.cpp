@@ -9,6 +9,7 @@
 
 #include "config/fields.h"
 #include "config/parse.h"
+#include "config/wrap.h"
 
 namespace troupe::config {
 namespace {
@@ -87,7 +88,7 @@ TEST(Fields, NamesAreUniqueAndComplete) {
 
 TEST(Help, NamesEveryFlagWithDefaultAndVariable) {
   Options options;
-  const std::string text = help_text();
+  const std::string text = full_help_text();
   for (const Field& field : fields(options)) {
     if (field.hidden) continue;
     EXPECT_NE(text.find("--" + std::string(field.name)), std::string::npos) << field.name;
@@ -95,6 +96,43 @@ TEST(Help, NamesEveryFlagWithDefaultAndVariable) {
   }
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 130u) << line;
+}
+
+TEST(Help, ShowsTheCommonFlagsAndTheOthersWhenAsked) {
+  const std::string common = help_text(), all = full_help_text();
+  for (const char* flag : {"--model ", "--port ", "--quiet\n", "--dump-config\n", "--max-model-len "}) {
+    EXPECT_NE(common.find(std::string("\n  ") + flag), std::string::npos) << flag;
+  }
+  EXPECT_EQ(common.find("--max-json-depth"), std::string::npos);
+  EXPECT_NE(common.find("--help=all"), std::string::npos);
+  const std::size_t unread = all.find("\nNot there yet, refused with exit code 3:\n");
+  ASSERT_NE(unread, std::string::npos);
+  EXPECT_GT(all.find("--controller-port"), unread);
+  EXPECT_LT(all.find("--max-json-depth"), unread);
+  EXPECT_FALSE(serve_help_in_form("roman").ok());
+  EXPECT_NE(serve_help_in_form("flags")->find("--device\tauto|cpu|cuda|echo\t"), std::string::npos);
+  EXPECT_NE(serve_help_in_form("flags")->find("--quiet\t-\t"), std::string::npos);
+  EXPECT_NE(serve_help_in_form("man")->find(".TP\n.B \\-\\-quiet\n"), std::string::npos);
+}
+
+TEST(Dump, TheConfigFileGivesTheSameValues) {
+  const auto given = parse({"--max-num-seqs", "7", "--max-restarts", "5/9", "--host", "::1", "--actor-log-dir", "cache=/x"}, {});
+  ASSERT_TRUE(given.ok());
+  const std::string text = to_config_file(given->options);
+  const std::string path = testing::TempDir() + "/troupe_dumped.json";
+  std::ofstream(path) << text;
+  const auto read = parse({"--config", path}, {});
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  EXPECT_EQ(to_config_file(read->options), text);
+  EXPECT_EQ(read->options.scheduler.max_num_seqs, 7);
+  EXPECT_EQ(text.find("dump-config"), std::string::npos);
+}
+
+TEST(Wrap, KeepsToTheWidthAndIndents) {
+  EXPECT_EQ(wrap("one two three", 2, 9), "one two\n  three");
+  EXPECT_EQ(wrap("one\ntwo three four", 2, 9), "one\ntwo three\n  four");
+  EXPECT_EQ(wrap("überlänge x", 2, 5), "überlänge\n  x");
+  EXPECT_EQ(wrap("", 2, 5), "");
 }
 
 TEST(Help, DocumentIsUpToDate) {

@@ -329,10 +329,10 @@ TEST(Parse, RulesBetweenFields) {
 }
 
 TEST(Parse, HelpOverridesEveryOtherFlag) {
-  EXPECT_TRUE(parse({"--help"}, {})->help);
-  EXPECT_TRUE(parse({"-h"}, {})->help);
-  EXPECT_TRUE(parse({"--port", "x", "--help"}, {})->help);
-  EXPECT_TRUE(parse({"--help=markdown"}, {})->help_markdown);
+  EXPECT_EQ(parse({"--help"}, {})->help, "text");
+  EXPECT_EQ(parse({"-h"}, {})->help, "text");
+  EXPECT_EQ(parse({"--port", "x", "--help"}, {})->help, "text");
+  EXPECT_EQ(parse({"--help=markdown"}, {})->help, "markdown");
 }
 
 TEST(Parse, RuntimeDirectory) {

@@ -1,9 +1,11 @@
 """Logs: a folder per actor, one request followed through all of them, and outputs that cannot be written."""
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 from server import BINARY, DEVICE, PATIENCE, Server, embedded_default, free_port, wait_until
@@ -37,9 +39,37 @@ class Logs(unittest.TestCase):
                 lines = out.splitlines()
                 self.assertGreaterEqual(len(lines), 2)
                 self.assertTrue(all("needle-4711" in line for line in lines), out)
+                code, out, err = server.command("logs", "--request", "needle-0815", "--log-dir", server.log_dir)
+                self.assertEqual((code, out), (1, ""))
+                self.assertIn('about a request "needle-0815"', err)
                 code, out, err = server.command("logs", "gateway", "--log-dir", server.log_dir)
                 self.assertEqual(code, 0, err)
                 self.assertIn("needle-4711", out)
+
+    def test_following_merges_in_the_order_of_times(self):
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
+            files = []
+            for actor in ("one", "two"):
+                pathlib.Path(home, actor).mkdir()
+                files.append(pathlib.Path(home, actor, f"{actor}.log"))
+                files[-1].write_text("", encoding="ascii")
+            with subprocess.Popen([BINARY, "logs", "-f", "--log-dir", home], stdout=subprocess.PIPE, text=True) as process:
+                try:
+                    number = 0
+
+                    def both_follow():
+                        nonlocal number
+                        number += 1
+                        for file, part in ((files[1], 2), (files[0], 1)):
+                            with file.open("a", encoding="ascii") as log:
+                                log.write(f"2026-01-01T00:00:{number % 60:02}.00000{part}Z n={part}\n")
+                        time.sleep(0.5)
+                        return select.select([process.stdout], [], [], 0)[0]
+
+                    wait_until(both_follow, "lines that are followed")
+                    self.assertEqual([process.stdout.readline()[-4:-1] for _ in range(2)], ["n=1", "n=2"])
+                finally:
+                    process.kill()
 
     def test_a_blocked_stdout_stalls_nothing(self):
         """Standard output is a full pipe that is never read."""

@@ -1,4 +1,4 @@
-"""`troupe chat` on a terminal and in a pipe. The terminal is a pty; the server is a stub that streams what a test
+"""`troupe serve` and `troupe chat` on a terminal and in a pipe. The terminal is a pty; the server is a stub that streams what a test
 needs, so that its answers have a known text and take a known time."""
 import contextlib
 import fcntl
@@ -8,6 +8,7 @@ import os
 import pathlib
 import pty
 import select
+import signal
 import struct
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ import threading
 import time
 import unittest
 
-from server import BINARY, PATIENCE, free_port
+from server import BINARY, PATIENCE, children_of, embedded_default, free_port, wait_until
 
 
 class Stub(http.server.BaseHTTPRequestHandler):
@@ -227,6 +228,71 @@ class OnATerminal(ChatCase):
         self.assertNotIn("\x1b[2m", terminal.text)
 
 
+class Serve(unittest.TestCase):
+    def start(self, *flags, columns=80, **environment):
+        home = tempfile.TemporaryDirectory(prefix="troupe-terminal-")
+        self.addCleanup(home.cleanup)
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_", "NO_COLOR"))}
+        variables |= {"XDG_RUNTIME_DIR": home.name, "TERM": "xterm"} | environment
+        command = [str(BINARY), "serve", "--port", str(free_port()), "--device", "echo", *embedded_default(), *flags]
+        terminal = Terminal(command, variables, home.name, columns)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def stop(self, terminal):
+        os.kill(terminal.pid, signal.SIGINT)
+        while terminal.read(PATIENCE):
+            pass
+        terminal.status = os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1])
+        return terminal.status
+
+    def test_summary_then_one_line_and_the_end(self):
+        terminal = self.start()
+        at = terminal.expect("0 running  0 waiting", terminal.expect("ready"))
+        self.assertLessEqual(terminal.text[:at].count("\n"), 10)
+        self.assertIn("\x1b[1mready\x1b[0m ", terminal.text)
+        worker = next(pid for pid in children_of(terminal.pid)
+                      if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(worker, signal.SIGKILL)
+        at = terminal.expect("worker-0 was killed by signal 9", at)
+        at = terminal.expect("worker-0 is back after", at)
+        terminal.expect("1 restart", terminal.expect("0 waiting", at))
+        self.assertEqual(self.stop(terminal), 0)
+        self.assertIn("stopped", terminal.text)
+
+    def test_20_columns(self):
+        terminal = self.start(columns=20, NO_COLOR="1")
+        terminal.expect("\r\x1b[K0 running", terminal.expect("ready"))
+        self.stop(terminal)
+        self.assertNotIn("0 waiting", terminal.text)
+        self.assertNotIn("\x1b[1m", terminal.text)
+
+    def test_a_dumb_terminal_and_quiet(self):
+        terminal = self.start("--quiet", TERM="dumb")
+        wait_until(lambda: terminal.read(0.1) or children_of(terminal.pid), "the children")
+        self.stop(terminal)
+        self.assertEqual(terminal.text, "")
+        terminal = self.start(TERM="dumb")
+        terminal.expect("ready")
+        self.stop(terminal)
+        self.assertNotIn("\x1b", terminal.text)
+
+    def test_an_error_is_wrapped_to_the_columns(self):
+        terminal = self.start("--max-num-seqs", "many", columns=30)
+        while terminal.read(PATIENCE):
+            pass
+        lines = terminal.text.replace("\r", "").splitlines()
+        self.assertGreater(len(lines), 1)
+        self.assertTrue(all(len(line) <= 30 for line in lines), lines)
+
+    def test_the_dumped_configuration_is_one(self):
+        done = subprocess.run([BINARY, "serve", "--device", "echo", "--dump-config", *embedded_default()],
+                              capture_output=True, text=True, timeout=PATIENCE, check=True)
+        values = json.loads(done.stdout)
+        self.assertEqual((values["device"], values["port"]), ("echo", 8180))
+        self.assertGreater(values["max-model-len"], 0)
+
+
 class WithoutATerminal(ChatCase):
     def ask(self, *words, data=b""):
         done = subprocess.run([*self.command, *words], input=data, capture_output=True, timeout=PATIENCE, check=False,
@@ -261,6 +327,32 @@ class WithoutATerminal(ChatCase):
             finally:
                 process.kill()
             self.assertEqual(process.stderr.read(), b"")
+
+    def test_bash_completes_commands_flags_and_values(self):
+        script = f"""source <("$0" completion bash)
+complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _troupe; echo "${{COMPREPLY[@]}}"; }}
+complete_words "$0" sta
+complete_words "$0" serve --dump
+complete_words "$0" serve --device c
+complete_words "$0" serve --device = e
+complete_words "$0" chat --show"""
+        done = subprocess.run(["bash", "-c", script, BINARY], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                              env=self.environment)
+        self.assertEqual((done.stdout.splitlines(), done.stderr),
+                         (["status", "--dump-config", "cpu cuda", "echo", "--show-rate"], ""))
+
+    def test_other_shells_and_manual_pages(self):
+        def run(*words):
+            done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            return done.returncode, done.stdout
+
+        for shell, mark in (("zsh", "#compdef troupe"), ("fish", "complete -c troupe")):
+            code, text = run("completion", shell)
+            self.assertEqual(code, 0)
+            self.assertIn(mark, text)
+        self.assertEqual(run("completion", "tcsh"), (2, ""))
+        self.assertIn(".TH TROUPE 1", run("--help=man")[1])
+        self.assertIn(".TH TROUPE\\-serve 1", run("serve", "--help=man")[1])
 
     def test_a_misspelt_subcommand(self):
         done = subprocess.run([BINARY, "chta"], capture_output=True, text=True, timeout=PATIENCE, check=False)

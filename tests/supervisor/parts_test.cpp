@@ -233,16 +233,20 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.metrics_port = 2;
   page.engine_worker_queue_port = 3;
   page.cache_queue_port = 4;
-  page.processes.push_back({"engine", 77, 1.26, 2, "ready"});
+  page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
+  page.tokens = {7000, 300};
+  page.rates = {12.54, 3};
   page.kv_blocks = {10, 4, 3, 2, 1};
   page.prefix_cache = {100, 40, 5};
   page.swap_space = {20, 9, 8, 3, 7, 6, 5, 2, 1};
   EXPECT_EQ(
       to_json(page),
       R"({"model":"demo","state":"ready","ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
-      R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready"}],)"
+      R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
+      R"("last_end":"engine was killed by signal 9"}],)"
       R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
+      R"("tokens":{"prompt":7000,"generated":300,"prompt_per_s":12.5,"generated_per_s":3.0},)"
       R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1},)"
       R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5},)"
       R"("swap_space":{"total":20,"free":9,"cached":8,"moving":3,"out_blocks":7,"in_blocks":6,)"

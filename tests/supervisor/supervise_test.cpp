@@ -1,5 +1,7 @@
 // Whole servers with fake children: starts, deaths, ends.
 
+#include <sys/un.h>
+
 #include "ipc/rendezvous.h"
 #include "supervisor/server_process.h"
 
@@ -28,6 +30,53 @@ TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
   EXPECT_EQ(lines[3], "engine drained");
   EXPECT_TRUE(lines[4] == "worker stopped" || lines[4] == "worker asked");
   EXPECT_EQ(read("stderr"), "");
+  EXPECT_NE(read("stdout").find("stopped   after "), std::string::npos);
+}
+
+TEST_F(SuperviseTest, QuietPrintsDeathsAlone) {
+  setup_.console.quiet = true;
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(pids_of("worker").back(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return read("stderr").find("worker-0 is back") != std::string::npos; }));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+  EXPECT_EQ(read("stdout"), "");
+}
+
+TEST_F(SuperviseTest, AServiceManagerIsToldOfStartAndStop) {
+  setup_.notify_socket = base_ + "/notify";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  setup_.notify_socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  const ipc::Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  const auto hears = [&](const std::string& word) {
+    return eventually([&] {
+      char text[64] = {};
+      return recv(socket.get(), text, sizeof text - 1, 0) > 0 && text == word;
+    });
+  };
+  const pid_t server = start();
+  EXPECT_TRUE(hears("READY=1"));
+  kill(server, SIGTERM);
+  EXPECT_TRUE(hears("STOPPING=1"));
+  EXPECT_EQ(wait_for(server), 0);
+}
+
+TEST_F(SuperviseTest, ARehearsalChecksPortsAndDirectoriesAndLeavesNothing) {
+  const auto fine = rehearse(setup_);
+  ASSERT_TRUE(fine.ok()) << fine.status().message;
+  EXPECT_NE(fine->find("model     fake\nports     http "), std::string::npos) << *fine;
+  EXPECT_TRUE(nothing_left());
+  {
+    const ipc::Fd other = listen_at(setup_.options.http.port);
+    ASSERT_TRUE(other.valid());
+    EXPECT_NE(rehearse(setup_).status().message.find("is in use by another process"), std::string::npos);
+  }
+  std::ofstream(base_ + "/file") << "x";
+  setup_.options.log.dir = base_ + "/file/log";
+  EXPECT_NE(rehearse(setup_).status().message.find("is not a directory"), std::string::npos);
 }
 
 TEST_F(SuperviseTest, WithoutATerminalSighupRenewsKeysAndCertificate) {
@@ -151,6 +200,13 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
         eventually([&] { return count("engine sees epoch " + std::to_string(round + 1)) == 1; }));
     ASSERT_TRUE(state_becomes("ready"));
   }
+  const std::string said = read("stderr");
+  EXPECT_NE(said.find("worker-0 was killed by signal 9"), std::string::npos) << said;
+  EXPECT_NE(said.find("worker-0 is back after "), std::string::npos) << said;
+  EXPECT_NE(said.find(", 1 restart so far\n"), std::string::npos) << said;
+  EXPECT_NE(said.find(", 3 restarts so far\n"), std::string::npos) << said;
+  EXPECT_NE(status()["processes"][2]["last_end"].get<std::string>().find("signal 9"), std::string::npos);
+  EXPECT_EQ(status()["processes"][1]["last_end"], "");
   EXPECT_EQ(count("engine sees epoch"), 3);
   EXPECT_EQ(pids_of("engine").size(), 1u);
   EXPECT_EQ(status()["processes"][2]["restarts"], 3);
