@@ -155,7 +155,7 @@ struct DeviceOptions {
   bool overlap_kernels = true;
 };
 
-inline constexpr int kMostRanks = 64;
+inline constexpr int kMostRanks = 32;
 
 /// How one model is spread over several worker processes.
 struct ParallelOptions {

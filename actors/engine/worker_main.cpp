@@ -46,7 +46,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
                       kv("kv_blocks", capacity.kv_blocks), kv("max_model_len", capacity.max_model_len),
                       kv("seconds", std::chrono::duration<double>(Clock::now() - start).count())});
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
-  auto link = ipc::WorkerEnd::attach(arguments.step_fd, arguments.cache_fd);
+  auto link = ipc::WorkerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, {*hash, arguments.rank}, log, [&control] { return dismissed(control); });

@@ -20,7 +20,7 @@ struct Ports {
 };
 
 /// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back into the
-/// options. A port in use is an error that names port and flag, and the pid when the owner is another instance.
+/// options; so are those of further ranks where only the first rank's is set. A port in use is an error that names port and flag, and the pid when the owner is another instance.
 Result<Ports> take_ports(config::Options& options, int ranks);
 
 }  // namespace troupe::supervisor
