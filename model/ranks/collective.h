@@ -1,9 +1,9 @@
 #pragma once
 // Sums and collections over the ranks that run one model together.
 //
-// Every rank makes the same calls in the same order. The order of a sum is that of the ranks, so that all have the same bits,
-// and the same at every time. Once a call has failed (abandoned()) the later ones return at once, and what they write means
-// nothing: the step has to be thrown away.
+// Every rank makes the same calls in the same order. The order of a sum is that of the ranks, so that all
+// have the same bits, and the same at every time. Once a call has failed (abandoned()) the later ones return
+// at once, and what they write means nothing: the step has to be thrown away.
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -34,10 +34,10 @@ class Collective<Cpu> {
   /// out[i] = in[i] of rank 0 + in[i] of rank 1 + …; `in` may be `out`.
   void all_reduce(Cpu& device, const float* in, float* out, std::size_t count);
 
-  /// Rows of which each rank has the columns [first[rank], first[rank + 1]): `in` has its columns alone, `in_stride` floats
-  /// from row to row; `out` gets all, `out_stride` from row to row.
-  void all_gather(Cpu& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride, int rows,
-                  std::span<const int> first);
+  /// Rows of which each rank has the columns [first[rank], first[rank + 1]): `in` has its columns alone,
+  /// `in_stride` floats from row to row; `out` gets all, `out_stride` from row to row.
+  void all_gather(Cpu& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
+                  int rows, std::span<const int> first);
 
   bool abandoned() const { return meeting_.abandoned(); }
   const Status& late() const { return meeting_.late(); }

@@ -34,7 +34,8 @@ void Collective<Cpu>::all_reduce(Cpu& device, const float* in, float* out, std::
     std::memcpy(meeting_.mine(), in + at, part * sizeof(float));
     if (!meet(device)) return;
     device.pool().for_each(static_cast<int>(part), kFloatsPerClaim, [&](int begin, int end, int) {
-      std::memcpy(out + at + begin, floats(meeting_.told(0)) + begin, static_cast<std::size_t>(end - begin) * sizeof(float));
+      std::memcpy(out + at + begin, floats(meeting_.told(0)) + begin,
+                  static_cast<std::size_t>(end - begin) * sizeof(float));
       for (int rank = 1; rank < shard().ranks; ++rank) {
         const float* const add = floats(meeting_.told(rank));
         for (int i = begin; i < end; ++i) out[at + static_cast<std::size_t>(i)] += add[i];
@@ -43,9 +44,12 @@ void Collective<Cpu>::all_reduce(Cpu& device, const float* in, float* out, std::
   }
 }
 
-void Collective<Cpu>::all_gather(Cpu& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
-                                 int rows, std::span<const int> first) {
-  const auto width = [&](int rank) { return static_cast<std::size_t>(first[static_cast<std::size_t>(rank) + 1] - first[static_cast<std::size_t>(rank)]); };
+void Collective<Cpu>::all_gather(Cpu& device, const float* in, std::size_t in_stride, float* out,
+                                 std::size_t out_stride, int rows, std::span<const int> first) {
+  const auto width = [&](int rank) {
+    return static_cast<std::size_t>(first[static_cast<std::size_t>(rank) + 1] -
+                                    first[static_cast<std::size_t>(rank)]);
+  };
   std::size_t widest = 1;
   for (int rank = 0; rank < shard().ranks; ++rank) widest = std::max(widest, width(rank));
   const int at_once = static_cast<int>(std::max<std::size_t>(1, kSlotFloats / widest));
@@ -55,14 +59,17 @@ void Collective<Cpu>::all_gather(Cpu& device, const float* in, std::size_t in_st
     const int count = std::min(at_once, rows - row);
     auto* const mine = reinterpret_cast<float*>(meeting_.mine());
     for (int i = 0; i < count; ++i) {
-      std::memcpy(mine + static_cast<std::size_t>(i) * own, in + static_cast<std::size_t>(row + i) * in_stride, own * sizeof(float));
+      std::memcpy(mine + static_cast<std::size_t>(i) * own,
+                  in + static_cast<std::size_t>(row + i) * in_stride, own * sizeof(float));
     }
     if (!meet(device)) return;
     device.pool().for_each(count, 1, [&](int begin, int end, int) {
       for (int i = begin; i < end; ++i) {
         for (int rank = 0; rank < shard().ranks; ++rank) {
-          std::memcpy(out + static_cast<std::size_t>(row + i) * out_stride + first[static_cast<std::size_t>(rank)],
-                      floats(meeting_.told(rank)) + static_cast<std::size_t>(i) * width(rank), width(rank) * sizeof(float));
+          std::memcpy(
+              out + static_cast<std::size_t>(row + i) * out_stride + first[static_cast<std::size_t>(rank)],
+              floats(meeting_.told(rank)) + static_cast<std::size_t>(i) * width(rank),
+              width(rank) * sizeof(float));
         }
       }
     });

@@ -17,8 +17,8 @@ ModelSpec::Held range_of(int count, const Shard& shard) {
 }
 
 Status uneven(const char* key, int value, int ranks) {
-  return invalid(std::string(key) + " is " + std::to_string(value) + ", which --tensor-parallel-size " + std::to_string(ranks) +
-                     " does not divide.",
+  return invalid(std::string(key) + " is " + std::to_string(value) + ", which --tensor-parallel-size " +
+                     std::to_string(ranks) + " does not divide.",
                  "tensor-parallel-size");
 }
 
@@ -29,15 +29,19 @@ Result<WeightSource> cut(WeightSource source, ModelSpec::Held outputs, ModelSpec
                                     : outputs.first * source.stride + inputs.first;
   if (source.stored) {
     const int unit = source.stored->fp8 ? kernels::kFp8Block : source.stored->group;
-    const bool divides = unit == 0 ? !within || inputs.first * source.stored->bits % 8 == 0
-                                   : inputs.first % unit == 0 && (inputs.count % unit == 0 || inputs.first + inputs.count == source.inputs);
+    const bool divides = unit == 0
+                             ? !within || inputs.first * source.stored->bits % 8 == 0
+                             : inputs.first % unit == 0 &&
+                                   (inputs.count % unit == 0 || inputs.first + inputs.count == source.inputs);
     const int first_in_block = source.first_in_block + outputs.first;
     if (!divides || (source.stored->fp8 && outputs.first % kernels::kFp8ScaleOutputs != 0)) {
-      return invalid("The tensor '" + source.name + "' is quantised in blocks that --tensor-parallel-size cuts through.",
-                     "tensor-parallel-size");
+      return invalid(
+          "The tensor '" + source.name + "' is quantised in blocks that --tensor-parallel-size cuts through.",
+          "tensor-parallel-size");
     }
     if (source.stored->fp8) {
-      source.first_scale += first_in_block / kernels::kFp8Block * source.scale_stride + inputs.first / kernels::kFp8Block;
+      source.first_scale +=
+          first_in_block / kernels::kFp8Block * source.scale_stride + inputs.first / kernels::kFp8Block;
       source.first_in_block = first_in_block % kernels::kFp8Block;
     } else {
       source.first_scale += outputs.first * source.scale_stride + (unit == 0 ? 0 : inputs.first / unit);
@@ -63,12 +67,14 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
   if (shard.alone()) return spec;
   const int n = shard.ranks;
   if (n < 1 || n > kMostRanks) {
-    return invalid("--tensor-parallel-size is " + std::to_string(n) + "; allowed are 1 to " + std::to_string(kMostRanks) + ".",
+    return invalid("--tensor-parallel-size is " + std::to_string(n) + "; allowed are 1 to " +
+                       std::to_string(kMostRanks) + ".",
                    "tensor-parallel-size");
   }
   const bool dense = spec.moe_layers() < spec.layers;
   if (spec.heads % n != 0) return uneven("num_attention_heads", spec.heads, n);
-  if (spec.kv_heads % n != 0 && n % spec.kv_heads != 0) return uneven("num_key_value_heads", spec.kv_heads, n);
+  if (spec.kv_heads % n != 0 && n % spec.kv_heads != 0)
+    return uneven("num_key_value_heads", spec.kv_heads, n);
   if (dense && spec.intermediate % n != 0) return uneven("intermediate_size", spec.intermediate, n);
   if (spec.experts > 0) {
     if (shard.expert_parallel && spec.experts % n != 0) return uneven("moe_num_experts", spec.experts, n);
@@ -95,10 +101,12 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
 
 namespace {
 
-/// The range of a source's outputs and of its inputs that the rank holds, and its expert there; nothing if it holds none.
+/// The range of a source's outputs and of its inputs that the rank holds, and its expert there; nothing if it
+/// holds none.
 class Cutter {
  public:
-  Cutter(const ModelSpec& spec, const ModelSpec& part, const Shard& shard) : spec_(spec), part_(part), shard_(shard) {}
+  Cutter(const ModelSpec& spec, const ModelSpec& part, const Shard& shard)
+      : spec_(spec), part_(part), shard_(shard) {}
 
   Result<std::optional<WeightSource>> operator()(const WeightSource& source) const {
     WeightSource found = source;
@@ -132,14 +140,16 @@ class Cutter {
         return {head * spec_.head_dim, part_.kv_heads * spec_.head_dim};
       }
       case Weight::gate:
-      case Weight::up: return whole_expert ? ModelSpec::Held{0, source.outputs} : range_of(source.outputs, shard_);
+      case Weight::up:
+        return whole_expert ? ModelSpec::Held{0, source.outputs} : range_of(source.outputs, shard_);
       default: return {0, source.outputs};
     }
   }
 
   ModelSpec::Held inputs_of(const WeightSource& source) const {
     const bool whole_expert = source.expert != WeightSource::kNoExpert && shard_.expert_parallel;
-    const bool sums = source.weight == Weight::attention_out || (source.weight == Weight::down && !whole_expert);
+    const bool sums =
+        source.weight == Weight::attention_out || (source.weight == Weight::down && !whole_expert);
     return sums ? range_of(source.inputs, shard_) : ModelSpec::Held{0, source.inputs};
   }
 

@@ -23,14 +23,17 @@ constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::uint64_t kMagic = 0x316b6e6172707274;  // "trprank1"
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kSpins = 2000;
-/// A rank that sleeps looks up so often: others see that it goes on, and a wake-up that was lost with its sender costs this.
+/// A rank that sleeps looks up so often: others see that it goes on, and a wake-up that was lost with its
+/// sender costs this.
 constexpr long kNapNs = 50'000'000;
 
 std::size_t bytes_for(int ranks) {
   return kHeaderBytes + 2 * static_cast<std::size_t>(ranks) * RankMeeting::kSlotBytes;
 }
 
-Status system_failure(const std::string& what) { return failure(Code::internal, what + ": " + std::strerror(errno)); }
+Status system_failure(const std::string& what) {
+  return failure(Code::internal, what + ": " + std::strerror(errno));
+}
 
 }  // namespace
 
@@ -38,8 +41,10 @@ struct RankMemory::Header {
   std::uint64_t magic = kMagic;
   std::int32_t ranks = 0;
   alignas(kLine) std::atomic<std::uint32_t> epoch{1};
-  alignas(kLine) std::atomic<std::uint32_t> bell{0};      ///< the futex: rises when somebody sleeps and something has changed
-  alignas(kLine) std::atomic<std::uint32_t> sleepers{0};  ///< too many after a death; that costs calls, not meetings
+  alignas(kLine) std::atomic<std::uint32_t> bell{
+      0};  ///< the futex: rises when somebody sleeps and something has changed
+  alignas(kLine) std::atomic<std::uint32_t> sleepers{
+      0};  ///< too many after a death; that costs calls, not meetings
   struct alignas(kLine) Place {
     std::atomic<std::uint64_t> come{0};  ///< epoch in the upper half, meetings come to in the lower
   };
@@ -57,7 +62,8 @@ struct RankMemory::Header {
 
 Result<int> create_rank_memory(int ranks) {
   if (ranks < 1 || ranks > kMostRanks) {
-    return invalid("memory for " + std::to_string(ranks) + " ranks; allowed are 1 to " + std::to_string(kMostRanks));
+    return invalid("memory for " + std::to_string(ranks) + " ranks; allowed are 1 to " +
+                   std::to_string(kMostRanks));
   }
   const int fd = memfd_create("troupe-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return system_failure("no memory file can be created");
@@ -78,7 +84,7 @@ Result<int> create_rank_memory(int ranks) {
 
 Result<RankMemory> RankMemory::attach(int fd) {
   static_assert(sizeof(Header) <= kHeaderBytes && std::atomic<std::uint64_t>::is_always_lock_free);
-  struct stat found{};
+  struct stat found {};
   if (fstat(fd, &found) != 0) return system_failure("the ranks' memory cannot be read");
   const int seals = fcntl(fd, F_GET_SEALS);
   const auto bytes = static_cast<std::size_t>(found.st_size);
@@ -89,7 +95,8 @@ Result<RankMemory> RankMemory::attach(int fd) {
   if (memory == MAP_FAILED) return system_failure("the ranks' memory cannot be mapped");
   RankMemory mapped(static_cast<Header*>(memory), bytes);
   const Header& header = *mapped.header_;
-  if (header.magic != kMagic || header.ranks < 1 || header.ranks > kMostRanks || bytes != bytes_for(header.ranks)) {
+  if (header.magic != kMagic || header.ranks < 1 || header.ranks > kMostRanks ||
+      bytes != bytes_for(header.ranks)) {
     return invalid("the ranks' memory has another layout than this program's");
   }
   return mapped;
@@ -173,13 +180,14 @@ bool RankMeeting::wait(void (*waiting)(void*), void* context) {
     if (over || ended()) break;
     if (Clock::now() < deadline) continue;
     int missing = 0;
-    while (missing + 1 < shard_.ranks &&
-           header_->places[missing].come.load(std::memory_order_relaxed) >= (std::uint64_t{epoch_} << 32 | next_)) {
+    while (missing + 1 < shard_.ranks && header_->places[missing].come.load(std::memory_order_relaxed) >=
+                                             (std::uint64_t{epoch_} << 32 | next_)) {
       ++missing;
     }
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
-    late_ = failure(Code::unavailable, "rank " + std::to_string(missing) + " of " + std::to_string(shard_.ranks) +
-                                           " has not come to a step for " + std::to_string(seconds) + " s");
+    late_ =
+        failure(Code::unavailable, "rank " + std::to_string(missing) + " of " + std::to_string(shard_.ranks) +
+                                       " has not come to a step for " + std::to_string(seconds) + " s");
     break;
   }
   abandoned_ = true;

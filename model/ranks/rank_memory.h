@@ -1,12 +1,14 @@
 #pragma once
-// Shared memory in which ranks on CPUs meet: a slot for what each has to tell, and words that say who has come.
+// Shared memory in which ranks on CPUs meet: a slot for what each has to tell, and words that say who has
+// come.
 //
-// The supervisor creates it and hands the descriptor to every rank. All ranks run the same steps, so they meet in the same
-// order, and a meeting needs no name: the ranks count. Each has two slots and uses them in turn. It may write the one that
-// it used before the last meeting, because all have been at the last and so have read it.
+// The supervisor creates it and hands the descriptor to every rank. All ranks run the same steps, so they
+// meet in the same order, and a meeting needs no name: the ranks count. Each has two slots and uses them in
+// turn. It may write the one that it used before the last meeting, because all have been at the last and so
+// have read it.
 //
-// A death ends an epoch: the supervisor sets the next one, and every meeting of the old one is over at once. Any process may
-// be killed at any instruction; what it leaves behind is older than the epoch and is ignored.
+// A death ends an epoch: the supervisor sets the next one, and every meeting of the old one is over at once.
+// Any process may be killed at any instruction; what it leaves behind is older than the epoch and is ignored.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -34,8 +36,8 @@ class RankMemory {
 
   int ranks() const;
   std::uint32_t epoch() const;
-  /// Ends every meeting of an older epoch; who waits in one wakes up. Call it when a rank's process has ended, before the
-  /// epochs of the ranks' links are raised.
+  /// Ends every meeting of an older epoch; who waits in one wakes up. Call it when a rank's process has
+  /// ended, before the epochs of the ranks' links are raised.
   void set_epoch(std::uint32_t epoch);
 
  protected:
@@ -59,8 +61,8 @@ class RankMeeting : public RankMemory {
 
   /// Begins with the first meeting of the epoch that the memory is in now.
   void begin_epoch();
-  /// True once a meeting has failed: the epoch has ended, or a rank has not come in time. No meeting succeeds until the next
-  /// begin_epoch().
+  /// True once a meeting has failed: the epoch has ended, or a rank has not come in time. No meeting succeeds
+  /// until the next begin_epoch().
   bool abandoned() const { return abandoned_; }
   /// Not ok if a rank has not come in time; says which.
   const Status& late() const { return late_; }
@@ -71,9 +73,8 @@ class RankMeeting : public RankMemory {
   template <class Waiting>
   bool meet(Waiting&& waiting) {
     arrive();
-    return wait(
-        [](void* w) { (*static_cast<std::remove_reference_t<Waiting>*>(w))(); },
-        const_cast<void*>(static_cast<const void*>(&waiting)));
+    return wait([](void* w) { (*static_cast<std::remove_reference_t<Waiting>*>(w))(); },
+                const_cast<void*>(static_cast<const void*>(&waiting)));
   }
   /// After meet(): what a rank has told, until this rank comes to the next meeting but one.
   const std::byte* told(int rank) const { return slot(rank, next_ - 1); }

@@ -4,9 +4,10 @@
 namespace troupe::model {
 
 struct Shard {
-  int rank = 0;                  ///< 0 … ranks - 1
-  int ranks = 1;                 ///< 1 … kMostRanks
-  bool expert_parallel = false;  ///< experts are spread over the ranks whole; else each is cut across its width
+  int rank = 0;   ///< 0 … ranks - 1
+  int ranks = 1;  ///< 1 … kMostRanks
+  bool expert_parallel =
+      false;  ///< experts are spread over the ranks whole; else each is cut across its width
 
   bool alone() const { return ranks == 1; }
 };
