@@ -92,6 +92,7 @@ Result<std::string> prepare(config::Options& options) {
   const Status text_files = check_text_files(options.model, options.answers);
   ::malloc_trim(0);  // what the check has loaded
   if (!text_files.ok()) return text_files;
+  if (Status status = config::check_ranks(options.parallel, found->device); !status.ok()) return status;
   options.device.device = found->device;
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.
@@ -140,6 +141,7 @@ int serve_main(const std::vector<std::string>& arguments) {
 
   supervisor::SupervisorSetup setup;
   setup.options = options;
+  setup.ranks = options.parallel.tensor_parallel_size;
   setup.preflight = prepare_within_memory;
   setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);
