@@ -19,10 +19,12 @@ import subprocess
 import sys
 
 COMPILER = "aarch64-linux-gnu-g++"
-FOLDERS = "base config ipc gpu kernels text model http actors cli tests bench".split()
+FOLDERS = "base config ipc gpu kernels text model http fetch actors cli tests bench".split()
 X86_FILE = re.compile(r"(_x86|/routines_avx\w+)\.cpp$|/simd_avx\w+\.h$")
 X86_NAME = re.compile(
     r"""\b(immintrin|x86intrin|[a-z]mmintrin|cpuid)\.h\b|\b_mm\d*_\w+|__builtin_(ia32|cpu)_\w+|\basm\b.*\("\w""")
+PATHS = "TROUPE_TEST_DATA TROUPE_FAKE_CHILD TROUPE_FAKE_COMPILE_CHILD TROUPE_BENCH_MODELS TROUPE_DEMO_MODEL TROUPE_SOURCE_DIR".split()
+XGRAMMAR = "include cpp 3rdparty/dlpack/include 3rdparty/picojson".split()  # of the fetched sources; without them its users fail
 CUDA_HEADERS = pathlib.Path("/usr/local/cuda/include")
 SKIPPED = 77
 
@@ -43,8 +45,9 @@ def names_of_x86(root, paths):
 
 def command(root, path):
     system = ["/usr/include", "/usr/include/x86_64-linux-gnu"] + [str(CUDA_HEADERS)] * CUDA_HEADERS.is_dir()
-    defines = ['-DTROUPE_TEST_DATA=""', '-DTROUPE_CUDA_ARCHITECTURES="90a"', '-DTROUPE_FAKE_CHILD=""']
-    return ([COMPILER, "-std=c++20", "-fsyntax-only", "-w", "-I", str(root), "-I", str(root / "tests"), *defines]
+    defines = [f'-D{name}=""' for name in PATHS] + ['-DTROUPE_CUDA_ARCHITECTURES="90a"']
+    xgrammar = [word for folder in XGRAMMAR for word in ("-I", str(root / "build/xgrammar" / folder))]
+    return ([COMPILER, "-std=c++20", "-fsyntax-only", "-w", "-Wno-psabi", "-I", str(root), "-I", str(root / "tests"), *xgrammar, *defines]
             + [word for folder in system for word in ("-idirafter", folder)] + [str(path)])
 
 

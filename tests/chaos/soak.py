@@ -12,9 +12,9 @@ CLIENTS = 4
 ROOM_MIB = 32  # growth behind the warm-up that is no leak: caches and the allocator's reserve
 
 
-def load(server, seed, stop, done, wrong):
+def load(server, seed, pause, stop, done, wrong):
     chance = random.Random(seed)
-    while not stop.is_set():
+    while not stop.wait(pause):
         body = {"prompt": [chance.randrange(100, 40_000) for _ in range(chance.randrange(1, 300))], "seed": chance.randrange(99),
                 "max_tokens": chance.randrange(1, 64), "temperature": chance.choice([0, 1])}
         kind = chance.randrange(5)
@@ -54,12 +54,14 @@ def slope(points):
 
 
 if __name__ == "__main__":
-    options = arguments(__doc__, 6, "seconds").parse_args()
+    parser = arguments(__doc__, 6, "seconds")
+    parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS", help="of each client between its requests (default: 0)")
+    options = parser.parse_args()
     with Server("--device", "echo") as server:
         free = server.free_blocks()
         pids = {name: server.process_pid(name) for name in ("engine", "worker")}
         stop, done, wrong = threading.Event(), [], []
-        threads = [threading.Thread(target=load, args=(server, i, stop, done, wrong)) for i in range(CLIENTS)]
+        threads = [threading.Thread(target=load, args=(server, i, options.pause, stop, done, wrong)) for i in range(CLIENTS)]
         for thread in threads:
             thread.start()
         seen = {name: [] for name in pids}

@@ -167,8 +167,10 @@ class Terminals(unittest.TestCase):
 
 class Memory(unittest.TestCase):
     def test_a_small_address_space_is_a_sentence(self):
-        """Wherever the start runs out of memory, it ends with a sentence and not with a signal."""
-        for mib in (16, 40, 80, 120):
+        """Wherever the start runs out of memory, it ends with a sentence and not with a signal. The limits begin where the
+        kernel can map the program: below, it kills the process before the first instruction."""
+        program = BINARY.stat().st_size >> 20
+        for mib in (program + more for more in (4, 30, 60, 100)):
             code, output = run_serve_within(["prlimit", f"--as={mib << 20}"], *ECHO, "--max-restarts", "0")
             with self.subTest(mib=mib):
                 self.assertGreater(code, 0, output)

@@ -138,7 +138,7 @@ class Starts(unittest.TestCase):
                 flags.append("--dry-run")
             status, output, _ = run_serve(*flags)
             if status != 0 and "cuda" in flags:
-                self.assertRegex(output, r"no CUDA device|--device cuda")
+                self.assertRegex(output, r"no CUDA device|No NVIDIA driver|--device cuda")
             else:
                 self.assertEqual(status, 0, f"{words}: {output}")
 
