@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <new>
 
 #include "actors/supervisor/say.h"
@@ -19,6 +20,7 @@
 #include "config/validate.h"
 #include "http/tls_server.h"
 #include "model/preflight.h"
+#include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
 #include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
@@ -103,6 +105,17 @@ Result<std::string> prepare(config::Options& options) {
   return "model " + options.model.directory + "\n" + model::summary(*found);
 }
 
+Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
+  auto fd = model::create_rank_memory(ranks);
+  if (!fd.ok()) return fd.status();
+  supervisor::RanksMemory made{ipc::Fd(*fd), {}};
+  auto attached = model::RankMemory::attach(made.fd.get());
+  if (!attached.ok()) return attached.status();
+  const auto memory = std::make_shared<model::RankMemory>(*std::move(attached));
+  made.set_epoch = [memory](std::uint32_t epoch) { memory->set_epoch(epoch); };
+  return made;
+}
+
 Result<std::string> prepare_within_memory(config::Options& options) {
   try {
     return prepare(options);
@@ -142,6 +155,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   supervisor::SupervisorSetup setup;
   setup.options = options;
   setup.ranks = options.parallel.tensor_parallel_size;
+  setup.make_ranks_memory = make_ranks_memory;
   setup.preflight = prepare_within_memory;
   setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);

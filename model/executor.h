@@ -55,10 +55,6 @@ class Executor {
   /// Forgets every sequence; weights and KV memory stay. For a new epoch. Waits for running work, for a
   /// bounded time; if that passes, later calls return internal.
   virtual void reset() = 0;
-
-  /// Names the epoch of the records that follow; before the first one and after every reset(). Several ranks that run
-  /// one model meet in this epoch only.
-  virtual void begin_epoch(std::uint32_t epoch) { static_cast<void>(epoch); }
 };
 
 }  // namespace troupe

@@ -34,11 +34,15 @@ model::LoadProgress progress_to(const Log& log) {
   };
 }
 
+model::RankPlace place_of(const supervisor::ChildArguments& arguments, const config::ParallelOptions& parallel) {
+  return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel}, arguments.ranks_fd};
+}
+
 Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log, const config::Options& options) {
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
   if (!hash.ok()) return hash.status();
-  auto executor = model::make_executor(options, progress_to(log));
+  auto executor = model::make_executor(options, progress_to(log), place_of(arguments, options.parallel));
   if (!executor.ok()) return executor.status();
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),

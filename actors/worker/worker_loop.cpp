@@ -19,7 +19,9 @@ constexpr auto kFullRingPatience = std::chrono::seconds(5);
 }  // namespace
 
 Status WorkerLoop::greet() {
-  executor_.begin_epoch(link_.epoch());
+  // Before the first plan, too: a rank may have joined the others' memory in an epoch that had passed when it attached here.
+  executor_.reset();
+  pending_ = 0;
   wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());
   const std::string device = executor_.device();
@@ -81,8 +83,6 @@ Status WorkerLoop::take(const ipc::Received& got) {
   if (got.kind == ipc::Received::Kind::corrupt) return failure(Code::internal, "a ring from the engine is corrupt");
   if (got.kind == ipc::Received::Kind::epoch_changed) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
-    executor_.reset();
-    pending_ = 0;
     return greet();
   }
   Status status = executor_.submit(got.view);

@@ -30,7 +30,7 @@ class WorkerLoop {
     executor_.count_progress(link_.heartbeat());
   }
 
-  /// Tells the engine that this worker is ready. First, and again after each epoch change.
+  /// Forgets what was in flight and tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();
 
   /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at
