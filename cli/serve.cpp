@@ -20,6 +20,7 @@
 #include "config/validate.h"
 #include "http/tls_server.h"
 #include "model/preflight.h"
+#include "model/ranks/part.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
 #include "text/parsers/choose_syntax.h"
@@ -95,6 +96,11 @@ Result<std::string> prepare(config::Options& options) {
   ::malloc_trim(0);  // what the check has loaded
   if (!text_files.ok()) return text_files;
   if (Status status = config::check_ranks(options.parallel, found->device); !status.ok()) return status;
+  if (found->spec && found->device == config::Device::cpu) {
+    const config::ParallelOptions& parallel = options.parallel;
+    const auto part = model::part_of(*found->spec, {0, parallel.tensor_parallel_size, parallel.enable_expert_parallel});
+    if (!part.ok()) return part.status();
+  }
   options.device.device = found->device;
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.
