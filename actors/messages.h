@@ -398,6 +398,12 @@ struct LinkDown {
   std::string why;
 };
 
+// Of one among several ranks, from its WORKER LINK to RANK GROUP.
+struct RankStepDone { std::int32_t rank = 0; Bytes record; };     ///< StepResult of rank 0, StepEnd of the others
+struct RankCacheReport { std::int32_t rank = 0; Bytes record; };
+struct RankUp { std::int32_t rank = 0; LinkUp link; };
+struct RankDown { std::int32_t rank = 0; std::string why; };
+
 /// The link cannot be used any more: it received an invalid record.
 struct LinkBroken {
   std::string why;

@@ -146,6 +146,10 @@ TROUPE_INSPECT(CacheReport, x.record)
 TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
 TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
+TROUPE_INSPECT(RankStepDone, x.rank, x.record)
+TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
+TROUPE_INSPECT(RankUp, x.rank, x.link)
+TROUPE_INSPECT(RankDown, x.rank, x.why)
 TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
                x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv, x.step_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
@@ -309,11 +313,38 @@ template <class I> typename I::result_type inspect(I& f, Attach& x) {
   return f(caf::meta::type_name("Attach"), x.cache, x.scheduler, x.gateway);
 }
 
+/// Who takes what the worker is to do, of one rank or of several: WORKER LINK or RANK GROUP.
+using workers_actor = caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
+
+/// RANK GROUP: makes one worker of several ranks. There is none where one rank runs.
+using rank_group_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
+    // Names who hears of the group's records; from the ROOT, once, before anything else.
+    caf::reacts_to<Attach>,
+    // Goes to every rank; from SCHEDULER, GRAMMAR, CACHE MANAGER.
+    caf::reacts_to<SendPlan>,
+    caf::reacts_to<SendMasks>,
+    caf::reacts_to<SendCacheCommand>,
+    // A rank's record or state; from its WORKER LINK.
+    caf::reacts_to<RankStepDone>,
+    caf::reacts_to<RankCacheReport>,
+    caf::reacts_to<RankUp>,
+    caf::reacts_to<RankDown>>;
+
+/// RANK GROUP hears of what comes up a link, instead of those that Attach names.
+struct Join {
+  rank_group_actor group;
+};
+template <class I> typename I::result_type inspect(I& f, Join& x) {
+  return f(caf::meta::type_name("Join"), x.group);
+}
+
 /// WORKER LINK ×R: the engine's end of one rank's rings.
 using worker_link_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
-    // Names who hears of the link's records; from the ROOT, once, before anything else.
+    // Names who hears of the link's records; one of these from the ROOT, once, before anything else.
     caf::reacts_to<Attach>,
+    caf::reacts_to<Join>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
     caf::reacts_to<SendPlan>,
     // Puts masks on the step ring, or keeps them until there is room; from GRAMMAR.

@@ -11,6 +11,7 @@
 #include "actors/metrics/metrics_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/tokenizer/tokenizer_actor.h"
+#include "actors/worker/rank_group_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "base/check.h"
 
@@ -52,7 +53,7 @@ tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr
 }
 
 /// What GRAMMAR is given; nothing of it blocks or starts a process.
-GrammarParts grammar_parts(const CastSetup& setup, worker_link_actor link) {
+GrammarParts grammar_parts(const CastSetup& setup, workers_actor link) {
   const config::LimitOptions& limits = setup.options.limits;
   const SessionContext& model = *setup.sessions;
   GrammarParts parts;
@@ -135,7 +136,10 @@ void Cast::watch_by(Heart& heart) const {
       caf::anon_send<caf::message_priority::high>(actor, Beat{pulse});
     });
   }
-  heart.watch({"worker_link's receiver"}, [pulse = receiver_pulse_] { return pulse->beats(); });
+  for (std::size_t rank = 0; rank < receiver_pulses_.size(); ++rank) {
+    const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
+    heart.watch({"worker_link" + number + "'s receiver"}, [pulse = receiver_pulses_[rank]] { return pulse->beats(); });
+  }
 }
 
 void Cast::abandon() { caf::anon_send(gateway_, Abandon{}); }
@@ -153,22 +157,37 @@ void Cast::spawn(CastSetup setup) {
   metrics_ = system_.spawn(metrics_behavior, setup.constants, setup.log("metrics"));
   add("metrics", metrics_);
 
-  auto link = system_.spawn(worker_link_behavior,
-                            WorkerLinkParts{setup.link, setup.spec_hash, 0, setup.log("worker_link"), receiver_pulse_});
-  add("worker_link", link);
+  std::vector<worker_link_actor> links;
+  const Log link_log = setup.log("worker_link");
+  for (const auto& link : setup.links) {
+    receiver_pulses_.push_back(std::make_shared<Pulse>());
+    const auto rank = static_cast<std::int32_t>(links.size());
+    links.push_back(system_.spawn(worker_link_behavior,
+                                  WorkerLinkParts{link, setup.spec_hash, rank, link_log, receiver_pulses_.back()}));
+    add("worker_link", links.back());
+  }
+  // One rank needs no group, and its messages no further hop.
+  rank_group_actor group;
+  workers_actor workers = links.front();
+  if (links.size() > 1) {
+    for (const auto& link : links) introduce("rank_group", link);
+    group = system_.spawn(rank_group_behavior, RankGroupParts{{links.begin(), links.end()}, setup.log("rank_group")});
+    add("rank_group", group);
+    workers = group;
+  }
 
-  auto cache = system_.spawn(cache_behavior, CacheParts{introduce("cache", link), setup.log("cache")});
+  auto cache = system_.spawn(cache_behavior, CacheParts{introduce("cache", workers), setup.log("cache")});
   add("cache", cache);
 
   grammar_actor grammar;
   if (setup.options.guided.on()) {
-    grammar = system_.spawn<caf::detached>(grammar_behavior, grammar_parts(setup, introduce("grammar", link)));
+    grammar = system_.spawn<caf::detached>(grammar_behavior, grammar_parts(setup, introduce("grammar", workers)));
     add("grammar", grammar);
   }
 
   auto scheduler = system_.spawn(
       scheduler_behavior,
-      SchedulerParts{setup.options.scheduler, prefix_caching(setup.options.cache), introduce("scheduler", cache), introduce("scheduler", link),
+      SchedulerParts{setup.options.scheduler, prefix_caching(setup.options.cache), introduce("scheduler", cache), introduce("scheduler", workers),
                      introduce("scheduler", metrics_), setup.log("scheduler"), setup.progress,
                      grammar ? introduce("scheduler", grammar) : grammar});
   add("scheduler", scheduler);
@@ -204,8 +223,15 @@ void Cast::spawn(CastSetup setup) {
                                         setup.log("gateway")});
   add("gateway", gateway_);
 
-  caf::anon_send(link, Attach{introduce("worker_link", cache), introduce("worker_link", scheduler),
-                              introduce("worker_link", gateway_)});
+  const auto consumers = [&](const char* of) {
+    return Attach{introduce(of, cache), introduce(of, scheduler), introduce(of, gateway_)};
+  };
+  if (group) {
+    caf::anon_send(group, consumers("rank_group"));  // before a link can send to it
+    for (const auto& link : links) caf::anon_send(link, Join{introduce("worker_link", group)});
+  } else {
+    caf::anon_send(links.front(), consumers("worker_link"));
+  }
   root.ports = {gateway_, scheduler, cache};
   arrows_ = introduce.arrows();
   for (const RootChild& one : root.children) {
@@ -221,6 +247,8 @@ void Cast::spawn(CastSetup setup) {
 std::string topology_json(const std::vector<Arrow>& arrows) {
   nlohmann::ordered_json actors = nlohmann::ordered_json::array(), edges = actors;
   for (const Role& role : kRoles) {
+    const auto runs = [&role](const Arrow& arrow) { return arrow.to == role.name; };
+    if (std::none_of(arrows.begin(), arrows.end(), runs)) continue;
     actors.push_back({{"name", role.name},
                       {"on_down", role.on_down == OnDown::restart ? "restart" : "escalate"},
                       {"thread", role.thread},
@@ -235,7 +263,7 @@ std::string topology_markdown(const std::vector<Arrow>& arrows) {
   std::string out =
       "# Actors of the engine process\n\nWritten by the program: the graph from the actors that it starts, the table from\n"
       "actors/topology.h. A test compares the page with both.\n\nAn arrow goes from an actor to one whose handle it was "
-      "given when it started: it sends there,\nand answers come back the same way.\n\n```mermaid\ngraph LR\n"
+      "given when it started: it sends there,\nand answers come back the same way. The graph is that of a server with several ranks. With one rank there is no\nrank_group: what goes there goes to worker_link, and what comes from there from worker_link.\n\n```mermaid\ngraph LR\n"
       "  HTTP --> gateway\n";
   for (const Arrow& arrow : arrows) out += "  " + arrow.from + " --> " + arrow.to + "\n";
   out += "  worker_link <-->|rings| worker\n```\n\n"

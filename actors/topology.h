@@ -42,6 +42,8 @@ inline constexpr Role kRoles[] = {
      "Every part reports to it by handle, and a restart of the engine costs less than recasting them all."},
     {"worker_link", OnDown::escalate, "pool, and one receiving thread", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
      "Its end means that the ring or the worker cannot be trusted."},
+    {"rank_group", OnDown::escalate, "pool", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
+     "It alone knows which ranks have answered a step."},
     {"cache", OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
      "Its block tables are the truth about the worker's memory."},
     {"grammar", OnDown::escalate, "own, and helpers", "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
@@ -58,7 +60,7 @@ inline constexpr Role kRoles[] = {
 
 struct CastSetup {
   config::Options options;  ///< resolved
-  std::shared_ptr<ipc::EngineEnd> link;
+  std::vector<std::shared_ptr<ipc::EngineEnd>> links;  ///< by rank, at least one
   std::uint64_t spec_hash = 0;
   std::shared_ptr<const Encoder> encoder;
   std::uint32_t tokenizers = 1;  ///< besides the one for long texts
@@ -108,7 +110,7 @@ class Cast {
   bool drained() const { return *drained_; }
 
   /// Lets `heart` watch every actor, but for the TOKENIZERs, which are replaced and whose jobs have deadlines, and the
-  /// receiving thread of WORKER LINK. The heart must go before this does.
+  /// receiving threads of WORKER LINK. The heart must go before this does.
   void watch_by(Heart& heart) const;
 
   /// Ends the open requests with an error.
@@ -135,11 +137,11 @@ class Cast {
   gateway_actor gateway_;
   metrics_actor metrics_;
   std::vector<std::pair<std::string, caf::actor>> watched_;
-  std::shared_ptr<Pulse> receiver_pulse_ = std::make_shared<Pulse>();
+  std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
   std::vector<Arrow> arrows_;
 };
 
-/// The table and the arrows as JSON: {"actors":[{"name","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
+/// The arrows, and the rows of the table that have some, as JSON: {"actors":[{"name","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
 std::string topology_json(const std::vector<Arrow>& arrows);
 
 /// The table, and the arrows as a Mermaid graph: docs/topology.md.

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <new>
 
 #include "actors/supervisor/say.h"
@@ -20,6 +21,8 @@
 #include "config/validate.h"
 #include "http/tls_server.h"
 #include "model/preflight.h"
+#include "model/ranks/part.h"
+#include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
 #include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
@@ -97,6 +100,12 @@ Result<std::string> prepare(config::Options& options) {
   const Status text_files = check_text_files(options.model, options.answers);
   ::malloc_trim(0);  // what the check has loaded
   if (!text_files.ok()) return text_files;
+  if (Status status = config::check_ranks(options.parallel, found->device); !status.ok()) return status;
+  if (found->spec && found->device == config::Device::cpu) {
+    const config::ParallelOptions& parallel = options.parallel;
+    const auto part = model::part_of(*found->spec, {0, parallel.tensor_parallel_size, parallel.enable_expert_parallel});
+    if (!part.ok()) return part.status();
+  }
   options.device.device = found->device;
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.
@@ -105,6 +114,17 @@ Result<std::string> prepare(config::Options& options) {
   options.scheduler.max_num_seqs = capacity.max_slots;
   options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
   return "model " + options.model.directory + "\n" + model::summary(*found);
+}
+
+Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
+  auto fd = model::create_rank_memory(ranks);
+  if (!fd.ok()) return fd.status();
+  supervisor::RanksMemory made{ipc::Fd(*fd), {}};
+  auto attached = model::RankMemory::attach(made.fd.get());
+  if (!attached.ok()) return attached.status();
+  const auto memory = std::make_shared<model::RankMemory>(*std::move(attached));
+  made.set_epoch = [memory](std::uint32_t epoch) { memory->set_epoch(epoch); };
+  return made;
 }
 
 Result<std::string> prepare_within_memory(config::Options& options) {
@@ -147,6 +167,8 @@ int serve_main(const std::vector<std::string>& arguments) {
 
   supervisor::SupervisorSetup setup;
   setup.preflight = prepare_within_memory;
+  setup.ranks = options.parallel.tensor_parallel_size;
+  setup.make_ranks_memory = make_ranks_memory;
   if (options.dry_run) {
     setup.options = options;
     const auto summary = supervisor::rehearse(setup);

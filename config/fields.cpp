@@ -237,13 +237,14 @@ FieldList process_fields(Options& o) {
   return {
       {.name = "engine-worker-queue-port",
        .slot = &p.engine_worker_queue_ports,
-       .help = "names the step rings between engine and worker; no TCP port is opened",
+       .help = "names the step rings between engine and workers, one for each rank; of one number the ranks behind the "
+               "first take the next free ones; no TCP port is opened",
        .min = 1,
        .max = 65535,
        .when_unset = "chosen"},
       {.name = "cache-queue-port",
        .slot = &p.cache_queue_ports,
-       .help = "names the cache-command rings; no TCP port is opened",
+       .help = "names the cache-command rings, likewise",
        .min = 1,
        .max = 65535,
        .when_unset = "chosen"},
@@ -341,6 +342,20 @@ FieldList log_fields(Options& options) {
   };
 }
 
+FieldList parallel_fields(ParallelOptions& o) {
+  return {
+      {.name = "tensor-parallel-size",
+       .slot = &o.tensor_parallel_size,
+       .help = "ranks: worker processes that share each layer; above 1 with --device cpu only",
+       .min = 1,
+       .max = kMostRanks,
+       .aliases = {"tp"}},
+      {.name = "enable-expert-parallel",
+       .slot = &o.enable_expert_parallel,
+       .help = "spread whole experts over the ranks, instead of cutting each"},
+  };
+}
+
 std::string unavailable_backend(std::string_view value) {
   return value == "guidance" ? "grammars are compiled by xgrammar; auto, xgrammar and off are available" : "";
 }
@@ -367,6 +382,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Chat answers", chat_fields(options.answers));
   add(all, "HTTP", http_fields(options.http));
   add(all, "Device and memory", device_fields(options.device));
+  add(all, "Several ranks", parallel_fields(options.parallel));
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "KV cache", cache_fields(options.cache));

@@ -8,14 +8,6 @@ using FieldList = std::vector<Field>;
 
 FieldList parallel_fields(LaterOptions& o) {
   return {
-      {.name = "tensor-parallel-size",
-       .slot = &o.tensor_parallel_size,
-       .help = "GPUs that share each layer",
-       .min = 1,
-       .max = 1024,
-       .standing = Standing::refused,
-       .reason = "one device runs the model",
-       .aliases = {"tp"}},
       {.name = "data-parallel-size",
        .slot = &o.data_parallel_size,
        .help = "copies of the model",
@@ -28,11 +20,6 @@ FieldList parallel_fields(LaterOptions& o) {
        .help = "which copy this is",
        .min = 0,
        .max = 1023,
-       .standing = Standing::refused,
-       .reason = "one device runs the model"},
-      {.name = "enable-expert-parallel",
-       .slot = &o.enable_expert_parallel,
-       .help = "spread experts over GPUs",
        .standing = Standing::refused,
        .reason = "one device runs the model"},
       {.name = "enable-eplb",

@@ -155,6 +155,14 @@ struct DeviceOptions {
   bool overlap_kernels = true;
 };
 
+inline constexpr int kMostRanks = 32;
+
+/// How one model is spread over several worker processes.
+struct ParallelOptions {
+  int tensor_parallel_size = 1;         ///< ranks: workers that run one model as one
+  bool enable_expert_parallel = false;  ///< whole experts are spread over the ranks, instead of cut
+};
+
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
 /// --dtype.
 struct QuantizationOptions {
@@ -212,8 +220,8 @@ struct GuidedOptions {
 
 /// Processes: ports, files, restarts and timeouts.
 struct ProcessOptions {
-  std::vector<int> engine_worker_queue_ports;  ///< name the step rings, one per rank; empty: chosen
-  std::vector<int> cache_queue_ports;          ///< name the cache rings, one per rank; empty: chosen
+  std::vector<int> engine_worker_queue_ports;  ///< name the step rings: none, the first rank's, or one per rank
+  std::vector<int> cache_queue_ports;          ///< name the cache rings, likewise
   /// Unix sockets and lock files (0700); empty: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe, filled in
   /// by parse.
   std::string runtime_dir;
@@ -254,10 +262,8 @@ struct LaterOptions {
   std::vector<std::string> logits_processors;
   bool lm_head_fp32 = false;
   // parallelism
-  int tensor_parallel_size = 1;
   int data_parallel_size = 1;
   int local_data_parallel_id = 0;
-  bool enable_expert_parallel = false;
   bool enable_eplb = false;
   std::string eplb_config;
   bool enable_chunked_moe = false;
@@ -330,6 +336,7 @@ struct Options {
   ModelOptions model;
   AnswerOptions answers;
   DeviceOptions device;
+  ParallelOptions parallel;
   QuantizationOptions quantization;
   SchedulerOptions scheduler;
   CacheOptions cache;

@@ -89,10 +89,10 @@ Status check_ports(const Options& o) {
     if (!status.ok()) return status;
   }
   const auto take_all = [&](const std::vector<int>& ports, const std::string& flag) -> Status {
-    const auto instances = static_cast<std::size_t>(o.later.data_parallel_size);
-    if (!ports.empty() && ports.size() != instances) {
-      return conflict("got " + std::to_string(ports.size()) + " ports, expected " +
-                          std::to_string(instances) + ": one for each of --data-parallel-size",
+    const auto ranks = static_cast<std::size_t>(o.parallel.tensor_parallel_size);
+    if (ports.size() > 1 && ports.size() != ranks) {
+      return conflict("got " + std::to_string(ports.size()) + " ports, expected " + (ranks > 1 ? "1 or " : "") +
+                          std::to_string(ranks) + ": one for each rank of --tensor-parallel-size",
                       flag);
     }
     for (int port : ports) {
@@ -193,8 +193,16 @@ Status check_later(const Options& o) {
 
 }  // namespace
 
+Status check_ranks(const ParallelOptions& parallel, Device device) {
+  if (device != Device::cuda || parallel.tensor_parallel_size == 1) return {};
+  return {Code::unsupported,
+          "--tensor-parallel-size: got " + std::to_string(parallel.tensor_parallel_size) +
+              " on a GPU, expected 1: several ranks run with --device cpu so far",
+          "tensor-parallel-size", "not_available_yet"};
+}
+
 Status validate(const Options& options) {
-  for (Status status : {check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
+  for (Status status : {check_ranks(options.parallel, options.device.device), check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
                         check_swap(options.cache), check_ports(options), check_guards(options.http), check_origins(options.http),
                         check_logs(options.log),
                         check_runtime_dir(options.process.runtime_dir), check_prefills(options),

@@ -20,7 +20,7 @@ std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1
 
 Cpu::Cpu(const CpuOptions& options) : isa_(options.isa) {
   TROUPE_CHECK(options.isa <= cpu_features().best);
-  const std::vector<int> cores = physical_cores();
+  const std::vector<int> cores = options.cores.empty() ? physical_cores() : options.cores;
   const int threads = options.threads > 0 ? options.threads : static_cast<int>(cores.size());
   const bool pin = options.pin && threads <= static_cast<int>(cores.size());
   pool_ = std::make_unique<ThreadPool>(threads, pin ? cores : std::vector<int>{}, pin);

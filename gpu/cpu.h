@@ -15,7 +15,8 @@
 namespace troupe {
 
 struct CpuOptions {
-  int threads = 0;                ///< 0: one for each physical core the process may use
+  int threads = 0;                ///< 0: one for each of the cores
+  std::vector<int> cores{};       ///< to run on; empty: each physical core that the process may use
   bool pin = true;                ///< each thread to its core; the caller of the constructor too
   Isa isa = cpu_features().best;  ///< a lower one for tests; never above cpu_features().best
 };

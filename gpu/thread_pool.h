@@ -38,6 +38,12 @@ class ThreadPool {
   /// others that a long loop goes on. Nobody else may write the word meanwhile. Null: no more.
   void count_progress(std::atomic<std::int64_t>* word) { progress_ = word; }
 
+  /// Raises that word, for a caller that waits for something outside of the pool.
+  void progressed() {
+    if (progress_ == nullptr) return;
+    progress_->store(progress_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+
   /// Calls body(begin, end, lane) for disjoint chunks of `chunk` indices that cover [0, count), on
   /// all threads, and returns when all are done; lane is the thread's number. One chunk or one
   /// thread: the caller does it alone. The body must not throw and must not call into the pool.
@@ -65,10 +71,6 @@ class ThreadPool {
                                       static_cast<std::uint32_t>(threads_));
   }
   void wait_for_others();
-  void progressed() {
-    if (progress_ == nullptr) return;
-    progress_->store(progress_->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
 
   struct alignas(64) Word {
     std::atomic<std::uint32_t> value{0};

@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -35,6 +35,7 @@ enum class RecordKind : std::uint32_t {
   cache_done,     ///< worker → engine, cache ring
   inventory,      ///< worker → engine, cache ring: what it still holds, after hello
   step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
+  step_end,       ///< worker → engine, step ring: a rank above 0 has run a plan
 };
 
 /// A typed array inside the same record.
@@ -112,6 +113,13 @@ struct StepResult {
   Span<ResultRow> rows{};       ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
+};
+
+/// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
+struct StepEnd {
+  Header header{};
+  std::uint64_t step = 0;    ///< the plan's
+  std::uint64_t digest = 0;  ///< of the StepResult that it stands for: digest_of() in actors/worker/step_digest.h
 };
 
 // -------------------------------------------------------------------------------- step ring, down
@@ -272,6 +280,7 @@ template <> inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cach
 template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
 template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
 template <> inline constexpr RecordKind kKindOf<StepMasks> = RecordKind::step_masks;
+template <> inline constexpr RecordKind kKindOf<StepEnd> = RecordKind::step_end;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -281,8 +290,8 @@ static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(B
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks>);
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> && Plain<StepEnd>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().

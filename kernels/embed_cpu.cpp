@@ -14,11 +14,15 @@ void run(Cpu& device, const Embed& op) {
   const auto ld = static_cast<std::size_t>(padded(inputs));
   device.pool().for_each(op.rows, 4, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
-      TROUPE_CHECK(op.tokens[r] >= 0 && op.tokens[r] < op.table.outputs);
+      const int row = op.tokens[r] - op.first;
       float* out = op.out + static_cast<std::size_t>(r) * ld;
+      if (row < 0 || row >= op.table.outputs) {
+        std::fill_n(out, ld, 0.0f);
+        continue;
+      }
       for (int i = 0; i < inputs; ++i) {
         out[i] = load_element(op.table.data, op.table.activations(),
-                              packed_index(op.table.activations(), inputs, op.tokens[r], i));
+                              packed_index(op.table.activations(), inputs, row, i));
       }
       std::fill(out + inputs, out + ld, 0.0f);
     }

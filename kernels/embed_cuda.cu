@@ -12,11 +12,18 @@ constexpr int kThreads = 128;
 // too.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
-    embed_kernel(float* out, const TokenId* tokens, const Element* table, int stride) {
+    embed_kernel(float* out, const TokenId* tokens, const Element* table, int stride, int first, int held) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const Element* from = table + static_cast<std::size_t>(tokens[blockIdx.x]) * stride;
+  const int row = tokens[blockIdx.x] - first;
   float* to = out + static_cast<std::size_t>(blockIdx.x) * stride;
+  if (row < 0 || row >= held) {
+    for (int i = threadIdx.x * 4; i < stride; i += kThreads * 4) {
+      *reinterpret_cast<float4*>(to + i) = make_float4(0, 0, 0, 0);
+    }
+    return;
+  }
+  const Element* from = table + static_cast<std::size_t>(row) * stride;
   for (int i = threadIdx.x * 4; i < stride; i += kThreads * 4) {
     Element four[4];
     if constexpr (sizeof(Element) == 4) {
@@ -36,7 +43,7 @@ void run(Cuda& device, const Embed& op) {
     using Element = decltype(element);
     troupe::cuda::launch(device, embed_kernel<Element>, {.grid = unsigned(op.rows), .block = kThreads},
                          op.out, op.tokens, static_cast<const Element*>(op.table.data),
-                         padded(op.table.inputs));
+                         padded(op.table.inputs), op.first, op.table.outputs);
   });
 }
 

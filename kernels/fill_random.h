@@ -9,15 +9,17 @@
 namespace troupe::kernels {
 
 /// Sets element (o, i) of `into` to a draw from N(0, deviation) that depends only on (seed, o, i): not on the
-/// layout, the device or the dtype. A draw is one of 4096 quantiles, rounded to bf16, so that a model has the
+/// layout, the device or the dtype, and not on what part of a larger matrix `into` is. A draw is one of 4096 quantiles, rounded to bf16, so that a model has the
 /// same weights in f32 and bf16. tools/make_tuned_goldens.py draws the same numbers.
 struct FillRandom {
   Matrix into{};
   Place place = Place::rows;  ///< as for Pack
   int first = 0;              ///< as for Pack
-  int outputs = 0;            ///< rows to fill; o counts from 0 within them
+  int outputs = 0;            ///< rows to fill; o counts from first_output within them
   std::uint64_t seed = 0;
   float deviation = 0.02f;
+  int first_output = 0;  ///< o of the first row; 0 on Cuda
+  int first_input = 0;   ///< i of the first column; 0 on Cuda
 };
 
 inline constexpr int kQuantiles = 4096;

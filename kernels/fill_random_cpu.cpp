@@ -26,14 +26,15 @@ template <class Element>
 void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, int output, int rows) {
   auto* data = static_cast<Element*>(op.into.data);
   const int inputs = op.into.inputs;
-  for (int i = 0; i < inputs; i += kDrawsPerHash) {
-    const int draws = std::min(kDrawsPerHash, inputs - i);
+  const int end = op.first_input + inputs;
+  for (int group = op.first_input / kDrawsPerHash; group * kDrawsPerHash < end; ++group) {
+    const int from = std::max(op.first_input, group * kDrawsPerHash), to = std::min(end, (group + 1) * kDrawsPerHash);
     for (int o = output; o < output + rows; ++o) {
-      std::uint64_t bits =
-          draw_bits(op.seed, static_cast<std::uint32_t>(o), static_cast<std::uint32_t>(i / kDrawsPerHash));
+      std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(op.first_output + o), static_cast<std::uint32_t>(group));
+      bits >>= 16 * (from % kDrawsPerHash);
       const int placed = placed_output(op.place, op.first, o);
-      for (int d = 0; d < draws; ++d, bits >>= 16) {
-        data[packed_index(op.into.activations(), inputs, placed, i + d)] = table[bits % kQuantiles];
+      for (int i = from; i < to; ++i, bits >>= 16) {
+        data[packed_index(op.into.activations(), inputs, placed, i - op.first_input)] = table[bits % kQuantiles];
       }
     }
   }

@@ -82,6 +82,7 @@ void fill_quantised(Cuda& device, const FillRandom& op) {
 }  // namespace
 
 void run(Cuda& device, const FillRandom& op) {
+  TROUPE_CHECK(op.first_output == 0 && op.first_input == 0);
   TROUPE_CHECK(op.outputs > 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
   if (op.into.format.quantised()) return fill_quantised(device, op);

@@ -43,9 +43,11 @@ struct Moe {
   const void* x = nullptr;      ///< (rows, padded(hidden)) of the experts' dtype
   Matrix router{};              ///< f32 whatever the experts' dtype; `experts` outputs, hidden inputs
   const float* bias = nullptr;  ///< (experts) e_score_correction_bias
-  MatrixStack gate_up{};        ///< experts + shared; gate_up_outputs(intermediate) outputs, hidden inputs
-  MatrixStack down{};           ///< experts + shared; hidden outputs, intermediate inputs
-  int experts = 0;              ///< without the shared slices; at most kMostExperts
+  MatrixStack gate_up{};        ///< in_stacks() + shared; gate_up_outputs(intermediate) outputs, hidden inputs
+  MatrixStack down{};           ///< in_stacks() + shared; hidden outputs, intermediate inputs
+  int experts = 0;              ///< that the router knows, without the shared slices; at most kMostExperts
+  int first = 0;                ///< of the experts in the stacks
+  int held = 0;                 ///< so many are in the stacks, the others add nothing; 0: all, as on Cuda always
   int shared = 0;               ///< slices
   int top_k = 0;                ///< 1 … experts, at most kMostChosen
   int rows = 0;
@@ -53,6 +55,8 @@ struct Moe {
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
   std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for
                                    ///< statistics; null: not wanted
+
+  int in_stacks() const { return held > 0 ? held : experts; }
 };
 
 inline constexpr int kMostExperts = 256;

@@ -22,7 +22,7 @@ constexpr int kExpertClaimsPerThread = 8;
 
 /// Some rows of one group: they stay in the cache while the group's panels pass.
 struct GroupRows {
-  int group = 0;    ///< expert or experts + slice
+  int group = 0;    ///< expert or held + slice
   int first = 0;    ///< place of its first row in the grouped order
   int operand = 0;  ///< its first row among the operands: the shared slices have theirs in common
   int rows = 0;
@@ -54,7 +54,7 @@ class MoeRun {
         a_format_(r_, op.down.first) {
     const auto rows = static_cast<std::size_t>(op.rows);
     const auto k = static_cast<std::size_t>(op.top_k);
-    const std::size_t groups = static_cast<std::size_t>(op.experts + op.shared);
+    const std::size_t groups = static_cast<std::size_t>(op.in_stacks() + op.shared);
     const std::size_t places = rows * (k + static_cast<std::size_t>(op.shared));
     x_.element = x_format_.element();
     a_.element = a_format_.element();
@@ -103,6 +103,11 @@ class MoeRun {
     return static_cast<const std::byte*>(op_.x) + static_cast<std::size_t>(row) *
                                                       static_cast<std::size_t>(padded(op_.router.inputs)) *
                                                       size_of(dtype());
+  }
+  /// Its place in the stacks, or -1: it is a padding row's, or on another rank.
+  int held(std::int32_t expert) const {
+    const int place = expert - op_.first;
+    return expert >= 0 && place >= 0 && place < op_.in_stacks() ? place : -1;
   }
   bool counts(int row) const { return op_.slots == nullptr || op_.slots[row].block != kPaddingBlock; }
 
@@ -179,25 +184,26 @@ class MoeRun {
 
   /// Counting sort by expert, rows rising; then every row that counts once for each shared slice.
   void group() {
-    const int groups = op_.experts + op_.shared;
+    const int groups = op_.in_stacks() + op_.shared;
     const int choices = op_.rows * op_.top_k;
     std::fill_n(offsets_, groups + 1, 0);
     int counted = 0;
     for (int i = 0; i < choices; ++i) {
-      if (chosen_[i] >= 0) ++offsets_[chosen_[i] + 1];
+      if (const int place = held(chosen_[i]); place >= 0) ++offsets_[place + 1];
     }
     for (int row = 0; row < op_.rows; ++row) counted += counts(row);
-    for (int s = 0; s < op_.shared; ++s) offsets_[op_.experts + s + 1] = counted;
+    for (int s = 0; s < op_.shared; ++s) offsets_[op_.in_stacks() + s + 1] = counted;
     for (int g = 0; g < groups; ++g) offsets_[g + 1] += offsets_[g];
     std::int32_t next[kMostExperts];
-    std::copy_n(offsets_, op_.experts, next);
+    std::copy_n(offsets_, op_.in_stacks(), next);
     for (int i = 0; i < choices; ++i) {
-      if (chosen_[i] < 0) continue;
-      const std::int32_t place = next[chosen_[i]]++;
+      const int expert = held(chosen_[i]);
+      if (expert < 0) continue;
+      const std::int32_t place = next[expert]++;
       row_of_[place] = i / op_.top_k;
       weight_of_[place] = weights_[i];
     }
-    std::int32_t place = offsets_[op_.experts];
+    std::int32_t place = offsets_[op_.in_stacks()];
     operands_ = place + (op_.shared > 0 ? counted : 0);
     for (int s = 0; s < op_.shared; ++s) {
       for (int row = 0; row < op_.rows; ++row) {
@@ -208,7 +214,7 @@ class MoeRun {
     }
     count_ = 0;
     for (int g = 0; g < groups; ++g) {
-      const int slice = std::max(0, g - op_.experts);
+      const int slice = std::max(0, g - op_.in_stacks());
       for (int first = offsets_[g]; first < offsets_[g + 1]; first += unit_rows_) {
         units_[count_++] = {.group = g,
                             .first = first,
@@ -314,7 +320,8 @@ void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.experts >= 1 && op.experts <= kMostExperts && op.shared >= 0);
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
   TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.format == op.down.first.format);
-  TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
+  TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
+  TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
   if (op.norm.weight != nullptr) run(device, op.norm);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {

@@ -14,7 +14,9 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
     return arena.take<float>(count * static_cast<std::size_t>(kernels::padded(columns)));
   };
   Activations made;
+  const bool alone = spec.held_tokens.count == 0;
   made.residual = fp32(rows, spec.hidden);
+  if (!alone) made.partial = fp32(rows, spec.hidden);
   made.x = stored(rows, spec.hidden);
   made.q = stored(rows, spec.q_width());
   made.attended = stored(rows, spec.q_width());
@@ -24,6 +26,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.rope = arena.take<float>(rows * half_head * 2);
   made.picked = stored(picked, spec.hidden);
   made.logits = fp32(picked, spec.vocab);
+  if (!alone) made.held_logits = fp32(picked, spec.tokens_held());
   made.results = arena.take<kernels::SampleResult>(picked);
   made.inverse_frequencies = arena.take<float>(half_head);
   made.bytes = arena.used();

@@ -5,6 +5,7 @@
 #include "gpu/cpu.h"
 #include "model/decoder.h"
 #include "model/queued_executor.h"
+#include "model/ranks/part.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -12,10 +13,11 @@ namespace {
 
 class CpuExecutor final : public QueuedExecutor {
  public:
-  CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
+  CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device, std::unique_ptr<Collective<Cpu>> ranks,
               std::unique_ptr<Decoder<Cpu>> decoder, std::unique_ptr<SwapCopier> swap)
       : QueuedExecutor(capacity, swap.get()),
         device_(std::move(device)),
+        ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
         swap_(std::move(swap)) {
     const kernels::KvCache& kv = decoder_->kv();
@@ -33,38 +35,71 @@ class CpuExecutor final : public QueuedExecutor {
     decoder_->finish(batch, samples);
   }
   void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
+  bool abandoned() const override { return ranks_ != nullptr && ranks_->abandoned(); }
+  Status late() const override { return ranks_ != nullptr ? ranks_->late() : Status{}; }
+  void begin_epoch() override {
+    if (ranks_ != nullptr) ranks_->begin_epoch();
+  }
 
   std::unique_ptr<Cpu> device_;  // outlives the decoder's memory
+  std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
   std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
 };
+
+/// The rank's share of the cores, at least one; where there are fewer cores than ranks, any.
+std::vector<int> cores_of(const Shard& shard) {
+  const std::vector<int> all = physical_cores();
+  const auto count = static_cast<int>(all.size());
+  if (shard.alone() || count < shard.ranks) return {};
+  return {all.begin() + count * shard.rank / shard.ranks, all.begin() + count * (shard.rank + 1) / shard.ranks};
+}
+
+CpuOptions cpu_of(const config::Options& options, const Shard& shard) {
+  CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(shard)};
+  const bool crowded = !shard.alone() && made.cores.empty();
+  if (crowded && made.threads == 0) made.threads = 1;
+  if (crowded) made.pin = false;  // ranks would be pinned to the same cores
+  return made;
+}
 
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
                                                     const wire::Capacity& capacity,
-                                                    const LoadProgress& progress) {
+                                                    const LoadProgress& progress, const RankPlace& place) {
+  const Result<ModelSpec> part = part_of(files.spec, place.shard);
+  if (!part) return part.status();
   Result<std::unique_ptr<SwapStore>> store =
-      make_swap_store(options.cache, capacity.swap_blocks, kv_shape(files.spec, files.formats).block_bytes());
+      make_swap_store(options.cache, capacity.swap_blocks, kv_shape(*part, files.formats).block_bytes());
   if (!store) return store.status();
   std::unique_ptr<SwapCopier> swap;
   if (*store) swap = std::make_unique<SwapCopier>(std::move(*store));  // before the device pins this thread
-  auto device = std::make_unique<Cpu>(CpuOptions{.threads = options.device.cpu_threads});
+  auto device = std::make_unique<Cpu>(cpu_of(options, place.shard));
+  std::unique_ptr<Collective<Cpu>> ranks;
+  if (!place.shard.alone()) {
+    Result<std::unique_ptr<Collective<Cpu>>> attached = Collective<Cpu>::attach(place.memory_fd, place.shard);
+    if (!attached) return attached.status();
+    ranks = std::move(*attached);
+  }
+  const Result<TensorMap> map = part_of(files.map, files.spec, place.shard);
+  if (!map) return map.status();
   Result<Weights<Cpu>> weights =
-      files.checkpoint ? Weights<Cpu>::load(*device, files.spec, files.formats, files.map, progress)
+      files.checkpoint ? Weights<Cpu>::load(*device, *part, files.formats, *map, progress)
                        : Weights<Cpu>::dummy(*device, files.spec, files.formats,
-                                             static_cast<std::uint64_t>(options.model.seed));
+                                             static_cast<std::uint64_t>(options.model.seed), place.shard);
   if (!weights) return weights.status();
   Result<std::unique_ptr<Decoder<Cpu>>> decoder =
-      Decoder<Cpu>::make(*device, files.spec, files.formats, std::move(*weights),
+      Decoder<Cpu>::make(*device, *part, files.formats, std::move(*weights),
                          {.rows = capacity.max_tokens_per_step,
                           .sequences = capacity.max_slots,
                           .positions = capacity.max_model_len,
                           .kv_blocks = capacity.kv_blocks,
-                          .kv_format = files.formats.kv});
+                          .kv_format = files.formats.kv},
+                         nullptr, ranks.get());
   if (!decoder) return decoder.status();
   return std::unique_ptr<Executor>(
-      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(*decoder), std::move(swap)));
+      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap)));
 }
 
 }  // namespace troupe::model

@@ -14,6 +14,7 @@
 #include "kernels/copy_blocks.h"
 #include "kernels/sample.h"
 #include "model/checkpoint/spec.h"
+#include "model/ranks/collective.h"
 #include "model/stage.h"
 #include "model/step_batch.h"
 #include "model/weights.h"
@@ -54,6 +55,7 @@ struct DeviceScores {
 /// Working memory of a step. Columns are padded; the padding is zero and no op writes anything else there.
 struct Activations {
   float* residual = nullptr;  ///< (rows, hidden): the residual stream
+  float* partial = nullptr;   ///< (rows, hidden): a rank's part of a sum over the ranks; null where one rank runs alone
   void* x = nullptr;          ///< (rows, hidden) of dtype: the normalised input of attention or of the MLP
   void* q = nullptr;          ///< (rows, heads · head_dim) of dtype
   void* attended = nullptr;   ///< (rows, heads · head_dim) of dtype
@@ -62,10 +64,12 @@ struct Activations {
   float* rope = nullptr;      ///< (rows, head_dim / 2, 2)
   void* picked = nullptr;     ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
   float* logits = nullptr;    ///< (sequences, vocab)
+  float* held_logits = nullptr;  ///< (sequences, tokens held); null where one rank runs alone
   kernels::SampleResult* results = nullptr;  ///< (sequences)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
+  /// `spec`: of the model, or of a rank's part of it.
   static Activations make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory);
 };
 
@@ -85,10 +89,11 @@ template <Device D>
 class Decoder {
  public:
   /// `kv`: zeroed memory for limits.kv_blocks blocks that outlives the decoder; null: the decoder allocates
-  /// its own.
+  /// its own. `ranks`: where `spec` is of a rank's part, it and its ranks; outlives the decoder, which must not be asked for
+  /// anything but a new step once it is abandoned.
   static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, const WeightFormats& formats,
                                                Weights<D> weights, const DecoderLimits& limits,
-                                               void* kv = nullptr);
+                                               void* kv = nullptr, Collective<D>* ranks = nullptr);
 
   /// Runs the batch, which must be within the limits and name only blocks below limits.kv_blocks.
   /// samples[i] receives the result of batch.samples[i], scores[i] that of batch.scores[i]; sizes must match.
@@ -136,6 +141,8 @@ class Decoder {
         stage_(std::move(stage)) {}
 
   void run(const ForwardStep& step);
+  float* sum_of_ranks(int rows);
+  void add_up(const float* part, int rows);
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(const StepBatch& batch);
   void logits_of(const std::int32_t* picks, int count);
@@ -146,6 +153,8 @@ class Decoder {
   const DType dtype_;
   const DecoderLimits limits_;
   Weights<D> weights_;
+  Collective<D>* ranks_ = nullptr;  ///< null: alone
+  std::vector<int> token_ranges_;   ///< with ranks_
   Buffer<D> kv_memory_;
   Buffer<D> arena_;
   Activations memory_;

@@ -21,8 +21,23 @@
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
 #include "model/plan_check.h"
+#include "model/ranks/part.h"
 
 namespace troupe::model {
+
+// Where a rank's part of what is added to the residual stream goes: rank 0's to the stream itself, the others' to zeros.
+template <Device D>
+float* Decoder<D>::sum_of_ranks(int rows) {
+  if (ranks_->shard().rank == 0) return memory_.residual;
+  ranks_->clear(device_, memory_.partial, static_cast<std::size_t>(rows) * kernels::padded(spec_.hidden));
+  return memory_.partial;
+}
+
+// The residual stream becomes the sum of all ranks' `part`.
+template <Device D>
+void Decoder<D>::add_up(const float* part, int rows) {
+  ranks_->all_reduce(device_, part, memory_.residual, static_cast<std::size_t>(rows) * kernels::padded(spec_.hidden));
+}
 
 template <Device D>
 void Decoder<D>::run(const ForwardStep& s) {
@@ -37,9 +52,12 @@ void Decoder<D>::run(const ForwardStep& s) {
                                .eps = spec_.rms_norm_eps};
   };
 
-  kernels::run(device_,
-               kernels::Embed{
-                   .out = s.memory.residual, .tokens = s.tokens, .table = s.weights.embedding, .rows = rows});
+  kernels::run(device_, kernels::Embed{.out = s.memory.residual,
+                                       .tokens = s.tokens,
+                                       .table = s.weights.embedding,
+                                       .rows = rows,
+                                       .first = spec_.held_tokens.first});
+  if (ranks_ != nullptr) add_up(s.memory.residual, rows);
   kernels::run(device_, kernels::RopeTable{.out = s.memory.rope,
                                            .positions = s.positions,
                                            .inverse_frequencies = s.memory.inverse_frequencies,
@@ -71,28 +89,39 @@ void Decoder<D>::run(const ForwardStep& s) {
                                              .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                                              .batch = s.batch,
                                              .settled = true});  // RopeTable runs between StepInputs and this
-    const kernels::LinearAdd attention_out{
+    kernels::LinearAdd attention_out{
         .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
-    if (!w.moe()) {
-      kernels::run(device_, kernels::DenseTail{.attention_out = attention_out,
-                                               .mlp = {.residual = s.memory.residual,
-                                                       .x = s.memory.x,
-                                                       .activation = s.memory.mlp,
-                                                       .gate_up = w.gate_up,
-                                                       .down = w.down,
-                                                       .rows = rows,
-                                                       .norm = norm(w.post_norm)},
-                                               .next = next});
+    kernels::Mlp mlp{.residual = s.memory.residual,
+                     .x = s.memory.x,
+                     .activation = s.memory.mlp,
+                     .gate_up = w.gate_up,
+                     .down = w.down,
+                     .rows = rows,
+                     .norm = norm(w.post_norm)};
+    if (ranks_ == nullptr && !w.moe()) {
+      kernels::run(device_, kernels::DenseTail{.attention_out = attention_out, .mlp = mlp, .next = next});
       continue;
     }
-    kernels::run(device_, attention_out);
-    kernels::run(device_, kernels::Moe{.residual = s.memory.residual,
+    const auto summed = [&](auto op) {
+      if (ranks_ != nullptr) op.residual = sum_of_ranks(rows);
+      kernels::run(device_, op);
+      if (ranks_ != nullptr) add_up(op.residual, rows);
+    };
+    summed(attention_out);
+    if (!w.moe()) {
+      summed(mlp);
+      if (next.weight.data != nullptr) kernels::run(device_, next);
+      continue;
+    }
+    summed(kernels::Moe{.residual = s.memory.residual,
                                        .x = s.memory.x,
                                        .router = w.router,
                                        .bias = w.router_bias,
                                        .gate_up = w.expert_gate_up,
                                        .down = w.expert_down,
                                        .experts = spec_.experts,
+                                       .first = spec_.held_experts.first,
+                                       .held = spec_.experts_held(),
                                        .shared = spec_.shared_experts,
                                        .top_k = spec_.top_k,
                                        .rows = rows,
@@ -202,10 +231,13 @@ void Decoder<D>::logits_of(const std::int32_t* picks, int count) {
                                             .rows = count,
                                             .cols = spec_.hidden,
                                             .eps = spec_.rms_norm_eps});
+  float* const logits = ranks_ == nullptr ? memory_.logits : memory_.held_logits;
   kernels::run(
       device_,
-      kernels::LmHead{
-          .logits = memory_.logits, .x = memory_.picked, .weight = weights_.layout().lm_head, .rows = count});
+      kernels::LmHead{.logits = logits, .x = memory_.picked, .weight = weights_.layout().lm_head, .rows = count});
+  if (ranks_ == nullptr) return;
+  ranks_->all_gather(device_, logits, static_cast<std::size_t>(kernels::padded(spec_.tokens_held())), memory_.logits,
+                     static_cast<std::size_t>(kernels::padded(spec_.vocab)), count, token_ranges_);
 }
 
 template <Device D>
@@ -277,12 +309,15 @@ template <Device D>
 Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec& spec,
                                                      const WeightFormats& formats,
                                                      Weights<D> weights, const DecoderLimits& limits,
-                                                     void* kv) {
+                                                     void* kv, Collective<D>* ranks) {
   const DType dtype = formats.activations;
   Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec.vocab) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
       new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));
+  TROUPE_CHECK((ranks != nullptr) == (spec.held_tokens.count > 0));
+  decoder->ranks_ = ranks;
+  if (ranks != nullptr) decoder->token_ranges_ = token_ranges(spec, ranks->shard().ranks);
   const std::size_t bytes = Activations::make(spec, dtype, limits, {}).bytes;
   Result<Buffer<D>> arena = Buffer<D>::make(device, bytes, "activations");
   if (!arena) return arena.status();

@@ -9,12 +9,13 @@
 #include "model/echo_executor.h"
 #include "model/host_memory.h"
 #include "model/preflight.h"
+#include "model/ranks/part.h"
 #include "model/sizing.h"
 
 namespace troupe::model {
 
 Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
-                                                const LoadProgress& progress) {
+                                                const LoadProgress& progress, const RankPlace& place) {
   config::Device device = options.device.device;
   if (device == config::Device::automatic) {
     device = Cuda::available() ? config::Device::cuda : config::Device::cpu;
@@ -27,11 +28,12 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
   Result<ModelFiles> files = open_model(options.model);
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
+  if (Status s = check_ranks(*files, device, place.shard); !s.ok()) return s;
   if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress);
-  Result<wire::Capacity> capacity =
-      size_cpu(files->spec, files->formats, files->tied, options, available_memory());
+  Result<wire::Capacity> capacity = size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options,
+                                             available_memory() / static_cast<std::uint64_t>(place.shard.ranks));
   if (!capacity) return capacity.status();
-  return make_cpu_executor(*files, options, *capacity, progress);
+  return make_cpu_executor(*files, options, *capacity, progress, place);
 }
 
 }  // namespace troupe::model

@@ -1,5 +1,8 @@
 #include "model/queued_executor.h"
 
+#include <algorithm>
+#include <thread>
+
 #include "base/check.h"
 
 namespace troupe::model {
@@ -67,6 +70,7 @@ bool QueuedExecutor::plan_is_ready() const {
 }
 
 bool QueuedExecutor::waits_for_record() const {
+  if (abandoned()) return late().ok() && (swap_ == nullptr || swap_->open() == 0);
   return begun_ && !plan_is_ready() && !command_is_next() && (swap_ == nullptr || swap_->open() == 0);
 }
 
@@ -85,16 +89,24 @@ Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint deadlin
     return true;
   };
   if (take_ended({})) return true;
+  if (abandoned()) return abandoned_step(deadline);
   if (command_is_next()) {
     run_command(out);
   } else if (plan_is_ready()) {
     if (!begun_) begin_step();
+    if (abandoned()) return abandoned_step({});
     if (!plan_is_ready()) return false;
     end_step(out);
   } else {
     return take_ended(deadline);
   }
   return true;
+}
+
+Result<bool> QueuedExecutor::abandoned_step(TimePoint deadline) {
+  if (Status s = late(); !s.ok()) return s;
+  std::this_thread::sleep_until(std::min(deadline, Clock::now() + std::chrono::milliseconds(1)));
+  return false;
 }
 
 void QueuedExecutor::run_command(std::vector<std::byte>& out) {
@@ -145,6 +157,7 @@ void QueuedExecutor::reset() {
   check_.reset();
   gates_.reset();
   begun_ = false;
+  begin_epoch();
   table_.reset();
   plans_.clear();
   commands_.clear();

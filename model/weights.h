@@ -12,6 +12,7 @@
 #include "model/checkpoint/spec.h"
 #include "model/checkpoint/tensor_map.h"
 #include "model/load_progress.h"
+#include "model/ranks/shard.h"
 #include "model/weight_formats.h"
 
 namespace troupe::model {
@@ -64,8 +65,9 @@ class Weights {
   /// Every weight is drawn as kernels::FillRandom says, from `seed` and the weight's name. With r the spec's
   /// initializer_range: matrices N(0, r), norms 1 + N(0, r), correction biases N(0, r²). Such biases are
   /// small beside the probabilities they are added to, so routing stays as even as without them.
-  /// Quantised formats quantise the same numbers.
-  static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats, std::uint64_t seed);
+  /// Quantised formats quantise the same numbers. `spec` is the model's; a rank draws its part of the same numbers.
+  static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats, std::uint64_t seed,
+                               const Shard& shard = {});
 
   const WeightLayout& layout() const { return layout_; }
   std::size_t bytes() const { return memory_.bytes(); }

@@ -4,6 +4,7 @@
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
 #include "model/checkpoint/read_ahead.h"
+#include "model/ranks/part.h"
 #include "model/scale_check.inl"
 #include "model/weight_target.h"
 #include "model/weights.h"
@@ -117,58 +118,71 @@ inline std::vector<float> dummy_vector(std::uint64_t seed, int size, float mean,
 
 template <Device D>
 Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const WeightFormats& formats,
-                                     std::uint64_t seed) {
+                                     std::uint64_t seed, const Shard& shard) {
   Weights weights;
+  const Result<ModelSpec> part = part_of(spec, shard);
+  if (!part) return part.status();
   const bool tied = spec.tied.value_or(true);
-  const std::size_t bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
+  const std::size_t bytes = WeightLayout::make(*part, formats, tied, {}).bytes;
   Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "weights");
   if (!memory) return memory.status();
   weights.memory_ = std::move(*memory);
-  weights.layout_ = WeightLayout::make(spec, formats, tied, weights.memory_.view());
+  weights.layout_ = WeightLayout::make(*part, formats, tied, weights.memory_.view());
 
   const float range = spec.initializer_range;
-  const auto draw = [&](const WeightTarget& target, Weight weight, int layer, int outputs, int expert) {
+  const auto draw = [&](Weight weight, const WeightSource& source, const WeightTarget& target, int layer, int expert) {
     kernels::run(device, kernels::FillRandom{
                              .into = target.matrix,
                              .place = target.place,
                              .first = target.first,
-                             .outputs = outputs,
+                             .outputs = source.outputs,
                              .seed = dummy_seed(seed, weight, layer, expert),
                              .deviation = range,
+                             .first_output = static_cast<int>(source.first / source.stride),
+                             .first_input = static_cast<int>(source.first % source.stride),
                          });
   };
-  const auto fill = [&](Weight weight, int layer, int outputs, int expert = WeightSource::kNoExpert) {
-    draw(target_of(weights.layout_, spec, weight, layer, expert), weight, layer, outputs, expert);
+  // A matrix of the model, or what the rank holds of it.
+  const auto fill = [&](Weight weight, int layer, int outputs, int inputs, int expert = WeightSource::kNoExpert) {
+    const std::optional<WeightSource> held = part_of({.weight = weight,
+                                                      .layer = layer,
+                                                      .expert = expert,
+                                                      .stride = inputs,
+                                                      .outputs = outputs,
+                                                      .inputs = inputs},
+                                                     spec, *part, shard);
+    if (!held) return;
+    draw(weight, *held, target_of(weights.layout_, *part, weight, layer, held->expert), layer, expert);
+    if (weight == Weight::embedding && weights.layout_.head_copies_embedding(tied)) {
+      draw(weight, *held, {weights.layout_.lm_head}, layer, expert);
+    }
   };
   const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
-    fill(Weight::gate, layer, width, expert);
-    fill(Weight::up, layer, width, expert);
-    fill(Weight::down, layer, spec.hidden, expert);
+    fill(Weight::gate, layer, width, spec.hidden, expert);
+    fill(Weight::up, layer, width, spec.hidden, expert);
+    fill(Weight::down, layer, spec.hidden, width, expert);
   };
   const auto vector = [&](Weight weight, int layer, int size, float mean, float deviation) {
     const std::vector<float> values = dummy_vector(dummy_seed(seed, weight, layer), size, mean, deviation);
-    device.upload(target_of(weights.layout_, spec, weight, layer).vector, values.data(),
+    device.upload(target_of(weights.layout_, *part, weight, layer).vector, values.data(),
                   values.size() * sizeof(float));
   };
   const auto norm = [&](Weight weight, int layer) { vector(weight, layer, spec.hidden, 1, range); };
-  fill(Weight::embedding, 0, spec.vocab);
-  if (!tied) fill(Weight::lm_head, 0, spec.vocab);
-  if (weights.layout_.head_copies_embedding(tied)) {
-    draw({weights.layout_.lm_head}, Weight::embedding, 0, spec.vocab, WeightSource::kNoExpert);
-  }
+  fill(Weight::embedding, 0, spec.vocab, spec.hidden);
+  if (!tied) fill(Weight::lm_head, 0, spec.vocab, spec.hidden);
   norm(Weight::final_norm, 0);
   for (int layer = 0; layer < spec.layers; ++layer) {
     norm(Weight::input_norm, layer);
     norm(Weight::post_norm, layer);
-    fill(Weight::query, layer, spec.q_width());
-    fill(Weight::key, layer, spec.kv_width());
-    fill(Weight::value, layer, spec.kv_width());
-    fill(Weight::attention_out, layer, spec.hidden);
+    fill(Weight::query, layer, spec.q_width(), spec.hidden);
+    fill(Weight::key, layer, spec.kv_width(), spec.hidden);
+    fill(Weight::value, layer, spec.kv_width(), spec.hidden);
+    fill(Weight::attention_out, layer, spec.hidden, spec.q_width());
     if (!spec.moe_layer(layer)) {
       fill_mlp(layer, spec.intermediate);
       continue;
     }
-    fill(Weight::router, layer, spec.experts);
+    fill(Weight::router, layer, spec.experts, spec.hidden);
     vector(Weight::router_bias, layer, spec.experts, 0, range * range);
     for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
   }

@@ -6,7 +6,7 @@
 namespace troupe {
 
 struct CacheParts {
-  worker_link_actor link;
+  workers_actor link;
   Log log;
 };
 

@@ -136,7 +136,7 @@ struct Engine::Impl {
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
-  std::shared_ptr<ipc::EngineEnd> link;
+  std::vector<std::shared_ptr<ipc::EngineEnd>> links;  // by rank
 
   Status build(const EngineFds& fds);
   LiveState look() const;
@@ -151,8 +151,15 @@ Status Engine::Impl::build(const EngineFds& fds) {
   const Log start_log = log("gateway");
   auto files = read_model(options, start_log);
   if (!files.ok()) return files.status();
-  auto attached = ipc::EngineEnd::attach(fds.step, fds.cache);
-  if (!attached.ok()) return attached.status();
+  if (fds.step.empty() || fds.step.size() != fds.cache.size()) {
+    return failure(Code::internal, "the engine needs a step segment and a cache segment for each rank");
+  }
+  for (std::size_t rank = 0; rank < fds.step.size(); ++rank) {
+    auto attached = ipc::EngineEnd::attach(fds.step[rank], fds.cache[rank]);
+    if (!attached.ok()) return attached.status();
+    links.push_back(std::make_shared<ipc::EngineEnd>(*std::move(attached)));
+    links.back()->beat_elsewhere();
+  }
 
   const std::vector<std::string> names = model_names(options.model);
   http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
@@ -174,9 +181,7 @@ Status Engine::Impl::build(const EngineFds& fds) {
 
   CastSetup cast_setup;
   cast_setup.options = options;
-  this->link = std::make_shared<ipc::EngineEnd>(*std::move(attached));
-  this->link->beat_elsewhere();
-  cast_setup.link = this->link;
+  cast_setup.links = links;
   cast_setup.spec_hash = model::storage_hash(files->spec, options);
   cast_setup.encoder = files->encoder;
   cast_setup.tokenizers = half_the_cores(options.tokenizer.threads);
@@ -205,8 +210,11 @@ void Engine::Impl::watch() {
     heart.watch({"http-" + std::to_string(io)},
                 [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
   }
-  heart.watch({"worker-0", false},
-              [this] { return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker)); });
+  for (std::size_t rank = 0; rank < links.size(); ++rank) {
+    heart.watch({"worker-" + std::to_string(rank), false}, [link = links[rank]] {
+      return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker));
+    });
+  }
 }
 
 /// The supervisor's part is what `troupe status` shows. It asks this engine in turn, through the control thread.
@@ -260,7 +268,8 @@ void Engine::beat() {
   impl.heart.check(now);
   const Silence longest = impl.heart.longest();
   impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
-  if (impl.heart.longest_in_engine().time < kLate) impl.link->beat();
+  if (impl.heart.longest_in_engine().time >= kLate) return;
+  for (const auto& link : impl.links) link->beat();
 }
 
 std::string Engine::silent() const {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/messages.h"
 #include "base/clock.h"
@@ -16,8 +17,8 @@ namespace troupe {
 struct EngineFds {
   int listen = -1;   ///< bound and listening
   int metrics = -1;  ///< likewise; -1: /metrics is on the first
-  int step = -1;     ///< the link's step segment
-  int cache = -1;    ///< the link's cache segment
+  std::vector<int> step;   ///< the links' step segments, by rank
+  std::vector<int> cache;  ///< the links' cache segments, by rank
 };
 
 class Engine {

@@ -148,7 +148,7 @@ class EngineProcess {
 
 int engine_main(const std::vector<std::string>& words) {
   return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    auto engine = Engine::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.step_fd, arguments.cache_fd});
+    auto engine = Engine::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.step_fds, arguments.cache_fds});
     if (!engine.ok()) return engine.status();
     const auto log = Log::open("gateway", options.log);
     return EngineProcess(control, *std::move(engine), log.ok() ? *log : Log()).run();

@@ -38,11 +38,15 @@ model::LoadProgress progress_to(const Control& control, const Log& log) {
   };
 }
 
+model::RankPlace place_of(const supervisor::ChildArguments& arguments, const config::ParallelOptions& parallel) {
+  return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel}, arguments.ranks_fd};
+}
+
 Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log, const config::Options& options) {
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
   if (!hash.ok()) return hash.status();
-  auto executor = model::make_executor(options, progress_to(control, log));
+  auto executor = model::make_executor(options, progress_to(control, log), place_of(arguments, options.parallel));
   if (!executor.ok()) return executor.status();
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),
@@ -50,7 +54,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
                       kv("kv_blocks", capacity.kv_blocks), kv("max_model_len", capacity.max_model_len),
                       kv("seconds", std::chrono::duration<double>(Clock::now() - start).count())});
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
-  auto link = ipc::WorkerEnd::attach(arguments.step_fd, arguments.cache_fd);
+  auto link = ipc::WorkerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, {*hash, arguments.rank}, log, [&control] { return dismissed(control); });

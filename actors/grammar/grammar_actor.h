@@ -12,7 +12,7 @@
 namespace troupe {
 
 struct GrammarParts {
-  worker_link_actor link;
+  workers_actor link;
   FormServiceSetup forms;
   int vocabulary = 0;    ///< of the model
   unsigned helpers = 0;  ///< threads that make masks beside the actor's own

@@ -15,7 +15,7 @@ struct SchedulerParts {
   config::SchedulerOptions options;
   PrefixCaching caching;
   cache_actor cache;
-  worker_link_actor link;
+  workers_actor link;
   metrics_actor metrics;
   Log log;
   std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null

@@ -9,12 +9,7 @@ Status Child::start(const std::string& executable, TimePoint now) {
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  std::vector<int> keep;
-  for (const int fd : {arguments.options_fd, arguments.control_fd, arguments.listen_fd, arguments.metrics_fd,
-                       arguments.step_fd, arguments.cache_fd}) {
-    if (fd >= 0) keep.push_back(fd);
-  }
-  auto made = ChildProcess::start(executable, line, keep);
+  auto made = ChildProcess::start(executable, line, arguments.descriptors());
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);

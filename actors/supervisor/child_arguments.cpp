@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <string_view>
+#include <system_error>
 
 #include "config/dump.h"
 
@@ -25,17 +28,74 @@ constexpr Flag kFlags[] = {
     {"--control-fd=", &ChildArguments::control_fd, true},
     {"--listen-fd=", &ChildArguments::listen_fd, false},
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
-    {"--step-fd=", &ChildArguments::step_fd, true},
-    {"--cache-fd=", &ChildArguments::cache_fd, true},
+    {"--ranks-fd=", &ChildArguments::ranks_fd, false},
     {"--rank=", &ChildArguments::rank, false},
 };
 
+struct ListFlag {
+  const char* name;
+  std::vector<int> ChildArguments::*member;
+};
+constexpr ListFlag kListFlags[] = {
+    {"--step-fd=", &ChildArguments::step_fds},
+    {"--cache-fd=", &ChildArguments::cache_fds},
+};
+
+/// A whole number from 0; -1 of anything else.
+int read_number(std::string_view text) {
+  int value = -1;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+  return whole ? std::max(value, -1) : -1;
+}
+
+/// The numbers of one word, into the member that it names.
+Status take(std::string_view word, ChildArguments& arguments) {
+  const Status bad = invalid("\"" + std::string(word) + "\" must name numbers from 0");
+  for (const Flag& flag : kFlags) {
+    if (!word.starts_with(flag.name)) continue;
+    const int value = read_number(word.substr(std::strlen(flag.name)));
+    arguments.*flag.member = value;
+    return value < 0 ? bad : Status();
+  }
+  for (const ListFlag& flag : kListFlags) {
+    if (!word.starts_with(flag.name)) continue;
+    std::string_view rest = word.substr(std::strlen(flag.name));
+    for (bool more = true; more;) {
+      const std::size_t comma = rest.find(',');
+      const int value = read_number(rest.substr(0, comma));
+      if (value < 0) return bad;
+      (arguments.*flag.member).push_back(value);
+      more = comma != rest.npos;
+      if (more) rest.remove_prefix(comma + 1);
+    }
+    return {};
+  }
+  return invalid("\"" + std::string(word) + "\" is not an argument of a child; troupe serve starts these processes");
+}
+
 }  // namespace
+
+std::vector<int> ChildArguments::descriptors() const {
+  std::vector<int> all;
+  for (const Flag& flag : kFlags) {
+    if (flag.member != &ChildArguments::rank && this->*flag.member >= 0) all.push_back(this->*flag.member);
+  }
+  for (const ListFlag& flag : kListFlags) {
+    all.insert(all.end(), (this->*flag.member).begin(), (this->*flag.member).end());
+  }
+  return all;
+}
 
 std::vector<std::string> to_words(const ChildArguments& arguments) {
   std::vector<std::string> words;
   for (const Flag& flag : kFlags) {
     if (arguments.*flag.member >= 0) words.push_back(flag.name + std::to_string(arguments.*flag.member));
+  }
+  for (const ListFlag& flag : kListFlags) {
+    std::string numbers;
+    for (const int number : arguments.*flag.member) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
+    if (!numbers.empty()) words.push_back(flag.name + numbers);
   }
   return words;
 }
@@ -43,28 +103,23 @@ std::vector<std::string> to_words(const ChildArguments& arguments) {
 Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& words) {
   ChildArguments arguments;
   for (const std::string& word : words) {
-    const Flag* found = nullptr;
-    for (const Flag& flag : kFlags) {
-      if (word.starts_with(flag.name)) found = &flag;
-    }
-    if (found == nullptr)
-      return invalid("\"" + word + "\" is not an argument of a child; troupe serve starts these processes");
-    int value = -1;
-    const char* begin = word.data() + std::strlen(found->name);
-    const char* end = word.data() + word.size();
-    if (const auto read = std::from_chars(begin, end, value); read.ptr != end || begin == end || value < 0) {
-      return invalid("\"" + word + "\" must name a number from 0");
-    }
-    arguments.*found->member = value;
+    if (Status status = take(word, arguments); !status.ok()) return status;
   }
+  const auto missing = [](const char* name) {
+    return invalid(std::string(name) + " is missing; troupe serve starts this process");
+  };
   for (const Flag& flag : kFlags) {
-    const int fd = arguments.*flag.member;
-    if (flag.member == &ChildArguments::rank || (fd < 0 && !flag.required)) continue;
-    if (fd < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
-      return invalid(std::string(flag.name) +
-                     (fd < 0 ? " is missing" : std::to_string(fd) + " is not an open descriptor") +
-                     "; troupe serve starts this process");
-    }
+    if (flag.required && arguments.*flag.member < 0) return missing(flag.name);
+  }
+  for (const ListFlag& flag : kListFlags) {
+    if ((arguments.*flag.member).empty()) return missing(flag.name);
+  }
+  if (arguments.step_fds.size() != arguments.cache_fds.size()) {
+    return invalid("--step-fd= and --cache-fd= name different numbers of rings; troupe serve starts this process");
+  }
+  for (const int fd : arguments.descriptors()) {
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) continue;
+    return invalid(std::to_string(fd) + " is not an open descriptor; troupe serve starts this process");
   }
   return arguments;
 }

@@ -1,7 +1,7 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
-//   troupe engine --options-fd=3 --control-fd=4 --listen-fd=5 --step-fd=6 --cache-fd=7
-//   troupe worker --options-fd=3 --control-fd=4 --step-fd=6 --cache-fd=7 --rank=0
+//   troupe engine --options-fd=3 --control-fd=4 --listen-fd=5 --step-fd=6,8 --cache-fd=7,9
+//   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
 #include <vector>
@@ -17,9 +17,13 @@ struct ChildArguments {
   int control_fd = -1;
   int listen_fd = -1;   ///< engine
   int metrics_fd = -1;  ///< engine, with a metrics port of its own
-  int step_fd = -1;
-  int cache_fd = -1;
+  int ranks_fd = -1;    ///< worker, where several ranks run: the memory in which they meet
+  std::vector<int> step_fds;   ///< the engine's by rank, a worker's own alone
+  std::vector<int> cache_fds;  ///< likewise
   int rank = 0;
+
+  /// Every descriptor that is there.
+  std::vector<int> descriptors() const;
 };
 
 std::vector<std::string> to_words(const ChildArguments& arguments);

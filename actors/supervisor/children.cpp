@@ -18,7 +18,7 @@ std::string in_seconds(Duration d) {
 
 }  // namespace
 
-Status Children::start(std::vector<Child> children, std::vector<ipc::LinkMonitor>& links) {
+Status Children::start(std::vector<Child> children, RankLinks& links) {
   all_ = std::move(children);
   links_ = &links;
   for (Child& child : all_) {
@@ -31,9 +31,10 @@ Status Children::start(std::vector<Child> children, std::vector<ipc::LinkMonitor
 std::string Children::take_exit(Child& child) {
   std::string how = child.take_exit();
   ++child.deaths;
-  for (std::size_t rank = 0; rank < links_->size(); ++rank) {
-    if (child.side == ipc::Side::engine || static_cast<int>(rank) == child.rank)
-      (*links_)[rank].reaped(child.side);
+  if (child.side == ipc::Side::engine) {
+    links_->engine_reaped();
+  } else {
+    links_->worker_reaped(static_cast<std::size_t>(child.rank));
   }
   return how;
 }

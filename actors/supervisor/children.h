@@ -7,10 +7,10 @@
 
 #include "actors/supervisor/child.h"
 #include "actors/supervisor/log_event.h"
+#include "actors/supervisor/rank_links.h"
 #include "actors/supervisor/restart_policy.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "ipc/link.h"
 
 namespace troupe::supervisor {
 
@@ -28,7 +28,7 @@ class Children {
 
   /// Starts all: the engine first, then the workers by rank. `links` are theirs by rank and are borrowed.
   /// When one cannot be started the others keep running; clear() ends them.
-  Status start(std::vector<Child> children, std::vector<ipc::LinkMonitor>& links);
+  Status start(std::vector<Child> children, RankLinks& links);
 
   /// Requires that start() was called.
   Child& engine() { return all_.front(); }
@@ -38,8 +38,8 @@ class Children {
   /// Kills every child at once and waits for them.
   void clear() { all_.clear(); }
 
-  /// Waits for a child whose process has ended and raises the epoch of its links: what it left in the rings
-  /// no longer counts. Returns how it ended, for people.
+  /// Waits for a child whose process has ended and raises the epoch of all links: what is in the rings no longer
+  /// counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it ended, for people.
   std::string take_exit(Child& child);
 
   /// Plans the restart of a child that has ended. A failure says why the server has to give up instead.
@@ -73,7 +73,7 @@ class Children {
   RestartPolicy restarts_;
   LogEvent log_;
   std::vector<Child> all_;
-  std::vector<ipc::LinkMonitor>* links_ = nullptr;
+  RankLinks* links_ = nullptr;
   TimePoint watched_ = Clock::now();
 };
 

@@ -84,13 +84,15 @@ Result<ipc::PortLock> choose(const std::string& dir, ipc::PortKind kind, int aft
 
 Status take_queues(const std::string& dir, ipc::PortKind kind, int ranks, int after, std::set<int>& used,
                    std::vector<int>& numbers, std::vector<ipc::PortLock>& locks) {
-  if (!numbers.empty() && static_cast<int>(numbers.size()) != ranks) {
-    return invalid(std::string(ipc::flag_of(kind)) + " names " + std::to_string(numbers.size()) +
-                   " ports for " + std::to_string(ranks) + " workers; one for each is needed");
+  const int given = static_cast<int>(numbers.size());
+  if (given > 1 && given != ranks) {
+    return invalid(std::string(ipc::flag_of(kind)) + " names " + std::to_string(given) + " ports for " +
+                   std::to_string(ranks) + " workers; one is needed, or one for each");
   }
+  if (given == 1) after = numbers.front();
   std::vector<int> taken;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto lock = numbers.empty() ? choose(dir, kind, after, used)
+    auto lock = rank >= given ? choose(dir, kind, after, used)
                                 : ipc::PortLock::acquire(dir, kind, numbers[static_cast<std::size_t>(rank)]);
     if (!lock.ok()) return lock.status();
     used.insert(lock->port());

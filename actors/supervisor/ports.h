@@ -23,7 +23,8 @@ struct Ports {
 enum class Opening { listen, bind_only };
 
 /// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back into the
-/// options. A port in use is an error that names port and flag, and the pid when the owner is another instance.
+/// options; so are those of further ranks where only the first rank's is set. A port in use is an error that names
+/// port and flag, and the pid when the owner is another instance.
 Result<Ports> take_ports(config::Options& options, int ranks, Opening opening = Opening::listen);
 
 }  // namespace troupe::supervisor

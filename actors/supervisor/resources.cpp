@@ -5,7 +5,7 @@
 
 namespace troupe::supervisor {
 
-Result<Resources> Resources::take(config::Options options, int ranks, Opening opening) {
+Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening) {
   auto ports = take_ports(options, ranks, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
@@ -14,15 +14,17 @@ Result<Resources> Resources::take(config::Options options, int ranks, Opening op
   const int sequences = options.scheduler.max_num_seqs;
   const auto sizes =
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
-  Resources made{std::move(options), std::move(*ports), std::move(*file), {}, {}};
+  Resources made{std::move(options), std::move(*ports), std::move(*file), {}, std::move(memory.fd), {}};
+  std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link(sizes);
     if (!fds.ok()) return fds.status();
     auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
     if (!monitor.ok()) return monitor.status();
     made.links.push_back(std::move(*fds));
-    made.monitors.push_back(std::move(*monitor));
+    monitors.push_back(std::move(*monitor));
   }
+  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch));
   return made;
 }
 
@@ -35,8 +37,13 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     child.rank = rank;
     child.words = words_before;
     child.words.push_back(subcommand);
-    const ipc::LinkFds& link = links[static_cast<std::size_t>(rank)];
-    child.arguments = {options_file.get(), -1, -1, -1, link.step.get(), link.cache.get(), rank};
+    child.arguments.options_fd = options_file.get();
+    child.arguments.rank = rank;
+    for (std::size_t i = 0; i < links.size(); ++i) {
+      if (side == ipc::Side::worker && static_cast<int>(i) != rank) continue;
+      child.arguments.step_fds.push_back(links[i].step.get());
+      child.arguments.cache_fds.push_back(links[i].cache.get());
+    }
     return child;
   };
   children.push_back(make("engine", ipc::Side::engine, 0, "engine"));
@@ -44,6 +51,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   children.back().arguments.metrics_fd = ports.metrics_listen.get();
   for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
     children.push_back(make("worker-" + std::to_string(rank), ipc::Side::worker, rank, "worker"));
+    children.back().arguments.ranks_fd = ranks_memory.get();
   }
   return children;
 }
@@ -58,11 +66,21 @@ Status Resources::renew(const config::HttpOptions& http) {
   return {};
 }
 
+namespace {
+
+std::string numbers(const std::vector<ipc::PortLock>& locks) {
+  std::string text;
+  for (const ipc::PortLock& lock : locks) text += (text.empty() ? "" : ",") + std::to_string(lock.port());
+  return text;
+}
+
+}  // namespace
+
 std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
-         ", engine-worker-queue " + std::to_string(p.engine_worker_queue_port) + ", cache-queue " +
-         std::to_string(p.cache_queue_port) + "\nlogs      " + options.log.dir + "\n";
+         ", engine-worker-queue " + numbers(ports.step_queues) + ", cache-queue " + numbers(ports.cache_queues) +
+         "\nlogs      " + options.log.dir + "\n";
 }
 
 StatusPage Resources::page() const {

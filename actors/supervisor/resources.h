@@ -6,6 +6,7 @@
 
 #include "actors/supervisor/child.h"
 #include "actors/supervisor/ports.h"
+#include "actors/supervisor/rank_links.h"
 #include "actors/supervisor/status_page.h"
 #include "base/status.h"
 #include "config/options.h"
@@ -18,9 +19,11 @@ struct Resources {
   Ports ports;
   ipc::Fd options_file;
   std::vector<ipc::LinkFds> links;         ///< by rank
-  std::vector<ipc::LinkMonitor> monitors;  ///< likewise
+  ipc::Fd ranks_memory;                    ///< in which several ranks meet; invalid where one runs
+  RankLinks monitors;                      ///< by rank
 
-  static Result<Resources> take(config::Options options, int ranks, Opening opening = Opening::listen);
+  static Result<Resources> take(config::Options options, int ranks, RanksMemory memory = {},
+                                Opening opening = Opening::listen);
 
   /// The engine, then the workers by rank; not started. `words_before` stand in front of "engine" and
   /// "worker".

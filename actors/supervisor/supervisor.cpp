@@ -159,7 +159,13 @@ Status Supervisor::prepare() {
     console_.warn("troupe: warning: " + *narrowed);
     setup_.log(LogLevel::warning, "fewer_connections", {kv("why", *narrowed)});
   }
-  auto resources = Resources::take(std::move(options), setup_.ranks);
+  RanksMemory memory;
+  if (setup_.ranks > 1 && setup_.make_ranks_memory) {
+    auto made = setup_.make_ranks_memory(setup_.ranks);
+    if (!made.ok()) return made.status();
+    memory = std::move(*made);
+  }
+  auto resources = Resources::take(std::move(options), setup_.ranks, std::move(memory));
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';

@@ -18,6 +18,7 @@
 
 #include "actors/supervisor/console.h"
 #include "actors/supervisor/log_event.h"
+#include "actors/supervisor/rank_links.h"
 #include "actors/supervisor/restart_policy.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -39,6 +40,9 @@ struct SupervisorSetup {
   std::string executable = "/proc/self/exe";
   std::vector<std::string> words_before;  ///< arguments of the executable in front of engine and worker
   int ranks = 1;                          ///< worker processes
+
+  /// Makes the memory in which the ranks meet. Called where there are several; empty: they need none.
+  std::function<Result<RanksMemory>(int ranks)> make_ranks_memory;
 
   Duration grace = std::chrono::seconds(3);  ///< between asking a child to end and killing it
   Duration status_patience = std::chrono::seconds(1);

@@ -48,7 +48,8 @@ class Receiver {
   void forward(const wire::RecordView& view) {
     switch (view.header().kind) {
       case wire::RecordKind::hello: hello(view); break;
-      case wire::RecordKind::step_result: caf::anon_send(actor_, StepDone{to_bytes(view.bytes())}); break;
+      case wire::RecordKind::step_result:
+      case wire::RecordKind::step_end: caf::anon_send(actor_, StepDone{to_bytes(view.bytes())}); break;
       case wire::RecordKind::cache_done:
       case wire::RecordKind::inventory: caf::anon_send(actor_, CacheReport{to_bytes(view.bytes())}); break;
       default: broken("a record of an unexpected kind came up");
@@ -68,12 +69,12 @@ class Receiver {
   }
 
   void down(const std::string& why) {
-    parts_.log.warning("link_down", {kv("why", why)});
+    parts_.log.warning("link_down", {kv("rank", parts_.rank), kv("why", why)});
     caf::anon_send(actor_, LinkDown{why});
   }
 
   void broken(const std::string& why) {
-    parts_.log.error("link_broken", {kv("why", why)});
+    parts_.log.error("link_broken", {kv("rank", parts_.rank), kv("why", why)});
     caf::anon_send(actor_, LinkBroken{why});
   }
 
@@ -116,6 +117,11 @@ void take_masks(WorkerLinkSelf self, Bytes record) {
   if (masks.size() == 1) send_masks(self);  // otherwise a RetryMasks is on its way
 }
 
+void begin_receiving(WorkerLinkSelf self) {
+  self->state.receiver = std::jthread(Receiver(self, self->state.parts));
+  ::pthread_setname_np(self->state.receiver.native_handle(), "worker_link");
+}
+
 }  // namespace
 
 worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, WorkerLinkParts parts) {
@@ -125,18 +131,31 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
       answer_beat,
       [self](const Attach& consumers) {
         self->state.consumers = consumers;
-        self->state.receiver = std::jthread(Receiver(self, self->state.parts));
-        ::pthread_setname_np(self->state.receiver.native_handle(), "worker_link");
+        begin_receiving(self);
+      },
+      [self](const Join& join) {
+        self->state.group = join.group;
+        begin_receiving(self);
       },
       [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
       [self](SendMasks& masks) { take_masks(self, std::move(masks.record)); },
       [self](const RetryMasks&) { send_masks(self); },
       [self](const SendCacheCommand& command) { send(self, ipc::Channel::cache, command.record); },
-      [self](StepDone& done) { self->send(self->state.consumers.scheduler, std::move(done)); },
-      [self](CacheReport& report) { self->send(self->state.consumers.cache, std::move(report)); },
+      [self](StepDone& done) {
+        const WorkerLinkState& state = self->state;
+        if (state.group) return self->send(state.group, RankStepDone{state.parts.rank, std::move(done.record)});
+        self->send(state.consumers.scheduler, std::move(done));
+      },
+      [self](CacheReport& report) {
+        const WorkerLinkState& state = self->state;
+        if (state.group) return self->send(state.group, RankCacheReport{state.parts.rank, std::move(report.record)});
+        self->send(state.consumers.cache, std::move(report));
+      },
       [self](const LinkUp& up) {
-        self->state.parts.log.info("link_up", {kv("epoch", up.epoch), kv("device", up.device),
-                                               kv("kv_blocks", up.capacity.kv_blocks)});
+        const WorkerLinkParts& parts = self->state.parts;
+        parts.log.info("link_up", {kv("rank", parts.rank), kv("epoch", up.epoch), kv("device", up.device),
+                                   kv("kv_blocks", up.capacity.kv_blocks)});
+        if (self->state.group) return self->send(self->state.group, RankUp{parts.rank, up});
         // CACHE first: it must know its number of blocks before SCHEDULER asks for one.
         self->send(self->state.consumers.cache, up);
         self->send(self->state.consumers.scheduler, up);
@@ -144,6 +163,7 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
       },
       [self](const LinkDown& down) {
         self->state.masks.clear();  // of an epoch that has passed
+        if (self->state.group) return self->send(self->state.group, RankDown{self->state.parts.rank, down.why});
         self->send(self->state.consumers.gateway, down);
         self->send(self->state.consumers.scheduler, down);
       },

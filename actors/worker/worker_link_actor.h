@@ -23,6 +23,7 @@ struct WorkerLinkState {
   static inline const char* name = "worker_link";
   WorkerLinkParts parts;
   Attach consumers;
+  rank_group_actor group;  ///< where several ranks run: hears instead of the consumers
   std::deque<Bytes> masks;  ///< for which there was no room on the ring, oldest first
   std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
 };

@@ -3,6 +3,7 @@
 #include <thread>
 #include <utility>
 
+#include "actors/worker/step_digest.h"
 #include "base/clock.h"
 
 namespace troupe {
@@ -18,6 +19,9 @@ constexpr auto kFullRingPatience = std::chrono::seconds(5);
 }  // namespace
 
 Status WorkerLoop::greet() {
+  // Before the first plan, too: a rank may have joined the others' memory in an epoch that had passed when it attached here.
+  executor_.reset();
+  pending_ = 0;
   wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());
   const std::string device = executor_.device();
@@ -60,15 +64,25 @@ Status WorkerLoop::send_result() {
   auto* header = reinterpret_cast<wire::Header*>(result_.data());
   header->epoch = link_.epoch();
   const bool step = header->kind == wire::RecordKind::step_result;
+  if (step && identity_.rank > 0) return send_end();
   return send(step ? ipc::Channel::step : ipc::Channel::cache, result_);
+}
+
+Status WorkerLoop::send_end() {
+  wire::RecordView view;
+  if (!wire::RecordView::open(result_, view) || view.as<wire::StepResult>() == nullptr) {
+    return failure(Code::internal, "the device's result is no sound record");
+  }
+  end_.begin(link_.epoch());
+  end_.record().step = view.as<wire::StepResult>()->step;
+  end_.record().digest = digest_of(view);
+  return send(ipc::Channel::step, end_.finish());
 }
 
 Status WorkerLoop::take(const ipc::Received& got) {
   if (got.kind == ipc::Received::Kind::corrupt) return failure(Code::internal, "a ring from the engine is corrupt");
   if (got.kind == ipc::Received::Kind::epoch_changed) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
-    executor_.reset();
-    pending_ = 0;
     return greet();
   }
   Status status = executor_.submit(got.view);

@@ -1,10 +1,12 @@
 #pragma once
 // The worker process between its rings and its Executor. No actor: one thread, one loop.
 #include <cstdint>
+#include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "ipc/link.h"
+#include "ipc/wire.h"
 #include "model/executor.h"
 
 namespace troupe {
@@ -28,7 +30,7 @@ class WorkerLoop {
     executor_.count_progress(link_.heartbeat());
   }
 
-  /// Tells the engine that this worker is ready. First, and again after each epoch change.
+  /// Forgets what was in flight and tells the engine that this worker is ready. First, and again after each epoch change.
   Status greet();
 
   /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at
@@ -39,6 +41,7 @@ class WorkerLoop {
  private:
   Status take(const ipc::Received& got);
   Status send_result();
+  Status send_end();
   Status send(ipc::Channel channel, std::span<const std::byte> record);
 
   ipc::WorkerEnd& link_;
@@ -48,6 +51,7 @@ class WorkerLoop {
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
+  wire::RecordWriter<wire::StepEnd> end_;  ///< of a rank above 0
 };
 
 template <class Stop>

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "model/ranks/part.h"
 #include "model/weight_target.h"
 
 namespace troupe::model {
@@ -117,6 +118,23 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
   return failure(
       Code::not_found,
       place.string() + " has neither tokenizer.model nor tokenizer.json; --tokenizer names another place.");
+}
+
+Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard) {
+  if (shard.alone()) return {};
+  const std::string asked = "--tensor-parallel-size " + std::to_string(shard.ranks);
+  if (device == config::Device::cuda) {
+    return Status{Code::unsupported, asked + " is not available yet on GPUs; --device cpu runs several ranks.",
+                  "tensor-parallel-size"};
+  }
+  if (files.formats.quantised()) {
+    return Status{Code::unsupported,
+                  asked + " is not available yet with quantised weights (" + to_string(files.formats, files.spec) +
+                      "); leave out --quantization.",
+                  "tensor-parallel-size"};
+  }
+  const Result<ModelSpec> part = part_of(files.spec, shard);
+  return part.ok() ? Status{} : part.status();
 }
 
 }  // namespace troupe::model

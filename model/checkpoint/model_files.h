@@ -8,6 +8,7 @@
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/spec.h"
 #include "model/checkpoint/tensor_map.h"
+#include "model/ranks/shard.h"
 #include "model/weight_formats.h"
 
 namespace troupe::model {
@@ -27,6 +28,9 @@ struct ModelFiles {
 /// Opens options.directory and reads the headers; weights are not read. Errors say which file is missing,
 /// truncated, corrupt, of another architecture, or does not fit the others.
 Result<ModelFiles> open_model(const config::ModelOptions& options);
+
+/// Whether these ranks can run the model on the device: its shape can be cut, and so can its formats.
+Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard);
 
 /// Checks that the tokenizer's files are in options.tokenizer or the model's directory.
 Status check_tokenizer_files(const config::ModelOptions& options);

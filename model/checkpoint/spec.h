@@ -45,6 +45,17 @@ struct ModelSpec {
   std::optional<StoredQuantisation> stored_quantisation;  ///< of a checkpoint that is quantised already
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
 
+  /// Set in the shape of one rank's part alone (ranks/part.h): `count` 0 is everything.
+  struct Held {
+    int first = 0;
+    int count = 0;
+  };
+  Held held_tokens;   ///< rows of the embedding and of the head
+  Held held_experts;  ///< shared ones not counted
+
+  int tokens_held() const { return held_tokens.count > 0 ? held_tokens.count : vocab; }
+  int experts_held() const { return held_experts.count > 0 ? held_experts.count : experts; }
+
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
   /// True if the layer is a mixture of experts, false if it is a dense MLP.

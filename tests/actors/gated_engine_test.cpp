@@ -27,7 +27,7 @@ struct GrammarPlayer {
 };
 
 grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<GrammarPlayer> self,
-                                          worker_link_actor link) {
+                                          workers_actor link) {
   return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {

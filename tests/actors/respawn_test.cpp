@@ -43,7 +43,7 @@ TEST(Respawn, ADeadTokenizerIsReplacedAndTheSessionsUseTheNewOne) {
   const auto tokenizer = std::make_shared<CrashingTokenizer>();
   std::atomic<int> answered{0}, ok{0};
   CastSetup setup;
-  setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
+  setup.links = {std::make_shared<ipc::EngineEnd>(*std::move(link))};
   setup.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
   setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
   setup.health = std::make_shared<HealthCell>();

@@ -17,24 +17,17 @@ struct Heard {
   StepStats gauges;              ///< what METRICS was told last, by a step or without one
 };
 
-worker_link_actor::behavior_type fake_link(worker_link_actor::pointer, Heard* heard) {
-  return {answer_beat, [](const Attach&) {},
-          [heard](const SendPlan& plan) {
+workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
+  return {[heard](const SendPlan& plan) {
             heard->plans.push_back(plan.record);
             heard->order += 'p';
           },
           [heard](const SendMasks&) { heard->order += 'm'; },
-          [](const RetryMasks&) {},
-          [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); },
-          [](const StepDone&) {},
-          [](const CacheReport&) {},
-          [](const LinkUp&) {},
-          [](const LinkDown&) {},
-          [](const LinkBroken&) {}};
+          [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); }};
 }
 
 /// Answers rows at once.
-grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, worker_link_actor link) {
+grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, workers_actor link) {
   return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
@@ -126,7 +119,7 @@ class SchedulerActorTest : public testing::ActorWorld {
 
   Heard heard_;
   LinkUp up_;
-  worker_link_actor link_ = keep(system_.spawn(fake_link, &heard_));
+  workers_actor link_ = keep(system_.spawn(fake_link, &heard_));
   metrics_actor metrics_ = keep(system_.spawn(fake_metrics, &heard_));
   cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
   scheduler_actor scheduler_ =

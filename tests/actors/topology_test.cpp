@@ -11,15 +11,17 @@
 namespace troupe {
 namespace {
 
-/// The real cast, with a link that no worker attaches to.
-std::unique_ptr<Cast> start_cast() {
-  auto fds = ipc::create_link();
-  EXPECT_TRUE(fds.ok());
-  auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
-  EXPECT_TRUE(link.ok());
-  const auto tokenizer = std::make_shared<testing::ByteTokenizer>();
+/// The real cast, with links that no worker attaches to.
+std::unique_ptr<Cast> start_cast(int ranks = 2) {
   CastSetup setup;
-  setup.link = std::make_shared<ipc::EngineEnd>(*std::move(link));
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto fds = ipc::create_link();
+    EXPECT_TRUE(fds.ok());
+    auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+    EXPECT_TRUE(link.ok());
+    setup.links.push_back(std::make_shared<ipc::EngineEnd>(*std::move(link)));
+  }
+  const auto tokenizer = std::make_shared<testing::ByteTokenizer>();
   setup.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
   setup.tokenizers = 2;
   setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
@@ -60,6 +62,14 @@ TEST(Topology, EveryActorAnswersAProbe) {
   std::vector<std::string> roles;
   for (const Role& role : kRoles) roles.emplace_back(role.name);
   EXPECT_EQ(names, roles);
+}
+
+TEST(Topology, OneRankHasNoGroup) {
+  const auto cast = start_cast(1);
+  const auto& arrows = cast->arrows();
+  const auto has = [&arrows](const Arrow& arrow) { return std::count(arrows.begin(), arrows.end(), arrow) == 1; };
+  EXPECT_TRUE(has({"scheduler", "worker_link"}) && has({"worker_link", "scheduler"}));
+  EXPECT_EQ(topology_json(arrows).find("rank_group"), std::string::npos);
 }
 
 TEST(Topology, ACastAnswersAndEnds) {

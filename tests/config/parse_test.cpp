@@ -55,8 +55,8 @@ TEST(Parse, EveryWayToWriteAFlag) {
   EXPECT_FALSE(parsed({"--log-console", "--no-log-console"}).log.console);
   EXPECT_FALSE(parsed({"--log-console=false"}).log.console);
   EXPECT_FALSE(parsed({"--log-console", "False"}).log.console);
-  EXPECT_EQ(parsed({"-tp", "1"}).later.tensor_parallel_size, 1);
-  EXPECT_EQ(parsed({"-tp=1"}).later.tensor_parallel_size, 1);
+  EXPECT_EQ(parsed({"-tp", "2"}).parallel.tensor_parallel_size, 2);
+  EXPECT_EQ(parsed({"-tp=1"}).parallel.tensor_parallel_size, 1);
   EXPECT_EQ(parsed({"--max-waiting-time", "-1"}).later.max_waiting_time_s, -1);
   EXPECT_EQ(parsed({"--seed", "-5"}).model.seed, -5);
   EXPECT_EQ(parsed({"--lm_head-fp32=false"}).later.lm_head_fp32, false);
@@ -69,6 +69,30 @@ TEST(Parse, ListsAreRepeatedOrSeparatedByCommas) {
   EXPECT_EQ(parsed({"--engine-worker-queue-port", "8182"}).process.engine_worker_queue_ports,
             std::vector<int>{8182});
   EXPECT_NE(option_error({"--api-key", "a,,b"}).find("--api-key"), std::string::npos);
+}
+
+TEST(Parse, QueuePortsOfSeveralRanks) {
+  const std::vector<std::string> two = {"--device", "cpu", "-tp", "2", "--engine-worker-queue-port"};
+  const auto with = [&two](const std::string& ports) {
+    std::vector<std::string> words = two;
+    words.push_back(ports);
+    return words;
+  };
+  EXPECT_EQ(parsed(with("8182,8190")).process.engine_worker_queue_ports, (std::vector<int>{8182, 8190}));
+  EXPECT_EQ(parsed(with("8182")).process.engine_worker_queue_ports, std::vector<int>{8182});
+  EXPECT_NE(option_error(with("8182,8183,8184")).find("--engine-worker-queue-port: got 3 ports, expected 1 or 2"),
+            std::string::npos);
+  EXPECT_NE(option_error({"--cache-queue-port", "8182,8183"}).find("--cache-queue-port: got 2 ports, expected 1:"),
+            std::string::npos);
+  EXPECT_NE(option_error(with("8182,8182")).find("which --engine-worker-queue-port has already"), std::string::npos);
+}
+
+TEST(Parse, SeveralRanksRunOnTheCpuOnly) {
+  EXPECT_EQ(parsed({"--device", "cpu", "-tp", "4", "--enable-expert-parallel"}).parallel.tensor_parallel_size, 4);
+  EXPECT_NE(option_error({"--device", "cuda", "-tp", "2"}, {}, 3).find("--tensor-parallel-size: got 2 on a GPU"),
+            std::string::npos);
+  option_error({"-tp", "0"});
+  option_error({"-tp", "33"});
 }
 
 TEST(Parse, KeysNeverAppearInMessages) {
@@ -161,9 +185,9 @@ TEST(Parse, SwapSpace) {
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   const std::string message =
-      option_error({"--quantization", "w4a8", "-tp", "2", "--splitwise-role", "decode"}, {}, 3);
+      option_error({"--quantization", "w4a8", "--data-parallel-size", "2", "--splitwise-role", "decode"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
-  EXPECT_NE(message.find("not available yet: --tensor-parallel-size 2: "), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --data-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --splitwise-role decode"), std::string::npos);
   std::istringstream lines(message);
   for (std::string line; std::getline(lines, line);) {

@@ -45,7 +45,7 @@ int note(const std::string& line) {
 
 template <class End>
 int live(const std::string& who, const std::string& how, Control& control, const ChildArguments& arguments) {
-  auto end = End::attach(arguments.step_fd, arguments.cache_fd);
+  auto end = End::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!end.ok()) return 3;
   note(who + " start " + std::to_string(getpid()) + " epoch " + std::to_string(end->epoch()));
   if (how == "early") return 7;

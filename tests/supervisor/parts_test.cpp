@@ -90,13 +90,16 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
 TEST(ChildArguments, GoThroughWordsAndBack) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], 3};
+  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
   auto got = parse_child_arguments(to_words(sent));
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
   EXPECT_EQ(got->control_fd, fds[1]);
   EXPECT_EQ(got->listen_fd, -1);
   EXPECT_EQ(got->metrics_fd, fds[0]);
+  EXPECT_EQ(got->ranks_fd, fds[1]);
+  EXPECT_EQ(got->step_fds, sent.step_fds);
+  EXPECT_EQ(got->cache_fds, sent.cache_fds);
   EXPECT_EQ(got->rank, 3);
   close(fds[0]);
   close(fds[1]);
@@ -105,6 +108,10 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_FALSE(parse_child_arguments({"--options-fd=x"}).ok());
   EXPECT_FALSE(parse_child_arguments({"--options-fd=-4"}).ok());
   EXPECT_FALSE(parse_child_arguments({"--model=x"}).ok());
+  for (const char* bad : {"--step-fd=", "--step-fd=0,", "--step-fd=0,x", "--step-fd=,0"}) {
+    EXPECT_FALSE(parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", bad}).ok()) << bad;
+  }
+  EXPECT_FALSE(parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", "--step-fd=0"}).ok());
 }
 
 TEST(OptionsFile, HoldsTheOptionsAndCannotBeChanged) {

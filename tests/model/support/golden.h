@@ -55,18 +55,9 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"moe_end", "moe_end"},
 };
 
-// Computes the logits of all positions in one step and expects the largest error to be within kTolerance.
+// The logits of all positions of a golden prompt, computed in one step.
 template <class D>
-void check_golden(D& device, const GoldenCase& which, DType dtype) {
-  const Golden golden = load_golden(which.golden);
-  const auto files = open_model({.directory = golden_directory(which.checkpoint).string()});
-  ASSERT_TRUE(files.ok()) << files.status().message;
-  auto weights = Weights<D>::load(device, files->spec, dtype, files->map);
-  ASSERT_TRUE(weights.ok()) << weights.status().message;
-  auto decoder = Decoder<D>::make(device, files->spec, dtype, std::move(*weights),
-                                  {.rows = 256, .sequences = 8, .positions = 256, .kv_blocks = 8});
-  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
-
+std::vector<float> logits_of(Decoder<D>& decoder, const Golden& golden) {
   const std::vector<BlockId> blocks{6, 0, 3};
   const int tokens = static_cast<int>(golden.ids.size());
   StepBatch batch;
@@ -75,8 +66,14 @@ void check_golden(D& device, const GoldenCase& which, DType dtype) {
   batch.sample_rows.resize(golden.ids.size());
   std::iota(batch.sample_rows.begin(), batch.sample_rows.end(), 0);
   std::vector<float> logits(golden.logits.size());
-  (*decoder)->logits(batch, logits);
+  decoder.logits(batch, logits);
+  return logits;
+}
 
+inline constexpr DecoderLimits kGoldenLimits{.rows = 256, .sequences = 8, .positions = 256, .kv_blocks = 8};
+
+// Expects the largest error to be within kTolerance.
+inline void check_logits(const std::vector<float>& logits, const Golden& golden, DType dtype) {
   double difference = 0, largest = 0;
   for (std::size_t i = 0; i < logits.size(); ++i) {
     difference = std::max(difference, std::abs(static_cast<double>(logits[i]) - golden.logits[i]));
@@ -85,6 +82,18 @@ void check_golden(D& device, const GoldenCase& which, DType dtype) {
   }
   EXPECT_LE(difference / largest, kTolerance[static_cast<int>(dtype)]);
   ::testing::Test::RecordProperty("error", std::to_string(difference / largest));
+}
+
+template <class D>
+void check_golden(D& device, const GoldenCase& which, DType dtype) {
+  const Golden golden = load_golden(which.golden);
+  const auto files = open_model({.directory = golden_directory(which.checkpoint).string()});
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  auto weights = Weights<D>::load(device, files->spec, dtype, files->map);
+  ASSERT_TRUE(weights.ok()) << weights.status().message;
+  auto decoder = Decoder<D>::make(device, files->spec, dtype, std::move(*weights), kGoldenLimits);
+  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
+  check_logits(logits_of(**decoder, golden), golden, dtype);
 }
 
 }  // namespace troupe::model::test

@@ -1,0 +1,17 @@
+#pragma once
+// A rank's place among the ranks that run one model together.
+
+namespace troupe::model {
+
+struct Shard {
+  int rank = 0;   ///< 0 … ranks - 1
+  int ranks = 1;  ///< 1 … kMostRanks
+  bool expert_parallel =
+      false;  ///< experts are spread over the ranks whole; else each is cut across its width
+
+  bool alone() const { return ranks == 1; }
+};
+
+inline constexpr int kMostRanks = 32;
+
+}  // namespace troupe::model
