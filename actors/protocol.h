@@ -20,6 +20,7 @@
 #include <limits>
 
 #include "actors/messages.h"
+#include "actors/observation_messages.h"
 
 // Stays within the process: the pulse is shared.
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Beat)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "config/options.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "actors/engine/request_traces.h"
-#include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "http/backend.h"

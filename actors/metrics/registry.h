@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "actors/metrics/exposition.h"
 
 namespace troupe::metrics {

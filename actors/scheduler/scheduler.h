@@ -64,6 +64,7 @@
 #include "actors/cache/block_hash.h"
 #include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/grammar_news.h"
 #include "actors/scheduler/plan_builder.h"

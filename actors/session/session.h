@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "actors/session/answer_writer.h"
 #include "actors/session/submission.h"
 #include "http/backend.h"
