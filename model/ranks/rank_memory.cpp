@@ -19,8 +19,8 @@ namespace troupe::model {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kHeaderBytes = 4096;
-constexpr std::uint64_t kMagic = 0x316b6e6172707274;  // "trprank1"
+constexpr std::size_t kRankHeaderBytes = 4096;
+constexpr std::uint64_t kRankMagic = 0x316b6e6172707274;  // "trprank1"
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kSpins = 2000;
 /// A rank that sleeps looks up so often: others see that it goes on, and a wake-up that was lost with its
@@ -28,7 +28,7 @@ constexpr int kSpins = 2000;
 constexpr long kNapNs = 50'000'000;
 
 std::size_t bytes_for(int ranks) {
-  return kHeaderBytes + 2 * static_cast<std::size_t>(ranks) * RankMeeting::kSlotBytes;
+  return kRankHeaderBytes + 2 * static_cast<std::size_t>(ranks) * RankMeeting::kSlotBytes;
 }
 
 Status system_failure(const std::string& what) {
@@ -38,7 +38,7 @@ Status system_failure(const std::string& what) {
 }  // namespace
 
 struct RankMemory::Header {
-  std::uint64_t magic = kMagic;
+  std::uint64_t magic = kRankMagic;
   std::int32_t ranks = 0;
   alignas(kLine) std::atomic<std::uint32_t> epoch{1};
   alignas(kLine) std::atomic<std::uint32_t> bell{
@@ -75,27 +75,27 @@ Result<int> create_rank_memory(int ranks) {
   const std::size_t bytes = bytes_for(ranks);
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return give_up("a memory file cannot be sized");
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) return give_up("a memory file cannot be sealed");
-  void* const memory = mmap(nullptr, kHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* const memory = mmap(nullptr, kRankHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return give_up("a memory file cannot be mapped");
   (new (memory) RankMemory::Header)->ranks = ranks;
-  munmap(memory, kHeaderBytes);
+  munmap(memory, kRankHeaderBytes);
   return fd;
 }
 
 Result<RankMemory> RankMemory::attach(int fd) {
-  static_assert(sizeof(Header) <= kHeaderBytes && std::atomic<std::uint64_t>::is_always_lock_free);
+  static_assert(sizeof(Header) <= kRankHeaderBytes && std::atomic<std::uint64_t>::is_always_lock_free);
   struct stat found {};
   if (fstat(fd, &found) != 0) return system_failure("the ranks' memory cannot be read");
   const int seals = fcntl(fd, F_GET_SEALS);
   const auto bytes = static_cast<std::size_t>(found.st_size);
-  if (seals < 0 || (seals & kSeals) != kSeals || bytes < kHeaderBytes) {
+  if (seals < 0 || (seals & kSeals) != kSeals || bytes < kRankHeaderBytes) {
     return invalid("the ranks' memory is no sealed memory file of the right size");
   }
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return system_failure("the ranks' memory cannot be mapped");
   RankMemory mapped(static_cast<Header*>(memory), bytes);
   const Header& header = *mapped.header_;
-  if (header.magic != kMagic || header.ranks < 1 || header.ranks > kMostRanks ||
+  if (header.magic != kRankMagic || header.ranks < 1 || header.ranks > kMostRanks ||
       bytes != bytes_for(header.ranks)) {
     return invalid("the ranks' memory has another layout than this program's");
   }
@@ -119,7 +119,7 @@ void RankMemory::set_epoch(std::uint32_t epoch) {
 
 std::byte* RankMemory::slot(int rank, std::uint32_t meeting) const {
   const std::size_t index = 2 * static_cast<std::size_t>(rank) + meeting % 2;
-  return reinterpret_cast<std::byte*>(header_) + kHeaderBytes + index * RankMeeting::kSlotBytes;
+  return reinterpret_cast<std::byte*>(header_) + kRankHeaderBytes + index * RankMeeting::kSlotBytes;
 }
 
 Result<RankMeeting> RankMeeting::attach(int fd, const Shard& shard) {
