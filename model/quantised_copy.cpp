@@ -340,13 +340,13 @@ Status write_text(const fs::path& file, const std::string& text) {
 }
 
 /// Modules [begin, end) are one file.
-struct Shard {
+struct FilePart {
   std::size_t begin = 0, end = 0;
   std::string file;
 };
 
-std::vector<Shard> shards_of(const std::vector<Module>& modules) {
-  std::vector<Shard> shards(1);
+std::vector<FilePart> file_parts(const std::vector<Module>& modules) {
+  std::vector<FilePart> shards(1);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     std::uint64_t more = 0;
@@ -377,9 +377,9 @@ class Writer {
     for (const Module& module : modules_) {
       if (Status s = check_slices(module); !s.ok()) return s;
     }
-    const std::vector<Shard> shards = shards_of(modules_);
+    const std::vector<FilePart> shards = file_parts(modules_);
     Header index = {{"metadata", Header::object()}, {"weight_map", Header::object()}};
-    for (const Shard& shard : shards) {
+    for (const FilePart& shard : shards) {
       if (Status s = write_shard(shard, index["weight_map"]); !s.ok()) return s;
     }
     if (progress_) progress_(total_, total_);
@@ -415,7 +415,7 @@ class Writer {
     return bytes;
   }
 
-  Status write_shard(const Shard& shard, Header& map) {
+  Status write_shard(const FilePart& shard, Header& map) {
     Header header = {{"__metadata__", {{"format", "pt"}}}};
     std::uint64_t at = 0;
     for (std::size_t i = shard.begin; i < shard.end; ++i) {
