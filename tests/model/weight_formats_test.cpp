@@ -14,7 +14,7 @@
 namespace troupe::model {
 namespace {
 
-using config::Device, config::QuantizationOptions;
+using config::QuantizationOptions;
 using kernels::WeightFormat, kernels::WeightKind;
 using test::large_mixture, test::small_ernie;
 
@@ -23,7 +23,7 @@ constexpr WeightFormat kInt8{WeightKind::int8, DType::bf16};
 WeightFormat int4(int group) { return {WeightKind::int4, DType::bf16, group}; }
 
 WeightFormats chosen(const ModelSpec& spec, const QuantizationOptions& options) {
-  const auto made = choose_formats(spec, DType::bf16, Device::cpu, options);
+  const auto made = choose_formats(spec, DType::bf16, config::Device::cpu, options);
   EXPECT_TRUE(made.ok()) << made.status().message;
   return made.ok() ? *made : WeightFormats{};
 }
@@ -75,10 +75,10 @@ void expect_refused(const Status& status, std::initializer_list<const char*> par
 
 TEST(WeightFormats, WhatADeviceLacksIsRefusedWithWhatWorks) {
   const QuantizationOptions fp8{.method = "block_wise_fp8"};
-  const auto on_cpu = choose_formats(small_ernie(), DType::bf16, Device::cpu, fp8);
+  const auto on_cpu = choose_formats(small_ernie(), DType::bf16, config::Device::cpu, fp8);
   ASSERT_FALSE(on_cpu.ok());
   expect_refused(on_cpu.status(), {"--quantization block_wise_fp8", "wint8", "wint4"});
-  const auto made = choose_formats(large_mixture(), DType::bf16, Device::cuda, fp8);
+  const auto made = choose_formats(large_mixture(), DType::bf16, config::Device::cuda, fp8);
   ASSERT_TRUE(made.ok()) << made.status().message;
   EXPECT_EQ(made->attention.kind, WeightKind::fp8);
   EXPECT_EQ(made->experts.kind, WeightKind::fp8);
@@ -94,7 +94,7 @@ TEST(WeightFormats, WhatADeviceLacksIsRefusedWithWhatWorks) {
 TEST(WeightFormats, Fp8NeedsHeadsThatBeginWithTheirOwnScales) {
   ModelSpec spec = small_ernie();
   spec.head_dim = 66;
-  const auto made = choose_formats(spec, DType::bf16, Device::cuda, {.method = "block_wise_fp8"});
+  const auto made = choose_formats(spec, DType::bf16, config::Device::cuda, {.method = "block_wise_fp8"});
   ASSERT_FALSE(made.ok());
   expect_refused(made.status(), {"multiples of 8", "wint8"});
 }
@@ -124,7 +124,7 @@ TEST(WeightFormats, BytesOfTheSmallModel) {
   EXPECT_EQ(bytes(DType::bf16), 2 * linears + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint8"})), linears + 4 * outputs + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint4"})), linears / 2 + 2 * linears / 64 + rest);
-  const auto fp8 = choose_formats(small_ernie(), DType::bf16, Device::cuda, {.method = "block_wise_fp8"});
+  const auto fp8 = choose_formats(small_ernie(), DType::bf16, config::Device::cuda, {.method = "block_wise_fp8"});
   ASSERT_TRUE(fp8.ok()) << fp8.status().message;
   EXPECT_EQ(bytes(*fp8), linears + 4 * linears / 1024 + rest);  // a scale for 8 outputs × 128 inputs
 }
@@ -147,7 +147,7 @@ TEST(WeightFormats, TheBoundReadsCodesAndScales) {
 TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   const ModelSpec spec = large_mixture();
   const QuantizationOptions options{.method = "wint4"};
-  const auto sizes = format_sizes(spec, chosen(spec, options), true, Device::cpu, options);
+  const auto sizes = format_sizes(spec, chosen(spec, options), true, config::Device::cpu, options);
   ASSERT_EQ(sizes.size(), 3u);
   EXPECT_EQ(sizes[0].name, "bfloat16");
   EXPECT_EQ(sizes[1].name, "wint8");
@@ -155,13 +155,13 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   EXPECT_FALSE(sizes[0].in_use || sizes[1].in_use);
   EXPECT_TRUE(sizes[2].in_use);
   EXPECT_GT(sizes[0].weight_bytes, sizes[1].weight_bytes);
-  const auto on_hopper = format_sizes(spec, chosen(spec, options), true, Device::cuda, options, 90);
+  const auto on_hopper = format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 90);
   ASSERT_EQ(on_hopper.size(), 4u);
   EXPECT_EQ(on_hopper[1].name, "block_wise_fp8");
-  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, Device::cuda, options, 89).size(), 3u);
+  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 89).size(), 3u);
   const QuantizationOptions mixed{
       .method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint4"})"};
-  const auto more = format_sizes(spec, chosen(spec, mixed), true, Device::cpu, mixed);
+  const auto more = format_sizes(spec, chosen(spec, mixed), true, config::Device::cpu, mixed);
   ASSERT_EQ(more.size(), 4u);
   EXPECT_TRUE(more[3].in_use) << "the smallest of all";
 }
