@@ -17,6 +17,7 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of rows that are 
 // The quantiles are in shared memory. A thread makes the four draws of one hash and stores them together.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first_draw, const float* quantiles) {
+  const int first_group = op.first_input / kDrawsPerHash;
   __shared__ Element table[kQuantiles];
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first
        n += static_cast<std::size_t>(gridDim.x) * kThreads) {
     const int o = static_cast<int>(n / groups), group = static_cast<int>(n % groups);
     std::uint64_t bits =
-        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(group));
+        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(first_group + group));
     Element* to = static_cast<Element*>(op.into.data) +
                   static_cast<std::size_t>(cuda::placed_row(op.place, op.first, o)) * stride +
                   group * kDrawsPerHash;
@@ -73,7 +74,9 @@ void fill_quantised(Cuda& device, const FillRandom& op) {
   for (int output = 0; output < op.outputs; output += at_once) {
     const int count = std::min(at_once, op.outputs - output);
     const Matrix rows{memory + sizeof(float) * kQuantiles, DType::bf16, count, op.into.inputs};
-    fill(device, {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation}, output, quantiles);
+    fill(device,
+         {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation, .first_input = op.first_input},
+         op.first_output + output, quantiles);
     cuda::quantise(device, {.into = op.into, .place = op.place, .first = op.first, .output = output, .outputs = count,
                             .rows = rows.data});
   }
@@ -82,13 +85,13 @@ void fill_quantised(Cuda& device, const FillRandom& op) {
 }  // namespace
 
 void run(Cuda& device, const FillRandom& op) {
-  TROUPE_CHECK(op.first_output == 0 && op.first_input == 0);
+  TROUPE_CHECK(op.first_input % kDrawsPerHash == 0);
   TROUPE_CHECK(op.outputs > 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
   if (op.into.format.quantised()) return fill_quantised(device, op);
   auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
   device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
-  fill(device, op, 0, quantiles);
+  fill(device, op, op.first_output, quantiles);
 }
 
 }  // namespace troupe::kernels

@@ -29,7 +29,7 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (Status s = check_ranks(*files, device, place.shard); !s.ok()) return s;
-  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress);
+  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
   Result<wire::Capacity> capacity = size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options,
                                              available_memory() / static_cast<std::uint64_t>(place.shard.ranks));
   if (!capacity) return capacity.status();

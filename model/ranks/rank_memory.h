@@ -64,6 +64,8 @@ class RankMeeting : public RankMemory {
   /// True once a meeting has failed: the epoch has ended, or a rank has not come in time. No meeting succeeds
   /// until the next begin_epoch().
   bool abandoned() const { return abandoned_; }
+  /// True once the memory is in another epoch than the meetings.
+  bool ended() const { return epoch() != epoch_; }
   /// Not ok if a rank has not come in time; says which.
   const Status& late() const { return late_; }
 
