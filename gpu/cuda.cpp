@@ -99,6 +99,11 @@ int cuda_devices() {
   return cuda_usable().ok() && cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
+bool cuda_reaches(int from, int to) {
+  int can = 0;
+  return from == to || (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can == 1);
+}
+
 bool cuda_initialized() { return initialized; }
 
 // Two halves of pinned memory: one is copied to the device while the host fills the other. Several threads

@@ -43,6 +43,9 @@ Status cuda_usable(int ordinal = 0);
 /// GPUs that CUDA_VISIBLE_DEVICES leaves; 0 where cuda_usable() fails.
 int cuda_devices();
 
+/// True if kernels on GPU `from` can read and write the memory of GPU `to`.
+bool cuda_reaches(int from, int to);
+
 /// True if this process has asked the driver for a GPU: its forks cannot use CUDA any more.
 bool cuda_initialized();
 

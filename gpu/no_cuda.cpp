@@ -11,6 +11,8 @@ Status cuda_usable(int) {
 
 int cuda_devices() { return 0; }
 
+bool cuda_reaches(int, int) { return false; }
+
 bool cuda_initialized() { return false; }
 
 Cuda::Cuda(const CudaOptions&) { throw CudaError(cuda_usable().message); }

@@ -19,7 +19,7 @@ struct FillRandom {
   std::uint64_t seed = 0;
   float deviation = 0.02f;
   int first_output = 0;  ///< o of the first row
-  int first_input = 0;   ///< i of the first column; on Cuda a multiple of kDrawsPerHash
+  RowPart part{};        ///< part.first: i of the first column, on Cuda a multiple of kDrawsPerHash
 };
 
 inline constexpr int kQuantiles = 4096;

@@ -121,9 +121,9 @@ bool Collective<Cuda>::join() {
 
 void Collective<Cuda>::leave() { peers_->stop_word().store(1, std::memory_order_release); }
 
-void Collective<Cuda>::begin_epoch() {
+void Collective<Cuda>::begin_epoch(std::uint32_t epoch) {
   joined_ = false;
-  meeting_.begin_epoch();
+  meeting_.begin_epoch(epoch);
 }
 
 }  // namespace troupe::model

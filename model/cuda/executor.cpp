@@ -28,7 +28,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   const Result<TensorMap> map = part_of(files.map, files.spec, place.shard);
   if (!map) return map.status();
   CudaModel model;
-  model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank % cuda_devices(),
+  model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
                                                     .batch_invariant = options.device.batch_invariant,
                                                     .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;

@@ -42,7 +42,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       samples_(static_cast<std::size_t>(capacity.max_slots)) {}
 
 CudaQueue::~CudaQueue() {
-  reset();
+  reset(0);
   if (broken_.ok()) return;
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
@@ -310,7 +310,7 @@ void CudaQueue::wait_for_all() {
   }
 }
 
-void CudaQueue::reset() {
+void CudaQueue::reset(std::uint32_t epoch) {
   (void)guarded(broken_, [&]() -> Status {
     if (model_.ranks) model_.ranks->leave();
     if (held_ != 0) {
@@ -328,7 +328,7 @@ void CudaQueue::reset() {
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
   if (model_.swap) model_.swap->forget();
-  if (model_.ranks && broken_.ok()) model_.ranks->begin_epoch();
+  if (model_.ranks && broken_.ok()) model_.ranks->begin_epoch(epoch);
 }
 
 }  // namespace troupe::model

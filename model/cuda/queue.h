@@ -53,7 +53,7 @@ class CudaQueue final : public Executor {
   std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
   Status submit(const wire::RecordView& record) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
-  void reset() override;
+  void reset(std::uint32_t epoch) override;
 
  private:
   // A step or cache command on the GPU's stream.

@@ -5,6 +5,7 @@
 // have the same bits, and the same at every time. Once a call has failed (abandoned()) the later ones return
 // at once, and what they write means nothing: the step has to be thrown away.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -43,7 +44,7 @@ class Collective<Cpu> {
 
   bool abandoned() const { return meeting_.abandoned(); }
   const Status& late() const { return meeting_.late(); }
-  void begin_epoch() { meeting_.begin_epoch(); }
+  void begin_epoch(std::uint32_t epoch) { meeting_.begin_epoch(epoch); }
 
  private:
   explicit Collective(RankMeeting meeting) : meeting_(std::move(meeting)) {}
@@ -82,7 +83,7 @@ class Collective<Cuda> {
   bool abandoned() const { return meeting_.abandoned() || meeting_.ended(); }
   const Status& late() const { return meeting_.late(); }
   /// The device must be idle.
-  void begin_epoch();
+  void begin_epoch(std::uint32_t epoch);
   void set_patience(Duration patience) { meeting_.set_patience(patience); }
 
  private:

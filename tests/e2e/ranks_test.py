@@ -1,16 +1,26 @@
 """Several ranks run one model: they answer like one, and go on after the death of any of them."""
 import os
+import shutil
 import signal
+import tempfile
 import unittest
+from pathlib import Path
 
 from server import Server, children_of, has_ended, leftovers, run_serve, wait_until
 from streams import Stream
 
-# The demo model has nine heads and three KV heads: three ranks have three and one each.
-RANKS = 3
-FLAGS = ("--device", "cpu", "--dtype", "float32", "--cpu-threads", 1, "--cpu-kv-bytes", "64MiB", "--max-model-len", 512)
+# The demo model has nine heads and three KV heads: three ranks have three and one each. On a GPU, which the ranks share,
+# TROUPE_DEMO_MODEL may name another model and TROUPE_TEST_RANKS another number.
+DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")
+RANKS = int(os.environ.get("TROUPE_TEST_RANKS", 3))
+ROUNDS = int(os.environ.get("TROUPE_CHAOS_ROUNDS", 1))
+FLAGS = ("--device", DEVICE, "--dtype", "float32", "--max-model-len", 512, *{
+    "cpu": ("--cpu-threads", 1, "--cpu-kv-bytes", "192MiB"),
+    "cuda": ("--num-gpu-blocks-override", 256, "--max-num-seqs", 32, "--max-num-batched-tokens", 512,
+             *os.environ.get("TROUPE_TEST_FLAGS", "").split()),
+}[DEVICE])
 BODIES = [{"prompt": f"The sea has {i} waves", "max_tokens": 40, "temperature": i % 2, "seed": i, "ignore_eos": True}
-          for i in range(8)]
+          for i in range(8 if DEVICE == "cpu" else 32)]
 
 
 def texts(server):
@@ -22,7 +32,10 @@ class Ranks(unittest.TestCase):
     def setUpClass(cls):
         with Server(*FLAGS) as alone:
             cls.alone = texts(alone)
-        cls.server = Server(*FLAGS, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.swap_files = [cls.folder / f"swap.{rank}" for rank in range(RANKS if DEVICE == "cpu" else 0)]
+        swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS)
+        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
         cls.expected = texts(cls.server)
 
     @classmethod
@@ -30,9 +43,10 @@ class Ranks(unittest.TestCase):
         pids = children_of(cls.server.pid)
         cls.server.process.send_signal(signal.SIGTERM)
         cls.server.process.wait(60)
-        left = leftovers(cls.server), [pid for pid in pids if not has_ended(pid)]
+        left = leftovers(cls.server), [pid for pid in pids if not has_ended(pid)], list(cls.folder.iterdir())
+        shutil.rmtree(cls.folder)
         status = cls.server.stop()
-        if status != 0 or left != ([], []):
+        if status != 0 or left != ([], [], []):
             raise AssertionError(f"exit status {status}, left {left}")
 
     def pids(self):
@@ -53,8 +67,11 @@ class Ranks(unittest.TestCase):
         for rank in range(RANKS):
             self.assertTrue(any(name.startswith(f"worker-{rank}") for name in logs), logs)
 
+    def test_each_has_a_swap_file(self):
+        self.assertEqual(sorted(self.folder.iterdir()), self.swap_files)
+
     def test_streams_go_on_after_the_death_of_any(self):
-        for rank in (1, 0):
+        for rank in (1, 0) * ROUNDS:
             before = self.pids()
             streams = [Stream(self.server, body) for body in BODIES]
             os.kill(before[f"worker-{rank}"], signal.SIGKILL)
@@ -95,8 +112,19 @@ class Refused(unittest.TestCase):
     def test_ranks_that_do_not_divide_the_heads(self):
         self.check(("--device", "cpu", "--tensor-parallel-size", 2), "tensor-parallel-size")
 
-    def test_several_on_a_gpu(self):
-        self.check(("--device", "cuda", "--tensor-parallel-size", 2), "--tensor-parallel-size: got 2 on a GPU, expected 1")
+    def test_cuts_through_a_scale(self):
+        self.check(("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--quantization-group", 128),
+                   "--tensor-parallel-size 3 gives a rank 192 of num_attention_heads * head_dim")
+
+    def test_a_shared_gpu_without_a_number_of_blocks(self):
+        self.check(("--tensor-parallel-size", 2, "--ranks-per-gpu", 2), "needs --num-gpu-blocks-override")
+
+
+class DryRun(unittest.TestCase):
+    def test_what_each_rank_takes(self):
+        code, output, _ = run_serve("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--dry-run")
+        self.assertEqual(code, 0, output)
+        self.assertIn("3 ranks, each with 1/3 of every layer; the memory above is each one's", output)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include "model/ranks/part.h"
 #include "model/support/engine.h"
 #include "model/support/golden.h"
+#include "model/support/quantised_ranks.h"
 #include "model/support/rank_processes.h"
 
 namespace troupe::model {
@@ -197,7 +198,7 @@ TEST_F(CudaRanks, ADeathFreesTheOthers) {
     const TimePoint left = Clock::now();
     party.device.sync();
     EXPECT_LT(Clock::now() - left, std::chrono::seconds(2));
-    party.ranks->begin_epoch();
+    party.ranks->begin_epoch(memory->epoch());
   }
   party.device.free(values);
   ::close(*fd);
@@ -264,12 +265,60 @@ INSTANTIATE_TEST_SUITE_P(All, CudaRankGoldens,
                          ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
 
+// ---- Quantised models
+
+const std::vector<test::QuantisedCase>& quantised_ways() {
+  static const std::vector<test::QuantisedCase> ways{{"dense_gqa8", "wint8", {.method = "wint8"}},
+                                                     {"dense_gqa8", "wint4", {.method = "wint4"}},
+                                                     {"dense_gqa8", "fp8", {.method = "block_wise_fp8"}},
+                                                     {"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}},
+                                                     {"moe_gqa5", "wint4", {.method = "wint4"}},
+                                                     {"moe_gqa5", "fp8", {.method = "block_wise_fp8"}}};
+  return ways;
+}
+
+TEST_F(CudaRanks, DISABLED_RankOfAQuantisedModel) {
+  const RankProcess process = RankProcess::mine();
+  const auto files =
+      test::quantised_files(quantised_ways().at(static_cast<std::size_t>(std::stoi(process.what))), config::Device::cuda);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  Party party(process);
+  const auto logits = test::quantised_logits(party.device, *files, party.shard, party.ranks.get(), true);
+  ASSERT_TRUE(logits.ok()) << logits.status().message;
+  process.answer(*logits);
+  party.device.sync();
+}
+
+class QuantisedCudaRanks : public ::testing::TestWithParam<std::tuple<int, bool>> {};
+
+TEST_P(QuantisedCudaRanks, AnswerAsOneDoes) {
+  if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  const auto [index, expert_parallel] = GetParam();
+  const auto files = test::quantised_files(quantised_ways()[static_cast<std::size_t>(index)], config::Device::cuda);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  if (expert_parallel && files->spec.experts == 0) GTEST_SKIP() << "no experts to spread";
+  Cuda device(CudaOptions{});
+  const auto one = test::quantised_logits<Cuda>(device, *files, {}, nullptr);
+  ASSERT_TRUE(one.ok()) << one.status().message;
+  const auto several =
+      test::run_ranks<float>("CudaRanks.DISABLED_RankOfAQuantisedModel", 2, expert_parallel, std::to_string(index));
+  EXPECT_EQ(several[0], several[1]);
+  test::check_against_one(several[0], *one);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
+                         ::testing::Combine(::testing::Range(0, 6), ::testing::Bool()), [](const auto& info) {
+                           return test::case_name(quantised_ways()[static_cast<std::size_t>(std::get<0>(info.param))]) +
+                                  (std::get<1>(info.param) ? "_experts" : "");
+                         });
+
 constexpr int kSlots = 8;
 
 config::Options options_of(const std::string& checkpoint) {
   config::Options options;
   options.model.directory = test::golden_directory(checkpoint).string();
   options.device.num_gpu_blocks_override = 3 * kSlots;
+  options.parallel.ranks_per_gpu = cuda_devices() < 2 ? 2 : 1;
   options.scheduler.max_num_seqs = kSlots;
   options.scheduler.max_num_batched_tokens = 64;
   options.scheduler.max_model_len = 192;
@@ -316,7 +365,7 @@ TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
   meet();
   if (process.shard.rank == 0) memory->set_epoch(2);
   meet();
-  executor->reset();
+  executor->reset(2);
   meet();
   process.answer(tokens_of(*executor));
   meet();

@@ -7,6 +7,7 @@
 #include "gpu/cpu.h"
 #include "model/ranks/part.h"
 #include "model/support/golden.h"
+#include "model/support/quantised_ranks.h"
 
 namespace troupe::model {
 namespace {
@@ -91,6 +92,73 @@ INSTANTIATE_TEST_SUITE_P(All, RankGoldens,
                          ::testing::Combine(::testing::ValuesIn(kCases),
                                             ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
+
+// ---- Quantised weights
+
+struct QuantisedWay {
+  test::QuantisedCase which;
+  Way way;
+};
+
+class QuantisedRanks : public ::testing::TestWithParam<QuantisedWay> {};
+
+TEST_P(QuantisedRanks, AnswerAsOneDoes) {
+  const auto& [which, way] = GetParam();
+  const auto files = test::quantised_files(which, config::Device::cpu);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  Cpu device({.threads = 2, .pin = false});
+  const auto one = test::quantised_logits<Cpu>(device, *files, {}, nullptr);
+  ASSERT_TRUE(one.ok()) << one.status().message;
+  const auto memory = create_rank_memory(way.ranks);
+  ASSERT_TRUE(memory.ok());
+  std::vector<Result<std::vector<float>>> several(static_cast<std::size_t>(way.ranks), std::vector<float>{});
+  {
+    std::vector<std::jthread> ranks;
+    for (std::size_t r = 0; r < several.size(); ++r) {
+      ranks.emplace_back([&, r, way = way] {
+        Cpu own({.threads = 1, .pin = false});
+        const Shard shard{static_cast<int>(r), way.ranks, way.expert_parallel};
+        auto collective = Collective<Cpu>::attach(*memory, shard);
+        if (!collective) return void(several[r] = collective.status());
+        several[r] = test::quantised_logits(own, *files, shard, collective->get());
+      });
+    }
+  }
+  ::close(*memory);
+  for (const auto& rank : several) {
+    ASSERT_TRUE(rank.ok()) << rank.status().message;
+    EXPECT_EQ(*rank, *several.front());
+  }
+  test::check_against_one(*several.front(), *one);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, QuantisedRanks,
+    ::testing::Values(QuantisedWay{{"dense_gqa8", "wint8", {.method = "wint8"}}, {2, false}},
+                      QuantisedWay{{"dense_gqa8", "wint4", {.method = "wint4"}}, {4, false}},
+                      QuantisedWay{{"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}}, {2, false}},
+                      QuantisedWay{{"moe_gqa5", "wint4", {.method = "wint4"}}, {2, false}},
+                      QuantisedWay{{"moe_gqa5", "wint8", {.method = "wint8"}}, {2, true}}),
+    [](const auto& info) {
+      return test::case_name(info.param.which) + "_" + std::to_string(info.param.way.ranks) +
+             (info.param.way.expert_parallel ? "_experts" : "");
+    });
+
+// A scale's inputs have to be on one rank.
+TEST(QuantisedRanksTest, CutsThroughAScaleAreRefused) {
+  auto files = test::quantised_files({"moe_gqa5", "", {.method = "wint4", .group = 64}}, config::Device::cpu);
+  ASSERT_TRUE(files.ok());
+  EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, false}).ok());
+  files->spec.expert_intermediate = 2 * 96;
+  const Status refused = check_ranks(*files, config::Device::cpu, {0, 2, false});
+  EXPECT_EQ(refused.message.find("--tensor-parallel-size 2 gives a rank 96 of moe_intermediate_size, which is no "
+                                 "multiple of the 64 that share a scale"),
+            0u)
+      << refused.message;
+  EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, true}).ok()) << "whole experts are not cut";
+  EXPECT_NE(check_ranks(*files, config::Device::cuda, {0, 10, false}).message.find("the most ranks on GPUs"),
+            std::string::npos);
+}
 
 }  // namespace
 }  // namespace troupe::model
