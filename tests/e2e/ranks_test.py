@@ -10,9 +10,9 @@ from server import Server, children_of, has_ended, leftovers, run_serve, wait_un
 from streams import Stream
 
 # The demo model has nine heads and three KV heads: three ranks have three and one each. On a GPU, which the ranks share,
-# TROUPE_DEMO_MODEL may name another model and TROUPE_TEST_RANKS another number.
+# TROUPE_DEMO_MODEL may name another model and TROUPE_SERVED_RANKS another number.
 DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")
-RANKS = int(os.environ.get("TROUPE_TEST_RANKS", 3))
+RANKS = int(os.environ.get("TROUPE_SERVED_RANKS", 3))
 ROUNDS = int(os.environ.get("TROUPE_CHAOS_ROUNDS", 1))
 FLAGS = ("--device", DEVICE, "--dtype", "float32", "--max-model-len", 512, *{
     "cpu": ("--cpu-threads", 1, "--cpu-kv-bytes", "192MiB"),
@@ -87,12 +87,12 @@ class Ranks(unittest.TestCase):
     def test_one_that_stands_still_is_replaced(self):
         before = self.pids()
         streams = [Stream(self.server, body) for body in BODIES]
-        os.kill(before["worker-2"], signal.SIGSTOP)
+        os.kill(before[f"worker-{RANKS - 1}"], signal.SIGSTOP)
         for stream, text in zip(streams, self.expected):
             stream.join()
             self.assertEqual(stream.text, text)
-        self.assertEqual({n: p for n, p in before.items() if n != "worker-2"},
-                         {n: p for n, p in self.pids().items() if n != "worker-2"})
+        self.assertEqual({n: p for n, p in before.items() if n != f"worker-{RANKS - 1}"},
+                         {n: p for n, p in self.pids().items() if n != f"worker-{RANKS - 1}"})
 
     def test_the_engine_comes_back_to_the_same_workers(self):
         before = self.pids()

@@ -303,7 +303,7 @@ TEST_P(QuantisedCudaRanks, AnswerAsOneDoes) {
   const auto several =
       test::run_ranks<float>("CudaRanks.DISABLED_RankOfAQuantisedModel", 2, expert_parallel, std::to_string(index));
   EXPECT_EQ(several[0], several[1]);
-  test::check_against_one(several[0], *one);
+  test::check_against_one(files->formats, several[0], *one);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
