@@ -3,10 +3,11 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
-from server import Server, children_of, has_ended, leftovers, run_serve, wait_until
+from server import PATIENCE, Server, children_of, has_ended, leftovers, run_serve, wait_until
 from streams import Stream
 
 # The demo model has nine heads and three KV heads: three ranks have three and one each. On a GPU, which the ranks share,
@@ -21,6 +22,14 @@ FLAGS = ("--device", DEVICE, "--dtype", "float32", "--max-model-len", 512, *{
 }[DEVICE])
 BODIES = [{"prompt": f"The sea has {i} waves", "max_tokens": 40, "temperature": i % 2, "seed": i, "ignore_eos": True}
           for i in range(8 if DEVICE == "cpu" else 32)]
+
+
+def command_of(pid):
+    """The words of a process's command line; none if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def texts(server):
@@ -100,6 +109,29 @@ class Ranks(unittest.TestCase):
         self.server.wait_ready()
         self.assertEqual(texts(self.server), self.expected)
         self.assertEqual(self.pids(), before)
+
+
+class NeverUp(unittest.TestCase):
+    def test_the_server_ends_when_a_rank_does_not_come_up(self):
+        server = Server(*FLAGS, "--tensor-parallel-size", RANKS, "--max-restarts", 2, wait=False)
+        try:
+            killed, family, end = set(), set(), time.monotonic() + PATIENCE
+            while server.process.poll() is None and time.monotonic() < end:
+                children = children_of(server.pid)
+                family.update(children)
+                for pid in children:
+                    if pid not in killed and b"--rank=1" in command_of(pid):
+                        killed.add(pid)
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
+            left = leftovers(server), [pid for pid in family if not has_ended(pid)]
+            output = server.output
+        finally:
+            status = server.stop()
+        self.assertEqual(len(killed), 3, output)
+        self.assertNotEqual(status, 0)
+        self.assertEqual(left, ([], []))
+        self.assertIn("worker-1", output)
 
 
 class Refused(unittest.TestCase):
