@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ptx.cuh"
 #include "kernels/exchange.h"
 
 namespace troupe::kernels {
@@ -21,25 +22,6 @@ static_assert(kSourceBytes % 16 == 0);
 // The part of an inbox that `source` writes in the exchange `number`.
 __device__ std::byte* part_of(std::byte* inbox, std::uint32_t number, int source, int ranks) {
   return inbox + (static_cast<std::size_t>(number & 1) * ranks + source) * kSourceBytes;
-}
-
-__device__ uint4 load_packet(const uint4* from) {
-  uint4 v;
-  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
-  return v;
-}
-__device__ void store_packet(uint4* to, uint4 v) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
-}
-__device__ std::uint32_t load_flag(const std::uint32_t* from) {
-  std::uint32_t v;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
-  return v;
-}
-__device__ void store_flag(std::uint32_t* to, std::uint32_t v) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
 }
 
 // Tells now and then whether to go on waiting.
@@ -107,7 +89,7 @@ __device__ void take_own(const What& what, int rank) {
 __device__ bool wait_for_packet(const uint4* from, std::uint32_t number, const ExchangeGroup& group, uint4& v) {
   Patience patience{group};
   for (;;) {
-    v = load_packet(from);
+    v = ptx::load_volatile_16(from);
     if (v.y == number && v.w == number) return true;
     if (patience.over()) return false;
   }
@@ -129,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(What what, ExchangeGr
                   2 * i + 1 < own ? __float_as_uint(what.own(2 * i + 1)) : 0, number};
     for (int other = 1; other < group.ranks; ++other) {
       const int to = (group.rank + other) % group.ranks;
-      store_packet(reinterpret_cast<uint4*>(part_of(table->inboxes[to], number, group.rank, group.ranks)) + i, v);
+      ptx::store_volatile_16(reinterpret_cast<uint4*>(part_of(table->inboxes[to], number, group.rank, group.ranks)) + i, v);
     }
   }
 
@@ -182,7 +164,7 @@ __device__ bool wait_for_piece(const std::uint32_t* flag, std::uint32_t number, 
   if (threadIdx.x == 0) {
     Patience patience{group};
     come = 1;
-    while (load_flag(flag) != number) {
+    while (ptx::load_acquire_system(flag) != number) {
       if (!patience.over()) continue;
       come = 0;
       break;
@@ -227,7 +209,7 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(What what, ExchangeGro
     if (threadIdx.x == 0) {
       for (int other = 1; other < group.ranks; ++other) {
         const int to = (group.rank + other) % group.ranks;
-        store_flag(flags(part_of(table->inboxes[to], number, group.rank, group.ranks)) + piece, number);
+        ptx::store_release_system(flags(part_of(table->inboxes[to], number, group.rank, group.ranks)) + piece, number);
       }
     }
     for (int rank = 0; rank < group.ranks; ++rank) {

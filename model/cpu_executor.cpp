@@ -84,7 +84,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!attached) return attached.status();
     ranks = std::move(*attached);
   }
-  const Result<TensorMap> map = part_of(files.map, files.spec, place.shard);
+  const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
   Result<Weights<Cpu>> weights =
       files.checkpoint ? Weights<Cpu>::load(*device, *part, files.formats, *map, progress)

@@ -26,7 +26,7 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
     if (!checked) return checked.status();
     return make_echo_executor(checked->capacity);
   }
-  Result<ModelFiles> files = open_model(options.model);
+  Result<ModelFiles> files = open_model(options.model, place.shard);
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (Status s = check_ranks(*files, device, place.shard); !s.ok()) return s;

@@ -142,8 +142,11 @@ Result<Preflight> preflight(const config::Options& options) {
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
     return echo;
   }
-  Result<ModelFiles> files = open_model(options.model);
+  Result<ModelFiles> files = open_model(options.model, made.shard);
   if (!files) return files.status();
+  for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
+    if (const Result<ModelFiles> its = open_model(options.model, other); !its) return its.status();
+  }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;

@@ -79,17 +79,50 @@ Status check_stored(const ModelFiles& files) {
 
 }  // namespace
 
-Result<ModelFiles> open_model(const config::ModelOptions& options) {
+namespace {
+
+/// The directory of the checkpoint, which of a model that is cut for several ranks is the rank's.
+Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& shard) {
+  std::error_code error;
+  int ranks = 0;
+  while (fs::is_directory(directory / ("rank" + std::to_string(ranks)), error)) ++ranks;
+  if (ranks == 0) return directory;
+  const std::string what = "The model in " + directory.string() + " is cut for " + std::to_string(ranks) + " ranks";
+  if (shard.ranks != ranks) {
+    return invalid(what + "; start it with --tensor-parallel-size " + std::to_string(ranks) + ", got " +
+                       std::to_string(shard.ranks) + ".",
+                   "tensor-parallel-size");
+  }
+  if (shard.expert_parallel) {
+    return invalid(what + ", each with a part of every expert; leave out --enable-expert-parallel.",
+                   "enable-expert-parallel");
+  }
+  return directory / ("rank" + std::to_string(shard.rank));
+}
+
+}  // namespace
+
+Result<TensorMap> ModelFiles::map_of(const Shard& shard) const {
+  if (of_rank) return map;
+  return part_of(map, spec, shard);
+}
+
+Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard) {
   if (Status s = check_directory(options.directory); !s.ok()) return s;
   Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
   if (!spec) return spec.status();
   ModelFiles files{.spec = std::move(*spec)};
   files.tied = files.spec.tied.value_or(true);
   if (options.load_choices == config::LoadChoice::checkpoint) {
-    Result<Checkpoint> checkpoint = Checkpoint::open(options.directory);
+    const Result<fs::path> directory = checkpoint_directory(options.directory, shard);
+    if (!directory) return directory.status();
+    Result<Checkpoint> checkpoint = Checkpoint::open(*directory);
     if (!checkpoint) return checkpoint.status();
     files.checkpoint = std::move(*checkpoint);
-    Result<TensorMap> map = map_tensors(files.spec, *files.checkpoint);
+    files.of_rank = *directory != options.directory;
+    const Result<ModelSpec> held = part_of(files.spec, files.of_rank ? shard : Shard{});
+    if (!held) return held.status();
+    Result<TensorMap> map = map_tensors(*held, *files.checkpoint);
     if (!map) return map.status();
     files.map = std::move(*map);
     files.tied = files.map.tied;
@@ -168,7 +201,7 @@ Status check_ranks(const ModelFiles& files, config::Device device, const Shard& 
   }
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part.ok()) return part.status();
-  const Result<TensorMap> map = part_of(files.map, files.spec, shard);
+  const Result<TensorMap> map = files.map_of(shard);
   if (!map.ok()) return map.status();
   return CutCheck(files, shard)(*part, token_ranges(files.spec, shard.ranks)[1]);
 }

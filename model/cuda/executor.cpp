@@ -25,7 +25,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                                         const LoadProgress& progress, const RankPlace& place) {
   const Result<ModelSpec> spec = part_of(files.spec, place.shard);
   if (!spec) return spec.status();
-  const Result<TensorMap> map = part_of(files.map, files.spec, place.shard);
+  const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
   CudaModel model;
   model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
