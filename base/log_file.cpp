@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -177,6 +178,40 @@ Result<std::shared_ptr<LogSink>> open_log_file(const std::string& path, const Lo
   auto file = std::make_shared<RotatingFile>(path, options);
   if (Status status = file->open(); !status.ok()) return status;
   return std::shared_ptr<LogSink>(std::move(file));
+}
+
+namespace {
+
+constexpr const char* kLock = ".server";  // of a directory of logs
+
+std::string folder_of(const std::string& dir, int port) { return dir + "/port-" + std::to_string(port); }
+
+}  // namespace
+
+Result<LogDirectory> LogDirectory::claim(const std::string& dir, int port) {
+  for (const std::string& path : {dir, folder_of(dir, port)}) {
+    OwnedFd directory;
+    if (Status status = open_directory(dir, path, directory); !status.ok()) return status;
+    constexpr int kHow = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    const int lock = ::openat(directory.get(), kLock, kHow, 0640);
+    if (lock < 0) {
+      return failure(Code::invalid_argument, "cannot write into the log directory " + path + ": " +
+                                                 reason_of(directory.get(), kLock, errno));
+    }
+    LogDirectory claimed(path, lock);
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return claimed;  // or no locks on this disk
+  }
+  return failure(Code::unavailable, "the log directory " + folder_of(dir, port) + " is another server's");
+}
+
+std::string LogDirectory::look(const std::string& dir, int port) {
+  const OwnedFd lock(::open((fs::path(dir) / kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const bool taken = lock.valid() && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return taken ? folder_of(dir, port) : dir;
+}
+
+LogDirectory::~LogDirectory() {
+  if (lock_ >= 0) ::close(lock_);
 }
 
 }  // namespace troupe

@@ -16,6 +16,7 @@
 #include "base/logfmt.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/instance.h"
 #include "cli/log_merge.h"
 
 namespace troupe::cli {
@@ -112,6 +113,9 @@ int logs_main(int argc, char** argv) {
                           "  troupe logs gateway scheduler --log-dir /var/log/troupe\n"
                           "        two actors' lines, merged\n"};
   LogOptions options;
+  options.dir.clear();
+  std::optional<int> port;
+  std::string runtime_dir;
   bool follow = false;
   std::string request;
   const std::vector<config::Field> fields = {
@@ -119,12 +123,25 @@ int logs_main(int argc, char** argv) {
       {.name = "request",
        .slot = &request,
        .help = "only lines about the request with this x-request-id, or whose answer has this id"},
-      {.name = "log-dir", .slot = &options.dir, .help = "the server's --log-dir", .env = "FD_LOG_DIR"},
+      {.name = "log-dir",
+       .slot = &options.dir,
+       .help = "where the logs are",
+       .env = "FD_LOG_DIR",
+       .when_unset = "that of the running server, or else log"},
       {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir"},
+      {.name = "port", .slot = &port, .help = "of the server whose logs are meant", .min = 1, .max = 65535,
+       .when_unset = "the one that runs"},
+      runtime_dir_field(runtime_dir),
   };
   std::vector<std::string> actors;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, actors)) return *code;
 
+  if (options.dir.empty() || port) {
+    const auto server = choose_instance(directory_or_default(runtime_dir), port);
+    if (!server.ok()) return fail(synopsis, server.status());
+    if (options.dir.empty()) options.dir = *server ? (*server)->log_dir : LogOptions{}.dir;
+    if (*server && options.actor_dirs.empty()) options.actor_dirs = (*server)->actor_log_dirs;
+  }
   const std::vector<std::string> known = list_actors(options);
   if (known.empty()) {
     complain(synopsis, "no logs under " + options.dir + "; --log-dir says where the server writes them");

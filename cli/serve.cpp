@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "base/exhaustion.h"
 #include "base/log.h"
+#include "base/log_file.h"
 #include "cli/pull_model.h"
 #include "cli/terminal.h"
 #include "config/credentials.h"
@@ -167,6 +168,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
   if (options.dry_run) {
+    options.log.dir = LogDirectory::look(options.log.dir, options.http.port);
     setup.options = options;
     const auto summary = supervisor::rehearse(setup);
     if (!summary.ok()) return refuse(summary.status());
@@ -180,6 +182,9 @@ int serve_main(const std::vector<std::string>& arguments) {
     if (!fetched.ok()) return refuse(fetched);
   }
 
+  const auto logs = LogDirectory::claim(options.log.dir, options.http.port);
+  if (!logs.ok()) return refuse(logs.status());
+  options.log.dir = logs->path();
   setup.options = options;
   setup.console = {.live = cli::may_move_cursor(STDOUT_FILENO) && !options.log.console,
                    .output_colour = cli::may_style(STDOUT_FILENO),

@@ -4,10 +4,10 @@
 
 namespace troupe::cli {
 
-std::vector<config::Field> server_fields(ServerFlags& flags) {
+std::vector<config::Field> server_fields(ServerFlags& flags, std::string_view unset_port) {
   return {
       {.name = "host", .slot = &flags.host, .help = "where the server is"},
-      {.name = "port", .slot = &flags.port, .help = "its HTTP port", .min = 1, .max = 65535},
+      {.name = "port", .slot = &flags.port, .help = "its HTTP port", .min = 1, .max = 65535, .when_unset = unset_port},
       {.name = "url",
        .slot = &flags.url,
        .help = "http://HOST:PORT or https://HOST:PORT, in place of --host and --port",
@@ -21,7 +21,7 @@ std::vector<config::Field> server_fields(ServerFlags& flags) {
 }
 
 Result<ChosenServer> choose_server(const ServerFlags& flags) {
-  http::ServerPlace place{false, flags.host, flags.port};
+  http::ServerPlace place{false, flags.host, flags.port.value_or(kDefaultPort)};
   if (!flags.url.empty()) {
     auto named = http::parse_server_url(flags.url);
     if (!named.ok()) return named.status();

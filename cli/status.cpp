@@ -3,8 +3,8 @@
 #include "actors/supervisor/status_page.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/instance.h"
 #include "cli/status_table.h"
-#include "config/parse.h"
 
 namespace troupe::cli {
 
@@ -23,15 +23,15 @@ int status_main(int argc, char** argv) {
        .max = 65535,
        .when_unset = "the one that runs"},
       {.name = "json", .slot = &json, .help = "print JSON instead of a table"},
-      {.name = "runtime-dir",
-       .slot = &runtime_dir,
-       .help = "where running servers are found",
-       .when_unset = "${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe"},
+      runtime_dir_field(runtime_dir),
   };
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
   if (!words.empty()) return fail(synopsis, invalid("unexpected \"" + words.front() + "\""));
-  if (runtime_dir.empty()) runtime_dir = config::default_runtime_dir(config::process_environment());
+  runtime_dir = directory_or_default(runtime_dir);
+  const auto chosen = choose_port(runtime_dir, port);
+  if (!chosen.ok()) return fail(synopsis, chosen.status()), 1;
+  port = *chosen;
 
   const Result<std::string> answer = supervisor::query_status(runtime_dir, port);
   if (!answer.ok()) return fail(synopsis, answer.status()), 1;

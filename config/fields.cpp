@@ -301,7 +301,8 @@ FieldList log_fields(Options& options) {
   return {
       {.name = "log-dir",
        .slot = &o.dir,
-       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log",
+       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; while another server writes there, "
+               "LOG_DIR/port-N does",
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,

@@ -90,6 +90,13 @@ StatusPage Resources::page() const {
   page.metrics_port = options.http.metrics_port.value_or(options.http.port);
   page.engine_worker_queue_port = ports.step_queues.front().port();
   page.cache_queue_port = ports.cache_queues.front().port();
+  page.tls = !options.http.ssl_certfile.empty();
+  const auto absolute = [](const std::string& path) {
+    std::error_code error;
+    return std::filesystem::absolute(path, error).lexically_normal().string();
+  };
+  page.log_dir = absolute(options.log.dir);
+  for (const auto& [actor, directory] : options.log.actor_dirs) page.actor_log_dirs[actor] = absolute(directory);
   for (std::size_t rank = 0; rank < monitors.size(); ++rank) {
     const std::string suffix = monitors.size() == 1 ? "" : "-" + std::to_string(rank);
     for (const ipc::QueueDepth& queue : monitors[rank].depths()) {

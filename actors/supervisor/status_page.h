@@ -10,6 +10,7 @@
 //                  "declined_blocks"}}
 // Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -69,6 +70,9 @@ struct StatusPage {
   int metrics_port = 0;  ///< the HTTP port when it has none of its own
   int engine_worker_queue_port = 0;
   int cache_queue_port = 0;
+  bool tls = false;     ///< of the HTTP port
+  std::string log_dir;  ///< absolute, as those of actor_log_dirs
+  std::map<std::string, std::string> actor_log_dirs;
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
   TokenTotals tokens;

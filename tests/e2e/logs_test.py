@@ -1,4 +1,5 @@
 """Logs: a folder per actor, one request followed through all of them, and outputs that cannot be written."""
+import json
 import os
 import pathlib
 import select
@@ -105,6 +106,61 @@ class Logs(unittest.TestCase):
         finally:
             os.close(reading)
             os.close(writing)
+
+
+class TwoServers(unittest.TestCase):
+    """chat, logs and status look for the running server, and of several want to be told which."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.one = Server("--device", "echo")
+        cls.two = Server("--device", "echo", home=cls.one.home)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.two.stop()
+        cls.one.stop()
+
+    def test_each_has_logs_of_its_own(self):
+        for server in (self.one, self.two):
+            self.assertEqual(server.post("/v1/completions", BODY | {"max_tokens": 1},
+                                         headers={"x-request-id": f"asked-{server.port}"}).status, 200)
+        for server, other in ((self.one, self.two), (self.two, self.one)):
+            def found(server=server):
+                return server.command("logs", "--port", server.port, "--request", f"asked-{server.port}")[0] == 0
+            wait_until(found, "its request in its own logs")
+            self.assertEqual(server.command("logs", "--port", other.port, "--request", f"asked-{server.port}")[0], 1)
+        self.assertTrue((self.one.log_dir / f"port-{self.two.port}" / "supervisor").is_dir())
+
+    def test_the_only_one_is_found(self):
+        with Server("--device", "echo", "--log-dir", "elsewhere") as server:
+            for words in (("chat", "Hello"), ("logs",), ("logs", "gateway"), ("status",)):
+                code, out, err = server.command(*words)
+                self.assertEqual((code, err), (0, ""))
+            code, out, err = server.command("logs")
+            self.assertIn("gateway\n", out)
+
+    def test_which_is_not_guessed(self):
+        for words in (("chat", "Hello"), ("logs",), ("status",)):
+            code, out, err = self.one.command(*words)
+            self.assertNotEqual(code, 0)
+            self.assertEqual(out, "")
+            for server in (self.one, self.two):
+                self.assertIn(f"{server.port} (pid {server.pid})", err)
+
+    def test_at_a_terminal_it_is_asked(self):
+        master, slave = os.openpty()
+        try:
+            with subprocess.Popen([BINARY, "status", "--json"], stdin=slave, stdout=subprocess.PIPE, stderr=slave,
+                                  env=self.one.environment) as process:
+                os.write(master, f"none\n{self.two.port}\n".encode())
+                out, _ = process.communicate(timeout=PATIENCE)
+            self.assertEqual(process.returncode, 0)
+            self.assertEqual(json.loads(out)["ports"]["http"], self.two.port)
+            self.assertIn(b'None has the port "none".', os.read(master, 4096))
+        finally:
+            os.close(master)
+            os.close(slave)
 
 
 if __name__ == "__main__":
