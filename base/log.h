@@ -119,6 +119,20 @@ class Log {
     error(event, {first, rest...});
   }
 
+  /// A stage of a request: of level info from request_level 1 on, of level debug below.
+  void stage(std::string_view event, std::initializer_list<LogField> fields) const {
+    request_level() >= 1 ? info(event, fields) : debug(event, fields);
+  }
+  /// True if what belongs to this request_level is written; the fields need not be made otherwise.
+  bool details(int request_level) const {
+    return this->request_level() >= request_level && enabled(LogLevel::info);
+  }
+  std::size_t max_value_bytes() const;  ///< of a field; longer ones are cut
+  /// What details() allows of a request: its parameters or texts. No tap sees them.
+  void detail(std::string_view event, std::initializer_list<LogField> fields) const {
+    write_line(LogLevel::info, event, fields.begin(), fields.size());
+  }
+
   /// Lines of this actor that never reached its file.
   std::uint64_t dropped() const;
 
@@ -132,6 +146,7 @@ class Log {
   explicit Log(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static LogLevel level_of(const State& state);
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
+  void write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 
   bool heard(LogLevel level) const { return tap_ != nullptr || enabled(level); }
 

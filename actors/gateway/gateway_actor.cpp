@@ -80,7 +80,7 @@ void admit(GatewaySelf self, Ask& ask) {
     return;
   }
   ++state.open;
-  state.parts.log.debug("admitted", {kv("req", ask.request_id), kv("open", state.open)});
+  state.parts.log.stage("admitted", {kv("req", ask.request_id), kv("open", state.open)});
   const auto& host = state.parts.hosts[ask.io % state.parts.hosts.size()];
   const auto exchange = ask.exchange;
   const auto io = ask.io;

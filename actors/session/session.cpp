@@ -65,7 +65,8 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
     const SequenceSpec& sequence = submit.sequences[i];
     const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, sequence.prompt_tokens,
-                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits};
+                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits,
+                                context_->logged_bytes};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);
     const auto index = prompt * ask_.generation.choices + static_cast<std::int32_t>(i % per_prompt);
     content_.sequences.push_back({sequence.key, SessionChoice(context_->tokenizer, options), prompt, index});
@@ -230,7 +231,11 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
-  effects.finished.push_back({ask_.request_id, stats});
+  std::vector<std::string> answers;
+  if (context_->logged_bytes > 0) {
+    for (SessionSequence& sequence : content_.sequences) answers.push_back(sequence.choice.take_logged());
+  }
+  effects.finished.push_back({ask_.request_id, stats, std::move(answers)});
 }
 
 /// Null when the answer is text alone.

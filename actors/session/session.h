@@ -25,6 +25,7 @@ namespace troupe {
 struct FinishedRequest {
   std::string request_id;
   RequestStats stats;
+  std::vector<std::string> answers{};  ///< what was sent of each choice, as far as SessionContext::logged_bytes; for the log
 };
 
 /// What a session wants done. The host appends to one of these and then carries it out.

@@ -15,7 +15,8 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
       limits_(options.limits),
       detokenizer_(tokenizer_),
       syntax_(options.syntax),
-      stop_(options.stop, options.include_stop) {
+      stop_(options.stop, options.include_stop),
+      logged_bytes_(options.logged_bytes) {
   if (syntax_ != nullptr) parser_.emplace(*syntax_, options.start, limits_.tools);
 }
 
@@ -129,6 +130,18 @@ void SessionChoice::give_out(AnswerDelta&& delta) {
   }
 }
 
+void SessionChoice::keep_for_log(const ChoiceNews& news) {
+  const auto keep = [this](const std::string& text) {
+    if (logged_.size() < logged_bytes_) logged_.append(text, 0, logged_bytes_ - logged_.size());
+  };
+  keep(news.reasoning);
+  keep(news.text);
+  for (const ToolCallPiece& piece : news.calls) {
+    keep(piece.name);
+    keep(piece.arguments);
+  }
+}
+
 ChoiceNews SessionChoice::take_news() {
   ChoiceNews news;
   if (finished() && !finish_sent_) {
@@ -143,6 +156,7 @@ ChoiceNews SessionChoice::take_news() {
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
   sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));
+  keep_for_log(news);
   return news;
 }
 

@@ -47,6 +47,31 @@ class Logs(unittest.TestCase):
                 self.assertEqual(code, 0, err)
                 self.assertIn("needle-4711", out)
 
+    def test_how_much_a_request_leaves_behind(self):
+        body = {"prompt": "The secret word is abracadabra", "max_tokens": 4, "temperature": 0.25, "seed": 4711}
+        expected = {  # what each level adds, by the event's actor and name
+            0: ("gateway answered", "tokenizer encoded", "scheduler queued", "session finished"),
+            1: ("gateway admitted", "session opened", "session first_token"),
+            2: ("session parameters",),
+            3: ("tokenizer prompt", "session answer"),
+        }
+        for level in range(4):
+            with self.subTest(level=level), Server("--log-requests-level", level) as server:
+                answer = server.post("/v1/completions", body, headers={"x-request-id": "needle"})
+                self.assertEqual(answer.status, 200)
+                wait_until(lambda: "finished" in server.command("logs", "session", "--request", "needle")[1], "the last line")
+                lines = server.command("logs", "--request", "needle")[1]
+                for of_level, events in expected.items():
+                    for event in events:
+                        actor, name = event.split()
+                        there = f"actor={actor} event={name} " in lines
+                        self.assertEqual(there, of_level <= level, f"{event} at level {level} in\n{lines}")
+                self.assertEqual("abracadabra" in lines, level == 3)
+                self.assertEqual("temperature=0.25" in lines and "seed=4711" in lines, level >= 2)
+                if level == 3:
+                    text = json.dumps(answer.json["choices"][0]["text"], ensure_ascii=False)
+                    self.assertIn(f"text={text}", lines)
+
     def test_following_merges_in_the_order_of_times(self):
         with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
             files = []
