@@ -1,6 +1,7 @@
 #pragma once
 // What `troupe status` shows, as one JSON object:
 //   {"model","state","ports":{"http","metrics","engine_worker_queue","cache_queue"},
+//    "tls","log_dir","actor_log_dirs":{ACTOR: directory},
 //    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},

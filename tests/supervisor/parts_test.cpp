@@ -240,6 +240,9 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.metrics_port = 2;
   page.engine_worker_queue_port = 3;
   page.cache_queue_port = 4;
+  page.tls = true;
+  page.log_dir = "/log";
+  page.actor_log_dirs = {{"cache", "/elsewhere"}};
   page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
   page.tokens = {7000, 300};
@@ -250,6 +253,7 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   EXPECT_EQ(
       to_json(page),
       R"({"model":"demo","state":"ready","ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
+      R"("tls":true,"log_dir":"/log","actor_log_dirs":{"cache":"/elsewhere"},)"
       R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
       R"("last_end":"engine was killed by signal 9"}],)"
       R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
