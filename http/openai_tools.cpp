@@ -107,6 +107,17 @@ bool has_tool(const Json& tools, const std::string& name) {
                      [&](const Json& tool) { return tool["function"]["name"] == name; });
 }
 
+/// The names of the tools, for an error; cut when there are many.
+std::string names_of(const Json& tools) {
+  constexpr std::size_t kMost = 100;
+  std::string names;
+  for (const Json& tool : tools) {
+    if (names.size() > kMost) return names + ", …";
+    names += (names.empty() ? "" : ", ") + excerpt(tool["function"]["name"]);
+  }
+  return names;
+}
+
 /// The function that an object names: {type: "function", function: {name}} or, for function_call, {name}.
 const Json* chosen_name(const Json& choice, bool legacy) {
   if (legacy) return choice.is_object() ? member(choice, "name") : nullptr;
@@ -142,7 +153,27 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
   if (tools.empty()) {
     fields.fail(field, "asks for a call, but the request has no tools", "invalid_value");
   } else if (rules.choice == Choice::named && !has_tool(tools, rules.name)) {
-    fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools", "invalid_value");
+    fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools: " + names_of(tools),
+                "invalid_value");
+  }
+}
+
+/// Arguments that are enforced are an object: fails at a schema that says they are something else.
+void check_enforced(Fields& fields, std::string_view field, const Json& tools, const ToolRules& rules) {
+  using Choice = ToolRules::Choice;
+  for (std::size_t i = 0; i < tools.size(); ++i) {
+    const Json& function = tools[i]["function"];
+    const Json* parameters = member(function, "parameters");
+    const Json* strict = member(function, "strict");
+    const bool called = rules.choice == Choice::required ||
+                        (rules.choice == Choice::named && function["name"] == rules.name) ||
+                        (rules.choice == Choice::automatic && strict != nullptr && *strict == true);
+    const Json* type = parameters != nullptr && called ? member(*parameters, "type") : nullptr;
+    if (type == nullptr || *type == "object") continue;
+    fields.fail(
+        invalid_tool(std::string(field) + "." + std::to_string(i) + "." + rules.schema_field + ".type",
+                     "must be \"object\", as arguments are an object, got " + excerpt(*type)));
+    return;
   }
 }
 
@@ -159,9 +190,10 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
     tool_rules.parallel = false;
     tool_rules.schema_field = "parameters";
   }
-  Json tools =
-      read_list(fields, tool_rules.legacy ? "functions" : "tools", rules.limits.max_tools, tool_rules.legacy);
+  const char* const field = tool_rules.legacy ? "functions" : "tools";
+  Json tools = read_list(fields, field, rules.limits.max_tools, tool_rules.legacy);
   read_choice(fields, tool_rules.legacy ? "function_call" : "tool_choice", tools, tool_rules);
+  check_enforced(fields, field, tools, tool_rules);
   if (tool_rules.choice == ToolRules::Choice::none) return {};
   return tools;
 }

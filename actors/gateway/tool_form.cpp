@@ -64,7 +64,12 @@ Json arguments_format(const Json& function, bool enforced, std::string place) {
   if (!enforced || parameters == function.end() || !parameters->is_object() || parameters->empty()) {
     return schema({{"type", "object"}});
   }
-  return from_request(schema(*parameters), ".json_schema", std::move(place));
+  Json wanted = *parameters;
+  const auto says = [&](const char* keyword) { return wanted.contains(keyword); };
+  if (!says("type") && !says("$ref") && !says("anyOf") && !says("oneOf") && !says("allOf")) {
+    wanted["type"] = "object";
+  }
+  return from_request(schema(std::move(wanted)), ".json_schema", std::move(place));
 }
 
 /// A call of one of the tools, or of the named one, with its tags.

@@ -130,6 +130,20 @@ TEST(ToolForm, NamesThePlacesOfSchemasInTheRequest) {
             "tools.0.function.parameters");
 }
 
+TEST(ToolForm, ArgumentsAreAnObjectAlsoWhereTheSchemaDoesNotSay) {
+  const auto enforced = [](const char* parameters) {
+    Json list = tools();
+    list[0]["function"]["parameters"] = Json::parse(parameters);
+    const auto form = tool_form(list, rules(Choice::named), hermes(), {});
+    std::string pointer = form->places.at(0).first;
+    std::replace(pointer.begin(), pointer.end(), '.', '/');
+    return form->value.at(Json::json_pointer(pointer));
+  };
+  EXPECT_EQ(enforced(R"({"description":"any"})"), Json::parse(R"({"description":"any","type":"object"})"));
+  const char kReference[] = R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})";
+  EXPECT_EQ(enforced(kReference), Json::parse(kReference)) << "no keyword may stand beside a reference";
+}
+
 TEST(ToolForm, OnlyStrictOrForcedCallsAreEnforced) {
   EXPECT_FALSE(enforces_calls(tools(), rules(Choice::automatic)));
   EXPECT_TRUE(enforces_calls(tools(true), rules(Choice::automatic)));

@@ -88,6 +88,9 @@ TEST(ToolRequest, Row54And55Tools) {
   EXPECT_FALSE(accepted(hello(tool + R"(,"parallel_tool_calls":false)")).tools.parallel);
   refused(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})"), "tool_choice",
           "invalid_value");
+  const Status absent =
+      parsed_chat(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})")).status();
+  EXPECT_EQ(absent.message, R"(tool_choice names "absent", which is not among the tools: "f")");
   refused(hello(R"("tool_choice":"required")"), "tool_choice", "invalid_value");
   refused(hello(tool + R"(,"tool_choice":"maybe")"), "tool_choice", "invalid_value");
   refused(hello(tool + R"(,"tool_choice":{"type":"function"})"), "tool_choice", "invalid_value");
@@ -110,6 +113,25 @@ TEST(ToolRequest, Row54And55Tools) {
       "tools.1.function.name", "invalid_tool");
   refused(hello(R"("tools":)" + many(R"({"type":"function","function":{"name":"f"}})", 10'000)), "tools",
           "invalid_tool");
+}
+
+TEST(ToolRequest, EnforcedArgumentsAreAnObject) {
+  const auto tool = [](const std::string& type, const std::string& strict = "false") {
+    return hello(R"("tools":[{"type":"function","function":{"name":"f","strict":)" + strict +
+                 R"(,"parameters":{"type":)" + type + "}}}]");
+  };
+  const auto with = [](std::string body, const std::string& more) {
+    return body.insert(body.size() - 1, "," + more);
+  };
+  const std::string place = "tools.0.function.parameters.type";
+  accepted(tool(R"("string")"));  // shown to the model, no more
+  accepted(with(tool(R"("object")", "true"), R"("tool_choice":"required")"));
+  refused(tool(R"("string")", "true"), place, "invalid_tool");
+  refused(with(tool(R"(["object","null"])"), R"("tool_choice":"required")"), place, "invalid_tool");
+  refused(with(tool(R"("array")"), R"("tool_choice":{"type":"function","function":{"name":"f"}})"), place,
+          "invalid_tool");
+  refused(hello(R"("functions":[{"name":"f","parameters":{"type":"array"}}],"function_call":{"name":"f"})"),
+          "functions.0.parameters.type", "invalid_tool");
 }
 
 TEST(ToolRequest, LimitsOfThoughts) {
