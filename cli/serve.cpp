@@ -13,6 +13,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "base/exhaustion.h"
 #include "base/log.h"
+#include "base/log_directory.h"
 #include "cli/pull_model.h"
 #include "cli/terminal.h"
 #include "config/credentials.h"
@@ -183,6 +184,11 @@ int serve_main(const std::vector<std::string>& arguments) {
     if (!fetched.ok()) return refuse(fetched);
   }
 
+  const std::string log_dir = options.log.dir;
+  const auto locks = LogDirectoryLocks::take(options.log);
+  if (options.log.dir != log_dir) {
+    warn("another server writes its logs to " + log_dir + "; those of this one go to " + options.log.dir);
+  }
   setup.options = options;
   setup.console = {.live = cli::may_move_cursor(STDOUT_FILENO) && !options.log.console,
                    .output_colour = cli::may_style(STDOUT_FILENO),

@@ -1,18 +1,19 @@
 #pragma once
-// The flags by which a subcommand that is a client finds its server: --host and --port, or --url, and whom
-// TLS trusts.
+// The flags by which a subcommand that is a client finds its server: none for the one that runs on this machine, --host
+// and --port, or --url; and whom TLS trusts.
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "cli/running_server.h"
 #include "config/field.h"
 #include "http/tls_client.h"
 
 namespace troupe::cli {
 
 struct ServerFlags {
-  std::string host = "127.0.0.1";
-  int port = 8180;
+  std::string host;   ///< empty: this machine
+  WhichServer which;  ///< on this machine
   std::string url;  ///< takes the place of both; https:// means TLS
   http::TlsTrust trust;
 };
@@ -26,7 +27,8 @@ struct ChosenServer {
   http::TlsContext tls;  ///< null: plain HTTP
 };
 
-/// The errors name the flag: a malformed --url, a --ca-file that cannot be used.
+/// Where a server of this machine is not known under this user, it is looked for at 127.0.0.1, at port 8180 if none is
+/// given. Errors: a malformed --url, a --ca-file that cannot be used, several servers without a terminal to ask at.
 Result<ChosenServer> choose_server(const ServerFlags& flags);
 
 }  // namespace troupe::cli

@@ -302,7 +302,8 @@ FieldList log_fields(Options& options) {
   return {
       {.name = "log-dir",
        .slot = &o.dir,
-       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log",
+       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; a second server beside the first "
+               "writes to LOG_DIR/server-2",
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,
