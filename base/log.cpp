@@ -51,6 +51,8 @@ LogLevel Log::level_of(const State& state) { return state.options.level; }
 
 int Log::request_level() const { return state_ ? state_->options.request_level : 0; }
 
+std::int64_t Log::max_value_bytes() const { return state_ ? state_->options.max_value_bytes : 0; }
+
 Log Log::tapped(std::shared_ptr<LogTap> tap) const {
   Log log = *this;
   if (state_) log.tap_ = std::move(tap);

@@ -86,8 +86,11 @@ class Log {
   Log tapped(std::shared_ptr<LogTap> tap) const;
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
-  /// See LogOptions::request_level.
-  int request_level() const;
+  /// What requests leave behind; see LogOptions::request_level.
+  bool tells_parameters() const { return request_level() >= 2; }
+  bool tells_text() const { return request_level() >= 3; }
+  /// Bytes after which a value is cut.
+  std::int64_t max_value_bytes() const;
 
   void debug(std::string_view event, std::initializer_list<LogField> fields = {}) const {
     if (heard(LogLevel::debug)) write(LogLevel::debug, event, fields.begin(), fields.size());
@@ -100,6 +103,10 @@ class Log {
   }
   void error(std::string_view event, std::initializer_list<LogField> fields = {}) const {
     if (heard(LogLevel::error)) write(LogLevel::error, event, fields.begin(), fields.size());
+  }
+  /// A stage of a request: info where stages are asked for, else debug.
+  void stage(std::string_view event, std::initializer_list<LogField> fields) const {
+    request_level() >= 1 ? info(event, fields) : debug(event, fields);
   }
   /// The same with the fields as arguments: log.info("admitted", kv("req", id), kv("tokens", n)).
   template <class... Fields>
@@ -131,6 +138,7 @@ class Log {
  private:
   explicit Log(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static LogLevel level_of(const State& state);
+  int request_level() const;
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 
   bool heard(LogLevel level) const { return tap_ != nullptr || enabled(level); }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <random>
 
+#include "actors/gateway/parameters_log.h"
 #include "actors/metrics/routes.h"
 #include "http/openai_error.h"
 
@@ -80,7 +81,7 @@ void admit(GatewaySelf self, Ask& ask) {
     return;
   }
   ++state.open;
-  state.parts.log.debug("admitted", {kv("req", ask.request_id), kv("open", state.open)});
+  state.parts.log.stage("admitted", {kv("req", ask.request_id), kv("open", state.open)});
   const auto& host = state.parts.hosts[ask.io % state.parts.hosts.size()];
   const auto exchange = ask.exchange;
   const auto io = ask.io;
@@ -225,6 +226,7 @@ void HttpSide::submit(http::Call&& call) {
     deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
+  if (log_.tells_parameters()) log_parameters(log_, *ask);
   caf::anon_send(gateway_, *std::move(ask));
 }
 

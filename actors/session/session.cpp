@@ -65,7 +65,8 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
     const SequenceSpec& sequence = submit.sequences[i];
     const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, sequence.prompt_tokens,
-                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits};
+                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits,
+                                context_->logged_bytes};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);
     const auto index = prompt * ask_.generation.choices + static_cast<std::int32_t>(i % per_prompt);
     content_.sequences.push_back({sequence.key, SessionChoice(context_->tokenizer, options), prompt, index});
@@ -121,7 +122,7 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
   if (tokens.tokens > 0 && first_token_ns_ == 0) {
     first_token_ns_ = now_ns;
-    effects.begun.push_back(ask_.request_id);
+    effects.begun.push_back({ask_.request_id, seconds(ask_.arrived_ns, scheduled_ns_), seconds(ask_.arrived_ns, now_ns)});
   }
   if (tokens.tokens > 0) {
     if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);
@@ -230,7 +231,21 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
-  effects.finished.push_back({ask_.request_id, stats});
+  effects.finished.push_back({ask_.request_id, stats, take_logged()});
+}
+
+std::vector<ChoiceText> Session::take_logged() {
+  std::vector<ChoiceText> answers;
+  if (context_->logged_bytes == 0) return answers;
+  for (SessionSequence& sequence : content_.sequences) {
+    (void)sequence.choice.take_news();  // what the client was not sent
+    const ChoiceLog& log = sequence.choice.log();
+    ChoiceText& answer = answers.emplace_back(ChoiceText{sequence.index, log.text, log.reasoning, {}});
+    for (const ToolCallPiece& call : log.calls) {
+      answer.calls += (answer.calls.empty() ? "" : "\n") + call.name + "(" + call.arguments + ")";
+    }
+  }
+  return answers;
 }
 
 /// Null when the answer is text alone.

@@ -15,7 +15,8 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
       limits_(options.limits),
       detokenizer_(tokenizer_),
       syntax_(options.syntax),
-      stop_(options.stop, options.include_stop) {
+      stop_(options.stop, options.include_stop),
+      logged_bytes_(options.logged_bytes) {
   if (syntax_ != nullptr) parser_.emplace(*syntax_, options.start, limits_.tools);
 }
 
@@ -143,7 +144,18 @@ ChoiceNews SessionChoice::take_news() {
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
   sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));
+  if (logged_bytes_ > 0) keep_for_log(news);
   return news;
+}
+
+/// Up to a piece more than the bytes to log, so that the log can tell that it cuts the text.
+void SessionChoice::keep_for_log(const ChoiceNews& news) {
+  const auto room_in = [this](const std::string& text) { return static_cast<std::int64_t>(text.size()) <= logged_bytes_; };
+  if (room_in(log_.text)) log_.text += news.text;
+  if (room_in(log_.reasoning)) log_.reasoning += news.reasoning;
+  for (const ToolCallPiece& piece : news.calls) {
+    if (log_.calls.empty() || room_in(log_.calls.back().arguments)) append_piece(log_.calls, ToolCallPiece(piece));
+  }
 }
 
 http::TokenLogprob SessionChoice::named(const PositionLogprobs& position, const StepTokens& step,

@@ -27,6 +27,14 @@ struct ChoiceOptions {
   const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
   AnswerStart start = AnswerStart::answer;
   AnswerLimits limits;
+  std::int64_t logged_bytes = 0;  ///< of each text that log() keeps; 0: none
+};
+
+/// The beginning of what became ready to be sent, for the log.
+struct ChoiceLog {
+  std::string text;
+  std::string reasoning;
+  std::vector<ToolCallPiece> calls;
 };
 
 /// What became ready to be sent since the last take_news().
@@ -67,12 +75,14 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
+  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
   std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
 
  private:
   void append(TokenId id, bool hidden);
   void give_out(AnswerDelta&& delta);
   void flush_text();
+  void keep_for_log(const ChoiceNews& news);
   http::FinishReason limit_reached() const;
   http::FinishReason stopped() const;
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
@@ -101,6 +111,8 @@ class SessionChoice {
   std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
   std::int64_t sent_chars_ = 0;
+  std::int64_t logged_bytes_;
+  ChoiceLog log_;
 };
 
 }  // namespace troupe

@@ -40,13 +40,20 @@ void act(SessionHostSelf self, Effects& effects) {
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
-  for (const std::string& id : effects.begun) state.parts.log.debug("first_token", {kv("req", id)});
+  for (const BegunRequest& begun : effects.begun) {
+    state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
+                                          kv("ttft_ms", begun.ttft_s * 1e3)});
+  }
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
                                       kv("prompt_tokens", done.stats.prompt_tokens),
                                       kv("cached_tokens", done.stats.cached_tokens),
                                       kv("output_tokens", done.stats.output_tokens),
                                       kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
+    for (const ChoiceText& answer : done.answers) {
+      state.parts.log.info("answer", {kv("req", done.request_id), kv("choice", answer.index), kv("text", answer.text),
+                                      kv("reasoning", answer.reasoning), kv("tool_calls", answer.calls)});
+    }
     self->send(state.parts.metrics, done.stats);
   }
   for (const std::uint64_t exchange : state.book->take_closed()) {
@@ -166,7 +173,7 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   const std::uint64_t exchange = ask.exchange;
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
-  state.parts.log.debug("opened", {kv("req", ask.request_id)});
+  state.parts.log.stage("opened", {kv("req", ask.request_id)});
   if (ask.timeout_ns > 0) {
     const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
     self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});

@@ -4,9 +4,23 @@
 
 #include "base/clock.h"
 #include "base/give_way.h"
+#include "text/detokenizer.h"
 
 namespace troupe {
 namespace {
+
+/// The text of each prompt as the model sees it, with the special tokens of its template.
+void log_prompts(const Encoder& encoder, const Log& log, const std::string& request_id, const Encoded& encoded) {
+  for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
+    Detokenizer detokenizer(encoder.tokenizer(), /*skip_special_tokens=*/false);
+    std::string text;
+    for (const TokenId id : encoded.prompts[i]) {
+      if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes()) break;  // the log cuts it and says so
+      text += detokenizer.append(id);
+    }
+    log.info("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});
+  }
+}
 
 Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
   const std::int64_t start = now_ns();
@@ -17,6 +31,7 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
   const double ms = static_cast<double>(now_ns() - start) * 1e-6;
   if (out.status.ok()) {
     log.info("encoded", {kv("req", request_id), kv("prompts", out.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
+    if (log.tells_text()) log_prompts(encoder, log, request_id, out);
   } else {
     log.info("refused", {kv("req", request_id), kv("why", out.status.message), kv("ms", ms)});
   }

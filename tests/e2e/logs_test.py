@@ -46,6 +46,40 @@ class Logs(unittest.TestCase):
                 self.assertEqual(code, 0, err)
                 self.assertIn("needle-4711", out)
 
+    def test_each_level_of_requests_adds_what_it_says(self):
+        """What `troupe logs --request` shows at each level; text appears at the last one only."""
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
+            for level in range(4):
+                with Server("--device", "echo", "--log-requests-level", level, "--log-max-len", 200, "--log-dir",
+                            f"{home}/{level}") as server:
+                    chat = {"messages": [{"role": "user", "content": "abracadabra"}], "max_tokens": 30, "temperature": 0.25,
+                            "stop": ["xyzzy plugh"], "stream": True}
+                    list(server.events("/v1/chat/completions", chat, {"x-request-id": "stream"}))
+                    body = {"prompt": "sesame " * 100, "max_tokens": 200, "n": 2}
+                    self.assertEqual(server.post("/v1/completions", body, headers={"x-request-id": "whole"}).status, 200)
+
+                    def about(request):
+                        lines = server.command("logs", "--request", request)[1].splitlines()
+                        return lines if any(" event=answered " in line for line in lines) else None
+
+                    streamed, whole = (wait_until(lambda r=r: about(r), "all lines") for r in ("stream", "whole"))
+                events = {line.split(" event=")[1].split()[0] for line in streamed}
+                self.assertEqual(events, {"encoded", "queued", "finished", "answered"}
+                                 | ({"admitted", "opened", "first_token"} if level >= 1 else set())
+                                 | ({"parameters"} if level >= 2 else set())
+                                 | ({"prompt", "answer"} if level >= 3 else set()), level)
+                text = "\n".join(streamed)
+                self.assertEqual("temperature=0.25" in text, level >= 2)
+                self.assertEqual("xyzzy plugh" in text, level >= 2)
+                self.assertEqual("abracadabra" in text, level >= 3)
+                if level == 3:
+                    answers = [line for line in whole if " event=answer " in line]
+                    self.assertEqual([f" choice={i} " in answers[i] for i in range(2)], [True, True])
+                    for line in answers + [line for line in whole if " event=prompt " in line]:
+                        self.assertIn("sesame sesame", line)
+                        self.assertIn("…", line, "a text is cut after --log-max-len")
+                        self.assertLess(len(line), 450)
+
     def test_following_merges_in_the_order_of_times(self):
         with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
             files = []
