@@ -37,7 +37,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.corrupt = 0          # contents of large files that are sent with a wrong byte
         self.web_page = False     # answers every request with HTML
         self.held = None          # an Event: contents wait for it
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self):
         return self
