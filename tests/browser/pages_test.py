@@ -152,6 +152,33 @@ class Chat(BrowserCase):
         page.wait(answers(2))
         self.sound(page)
 
+    def test_copy_buttons(self):
+        page = self.chat()
+        page.call("Browser.grantPermissions", origin=self.server.url, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+        self.ask(page, "Qa")
+        page.wait(answers(1))
+
+        def press_copy(where):
+            """With the mouse: without a person's hand a page may not copy."""
+            box = page.eval(f"(() => {{ const b = [...document.querySelectorAll({json.dumps(where)})].find(b => b.textContent === 'Copy');"
+                            " b.scrollIntoView({block: 'center'}); const r = b.getBoundingClientRect();"
+                            " return {x: r.x + r.width / 2, y: r.y + r.height / 2}; })()")
+            for kind in ("mousePressed", "mouseReleased"):
+                page.call("Input.dispatchMouseEvent", type=kind, x=box["x"], y=box["y"], button="left", clickCount=1)
+            page.wait(f"[...document.querySelectorAll({json.dumps(where)})].some(b => b.textContent === 'Copied')")
+            return page.eval("navigator.clipboard.readText()")
+
+        page.call("Page.bringToFront")
+        whole = "Hello **world**, with `code`:\n\n```python\nprint(\"hi\")\n```\n\n- one\n- two"
+        self.assertEqual(press_copy("article.assistant .code button"), 'print("hi")')
+        self.assertEqual(press_copy("article.assistant .tools button").strip(), whole)
+        page.wait("![...document.querySelectorAll('button')].some(b => b.textContent === 'Copied')")
+        # As on a page that came over plain HTTP from another machine: the clipboard's own interface is missing.
+        page.eval("(() => { const real = navigator.clipboard; Object.defineProperty(navigator, 'clipboard', "
+                  "{configurable: true, value: {readText: () => real.readText()}}); })()")
+        self.assertEqual(press_copy("article.user .tools button"), "Qa")
+        self.sound(page)
+
     def test_several_chats_and_settings(self):
         page = self.chat()
         page.eval("document.getElementById('settings').open = true; document.getElementById('max_tokens').focus()")
