@@ -64,7 +64,7 @@ int logs_main(int argc, char** argv) {
        .help = "the server's --log-dir",
        .env = "FD_LOG_DIR",
        .when_unset = "that of the running server, else log"},
-      {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir"},
+      {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir", .one_word = true},
       runtime_dir_field(which),
   };
   std::vector<std::string> actors;

@@ -1,9 +1,13 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/running_server.h"
 #include "cli/status_table.h"
+#include "cli/terminal.h"
 
 namespace troupe::cli {
 
@@ -30,7 +34,8 @@ int status_main(int argc, char** argv) {
   }
   const Result<std::string> text = status_table(server->status);
   if (!text.ok()) return fail(synopsis, text.status());
-  std::fputs(text->c_str(), stdout);
+  const std::size_t facts = std::min(text->find("\n\n"), text->size());  // the tables behind them stay as they are
+  std::fputs((wrapped_for(STDOUT_FILENO, text->substr(0, facts)) + text->substr(facts)).c_str(), stdout);
   return 0;
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -172,15 +173,28 @@ class OnATerminal(ChatCase):
 
 
 class Serve(unittest.TestCase):
-    def start(self, *flags, columns=80, **environment):
+    def start(self, *flags, columns=80, port=None, **environment):
         home = tempfile.TemporaryDirectory(prefix="troupe-terminal-")
         self.addCleanup(home.cleanup)
+        port = port or free_port()
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_", "NO_COLOR"))}
         variables |= {"XDG_RUNTIME_DIR": home.name, "TERM": "xterm"} | environment
-        command = [str(BINARY), "serve", "--port", str(free_port()), "--device", "echo", *embedded_default(), *flags]
+        command = [str(BINARY), "serve", "--port", str(port), "--device", "echo", *embedded_default(), *flags]
         terminal = Terminal(command, variables, home.name, columns)
         self.addCleanup(terminal.close)
         return terminal
+
+    def worker_of(self, terminal):
+        """Its pid, once it waits for signals."""
+        def find():
+            terminal.read(0.02)
+            for pid in children_of(terminal.pid):
+                with contextlib.suppress(OSError):
+                    if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return pid
+            return None
+
+        return wait_until(find, "the worker")
 
     def stop(self, terminal):
         os.kill(terminal.pid, signal.SIGINT)
@@ -194,9 +208,7 @@ class Serve(unittest.TestCase):
         at = terminal.expect("0 running  0 waiting", terminal.expect("ready"))
         self.assertLessEqual(terminal.text[:at].count("\n"), 10)
         self.assertIn("\x1b[1mready\x1b[0m ", terminal.text)
-        worker = next(pid for pid in children_of(terminal.pid)
-                      if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
-        os.kill(worker, signal.SIGKILL)
+        os.kill(self.worker_of(terminal), signal.SIGKILL)
         at = terminal.expect("worker-0 was killed by signal 9", at)
         at = terminal.expect("worker-0 is back after", at)
         terminal.expect("1 restart", terminal.expect("0 waiting", at))
@@ -212,21 +224,31 @@ class Serve(unittest.TestCase):
 
     def test_a_dumb_terminal_and_quiet(self):
         terminal = self.start("--quiet", TERM="dumb")
-        wait_until(lambda: terminal.read(0.1) or children_of(terminal.pid), "the children")
+        os.kill(self.worker_of(terminal), signal.SIGKILL)  # a death and the return are told always
+        at = terminal.expect("worker-0 was killed by signal 9")
+        terminal.expect("1 restart so far", terminal.expect("worker-0 is back after", at))
         self.stop(terminal)
-        self.assertEqual(terminal.text, "")
+        self.assertEqual(len(terminal.text.splitlines()), 2, terminal.text)
         terminal = self.start(TERM="dumb")
         terminal.expect("ready")
         self.stop(terminal)
         self.assertNotIn("\x1b", terminal.text)
 
     def test_an_error_is_wrapped_to_the_columns(self):
-        terminal = self.start("--max-num-seqs", "many", columns=30)
+        with socket.create_server(("127.0.0.1", free_port())) as taken:
+            for flags in (("--max-num-seqs", "many"), ("--quiet", "--no-enable-prefix-caching")):  # found early, and late
+                terminal = self.start(*flags, columns=30, port=taken.getsockname()[1], NO_COLOR="1")
+                while terminal.read(PATIENCE):
+                    pass
+                lines = terminal.text.replace("\r", "").splitlines()
+                self.assertGreater(len(lines), 1)
+                self.assertTrue(all(len(line) <= 30 for line in lines), lines)
+
+    def test_help_fits_the_columns(self):
+        terminal = self.start("--help", columns=50)
         while terminal.read(PATIENCE):
             pass
-        lines = terminal.text.replace("\r", "").splitlines()
-        self.assertGreater(len(lines), 1)
-        self.assertTrue(all(len(line) <= 30 for line in lines), lines)
+        self.assertIn("\n        $FD_MODEL_CACHE [default the demo model;\n", terminal.text.replace("\r", ""))
 
     def test_the_dumped_configuration_is_one(self):
         done = subprocess.run([BINARY, "serve", "--device", "echo", "--dump-config", *embedded_default()],
@@ -247,6 +269,8 @@ class WithoutATerminal(ChatCase):
         self.assertEqual(self.question(), "one\ntwo")
         self.assertEqual(self.ask("Sum", "up:", data=b"notes\n")[0], 0)
         self.assertEqual(self.question(), "Sum up:\nnotes")
+        self.assertEqual(self.ask("--api-key", "k", "Sum", "down")[0], 0)
+        self.assertEqual(self.question(), "Sum down", "words behind a key are not further keys")
         code, _, err = self.ask()
         self.assertEqual(code, 2)
         self.assertIn("there is no question", err)
