@@ -1,3 +1,6 @@
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -15,6 +18,12 @@ namespace troupe::cli {
 namespace {
 
 constexpr std::size_t kLastLines = 10;  // of each actor, before those that are followed
+
+/// False if `descriptor` is a pipe whose reader has gone: without a line to write that would not be noticed.
+bool has_reader(int descriptor) {
+  pollfd pipe{descriptor, 0, 0};
+  return ::poll(&pipe, 1, 0) != 1 || (pipe.revents & POLLERR) == 0;
+}
 
 void print_line(const std::string& line) { std::cout << printable(line) << '\n'; }
 
@@ -113,7 +122,7 @@ int logs_main(int argc, char** argv) {
       [&](const std::string& line) {
         if (is_wanted(line)) print_line(line);
       },
-      [] { return std::cout.flush().good(); });
+      [] { return std::cout.flush().good() && has_reader(STDOUT_FILENO); });
   return 0;
 }
 

@@ -295,6 +295,19 @@ class WithoutATerminal(ChatCase):
                 process.kill()
             self.assertEqual(process.stderr.read(), b"")
 
+    def test_a_full_disk_and_a_reader_that_left_are_noticed(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([BINARY, "serve", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+                                  check=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "troupe: what was printed could not be written in full: is the disk full?\n"))
+        pathlib.Path(self.home.name, "a").mkdir()
+        pathlib.Path(self.home.name, "a", "a.log").write_text("2026-01-01T00:00:01.0Z x\n", encoding="ascii")
+        with subprocess.Popen([BINARY, "logs", "-f", "--log-dir", self.home.name], stdout=subprocess.PIPE) as process:
+            self.assertTrue(process.stdout.readline())
+            process.stdout.close()
+            self.assertEqual(process.wait(PATIENCE), 0)
+
     def test_bash_completes_commands_flags_and_values(self):
         script = f"""source <("$0" completion bash)
 complete_words() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _troupe; echo "${{COMPREPLY[@]}}"; }}
