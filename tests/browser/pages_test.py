@@ -4,6 +4,7 @@ import os
 import pathlib
 import signal
 import sys
+import threading
 import time
 import unittest
 
@@ -255,7 +256,6 @@ class Chat(BrowserCase):
         page.wait("document.querySelectorAll('#routes details').length > 10")
         page.eval("document.querySelector('#routes details').open = true")
         page.wait("document.querySelector('#routes table')?.textContent.includes('messages')")
-        picture(page, "api")
         self.sound(page)
 
 
@@ -275,8 +275,6 @@ class Topology(BrowserCase):
         page.wait("document.querySelector('#way table')?.textContent.includes('first token')")
         page.wait("document.querySelectorAll('#graph .on-way').length >= 3")
         page.wait("Number(document.querySelectorAll('#summary b')[1].textContent) > 0")
-        page.eval("scrollTo(0, 0)")
-        picture(page, "topology")
         for _ in stream:
             pass
         page.wait("document.querySelector('#way table').textContent.includes('answered')")
@@ -340,6 +338,34 @@ class Pictures(unittest.TestCase):
                 page.enter()
                 page.wait(answers(i), seconds=180)
             picture(page, "chat")
+
+            stop = threading.Event()
+            story = threading.Thread(target=self.tell, args=(server, stop))
+            story.start()
+            try:
+                page.size(1000, 800)
+                page.goto(server.url + "/topology")
+                page.wait("[...document.querySelectorAll('#requests code')].some(c => c.textContent === 'story')")
+                page.eval("document.getElementById('request').value = 'story'; document.getElementById('follow').requestSubmit()")
+                page.wait("document.querySelectorAll('#graph .on-way').length >= 3")
+                page.wait("Number(document.querySelectorAll('#summary b')[1].textContent) > 0")
+                page.eval("document.activeElement.blur(); scrollTo(0, 0)")
+                picture(page, "topology")
+            finally:
+                stop.set()
+                story.join()
+            page.goto(server.url + "/docs")
+            page.wait("document.querySelectorAll('#routes details').length > 10")
+            page.eval("document.querySelector('#routes details').open = true")
+            page.wait("document.querySelector('#routes table')?.textContent.includes('messages')")
+            picture(page, "api")
+
+    def tell(self, server, stop):
+        """One request that runs until `stop` is set."""
+        body = {"messages": [{"role": "user", "content": "Tell me a long story."}], "max_tokens": 2000, "ignore_eos": True}
+        for _ in server.events("/v1/chat/completions", body, {"x-request-id": "story"}):
+            if stop.is_set():
+                break
 
 
 if __name__ == "__main__":
