@@ -61,7 +61,10 @@ Log Log::tapped(std::shared_ptr<LogTap> tap) const {
 
 void Log::write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const {
   if (tap_ != nullptr) tap_->event(state_->actor, event, {fields, count});
-  if (!enabled(level)) return;
+  if (enabled(level)) write_line(level, event, fields, count);
+}
+
+void Log::write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const {
   std::string line = format_event(std::chrono::system_clock::now(), level, state_->actor, event, fields,
                                   count, static_cast<std::size_t>(state_->options.max_value_bytes));
   LogWriter::instance().push(state_, std::move(line));

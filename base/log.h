@@ -86,9 +86,8 @@ class Log {
   Log tapped(std::shared_ptr<LogTap> tap) const;
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
-  /// What requests leave behind; see LogOptions::request_level.
-  bool tells_parameters() const { return request_level() >= 2; }
-  bool tells_text() const { return request_level() >= 3; }
+  /// True if what belongs to this LogOptions::request_level is written; its fields need not be made otherwise.
+  bool details(int request_level) const { return this->request_level() >= request_level && enabled(LogLevel::info); }
   /// Bytes after which a value is cut.
   std::int64_t max_value_bytes() const;
 
@@ -107,6 +106,10 @@ class Log {
   /// A stage of a request: info where stages are asked for, else debug.
   void stage(std::string_view event, std::initializer_list<LogField> fields) const {
     request_level() >= 1 ? info(event, fields) : debug(event, fields);
+  }
+  /// What details() allows of a request: its parameters or texts. No tap sees them.
+  void detail(std::string_view event, std::initializer_list<LogField> fields) const {
+    if (enabled(LogLevel::info)) write_line(LogLevel::info, event, fields.begin(), fields.size());
   }
   /// The same with the fields as arguments: log.info("admitted", kv("req", id), kv("tokens", n)).
   template <class... Fields>
@@ -140,6 +143,7 @@ class Log {
   static LogLevel level_of(const State& state);
   int request_level() const;
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
+  void write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 
   bool heard(LogLevel level) const { return tap_ != nullptr || enabled(level); }
 

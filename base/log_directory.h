@@ -25,9 +25,13 @@ class LogDirectoryLocks {
   LogDirectoryLocks() = default;
 
   /// Locks options.dir and the directories of options.actor_dirs. One that another process holds is replaced in
-  /// `options` by the first of DIR/server-2, DIR/server-3 … that is free. A directory that cannot be made or locked
-  /// stays as it is, without a lock: opening a log there says what is wrong.
-  static LogDirectoryLocks take(LogOptions& options);
+  /// `options` by DIR/port-N, after the server's HTTP port; if that one is held too, by the first of DIR/port-N-2,
+  /// DIR/port-N-3 … that is free. A directory that cannot be made or locked stays as it is, without a lock: opening a log
+  /// there says what is wrong.
+  static LogDirectoryLocks take(LogOptions& options, int port);
+
+  /// The directory that take() would choose for `directory` now. Makes and locks nothing.
+  static std::string look(const std::string& directory, int port);
 
  private:
   std::vector<OwnedFd> locks_;

@@ -83,7 +83,7 @@ struct Bench {
 };
 
 Status decode(Bench& bench, int batch, int context, int steps, Report& report) {
-  bench.executor->reset();
+  bench.executor->reset(1);
   StepFeed feed(*bench.executor);
   constexpr int kWarmUp = 8;
   if (Status s = feed.place(batch, context, steps + kWarmUp); !s.ok()) return s;
@@ -117,7 +117,7 @@ Status gated(Bench& bench, int batch, int context, const Arguments& arguments, R
   constexpr int kWarmUp = 8;
   double rates[2];
   for (const bool waits : {false, true}) {
-    bench.executor->reset();
+    bench.executor->reset(1);
     StepFeed feed(*bench.executor);
     if (Status s = feed.place(batch, context, arguments.steps + kWarmUp); !s.ok()) return s;
     feed.gate(waits ? 1e-6 * arguments.mask_us : -1);
@@ -133,7 +133,7 @@ Status gated(Bench& bench, int batch, int context, const Arguments& arguments, R
 }
 
 Status prefill(Bench& bench, int tokens, Report& report) {
-  bench.executor->reset();
+  bench.executor->reset(1);
   StepFeed feed(*bench.executor);
   std::vector<double> times;
   for (int i = 0; i < 6; ++i) {

@@ -22,9 +22,9 @@
 #include "config/validate.h"
 #include "http/tls_server.h"
 #include "model/preflight.h"
-#include "model/ranks/part.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
+#include "model/swap/swap_sizing.h"
 #include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
@@ -101,13 +101,10 @@ Result<std::string> prepare(config::Options& options) {
   const Status text_files = check_text_files(options.model, options.answers);
   ::malloc_trim(0);  // what the check has loaded
   if (!text_files.ok()) return text_files;
-  if (Status status = config::check_ranks(options.parallel, found->device); !status.ok()) return status;
-  if (found->spec && found->device == config::Device::cpu) {
-    const config::ParallelOptions& parallel = options.parallel;
-    const auto part = model::part_of(*found->spec, {0, parallel.tensor_parallel_size, parallel.enable_expert_parallel});
-    if (!part.ok()) return part.status();
-  }
   options.device.device = found->device;
+  if (found->device == config::Device::cpu && found->shard.ranks > 1) {
+    options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes);
+  }
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.
   const wire::Capacity& capacity = found->capacity;
@@ -171,6 +168,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
   if (options.dry_run) {
+    options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;
     const auto summary = supervisor::rehearse(setup);
     if (!summary.ok()) return refuse(summary.status());
@@ -185,7 +183,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   }
 
   const std::string log_dir = options.log.dir;
-  const auto locks = LogDirectoryLocks::take(options.log);
+  const auto locks = LogDirectoryLocks::take(options.log, options.http.port);
   if (options.log.dir != log_dir) {
     warn("another server writes its logs to " + log_dir + "; those of this one go to " + options.log.dir);
   }
@@ -208,8 +206,11 @@ int serve_main(const std::vector<std::string>& arguments) {
     }
   };
   const std::string swap_path = options.cache.swap_path;
+  const int ranks = options.parallel.tensor_parallel_size;
   const int code = supervisor::supervise(std::move(setup));
-  if (!swap_path.empty()) model::SwapFile::remove_left(swap_path);  // a worker that was killed could not
+  for (int rank = 0; rank < ranks && !swap_path.empty(); ++rank) {  // a worker that was killed could not
+    model::SwapFile::remove_left(model::swap_path_of(swap_path, {rank, ranks}));
+  }
   Log::flush(1000);
   return code;
 }

@@ -95,10 +95,10 @@ FieldList device_fields(DeviceOptions& o) {
        .when_unset = "the physical cores"},
       {.name = "cpu-kv-bytes",
        .slot = ByteCount{&o.cpu_kv_bytes},
-       .help = "KV memory of the CPU device",
+       .help = "KV memory of the CPU device, of all ranks together",
        .unit = "bytes",
        .min = 0,
-       .when_unset = "a quarter of free memory, at most 4GiB"},
+       .when_unset = "a quarter of free memory, at most 4GiB for each rank"},
       {.name = "gpu-memory-utilization",
        .slot = &o.gpu_memory_utilization,
        .help = "share of GPU memory for weights, activations and KV blocks; on the CPU use --cpu-kv-bytes",
@@ -220,15 +220,14 @@ FieldList cache_fields(CacheOptions& o) {
        .help = "also reuse the KV blocks of generated tokens, for the next turn of a chat"},
       {.name = "swap-space",
        .slot = &o.swap_space_gib,
-       .help = "host memory for the contents of KV blocks that were evicted or preempted; 0: none",
+       .help = "host memory of all ranks for the contents of KV blocks that were evicted or preempted; 0: none",
        .unit = "GiB",
        .min = 0,
        .max = 1 << 20},
       {.name = "swap-path",
        .slot = &o.swap_path,
-       .help = "with --device cpu: a file for --swap-space, instead of memory; it is made at start and "
-               "removed at "
-               "the end"},
+       .help = "with --device cpu: a file for --swap-space, instead of memory; it is made at start and removed at the "
+               "end. Of several ranks each has its own: .0, .1 and so on are added to the name"},
   };
 }
 
@@ -303,7 +302,7 @@ FieldList log_fields(Options& options) {
       {.name = "log-dir",
        .slot = &o.dir,
        .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; a second server beside the first "
-               "writes to LOG_DIR/server-2",
+               "writes to LOG_DIR/port-N",
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,
@@ -348,13 +347,24 @@ FieldList parallel_fields(ParallelOptions& o) {
   return {
       {.name = "tensor-parallel-size",
        .slot = &o.tensor_parallel_size,
-       .help = "ranks: worker processes that share each layer; above 1 with --device cpu only",
+       .help = "ranks: worker processes that share each layer, on a GPU each; see docs/parallel.md",
        .min = 1,
        .max = kMostRanks,
        .aliases = {"tp"}},
       {.name = "enable-expert-parallel",
        .slot = &o.enable_expert_parallel,
        .help = "spread whole experts over the ranks, instead of cutting each"},
+      {.name = "ranks-per-gpu",
+       .slot = &o.ranks_per_gpu,
+       .help = "so many ranks share a GPU and take turns: slower, to try several where there are fewer GPUs; above 1 it "
+               "needs --num-gpu-blocks-override",
+       .min = 1,
+       .max = 8},
+      {.name = "found-bytes",
+       .slot = ByteCount{&o.found_bytes},
+       .help = "host memory that each rank was found to have",
+       .unit = "bytes",
+       .hidden = true},
   };
 }
 

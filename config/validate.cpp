@@ -53,6 +53,14 @@ Status check_blocks(const Options& o) {
                   "num-gpu-blocks-override");
 }
 
+Status check_shared_gpus(const Options& o) {
+  if (o.parallel.ranks_per_gpu == 1 || o.device.num_gpu_blocks_override > 0) return {};
+  return conflict("got " + std::to_string(o.parallel.ranks_per_gpu) +
+                      ", which needs --num-gpu-blocks-override: ranks that share a GPU cannot measure what is left "
+                      "for each",
+                  "ranks-per-gpu");
+}
+
 Status check_swap(const CacheOptions& cache) {
   if (cache.swap_path.empty() || cache.swap_space_gib > 0) return {};
   return conflict("got " + cache.swap_path + ", which needs --swap-space above 0", "swap-path");
@@ -193,20 +201,13 @@ Status check_later(const Options& o) {
 
 }  // namespace
 
-Status check_ranks(const ParallelOptions& parallel, Device device) {
-  if (device != Device::cuda || parallel.tensor_parallel_size == 1) return {};
-  return {Code::unsupported,
-          "--tensor-parallel-size: got " + std::to_string(parallel.tensor_parallel_size) +
-              " on a GPU, expected 1: several ranks run with --device cpu so far",
-          "tensor-parallel-size", "not_available_yet"};
-}
-
 Status validate(const Options& options) {
-  for (Status status : {check_ranks(options.parallel, options.device.device), check_step(options.scheduler), check_blocks(options), check_ratio(options.scheduler),
-                        check_swap(options.cache), check_ports(options), check_guards(options.http), check_origins(options.http),
-                        check_logs(options.log),
-                        check_runtime_dir(options.process.runtime_dir), check_prefills(options),
-                        check_later(options), check_quantization_options(options.quantization)}) {
+  for (Status status :
+       {check_step(options.scheduler), check_shared_gpus(options), check_blocks(options),
+        check_ratio(options.scheduler), check_swap(options.cache), check_ports(options),
+        check_guards(options.http), check_origins(options.http), check_logs(options.log),
+        check_runtime_dir(options.process.runtime_dir), check_prefills(options), check_later(options),
+        check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

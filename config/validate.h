@@ -10,10 +10,6 @@ namespace troupe::config {
 /// Rules that need several fields (a single field's range is checked where it is parsed). Pure.
 Status validate(const Options& options);
 
-/// Refuses several ranks on a device that cannot run them. For the device that was found: validate() checks the one
-/// that was asked for.
-Status check_ranks(const ParallelOptions& parallel, Device device);
-
 /// Fills model.directory: the path given; else model_cache/NAME; else an error that says how to get
 /// the model. With no --model, the demo model beside the executable (`executable` is its path): the
 /// first of DIR/models/NAME and DIR/../share/troupe/models/NAME that exists. The directory has a

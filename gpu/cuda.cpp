@@ -94,6 +94,16 @@ Status cuda_usable(int ordinal) {
   return {};
 }
 
+int cuda_devices() {
+  int count = 0;
+  return cuda_usable().ok() && cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+bool cuda_reaches(int from, int to) {
+  int can = 0;
+  return from == to || (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can == 1);
+}
+
 bool cuda_initialized() { return initialized; }
 
 // Two halves of pinned memory: one is copied to the device while the host fills the other. Several threads
@@ -226,6 +236,8 @@ std::size_t Cuda::staging_bytes() const { return staging_ ? 2 * kStagingBytes : 
 void Cuda::copy(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
 }
+
+void Cuda::zero(void* memory, std::size_t bytes) { TROUPE_CUDA(cudaMemsetAsync(memory, 0, bytes, stream_)); }
 
 void Cuda::download(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_));

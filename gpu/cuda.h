@@ -40,6 +40,12 @@ struct CudaOptions {
 /// device, CUDA_VISIBLE_DEVICES names none, compute capability below 8.0). Takes no memory on the GPU.
 Status cuda_usable(int ordinal = 0);
 
+/// GPUs that CUDA_VISIBLE_DEVICES leaves; 0 where cuda_usable() fails.
+int cuda_devices();
+
+/// True if kernels on GPU `from` can read and write the memory of GPU `to`.
+bool cuda_reaches(int from, int to);
+
 /// True if this process has asked the driver for a GPU: its forks cannot use CUDA any more.
 bool cuda_initialized();
 
@@ -77,6 +83,8 @@ class Cuda {
   std::size_t staging_bytes() const;
   /// Copies within device memory.
   void copy(void* to, const void* from, std::size_t bytes);
+  /// In stream order.
+  void zero(void* memory, std::size_t bytes);
   /// `to` is complete after the next sync().
   void download(void* to, const void* from, std::size_t bytes);
   void sync();

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -22,6 +23,8 @@ struct ProbeAnswer {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
   int capability = 0;
+  int devices = 0;
+  std::uint64_t reaches = 0;
   char text[1024] = {};
 };
 
@@ -42,6 +45,10 @@ ProbeAnswer look(int ordinal) {
     answer.free = memory.free;
     answer.total = memory.total;
     answer.capability = device.capability();
+    answer.devices = cuda_devices();
+    for (int other = 0; other < std::min(answer.devices, 64); ++other) {
+      if (cuda_reaches(ordinal, other)) answer.reaches |= std::uint64_t{1} << other;
+    }
     set_text(answer, device.describe());
   } catch (const CudaError& error) {
     answer.code = Code::unavailable;
@@ -71,7 +78,7 @@ bool await(int fd, ProbeAnswer& answer) {
 
 Result<CudaProbe> result_of(const ProbeAnswer& answer) {
   if (answer.code != Code::ok) return failure(answer.code, answer.text);
-  return CudaProbe{answer.text, answer.free, answer.total, answer.capability};
+  return CudaProbe{answer.text, answer.free, answer.total, answer.capability, answer.devices, answer.reaches};
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ struct CudaProbe {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
   int capability = 0;  ///< as Cuda::capability()
+  int devices = 0;     ///< as cuda_devices()
+  std::uint64_t reaches = 0;  ///< bit i: the GPU can use the memory of GPU i
 };
 
 /// What Cuda would find. Asks in a child process that lives for a fraction of a second; in this process if

@@ -9,6 +9,10 @@ Status cuda_usable(int) {
   return failure(Code::unsupported, "This build has no CUDA device: it was made without the CUDA toolkit.");
 }
 
+int cuda_devices() { return 0; }
+
+bool cuda_reaches(int, int) { return false; }
+
 bool cuda_initialized() { return false; }
 
 Cuda::Cuda(const CudaOptions&) { throw CudaError(cuda_usable().message); }
@@ -20,6 +24,7 @@ void Cuda::upload_lines(void*, const ByteSource&, std::uint64_t, std::size_t, st
 void Cuda::release_staging() {}
 std::size_t Cuda::staging_bytes() const { return 0; }
 void Cuda::copy(void*, const void*, std::size_t) {}
+void Cuda::zero(void*, std::size_t) {}
 void Cuda::download(void*, const void*, std::size_t) {}
 void Cuda::sync() {}
 void Cuda::set_step(std::uint64_t) {}

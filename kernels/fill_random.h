@@ -18,8 +18,8 @@ struct FillRandom {
   int outputs = 0;            ///< rows to fill; o counts from first_output within them
   std::uint64_t seed = 0;
   float deviation = 0.02f;
-  int first_output = 0;  ///< o of the first row; 0 on Cuda
-  int first_input = 0;   ///< i of the first column; 0 on Cuda
+  int first_output = 0;  ///< o of the first row
+  RowPart part{};        ///< part.first: i of the first column, on Cuda a multiple of kDrawsPerHash
 };
 
 inline constexpr int kQuantiles = 4096;

@@ -17,6 +17,7 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of rows that are 
 // The quantiles are in shared memory. A thread makes the four draws of one hash and stores them together.
 template <class Element>
 __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first_draw, const float* quantiles) {
+  const int first_group = op.part.first / kDrawsPerHash;
   __shared__ Element table[kQuantiles];
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
@@ -32,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first
        n += static_cast<std::size_t>(gridDim.x) * kThreads) {
     const int o = static_cast<int>(n / groups), group = static_cast<int>(n % groups);
     std::uint64_t bits =
-        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(group));
+        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(first_group + group));
     Element* to = static_cast<Element*>(op.into.data) +
                   static_cast<std::size_t>(cuda::placed_row(op.place, op.first, o)) * stride +
                   group * kDrawsPerHash;
@@ -62,7 +63,9 @@ void fill(Cuda& device, const FillRandom& op, int first_draw, const float* quant
 
 /// Draws rows of bf16 and quantises them, some outputs at a time.
 void fill_quantised(Cuda& device, const FillRandom& op) {
-  const std::size_t row = std::size_t(padded(op.into.inputs)) * size_of(DType::bf16);
+  const int inputs = op.part.inputs(op.into);
+  const RowPart drawn{.first = op.part.counts(op.into) ? 0 : op.part.first};
+  const std::size_t row = std::size_t(padded(inputs)) * size_of(DType::bf16);
   const int unit = cuda::quantised_together(op.into.format);
   const auto at_once =
       static_cast<int>(std::max<std::size_t>(1, kPieceBytes / row / std::size_t(unit)) * std::size_t(unit));
@@ -72,23 +75,30 @@ void fill_quantised(Cuda& device, const FillRandom& op) {
   device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
   for (int output = 0; output < op.outputs; output += at_once) {
     const int count = std::min(at_once, op.outputs - output);
-    const Matrix rows{memory + sizeof(float) * kQuantiles, DType::bf16, count, op.into.inputs};
-    fill(device, {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation}, output, quantiles);
-    cuda::quantise(device, {.into = op.into, .place = op.place, .first = op.first, .output = output, .outputs = count,
-                            .rows = rows.data});
+    const Matrix rows{memory + sizeof(float) * kQuantiles, DType::bf16, count, inputs};
+    fill(device,
+         {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation, .part = drawn},
+         op.first_output + output, quantiles);
+    cuda::quantise(device, {.into = op.into,
+                            .place = op.place,
+                            .first = op.first,
+                            .output = output,
+                            .outputs = count,
+                            .rows = rows.data,
+                            .part = op.part});
   }
 }
 
 }  // namespace
 
 void run(Cuda& device, const FillRandom& op) {
-  TROUPE_CHECK(op.first_output == 0 && op.first_input == 0);
+  TROUPE_CHECK(op.part.first % kDrawsPerHash == 0);
   TROUPE_CHECK(op.outputs > 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
   if (op.into.format.quantised()) return fill_quantised(device, op);
   auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
   device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);
-  fill(device, op, 0, quantiles);
+  fill(device, op, op.first_output, quantiles);
 }
 
 }  // namespace troupe::kernels

@@ -47,7 +47,7 @@ struct Moe {
   MatrixStack down{};           ///< in_stacks() + shared; hidden outputs, intermediate inputs
   int experts = 0;              ///< that the router knows, without the shared slices; at most kMostExperts
   int first = 0;                ///< of the experts in the stacks
-  int held = 0;                 ///< so many are in the stacks, the others add nothing; 0: all, as on Cuda always
+  int held = 0;                 ///< so many are in the stacks, the others add nothing; 0: all
   int shared = 0;               ///< slices
   int top_k = 0;                ///< 1 … experts, at most kMostChosen
   int rows = 0;

@@ -24,7 +24,7 @@ struct CombineArgs {
   const std::int32_t* places;
   const std::int32_t* offsets;
   const KvSlot* slots;
-  int experts, shared, top_k, stride;
+  int held, shared, top_k, stride;
 };
 
 template <class Element>
@@ -46,18 +46,22 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
   const int parts = a.top_k + a.shared;
   for (int first = 0; first < parts; first += kMostAtOnce) {
     ColumnValues<Element> part[kMostAtOnce];  // all on their way before the first is added
+    bool there[kMostAtOnce];
 #pragma unroll
     for (int i = 0; i < kMostAtOnce; ++i) {
       const int k = first + i;
       if (k >= parts) break;
-      const std::size_t place =
-          k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.experts + k - a.top_k] + row;
-      part[i] = *reinterpret_cast<const ColumnValues<Element>*>(static_cast<const Element*>(a.outputs) +
-                                                                place * a.stride + column);
+      const int place =
+          k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.held + k - a.top_k] + static_cast<int>(row);
+      there[i] = place >= 0;
+      if (!there[i]) continue;
+      part[i] = *reinterpret_cast<const ColumnValues<Element>*>(
+          static_cast<const Element*>(a.outputs) + static_cast<std::size_t>(place) * a.stride + column);
     }
 #pragma unroll
     for (int i = 0; i < kMostAtOnce; ++i) {
       if (first + i >= parts) break;
+      if (!there[i]) continue;  // another rank's expert
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) sum[c] += cuda::to_float(part[i].value[c]);
     }
@@ -73,8 +77,8 @@ void run(Cuda& device, const Moe& op) {
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
   TROUPE_CHECK(op.router.activations() == DType::f32 &&
                op.gate_up.first.activations() == op.down.first.activations());
-  TROUPE_CHECK(op.in_stacks() == op.experts);
-  TROUPE_CHECK(op.gate_up.count == op.experts + op.shared && op.down.count == op.gate_up.count);
+  TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
+  TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
   if (op.rows == 0) return;
   const DType dtype = op.down.first.activations();
   const int hidden = padded(op.down.first.outputs);
@@ -158,7 +162,7 @@ void run(Cuda& device, const Moe& op) {
                                  .out = outputs,
                                  .scale = routing.scale});
   const CombineArgs arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
-                              op.experts,  op.shared, op.top_k,       hidden};
+                              op.in_stacks(), op.shared, op.top_k,    hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;
   const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;

@@ -30,6 +30,18 @@ struct StoredScales {
                            ///< multiple of kFp8ScaleOutputs
 };
 
+/// The inputs that a matrix takes of longer rows. Where one scale is for all inputs of an output it is that of
+/// the whole row, so that the parts of a matrix have its very codes; in other formats only the part is read.
+struct RowPart {
+  int first = 0;
+  int whole = 0;  ///< inputs of a row; 0: as many as the matrix has
+
+  /// Inputs of a row of the source of such a matrix, and the first that the matrix takes.
+  constexpr int inputs(const Matrix& into) const { return counts(into) ? whole : into.inputs; }
+  constexpr int skipped(const Matrix& into) const { return counts(into) ? first : 0; }
+  constexpr bool counts(const Matrix& into) const { return whole != 0 && into.format.scales_outputs(); }
+};
+
 /// Copies a tensor of outputs × inputs into a (part of a) packed matrix, converting its dtype. q, k and v
 /// land in one matrix by three packs with rising `first`; gate and up by Place. Touches no other output's
 /// weights, so the parts of one matrix come in any order, but one at a time. The matrix was zeroed
@@ -46,7 +58,8 @@ struct Pack {
                                      ///< the source is some columns of a joined q|k|v or gate|up
   Place place = Place::rows;
   int first = 0;    ///< for Place::rows
-  int outputs = 0;  ///< rows of the source; its inputs are into.inputs
+  int outputs = 0;  ///< rows of the source; its inputs are part.inputs(into)
+  RowPart part{};         ///< of a source without scales
   StoredScales scales{};  ///< from a file that is not transposed; the Cpu has no fp8
 };
 

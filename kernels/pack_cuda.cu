@@ -56,8 +56,8 @@ struct Source {
       : memory(op.source),
         bytes(op.file != nullptr ? *op.file : memory),
         element(size_of(op.source_dtype)),
-        lines(op.transposed ? op.into.inputs : op.outputs),
-        length(op.transposed ? op.outputs : op.into.inputs),
+        lines(op.transposed ? op.part.inputs(op.into) : op.outputs),
+        length(op.transposed ? op.outputs : op.part.inputs(op.into)),
         stride(static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : length) * element) {}
 
   const MemoryBytes memory;
@@ -106,14 +106,15 @@ void pack_floats(Cuda& device, const Pack& op) {
 /// are placed as rows of the source's dtype in scratch memory, and quantised from there.
 void pack_quantised(Cuda& device, const Pack& op) {
   const Source source(op);
-  const std::size_t inputs = std::size_t(op.into.inputs), stride = std::size_t(padded(op.into.inputs));
+  const int row_inputs = op.part.inputs(op.into);
+  const std::size_t inputs = std::size_t(row_inputs), stride = std::size_t(padded(row_inputs));
   const int unit = cuda::quantised_together(op.into.format);
   const auto outputs_at_once =
       static_cast<int>(std::max<std::size_t>(1, kPieceBytes / (stride * source.element) / std::size_t(unit)) *
                        std::size_t(unit));
   const std::size_t most = std::size_t(std::min(op.outputs, outputs_at_once)) * stride * source.element;
   auto* piece = static_cast<std::byte*>(device.scratch(2 * most));
-  const Matrix rows{piece + most, op.source_dtype, outputs_at_once, op.into.inputs};
+  const Matrix rows{piece + most, op.source_dtype, outputs_at_once, row_inputs};
   for (int output = 0; output < op.outputs; output += outputs_at_once) {
     const int count = std::min(outputs_at_once, op.outputs - output);
     Pack some = op;
@@ -123,11 +124,11 @@ void pack_quantised(Cuda& device, const Pack& op) {
     if (op.transposed) {
       device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.element, inputs,
                           std::size_t(count) * source.element, source.stride);
-      place_lines(device, some, piece, 0, op.into.inputs, count);
+      place_lines(device, some, piece, 0, row_inputs, count);
     } else {
       device.upload_lines(piece, source.bytes, op.offset + std::size_t(output) * source.stride,
                           std::size_t(count), inputs * source.element, source.stride);
-      place_lines(device, some, piece, 0, count, op.into.inputs);
+      place_lines(device, some, piece, 0, count, row_inputs);
     }
     cuda::quantise(device, {.into = op.into,
                             .place = op.place,
@@ -135,7 +136,8 @@ void pack_quantised(Cuda& device, const Pack& op) {
                             .output = output,
                             .outputs = count,
                             .rows = rows.data,
-                            .dtype = op.source_dtype});
+                            .dtype = op.source_dtype,
+                            .part = op.part});
   }
 }
 

@@ -16,7 +16,9 @@ struct QuantiseWeightsArgs {
   std::byte* codes;  ///< of output 0 of the matrix
   void* scales;
   WeightFormat format;
-  int inputs, stride;  ///< of a source row
+  int inputs;          ///< of the matrix
+  int skipped;         ///< inputs of a source row before them
+  int row_inputs, stride;  ///< of a source row
   int matrix_outputs;  ///< with padding
   int row_bytes;       ///< of a row of codes
   float largest;       ///< code
@@ -48,9 +50,11 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseWei
   const int placed = placed_row(a.place, a.first, a.output + o), lane = static_cast<int>(threadIdx.x) % 32;
   std::byte* codes = a.codes + static_cast<std::size_t>(placed) * static_cast<std::size_t>(a.row_bytes);
   const int group = a.format.group == 0 ? a.inputs : a.format.group;
+  const T* const taken = row + a.skipped;
   for (int begin = 0; begin < a.inputs; begin += group) {
     const int end = min(begin + group, a.inputs);
-    const float scale = scale_of(row, begin, end, a.largest, a.format.group != 0);
+    const float scale = a.format.group == 0 ? scale_of(row, 0, a.row_inputs, a.largest, false)
+                                            : scale_of(row, begin, end, a.largest, true);
     if (lane == 0) {
       if (a.format.group == 0) {
         static_cast<float*>(a.scales)[placed] = scale;
@@ -62,15 +66,15 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_kernel(const QuantiseWei
     if (a.format.bits() == 8) {
       for (int i = begin + lane; i < end; i += 32)
         codes[code_place(a.format, i).byte] =
-            static_cast<std::byte>(integer_code(to_float(row[i]), scale, a.largest));
+            static_cast<std::byte>(integer_code(to_float(taken[i]), scale, a.largest));
       continue;
     }
     // Two codes of a byte are two inputs apart: bits 4 k and 4 k + 4 are pairs k and k + 1.
     for (int i = begin + lane; i < end; i += 32) {
       const CodePlace at = code_place(a.format, i);
       if (at.shift != 0) continue;
-      const int low = integer_code(to_float(row[i]), scale, a.largest);
-      const int high = i + 2 < end ? integer_code(to_float(row[i + 2]), scale, a.largest) : 0;
+      const int low = integer_code(to_float(taken[i]), scale, a.largest);
+      const int high = i + 2 < end ? integer_code(to_float(taken[i + 2]), scale, a.largest) : 0;
       codes[at.byte] = static_cast<std::byte>((low & 15) | (high & 15) << 4);
     }
   }
@@ -86,7 +90,9 @@ void quantise(Cuda& device, const Quantise& op) {
                                       .scales = scales_of(op.into),
                                       .format = format,
                                       .inputs = op.into.inputs,
-                                      .stride = padded(op.into.inputs),
+                                      .skipped = op.part.skipped(op.into),
+                                      .row_inputs = op.part.inputs(op.into),
+                                      .stride = padded(op.part.inputs(op.into)),
                                       .matrix_outputs = padded(op.into.outputs),
                                       .row_bytes = row_bytes(format, op.into.inputs),
                                       .largest = largest_code(format.kind),

@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
     earlier[e] = before;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.sum_totals(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a);
   __syncthreads();
   const int first = tile * a.tile_rows;
   place_rows(a, columns, first, min(a.tile_rows, a.rows - first),
@@ -328,6 +328,8 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
                       .to = routing,
                       .rows = op.rows,
                       .experts = op.experts,
+                      .first = op.first,
+                      .held = op.in_stacks(),
                       .shared = op.shared,
                       .top_k = op.top_k,
                       .inputs = padded(op.router.inputs),

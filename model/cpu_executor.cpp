@@ -6,6 +6,7 @@
 #include "model/decoder.h"
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
+#include "model/swap/swap_sizing.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -37,8 +38,8 @@ class CpuExecutor final : public QueuedExecutor {
   void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
   bool abandoned() const override { return ranks_ != nullptr && ranks_->abandoned(); }
   Status late() const override { return ranks_ != nullptr ? ranks_->late() : Status{}; }
-  void begin_epoch() override {
-    if (ranks_ != nullptr) ranks_->begin_epoch();
+  void begin_epoch(std::uint32_t epoch) override {
+    if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
   std::unique_ptr<Cpu> device_;  // outlives the decoder's memory
@@ -71,7 +72,8 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   const Result<ModelSpec> part = part_of(files.spec, place.shard);
   if (!part) return part.status();
   Result<std::unique_ptr<SwapStore>> store =
-      make_swap_store(options.cache, capacity.swap_blocks, kv_shape(*part, files.formats).block_bytes());
+      make_swap_store(swap_path_of(options.cache.swap_path, place.shard), capacity.swap_blocks,
+                      kv_shape(*part, files.formats).block_bytes());
   if (!store) return store.status();
   std::unique_ptr<SwapCopier> swap;
   if (*store) swap = std::make_unique<SwapCopier>(std::move(*store));  // before the device pins this thread
@@ -82,7 +84,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!attached) return attached.status();
     ranks = std::move(*attached);
   }
-  const Result<TensorMap> map = part_of(files.map, files.spec, place.shard);
+  const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
   Result<Weights<Cpu>> weights =
       files.checkpoint ? Weights<Cpu>::load(*device, *part, files.formats, *map, progress)

@@ -35,7 +35,7 @@ float* Decoder<D>::sum_of_ranks(int rows) {
 
 // The residual stream becomes the sum of all ranks' `part`.
 template <Device D>
-void Decoder<D>::add_up(const float* part, int rows) {
+void Decoder<D>::add_up(float* part, int rows) {
   ranks_->all_reduce(device_, part, memory_.residual, static_cast<std::size_t>(rows) * kernels::padded(spec_.hidden));
 }
 

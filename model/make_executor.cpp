@@ -1,5 +1,6 @@
 #include "model/make_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpu/cuda.h"
@@ -25,13 +26,16 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
     if (!checked) return checked.status();
     return make_echo_executor(checked->capacity);
   }
-  Result<ModelFiles> files = open_model(options.model);
+  Result<ModelFiles> files = open_model(options.model, place.shard);
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (Status s = check_ranks(*files, device, place.shard); !s.ok()) return s;
-  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress);
-  Result<wire::Capacity> capacity = size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options,
-                                             available_memory() / static_cast<std::uint64_t>(place.shard.ranks));
+  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
+  // Ranks start and die at different times: what the others hold by now is no part of this one's share.
+  const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);
+  const std::uint64_t available = share == 0 ? available_memory() : std::min(available_memory(), share);
+  Result<wire::Capacity> capacity =
+      size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options, available);
   if (!capacity) return capacity.status();
   return make_cpu_executor(*files, options, *capacity, progress, place);
 }

@@ -10,12 +10,6 @@
 
 namespace troupe::model {
 
-/// Which rank the executor is, and the memory of create_rank_memory(), which is not kept; none for one rank.
-struct RankPlace {
-  Shard shard{};
-  int memory_fd = -1;
-};
-
 /// Opens the model in options.model.directory, sizes it to the memory that is free now and loads it on
 /// options.device. Takes seconds for a large model. Call it on the thread that will use the executor: the CPU
 /// device pins that thread to its cores. Errors: those of preflight(), except for the tokenizer's.

@@ -1,5 +1,6 @@
 #include "model/preflight.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpu/cuda_probe.h"
@@ -7,6 +8,7 @@
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
+#include "model/ranks/part.h"
 #include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
 
@@ -69,46 +71,102 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
          skipped.front() + "'";
 }
 
+Status check_reach(const CudaProbe& gpu, int ordinal, int gpus) {
+  for (int other = 0; other < gpus; ++other) {
+    if ((gpu.reaches >> other & 1) != 0) continue;
+    return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " cannot use the memory of GPU " +
+                                          std::to_string(other) +
+                                          ", through which ranks add up their sums; CUDA_VISIBLE_DEVICES can leave GPUs "
+                                          "that are linked (nvidia-smi topo -p2p r shows which).");
+  }
+  return {};
+}
+
+/// What each rank finds on its GPU; of all the least free memory. They have to be alike, or all wait for the slowest.
+Result<CudaProbe> probe_gpus(const config::ParallelOptions& parallel) {
+  Result<CudaProbe> first = probe_cuda();
+  if (!first.ok()) return first;
+  const int ranks = parallel.tensor_parallel_size, sharing = parallel.ranks_per_gpu;
+  const int gpus = (ranks + sharing - 1) / sharing;
+  if (gpus > first->devices) {
+    return invalid("--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
+                       std::to_string(first->devices * sharing) + ", " +
+                       (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
+                       " (CUDA_VISIBLE_DEVICES)",
+                   "tensor-parallel-size");
+  }
+  CudaProbe least = *first;
+  for (int ordinal = 0; ordinal < gpus; ++ordinal) {
+    const Result<CudaProbe> gpu = ordinal == 0 ? first : probe_cuda(ordinal);
+    if (!gpu.ok()) return gpu;
+    if (gpu->name != first->name) {
+      return invalid("--tensor-parallel-size: GPU 0 is " + first->name + " and GPU " + std::to_string(ordinal) + " is " +
+                         gpu->name + ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
+                     "tensor-parallel-size");
+    }
+    if (Status s = check_reach(*gpu, ordinal, gpus); !s.ok()) return s;
+    least.free = std::min(least.free, gpu->free);
+  }
+  least.free /= static_cast<std::uint64_t>(std::min(sharing, ranks));
+  return least;
+}
+
+std::string ranks_note(const Preflight& made) {
+  const std::string count = std::to_string(made.shard.ranks);
+  return count + " ranks, each with 1/" + count + " of every layer" +
+         (made.spec->experts == 0     ? ""
+          : made.shard.expert_parallel ? " and of the experts, which stay whole"
+                                       : " and of every expert") +
+         "; the memory above is each one's";
+}
+
 }  // namespace
 
 Result<Preflight> preflight(const config::Options& options) {
   Preflight made;
+  made.shard = {0, options.parallel.tensor_parallel_size, options.parallel.enable_expert_parallel};
   made.device = options.device.device;
   Result<CudaProbe> gpu = CudaProbe{};
   if (made.device == config::Device::cuda || made.device == config::Device::automatic) {
-    gpu = probe_cuda();
+    gpu = probe_gpus(options.parallel);
     if (made.device == config::Device::automatic) {
       made.device = gpu.ok() ? config::Device::cuda : config::Device::cpu;
     }
   }
   const bool on_gpu = made.device == config::Device::cuda;
   if (on_gpu && !gpu.ok()) return gpu.status();
-  made.available_bytes = on_gpu ? gpu->free : available_memory();
+  made.available_bytes =
+      on_gpu ? gpu->free : available_memory() / static_cast<std::uint64_t>(made.shard.ranks);
   if (made.device == config::Device::echo) {
     Result<Preflight> echo = preflight_echo(options, std::move(made));
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
     return echo;
   }
-  Result<ModelFiles> files = open_model(options.model);
+  Result<ModelFiles> files = open_model(options.model, made.shard);
   if (!files) return files.status();
+  for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
+    if (const Result<ModelFiles> its = open_model(options.model, other); !its) return its.status();
+  }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
   if (on_gpu) {
     if (Status s = check_gpu(files->formats, gpu->capability); !s.ok()) return s;
   }
+  if (Status s = check_ranks(*files, made.device, made.shard); !s.ok()) return s;
+  const ModelSpec part = *part_of(files->spec, made.shard);
   // The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
   Result<wire::Capacity> capacity =
-      on_gpu ? size_cuda(files->spec, files->formats, files->tied, options, {gpu->free, gpu->total})
-             : size_cpu(files->spec, files->formats, files->tied, options, made.available_bytes);
+      on_gpu ? size_cuda(part, files->formats, files->tied, options, {gpu->free, gpu->total})
+             : size_cpu(part, files->formats, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
-  const std::uint64_t block_bytes = kv_shape(files->spec, files->formats).block_bytes();
+  const std::uint64_t block_bytes = kv_shape(part, files->formats).block_bytes();
   if (on_gpu) {
     if (Status s = size_cuda_swap(*capacity, options, block_bytes); !s.ok()) return s;
   }
   if (Status s = check_swap_file(options, *capacity, block_bytes); !s.ok()) return s;
   made.block_bytes = block_bytes;
-  made.sizes = format_sizes(files->spec, files->formats, files->tied, made.device, options.quantization,
+  made.sizes = format_sizes(part, files->formats, files->tied, made.device, options.quantization,
                             gpu->capability);
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
@@ -117,6 +175,7 @@ Result<Preflight> preflight(const config::Options& options) {
   if (on_gpu) made.notes.push_back(gpu->name);
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
+  if (!made.shard.alone()) made.notes.insert(made.notes.begin(), ranks_note(made));
   return made;
 }
 

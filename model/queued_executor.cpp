@@ -153,11 +153,11 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   plans_.pop();
 }
 
-void QueuedExecutor::reset() {
+void QueuedExecutor::reset(std::uint32_t epoch) {
   check_.reset();
   gates_.reset();
   begun_ = false;
-  begin_epoch();
+  begin_epoch(epoch);
   table_.reset();
   plans_.clear();
   commands_.clear();

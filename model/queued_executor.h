@@ -32,7 +32,7 @@ class QueuedExecutor : public Executor {
   Status submit(const wire::RecordView& record) final;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
   bool waits_for_record() const final;
-  void reset() final;
+  void reset(std::uint32_t epoch) final;
 
  protected:
   /// Runs the batch up to its sampling and answers scores[i] for batch.scores[i].
@@ -45,7 +45,7 @@ class QueuedExecutor : public Executor {
   virtual bool abandoned() const { return false; }
   virtual Status late() const { return {}; }
   /// reset() has been called: begin again with the other ranks.
-  virtual void begin_epoch() {}
+  virtual void begin_epoch(std::uint32_t epoch) { static_cast<void>(epoch); }
 
  private:
   void begin_step();

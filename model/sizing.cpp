@@ -124,7 +124,8 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
     blocks = static_cast<std::uint64_t>(options.device.num_gpu_blocks_override);
     flag = "--num-gpu-blocks-override";
   } else if (options.device.cpu_kv_bytes > 0) {
-    blocks = static_cast<std::uint64_t>(options.device.cpu_kv_bytes) / block_bytes;
+    blocks = static_cast<std::uint64_t>(options.device.cpu_kv_bytes) /
+             static_cast<std::uint64_t>(options.parallel.tensor_parallel_size) / block_bytes;
   } else {
     blocks = std::min<std::uint64_t>(std::min(free / 4, kDefaultKvBytes) / block_bytes,
                                      static_cast<std::uint64_t>(useful_blocks(capacity)));
@@ -140,8 +141,9 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   if (tokens < wanted) {
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
     if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {
+      const auto ranks = static_cast<std::uint64_t>(options.parallel.tensor_parallel_size);
       return invalid("--cpu-kv-bytes is " + std::to_string(options.device.cpu_kv_bytes) + "; a sequence of " +
-                         std::to_string(wanted) + " tokens needs at least " + std::to_string(needed) + ".",
+                         std::to_string(wanted) + " tokens needs at least " + std::to_string(needed * ranks) + ".",
                      "cpu-kv-bytes");
     }
     return too_little(fixed + needed, available,

@@ -11,8 +11,8 @@
 
 namespace troupe::model {
 
-/// Sizes a CPU worker: first weights and activations, then KV blocks. `available`: bytes that the process may
-/// allocate. Limits that are not set get defaults: 32 sequences, 512 tokens a step; for KV a quarter of what
+/// Sizes a CPU worker: first weights and activations, then KV blocks. `spec`: what the rank holds of the model.
+/// `available`: bytes that the process may allocate. Limits that are not set get defaults: 32 sequences, 512 tokens a step; for KV a quarter of what
 /// is left, but at most 4 GiB and at most what all sequences at full length use. Limits that are set and do
 /// not fit are an error that says what is needed, what is free and which flag to change. found_model_len is
 /// only an upper bound: a smaller max_model_len that fits is no error. The swap space is what is asked for,
@@ -30,7 +30,7 @@ struct GpuMemory {
 };
 
 /// The limits and the memory of a CUDA worker, before it has loaded anything: how many KV blocks will fit is
-/// estimated.
+/// estimated. `spec`: what the rank holds of the model.
 /// Defaults: 8192 tokens a step, and the most of 512, 256, 128, 64 and 32 sequences that find KV blocks for
 /// 1,024 tokens each. Errors as fit_cuda_kv().
 Result<wire::Capacity> size_cuda(const ModelSpec& spec, const WeightFormats& formats, bool tied,

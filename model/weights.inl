@@ -44,16 +44,18 @@ void pack_source(D& device, const WeightSource& source, const WeightTarget& targ
                                                   source.first_in_block}});
     return;
   }
+  const kernels::RowPart part{source.first_input, source.row_inputs};
   kernels::run(device, kernels::Pack{
                            .into = target.matrix,
                            .file = source.tensor->file,
-                           .offset = source.offset(),
+                           .offset = part.counts(target.matrix) ? source.row_offset() : source.offset(),
                            .source_dtype = dtype_of(source.tensor->type),
                            .transposed = source.transposed,
                            .source_stride = source.stride,
                            .place = target.place,
                            .first = target.first,
                            .outputs = source.outputs,
+                           .part = part,
                        });
 }
 
@@ -139,7 +141,7 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
                              .seed = dummy_seed(seed, weight, layer, expert),
                              .deviation = range,
                              .first_output = static_cast<int>(source.first / source.stride),
-                             .first_input = static_cast<int>(source.first % source.stride),
+                             .part = {source.first_input, source.row_inputs},
                          });
   };
   // A matrix of the model, or what the rank holds of it.

@@ -18,6 +18,7 @@ OUT/NAME-moe-cut; each gets its name only when it is complete.
 Needs numpy, which tools/setup puts into build/venv.
 """
 import argparse
+import fcntl
 import json
 import os
 import pathlib
@@ -29,6 +30,7 @@ import numpy as np
 
 RECIPE = 1  # raise it when the files change, so that existing directories are made again
 ORIGIN_FILE = "ORIGIN.json"
+NUMPY_TYPES = {"BF16": "<u2", "F32": "<f4"}
 NOT_COPIED = {"config.json", ORIGIN_FILE, "made-by"}
 BIAS = 0.3  # correction biases are in ±BIAS
 ROUTER_DEVIATION = 0.2  # standard deviation of router weights; gives logits of a few units for normalised inputs
@@ -45,7 +47,7 @@ class TwinError(Exception):
 
 
 def read_checkpoint(path):
-    """name -> array of bfloat16 bits (uint16), mapped from the file."""
+    """name -> array of bfloat16 bits (uint16) or of fp32, mapped from the file."""
     with open(path, "rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(length))
@@ -54,10 +56,10 @@ def read_checkpoint(path):
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        if entry["dtype"] != "BF16":
-            raise TwinError(f"{name} is {entry['dtype']}; only BF16 checkpoints are taken")
+        if entry["dtype"] not in NUMPY_TYPES:
+            raise TwinError(f"{name} is {entry['dtype']}; only BF16 and F32 are taken")
         begin, end = entry["data_offsets"]
-        tensors[name] = data[begin:end].view("<u2").reshape(entry["shape"])
+        tensors[name] = data[begin:end].view(NUMPY_TYPES[entry["dtype"]]).reshape(entry["shape"])
     return tensors
 
 
@@ -167,25 +169,33 @@ def origin(model, kind):
             "source_time_ns": weights.st_mtime_ns}
 
 
-def make_twin(model, out, kind):
-    """Makes the directory unless it is up to date, and returns its path."""
-    folder, made_from = out / f"{model.name}-moe-{kind}", origin(model, kind)
-    try:
-        if json.loads((folder / ORIGIN_FILE).read_text(encoding="utf-8")) == made_from:
-            return folder
-    except (OSError, ValueError):
-        pass
-    scratch = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
-    scratch.mkdir(parents=True)
-    try:
-        size = write_twin(model, scratch, kind)
-        (scratch / ORIGIN_FILE).write_text(json.dumps(made_from, indent=2) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        scratch.rename(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+def make_once(folder, made_from, write):
+    """Calls write(directory) -> bytes unless the folder was made from the same; it gets its name when it is complete.
+    Of several processes at a time one makes it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.with_name(f"{folder.name}.lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if json.loads((folder / ORIGIN_FILE).read_text(encoding="utf-8")) == made_from:
+                return folder
+        except (OSError, ValueError):
+            pass
+        scratch = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")
+        scratch.mkdir()
+        try:
+            size = write(scratch)
+            (scratch / ORIGIN_FILE).write_text(json.dumps(made_from, indent=2) + "\n", encoding="utf-8")
+            shutil.rmtree(folder, ignore_errors=True)
+            scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
     print(f"  {folder}: {size / 1e6:.0f} MB", file=sys.stderr)
     return folder
+
+
+def make_twin(model, out, kind):
+    """Makes the directory unless it is up to date, and returns its path."""
+    return make_once(out / f"{model.name}-moe-{kind}", origin(model, kind), lambda folder: write_twin(model, folder, kind))
 
 
 def main():

@@ -226,7 +226,7 @@ void HttpSide::submit(http::Call&& call) {
     deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
-  if (log_.tells_parameters()) log_parameters(log_, *ask);
+  if (log_.details(2)) log_parameters(log_, *ask);
   caf::anon_send(gateway_, *std::move(ask));
 }
 

@@ -1,5 +1,6 @@
 #include "actors/gateway/parameters_log.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,9 @@ void log_parameters(const Log& log, const Ask& ask) {
   if (ask.api != Api::chat && ask.api != Api::completion) return;
   const Generation& g = ask.generation;
   const wire::Sampling& s = g.sampling;
+  const auto plain = [](float value) { return std::round(value * 1e6) / 1e6; };  // 0.9 and not 0.8999999761581421
   const std::size_t prompts = ask.source.texts.size() + ask.source.ids.size();
-  log.info("parameters", {kv("req", ask.request_id),
+  log.detail("parameters", {kv("req", ask.request_id),
                           kv("api", ask.api == Api::chat ? "chat" : "completion"),
                           kv("model", ask.answer.model),
                           kv("stream", ask.answer.stream),
@@ -43,13 +45,13 @@ void log_parameters(const Log& log, const Ask& ask) {
                           kv("min_tokens", s.min_tokens),
                           kv("n", g.choices),
                           kv("best_of", g.best_of),
-                          kv("temperature", s.temperature),
-                          kv("top_p", s.top_p),
+                          kv("temperature", plain(s.temperature)),
+                          kv("top_p", plain(s.top_p)),
                           kv("top_k", s.top_k),
-                          kv("min_p", s.min_p),
-                          kv("repetition_penalty", s.repetition_penalty),
-                          kv("presence_penalty", s.presence_penalty),
-                          kv("frequency_penalty", s.frequency_penalty),
+                          kv("min_p", plain(s.min_p)),
+                          kv("repetition_penalty", plain(s.repetition_penalty)),
+                          kv("presence_penalty", plain(s.presence_penalty)),
+                          kv("frequency_penalty", plain(s.frequency_penalty)),
                           kv("seed", s.seed),
                           kv("logprobs", s.logprobs),
                           kv("prompt_logprobs", s.prompt_logprobs),

@@ -8,18 +8,23 @@ namespace troupe {
 FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_t)> notify)
     : setup_(std::move(setup)),
       notify_(std::move(notify)),
-      process_(setup_.executable, grammar::to_bytes(setup_.vocabulary),
-               grammar::TokenTable(setup_.vocabulary), setup_.limits),
-      cache_(setup_.cache_bytes, setup_.cache_entries),
-      checker_([this](const std::stop_token& stop) { check(stop); }),
-      compiler_([this](const std::stop_token& stop) { compile(stop); }) {}
+      cache_(setup_.cache_bytes, setup_.cache_entries) {
+  for (auto& process : processes_) {
+    process = std::make_unique<CompileProcess>(setup_.executable, grammar::to_bytes(setup_.vocabulary),
+                                               grammar::TokenTable(setup_.vocabulary), setup_.limits);
+  }
+  checker_ = std::jthread([this](const std::stop_token& stop) { check(stop); });
+  for (std::size_t i = 0; i < kCompilers; ++i) {
+    compilers_[i] = std::jthread([this, i](const std::stop_token& stop) { compile(stop, i); });
+  }
+}
 
 FormService::~FormService() {
-  process_.give_up();
+  for (auto& process : processes_) process->give_up();
   checker_.request_stop();
-  compiler_.request_stop();
+  for (std::jthread& compiler : compilers_) compiler.request_stop();
   checker_.join();
-  compiler_.join();
+  for (std::jthread& compiler : compilers_) compiler.join();
 }
 
 void FormService::submit(std::uint64_t ticket, grammar::Form form) {
@@ -67,24 +72,29 @@ void FormService::look_up(Job job) {
   if (waiters.size() > 1) return;  // it is being compiled for another request
   sources_.push_back(*std::move(source));
   lock.unlock();
-  compile_more_.notify_one();
+  compile_more_.notify_all();
 }
 
-void FormService::compile(const std::stop_token& stop) {
+// Compiler i works when i others do: the last one starts its process last, if ever.
+bool FormService::has_work(std::size_t compiler) const { return !sources_.empty() && compiling_ >= compiler; }
+
+void FormService::compile(const std::stop_token& stop, std::size_t compiler) {
   for (;;) {
     grammar::Source source;
     {
       std::unique_lock lock(mutex_);
-      if (!compile_more_.wait(lock, stop, [this] { return !sources_.empty(); }) || stop.stop_requested())
-        return;
+      if (!compile_more_.wait(lock, stop, [&] { return has_work(compiler); }) || stop.stop_requested()) return;
       source = std::move(sources_.front());
       sources_.pop_front();
+      ++compiling_;
     }
+    compile_more_.notify_all();
     bool lasting = false;
-    const CompileOutcome outcome = process_.compile(source, lasting);
+    const CompileOutcome outcome = processes_[compiler]->compile(source, lasting);
     std::vector<Waiter> waiters;
     {
       const std::lock_guard lock(mutex_);
+      --compiling_;
       if (lasting) cache_.put(source, outcome);
       if (auto node = in_progress_.extract(FormCache::key(source)); !node.empty())
         waiters = std::move(node.mapped());

@@ -1,7 +1,9 @@
 #pragma once
-// From a form as a client wrote it to a compiled one, without blocking who asks. Two threads: one checks
-// forms and looks them up, so that known forms do not wait behind one that is slow to compile; the other
-// talks to the CompileProcess.
+// From a form as a client wrote it to a compiled one, without blocking who asks. One thread checks forms and
+// looks them up, so that known forms do not wait behind one that is slow to compile. The others talk to a
+// CompileProcess each; the second, and its process, do nothing before a form comes while the first compiles
+// another, so that one slow form holds up no others.
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -61,7 +63,8 @@ class FormService {
   };
 
   void check(const std::stop_token& stop);
-  void compile(const std::stop_token& stop);
+  void compile(const std::stop_token& stop, std::size_t compiler);
+  bool has_work(std::size_t compiler) const;
   void look_up(Job job);
   static Status name_part(Status refusal, const Waiter& waiter);
   static Status name_place(Status refusal, const Waiter& waiter);
@@ -69,18 +72,20 @@ class FormService {
 
   const FormServiceSetup setup_;
   const std::function<void(std::uint64_t)> notify_;
-  CompileProcess process_;  // used by compiler_
+  static constexpr std::size_t kCompilers = 2;
+  std::array<std::unique_ptr<CompileProcess>, kCompilers> processes_;  // used by the compilers_
 
   std::mutex mutex_;
   std::condition_variable_any check_more_, compile_more_;
   std::deque<Job> jobs_;                                              // guarded by mutex_, as all below
   std::deque<grammar::Source> sources_;                               // to compile
+  std::size_t compiling_ = 0;                                         // compilers that have a source
   std::unordered_map<std::string, std::vector<Waiter>> in_progress_;  // by FormCache::key
   std::map<std::uint64_t, CompileOutcome> outcomes_;
   FormCache cache_;
 
   std::jthread checker_;
-  std::jthread compiler_;
+  std::array<std::jthread, kCompilers> compilers_;
 };
 
 }  // namespace troupe

@@ -18,7 +18,7 @@ void log_prompts(const Encoder& encoder, const Log& log, const std::string& requ
       if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes()) break;  // the log cuts it and says so
       text += detokenizer.append(id);
     }
-    log.info("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});
+    log.detail("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});
   }
 }
 
@@ -31,7 +31,7 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
   const double ms = static_cast<double>(now_ns() - start) * 1e-6;
   if (out.status.ok()) {
     log.info("encoded", {kv("req", request_id), kv("prompts", out.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
-    if (log.tells_text()) log_prompts(encoder, log, request_id, out);
+    if (log.details(3)) log_prompts(encoder, log, request_id, out);
   } else {
     log.info("refused", {kv("req", request_id), kv("why", out.status.message), kv("ms", ms)});
   }

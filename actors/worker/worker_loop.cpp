@@ -19,8 +19,7 @@ constexpr auto kFullRingPatience = std::chrono::seconds(5);
 }  // namespace
 
 Status WorkerLoop::greet() {
-  // Before the first plan, too: a rank may have joined the others' memory in an epoch that had passed when it attached here.
-  executor_.reset();
+  executor_.reset(link_.epoch());  // before the first plan, too: a rank has to be in its link's epoch
   pending_ = 0;
   wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());

@@ -17,7 +17,7 @@ class StepFeed {
  public:
   /// The executor forgets what it held.
   explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) {
-    executor.reset();
+    executor.reset(1);
   }
 
   /// Ends what runs, then runs one prompt of `tokens` random ids in steps as large as the executor takes, and

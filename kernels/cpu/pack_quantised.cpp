@@ -27,14 +27,14 @@ struct LineBuffers {
 /// Quantises pieces of 32 source rows.
 class Pieces {
  public:
-  Pieces(Cpu& device, const Matrix& into, Place place, int first, int outputs)
-      : device_(device), quantiser_(device, into), place_(place), first_(first), outputs_(outputs) {
+  Pieces(Cpu& device, const Matrix& into, const RowPart& part, Place place, int first, int outputs)
+      : device_(device), quantiser_(device, into, part), place_(place), first_(first), outputs_(outputs) {
     TROUPE_CHECK(into.format.kind == WeightKind::int8 || into.format.kind == WeightKind::int4);
   }
 
   int pieces() const { return (outputs_ + kPanel - 1) / kPanel; }
   int rows(int piece) const { return std::min(kPanel, outputs_ - piece * kPanel); }
-  int width() const { return quantiser_.width(); }
+  int width() const { return quantiser_.line_width(); }
 
   /// For each piece of [first, first + count) calls load(piece, lane), which writes rows(piece) lines of
   /// width() floats to lane.lines, and puts them in place.
@@ -64,11 +64,14 @@ class Pieces {
   const int first_, outputs_;
 };
 
+int inputs_of(const Pack& op) { return op.part.inputs(op.into); }
+
 template <DType T>
 void load_transposed(const Pack& op, const Part& part, int output, int rows, int width, float* lines) {
   constexpr int kBlock = 16;  // inputs whose numbers stay in the cache until all outputs have taken theirs
-  for (int begin = 0; begin < op.into.inputs; begin += kBlock) {
-    const int end = std::min(begin + kBlock, op.into.inputs);
+  const int inputs = inputs_of(op);
+  for (int begin = 0; begin < inputs; begin += kBlock) {
+    const int end = std::min(begin + kBlock, inputs);
     for (int row = 0; row < rows; ++row) {
       for (int i = begin; i < end; ++i) {
         lines[row * width + i] = load_element(element(op, part, output, i), T, static_cast<std::size_t>(row));
@@ -84,7 +87,7 @@ class Loader {
       : op_(op), width_(width), expand_(routines(device.isa()).expand[static_cast<int>(op.source_dtype)]) {}
 
   void load(const Part& part, int output, int rows, float* lines) const {
-    const int inputs = op_.into.inputs;
+    const int inputs = inputs_of(op_);
     for (int row = 0; row < rows; ++row)
       std::fill(lines + row * width_ + inputs, lines + (row + 1) * width_, 0.0f);
     if (op_.transposed) return transposed(part, output, rows, lines);
@@ -115,15 +118,15 @@ class Loader {
 /// Outputs of a transposed tensor that are read at a time, with all of their inputs: whole pieces. All of
 /// them, if the tensor's lines with what lies between them fit.
 int columns_at_once(const Pack& op) {
-  if (span_of(op, op.into.inputs) <= kColumnsBytes) return op.outputs;
-  const std::size_t column = static_cast<std::size_t>(op.into.inputs) * size_of(op.source_dtype);
+  if (span_of(op, inputs_of(op)) <= kColumnsBytes) return op.outputs;
+  const std::size_t column = static_cast<std::size_t>(inputs_of(op)) * size_of(op.source_dtype);
   return std::max(1, static_cast<int>(kColumnsBytes / column / kPanel)) * kPanel;
 }
 
 /// Reads `count` columns from `output` on. The result is a dense tensor of its own.
 void read_columns(Cpu& device, const Pack& op, int output, int count, std::byte* to) {
   const std::size_t bytes = static_cast<std::size_t>(count) * size_of(op.source_dtype);
-  device.pool().for_each(op.into.inputs, kLinesPerClaim, [&](int begin, int end, int) {
+  device.pool().for_each(inputs_of(op), kLinesPerClaim, [&](int begin, int end, int) {
     if (static_cast<std::size_t>(count) == stride_of(op)) {
       op.file->read(op.offset + distance(op, output, begin), to + static_cast<std::size_t>(begin) * bytes,
                     static_cast<std::size_t>(end - begin) * bytes);
@@ -138,7 +141,7 @@ void read_columns(Cpu& device, const Pack& op, int output, int count, std::byte*
 void pack_columns(Cpu& device, const Pack& op, Pieces& pieces) {
   const int columns = columns_at_once(op);
   const std::size_t bytes = static_cast<std::size_t>(std::min(columns, op.outputs)) *
-                            static_cast<std::size_t>(op.into.inputs) * size_of(op.source_dtype);
+                            static_cast<std::size_t>(inputs_of(op)) * size_of(op.source_dtype);
   auto* data = static_cast<std::byte*>(device.scratch(bytes));
   for (int output = 0; output < op.outputs; output += columns) {
     const int count = std::min(columns, op.outputs - output);
@@ -147,7 +150,7 @@ void pack_columns(Cpu& device, const Pack& op, Pieces& pieces) {
     dense.source_stride = count;
     const Loader loader(device, dense, pieces.width());
     pieces.run(output / kPanel, (count + kPanel - 1) / kPanel, 0, [&](int piece, const LineBuffers& lane) {
-      loader.load({data, output, 0, op.into.inputs}, piece * kPanel, pieces.rows(piece), lane.lines);
+      loader.load({data, output, 0, inputs_of(op)}, piece * kPanel, pieces.rows(piece), lane.lines);
     });
   }
 }
@@ -155,11 +158,11 @@ void pack_columns(Cpu& device, const Pack& op, Pieces& pieces) {
 }  // namespace
 
 void pack_quantised(Cpu& device, const Pack& op) {
-  Pieces pieces(device, op.into, op.place, op.first, op.outputs);
+  Pieces pieces(device, op.into, op.part, op.place, op.first, op.outputs);
   if (op.file != nullptr && op.transposed) return pack_columns(device, op, pieces);
   const Loader loader(device, op, pieces.width());
   if (op.file == nullptr) {
-    const Part whole{static_cast<const std::byte*>(op.source), 0, 0, op.into.inputs};
+    const Part whole{static_cast<const std::byte*>(op.source), 0, 0, inputs_of(op)};
     pieces.run(0, pieces.pieces(), 0, [&](int piece, const LineBuffers& lane) {
       loader.load(whole, piece * kPanel, pieces.rows(piece), lane.lines);
     });
@@ -169,21 +172,24 @@ void pack_quantised(Cpu& device, const Pack& op) {
              [&](int piece, const LineBuffers& lane) {
                const int output = piece * kPanel, rows = pieces.rows(piece);
                op.file->read(op.offset + distance(op, output, 0), lane.source, span_of(op, rows));
-               loader.load({lane.source, output, 0, op.into.inputs}, output, rows, lane.lines);
+               loader.load({lane.source, output, 0, inputs_of(op)}, output, rows, lane.lines);
              });
 }
 
 void fill_quantised(Cpu& device, const FillRandom& op, const float* table) {
-  Pieces pieces(device, op.into, op.place, op.first, op.outputs);
+  Pieces pieces(device, op.into, op.part, op.place, op.first, op.outputs);
+  const int inputs = op.part.inputs(op.into), first = op.part.counts(op.into) ? 0 : op.part.first;
+  TROUPE_CHECK(first % kDrawsPerHash == 0);
   pieces.run(0, pieces.pieces(), 0, [&](int piece, const LineBuffers& lane) {
     for (int row = 0; row < pieces.rows(piece); ++row) {
       float* line = lane.lines + row * pieces.width();
-      for (int i = 0; i < op.into.inputs; i += kDrawsPerHash) {
-        std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(piece * kPanel + row),
-                                       static_cast<std::uint32_t>(i / kDrawsPerHash));
+      for (int i = 0; i < inputs; i += kDrawsPerHash) {
+        std::uint64_t bits =
+            draw_bits(op.seed, static_cast<std::uint32_t>(op.first_output + piece * kPanel + row),
+                      static_cast<std::uint32_t>((first + i) / kDrawsPerHash));
         for (int d = 0; d < kDrawsPerHash; ++d, bits >>= 16) line[i + d] = table[bits % kQuantiles];
       }
-      std::fill(line + op.into.inputs, line + pieces.width(), 0.0f);
+      std::fill(line + inputs, line + pieces.width(), 0.0f);
     }
   });
 }

@@ -61,16 +61,21 @@ void place_scale(const Matrix& into, int output, int group, float scale) {
 
 void Quantiser::put(int output, const float* line, std::int8_t* codes) const {
   const int group = inputs_per_scale(into_);
+  const float* const taken = line + skipped_;
   for (int from = 0; from < width_; from += group) {
     const auto count = static_cast<std::size_t>(group);
-    const float scale = scale_for(into_.format, r_.largest_magnitude(line + from, count));
+    const bool whole = into_.format.group == 0;
+    const float largest = whole ? r_.largest_magnitude(line, static_cast<std::size_t>(line_width_))
+                                : r_.largest_magnitude(line + from, count);
+    const float scale = scale_for(into_.format, largest);
     if (scale > 0) {
-      r_.codes(codes + from, line + from, count, scale, largest_code(into_.format.kind));
+      r_.codes(codes + from, taken + from, count, scale, largest_code(into_.format.kind));
     } else {
       std::memset(codes + from, 0, count);
     }
     place_scale(into_, output, from / group, scale);
   }
+  std::memset(codes + into_.inputs, 0, static_cast<std::size_t>(width_ - into_.inputs));  // the rest of a longer row
   place_codes(into_, output, codes);
 }
 

@@ -3,12 +3,14 @@
 //
 // A panel of codes is described in tile_quantised.h. Scales: a float for each output; with groups of inputs,
 // for each panel and each group the 32 outputs' bf16 side by side.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 #include "gpu/cpu.h"
 #include "kernels/cpu/routines.h"
 #include "kernels/matrix.h"
+#include "kernels/pack.h"
 
 namespace troupe::kernels {
 
@@ -32,20 +34,26 @@ void place_scale(const Matrix& into, int output, int group, float scale);
 /// Turns an output's numbers into codes and scales as quantize.h says, and stores both.
 class Quantiser {
  public:
-  Quantiser(Cpu& device, const Matrix& into)
-      : r_(routines(device.isa())), into_(into), width_(padded_inputs(into.format, into.inputs)) {}
+  Quantiser(Cpu& device, const Matrix& into, const RowPart& part)
+      : r_(routines(device.isa())),
+        into_(into),
+        skipped_(part.skipped(into)),
+        width_(padded_inputs(into.format, into.inputs)),
+        line_width_(padded_inputs(into.format, std::max(part.inputs(into), skipped_ + width_))) {}
 
-  /// Numbers of a line: the inputs with their padding.
-  int width() const { return width_; }
+  /// Numbers of a line: the row's inputs with their padding.
+  int line_width() const { return line_width_; }
   /// Working memory for put().
   std::size_t code_bytes() const { return static_cast<std::size_t>(width_); }
-  /// `line`: width() numbers, 0 behind the last input.
+  /// `line`: line_width() numbers, 0 behind the row's last input.
   void put(int output, const float* line, std::int8_t* codes) const;
 
  private:
   const Routines& r_;
   const Matrix& into_;
-  const int width_;
+  const int skipped_;     ///< inputs of a line before the first that the matrix takes
+  const int width_;       ///< inputs of the matrix with their padding
+  const int line_width_;
 };
 
 }  // namespace troupe::kernels

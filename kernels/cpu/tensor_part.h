@@ -9,7 +9,7 @@ namespace troupe::kernels {
 
 /// Elements from one row of the stored source to the next.
 inline std::size_t stride_of(const Pack& op) {
-  const int dense = op.transposed ? op.outputs : op.into.inputs;
+  const int dense = op.transposed ? op.outputs : op.part.inputs(op.into);
   return static_cast<std::size_t>(op.source_stride != 0 ? op.source_stride : dense);
 }
 
@@ -22,7 +22,7 @@ inline std::size_t distance(const Pack& op, int output, int input) {
 
 /// Bytes of `lines` lines of the source, from the first element of the first to the last of the last.
 inline std::size_t span_of(const Pack& op, int lines) {
-  const auto line = static_cast<std::size_t>(op.transposed ? op.outputs : op.into.inputs);
+  const auto line = static_cast<std::size_t>(op.transposed ? op.outputs : op.part.inputs(op.into));
   return ((static_cast<std::size_t>(lines) - 1) * stride_of(op) + line) * size_of(op.source_dtype);
 }
 

@@ -69,6 +69,29 @@ __device__ __forceinline__ T load_no_allocate(const void* from) {
 __device__ __forceinline__ void store_release_system(std::uint64_t* to, std::uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
+__device__ __forceinline__ void store_release_system(std::uint32_t* to, std::uint32_t value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
+}
+/// What was stored before the value that is found, by any processor, is visible afterwards.
+__device__ __forceinline__ std::uint32_t load_acquire_system(const std::uint32_t* from) {
+  std::uint32_t value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+  return value;
+}
+
+/// 16 bytes that another GPU writes or reads: neither cached nor left out. Each half of 8 bytes is whole.
+__device__ __forceinline__ uint4 load_volatile_16(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_volatile_16(uint4* to, uint4 v) {
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
 
 /// Adds one to a counter in global memory and returns its old value. Orders this thread's earlier writes
 /// before its later reads, among all blocks of the GPU.

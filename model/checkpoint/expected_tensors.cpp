@@ -33,7 +33,7 @@ class Expectations {
  private:
   void expect_all() {
     const int hidden = spec_.hidden, q = spec_.q_width(), kv = spec_.kv_width();
-    expect(whole("model.embed_tokens.weight", Form::table, Weight::embedding, spec_.vocab, hidden));
+    expect(whole("model.embed_tokens.weight", Form::table, Weight::embedding, spec_.tokens_held(), hidden));
     for (layer_ = 0; layer_ < spec_.layers; ++layer_) {
       const std::string at = "model.layers." + std::to_string(layer_) + ".";
       expect(whole(at + "input_layernorm.weight", Form::norm, Weight::input_norm, 1, hidden));
@@ -52,7 +52,7 @@ class Expectations {
     }
     layer_ = 0;
     expect(whole("model.norm.weight", Form::norm, Weight::final_norm, 1, hidden));
-    if (!tied_) expect(whole("lm_head.weight", Form::linear, Weight::lm_head, spec_.vocab, hidden));
+    if (!tied_) expect(whole("lm_head.weight", Form::linear, Weight::lm_head, spec_.tokens_held(), hidden));
   }
 
   void expect_dense(const std::string& at) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "kernels/exchange.h"
 #include "model/ranks/part.h"
 #include "model/weight_target.h"
 
@@ -78,17 +79,50 @@ Status check_stored(const ModelFiles& files) {
 
 }  // namespace
 
-Result<ModelFiles> open_model(const config::ModelOptions& options) {
+namespace {
+
+/// The directory of the checkpoint, which of a model that is cut for several ranks is the rank's.
+Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& shard) {
+  std::error_code error;
+  int ranks = 0;
+  while (fs::is_directory(directory / ("rank" + std::to_string(ranks)), error)) ++ranks;
+  if (ranks == 0) return directory;
+  const std::string what = "The model in " + directory.string() + " is cut for " + std::to_string(ranks) + " ranks";
+  if (shard.ranks != ranks) {
+    return invalid(what + "; start it with --tensor-parallel-size " + std::to_string(ranks) + ", got " +
+                       std::to_string(shard.ranks) + ".",
+                   "tensor-parallel-size");
+  }
+  if (shard.expert_parallel) {
+    return invalid(what + ", each with a part of every expert; leave out --enable-expert-parallel.",
+                   "enable-expert-parallel");
+  }
+  return directory / ("rank" + std::to_string(shard.rank));
+}
+
+}  // namespace
+
+Result<TensorMap> ModelFiles::map_of(const Shard& shard) const {
+  if (of_rank) return map;
+  return part_of(map, spec, shard);
+}
+
+Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard) {
   if (Status s = check_directory(options.directory); !s.ok()) return s;
   Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
   if (!spec) return spec.status();
   ModelFiles files{.spec = std::move(*spec)};
   files.tied = files.spec.tied.value_or(true);
   if (options.load_choices == config::LoadChoice::checkpoint) {
-    Result<Checkpoint> checkpoint = Checkpoint::open(options.directory);
+    const Result<fs::path> directory = checkpoint_directory(options.directory, shard);
+    if (!directory) return directory.status();
+    Result<Checkpoint> checkpoint = Checkpoint::open(*directory);
     if (!checkpoint) return checkpoint.status();
     files.checkpoint = std::move(*checkpoint);
-    Result<TensorMap> map = map_tensors(files.spec, *files.checkpoint);
+    files.of_rank = *directory != options.directory;
+    const Result<ModelSpec> held = part_of(files.spec, files.of_rank ? shard : Shard{});
+    if (!held) return held.status();
+    Result<TensorMap> map = map_tensors(*held, *files.checkpoint);
     if (!map) return map.status();
     files.map = std::move(*map);
     files.tied = files.map.tied;
@@ -120,21 +154,56 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
       place.string() + " has neither tokenizer.model nor tokenizer.json; --tokenizer names another place.");
 }
 
+namespace {
+
+/// Whether scales that inputs or outputs share lie within what a rank holds.
+class CutCheck {
+ public:
+  CutCheck(const ModelFiles& files, const Shard& shard) : formats_(files.formats), ranks_(shard.ranks) {}
+
+  Status operator()(const ModelSpec& part, int first_token) const {
+    const bool dense = part.moe_layers() < part.layers;
+    for (const Status& s : {check("num_attention_heads * head_dim", part.q_width(), formats_.attention, true),
+                            check("num_key_value_heads * head_dim", part.kv_width(), formats_.attention, false),
+                            dense ? check("intermediate_size", part.intermediate, formats_.mlp, true) : Status{},
+                            part.experts > 0
+                                ? check("moe_intermediate_size", part.expert_intermediate, formats_.experts, true)
+                                : Status{},
+                            check("vocab_size", first_token, formats_.lm_head, false)}) {
+      if (!s.ok()) return s;
+    }
+    return {};
+  }
+
+ private:
+  /// `is_input` too, beside being an output.
+  Status check(const char* key, int width, const kernels::WeightFormat& format, bool is_input) const {
+    const int unit = format.fp8() ? kernels::kFp8Block : is_input ? format.group : 0;
+    if (unit == 0 || width % unit == 0) return {};
+    return invalid("--tensor-parallel-size " + std::to_string(ranks_) + " gives a rank " + std::to_string(width) +
+                       " of " + key + ", which is no multiple of the " + std::to_string(unit) + " that share a scale in " +
+                       to_string(format) + ".",
+                   "tensor-parallel-size");
+  }
+
+  const WeightFormats& formats_;
+  const int ranks_;
+};
+
+}  // namespace
+
 Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard) {
   if (shard.alone()) return {};
-  const std::string asked = "--tensor-parallel-size " + std::to_string(shard.ranks);
-  if (device == config::Device::cuda) {
-    return Status{Code::unsupported, asked + " is not available yet on GPUs; --device cpu runs several ranks.",
-                  "tensor-parallel-size"};
-  }
-  if (files.formats.quantised()) {
-    return Status{Code::unsupported,
-                  asked + " is not available yet with quantised weights (" + to_string(files.formats, files.spec) +
-                      "); leave out --quantization.",
-                  "tensor-parallel-size"};
+  if (device == config::Device::cuda && shard.ranks > kernels::kMostPeers) {
+    return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " is more than " +
+                       std::to_string(kernels::kMostPeers) + ", the most ranks on GPUs.",
+                   "tensor-parallel-size");
   }
   const Result<ModelSpec> part = part_of(files.spec, shard);
-  return part.ok() ? Status{} : part.status();
+  if (!part.ok()) return part.status();
+  const Result<TensorMap> map = files.map_of(shard);
+  if (!map.ok()) return map.status();
+  return CutCheck(files, shard)(*part, token_ranges(files.spec, shard.ranks)[1]);
 }
 
 }  // namespace troupe::model

@@ -20,14 +20,19 @@ struct ModelFiles {
   bool tied = true;                      ///< as it will be loaded
   std::optional<Checkpoint> checkpoint;  ///< none with dummy weights
   TensorMap map;                         ///< into the checkpoint
+  bool of_rank = false;                  ///< the checkpoint and the map hold what one rank has of the model
+
+  /// The part of the map that the rank holds. Errors as part_of().
+  Result<TensorMap> map_of(const Shard& shard) const;
 
   /// Sets the formats as choose_formats() does.
   Status choose(config::Device device, const config::QuantizationOptions& options);
 };
 
-/// Opens options.directory and reads the headers; weights are not read. Errors say which file is missing,
-/// truncated, corrupt, of another architecture, or does not fit the others.
-Result<ModelFiles> open_model(const config::ModelOptions& options);
+/// Opens options.directory and reads the headers; weights are not read. A directory that is cut for N ranks has the
+/// folders rank0 … rankN-1, each a checkpoint with the tensors that a rank holds: that of `shard` is opened. Errors say
+/// which file is missing, truncated, corrupt, of another architecture, or does not fit the others.
+Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {});
 
 /// Whether these ranks can run the model on the device: its shape can be cut, and so can its formats.
 Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard);

@@ -308,6 +308,11 @@ std::uint64_t WeightSource::offset() const {
          (stored ? before * static_cast<std::uint64_t>(stored->bits) / 8 : before * size_of(tensor->type));
 }
 
+std::uint64_t WeightSource::row_offset() const {
+  const std::int64_t skipped = std::int64_t{first_input} * (transposed ? stride : 1);
+  return offset() - static_cast<std::uint64_t>(skipped) * size_of(tensor->type);
+}
+
 std::uint64_t WeightSource::bytes() const {
   const std::uint64_t elements = static_cast<std::uint64_t>(outputs) * static_cast<std::uint64_t>(inputs);
   return stored ? elements * static_cast<std::uint64_t>(stored->bits) / 8 : elements * size_of(tensor->type);

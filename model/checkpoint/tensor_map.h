@@ -53,6 +53,11 @@ struct WeightSource {
   int outputs = 0;
   int inputs = 0;
 
+  /// Of a part of longer rows: the input of a whole row that is the first here, and how many the row has; 0, 0 for
+  /// whole rows.
+  int first_input = 0;
+  int row_inputs = 0;
+
   /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count; never transposed.
   std::optional<StoredFormat> stored{};
   const FileTensor* scales = nullptr;
@@ -62,6 +67,7 @@ struct WeightSource {
   int first_in_block = 0;  ///< as in kernels::StoredScales
 
   std::uint64_t offset() const;  ///< in the tensor's file, where the first element lies
+  std::uint64_t row_offset() const;  ///< where the first row begins of which this is a part
   std::uint64_t bytes() const;   ///< of its elements alone
   std::uint64_t span() const;    ///< from the first element to the last
 

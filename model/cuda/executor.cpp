@@ -4,6 +4,7 @@
 
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
+#include "model/ranks/part.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"
 #include "model/swap/swap_sizing.h"
@@ -21,39 +22,50 @@ GpuMemory memory_of(const Cuda& device) {
 }
 
 Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::Options& options,
-                                        const LoadProgress& progress) {
+                                        const LoadProgress& progress, const RankPlace& place) {
+  const Result<ModelSpec> spec = part_of(files.spec, place.shard);
+  if (!spec) return spec.status();
+  const Result<TensorMap> map = files.map_of(place.shard);
+  if (!map) return map.status();
   CudaModel model;
-  model.device = std::make_unique<Cuda>(CudaOptions{.batch_invariant = options.device.batch_invariant,
+  model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
+                                                    .batch_invariant = options.device.batch_invariant,
                                                     .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
   if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
-  model.slow_ways = slow_choices(files.spec, files.formats, kernels::cuda::traits_of(device));
-  Result<wire::Capacity> sized = size_cuda(files.spec, files.formats, files.tied, options, memory_of(device));
+  if (!place.shard.alone()) {
+    Result<std::unique_ptr<Collective<Cuda>>> ranks =
+        Collective<Cuda>::attach(place.memory_fd, place.shard, device);
+    if (!ranks) return ranks.status();
+    model.ranks = std::move(*ranks);
+  }
+  model.slow_ways = slow_choices(*spec, files.formats, kernels::cuda::traits_of(device));
+  Result<wire::Capacity> sized = size_cuda(*spec, files.formats, files.tied, options, memory_of(device));
   if (!sized) return sized.status();
   // The KV blocks and the length that they allow are found again when everything else is there.
   Result<wire::Capacity> limits =
-      cuda_limits(files.spec, files.formats, files.tied, options, sized->max_slots);
+      cuda_limits(*spec, files.formats, files.tied, options, sized->max_slots);
   if (!limits) return limits.status();
   wire::Capacity& capacity = *limits;
   capacity.max_steps_in_flight = kStepsInFlight;
 
   Result<Weights<Cuda>> weights =
-      files.checkpoint ? Weights<Cuda>::load(device, files.spec, files.formats, files.map, progress)
+      files.checkpoint ? Weights<Cuda>::load(device, *spec, files.formats, *map, progress)
                        : Weights<Cuda>::dummy(device, files.spec, files.formats,
-                                              static_cast<std::uint64_t>(options.model.seed));
+                                              static_cast<std::uint64_t>(options.model.seed), place.shard);
   if (!weights) return weights.status();
-  const kernels::KvCache shape = kv_shape(files.spec, files.formats);
+  const kernels::KvCache shape = kv_shape(*spec, files.formats);
   model.kv = std::make_unique<ReservedMemory>(device, device.memory().total);
   if (!model.kv->map(2 * shape.block_bytes()))
     return failure(Code::unavailable, "no GPU memory is left for KV blocks");
   Result<std::unique_ptr<Decoder<Cuda>>> decoder =
-      Decoder<Cuda>::make(device, files.spec, files.formats, std::move(*weights),
+      Decoder<Cuda>::make(device, *spec, files.formats, std::move(*weights),
                           {.rows = capacity.max_tokens_per_step,
                            .sequences = capacity.max_slots,
                            .positions = capacity.max_model_len,
                            .kv_format = files.formats.kv,
                            .staged = false},
-                          model.kv->data());
+                          model.kv->data(), model.ranks.get());
   if (!decoder) return decoder.status();
   model.decoder = std::move(*decoder);
   device.set_step_memory(model.kv->data(), model.kv->reserved());
@@ -67,7 +79,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
 
   GpuMemory left = memory_of(device);
   left.free += model.kv->mapped();
-  if (Status s = fit_cuda_kv(capacity, files.spec, files.formats, options, left, 0); !s.ok()) return s;
+  if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, 0); !s.ok()) return s;
   if (!model.kv->map(capacity.kv_bytes)) {
     return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +
                                           " for KV blocks; lower --gpu-memory-utilization.");
@@ -84,10 +96,10 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
 }  // namespace
 
 Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
-                                                     const LoadProgress& progress) {
+                                                     const LoadProgress& progress, const RankPlace& place) {
   if (Status s = cuda_usable(); !s.ok()) return s;
   try {
-    return start(files, options, progress);
+    return start(files, options, progress, place);
   } catch (const CudaError& error) {
     return failure(Code::internal, error.what());
   }

@@ -4,7 +4,7 @@
 namespace troupe::model {
 
 Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles&, const config::Options&,
-                                                     const LoadProgress&) {
+                                                     const LoadProgress&, const RankPlace&) {
   return cuda_usable();
 }
 

@@ -42,7 +42,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       samples_(static_cast<std::size_t>(capacity.max_slots)) {}
 
 CudaQueue::~CudaQueue() {
-  reset();
+  reset(0);
   if (broken_.ok()) return;
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
@@ -50,6 +50,7 @@ CudaQueue::~CudaQueue() {
   (void)model_.steps.release();
   (void)model_.decoder.release();
   (void)model_.kv.release();
+  (void)model_.ranks.release();
   (void)model_.device.release();
 }
 
@@ -58,11 +59,19 @@ Status CudaQueue::submit(const wire::RecordView& record) {
 }
 
 Status CudaQueue::submit_record(const wire::RecordView& record) {
+  if (const Result<bool> can = joined(); !can || !*can) return can.status();
   if (const auto* plan = record.as<wire::StepPlan>()) return submit_plan(record, *plan);
   if (const auto* masks = record.as<wire::StepMasks>()) return submit_masks(record, *masks);
   if (const auto* command = record.as<wire::CacheCommand>()) return submit_command(record, *command);
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
+}
+
+Result<bool> CudaQueue::joined() {
+  if (!model_.ranks || model_.ranks->join()) return true;
+  model_.ranks->leave();
+  if (model_.ranks->late().ok()) return false;
+  return failure(Code::internal, model_.ranks->late().message);
 }
 
 Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -189,6 +198,10 @@ bool CudaQueue::finished(const Work& work, bool ask_driver) const {
 
 Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   return guarded(broken_, [&]() -> Result<bool> {
+    if (model_.ranks && model_.ranks->abandoned()) {
+      if (const Result<bool> can = joined(); !can) return can.status();
+      return false;
+    }
     if (take_swapped(out)) return true;
     if (count_ == 0) {
       while (model_.swap && model_.swap->open() > 0 && Clock::now() < deadline) {
@@ -205,6 +218,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       } else if (const Duration limit = work.is_step ? limits_.limit(work.kind) : patience_;
                  now - progress_ > limit) {
         (void)work.end.passed();
+        if (model_.ranks) model_.ranks->leave();
         throw overdue(name(work), limit);
       }
       if (now >= deadline) return false;
@@ -296,8 +310,9 @@ void CudaQueue::wait_for_all() {
   }
 }
 
-void CudaQueue::reset() {
+void CudaQueue::reset(std::uint32_t epoch) {
   (void)guarded(broken_, [&]() -> Status {
+    if (model_.ranks) model_.ranks->leave();
     if (held_ != 0) {
       model_.steps->give_up_held();
       let_go();
@@ -313,6 +328,7 @@ void CudaQueue::reset() {
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
   if (model_.swap) model_.swap->forget();
+  if (model_.ranks && broken_.ok()) model_.ranks->begin_epoch(epoch);
 }
 
 }  // namespace troupe::model

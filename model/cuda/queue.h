@@ -28,6 +28,7 @@ namespace troupe::model {
 /// A loaded model on a GPU. The members are constructed in this order.
 struct CudaModel {
   std::unique_ptr<Cuda> device;
+  std::unique_ptr<Collective<Cuda>> ranks;  ///< null: alone
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
@@ -52,7 +53,7 @@ class CudaQueue final : public Executor {
   std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
   Status submit(const wire::RecordView& record) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
-  void reset() override;
+  void reset(std::uint32_t epoch) override;
 
  private:
   // A step or cache command on the GPU's stream.
@@ -78,6 +79,9 @@ class CudaQueue final : public Executor {
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
+  // False: the ranks' epoch has ended or a rank has not come; nothing runs until reset(). With a status if it has
+  // not come.
+  Result<bool> joined();
   // Starts the sampling of the held step's gated rows if it has all masks.
   void end_held();
   // Behind the held step's last launch.

@@ -5,6 +5,7 @@
 // have the same bits, and the same at every time. Once a call has failed (abandoned()) the later ones return
 // at once, and what they write means nothing: the step has to be thrown away.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -12,6 +13,8 @@
 
 #include "base/check.h"
 #include "gpu/cpu.h"
+#include "gpu/cuda.h"
+#include "kernels/exchange.h"
 #include "model/ranks/rank_memory.h"
 
 namespace troupe::model {
@@ -41,7 +44,7 @@ class Collective<Cpu> {
 
   bool abandoned() const { return meeting_.abandoned(); }
   const Status& late() const { return meeting_.late(); }
-  void begin_epoch() { meeting_.begin_epoch(); }
+  void begin_epoch(std::uint32_t epoch) { meeting_.begin_epoch(epoch); }
 
  private:
   explicit Collective(RankMeeting meeting) : meeting_(std::move(meeting)) {}
@@ -50,18 +53,50 @@ class Collective<Cpu> {
   RankMeeting meeting_;
 };
 
-/// On GPUs one rank runs alone: there is none of these yet.
+/// Over memory of GPUs that reach each other's (kernels/exchange.h). An exchange is one kernel, and nothing
+/// of it waits on the host; the ranks meet on the host once an epoch, before their first step.
+///
+/// Until join(), and after leave(), exchanges take the rank's own numbers for all: so a rank warms up and
+/// captures its graphs alone.
 template <>
 class Collective<Cuda> {
  public:
-  Collective() = delete;
-  const Shard& shard() const { return shard_; }
-  void clear(Cuda&, float*, std::size_t) {}
-  void all_reduce(Cuda&, const float*, float*, std::size_t) {}
-  void all_gather(Cuda&, const float*, std::size_t, float*, std::size_t, int, std::span<const int>) {}
+  /// Takes memory on `device`, which must outlive it. `fd` is not kept. Throws CudaError.
+  static Result<std::unique_ptr<Collective>> attach(int fd, const Shard& shard, Cuda& device);
+  ~Collective();
+
+  const Shard& shard() const { return meeting_.shard(); }
+
+  /// `memory` is zero before the first call and whenever it has been an all_reduce()'s `in`: only join() clears it.
+  void clear(Cuda& device, float* memory, std::size_t count);
+  /// `in`, if it is not `out`, is zero afterwards.
+  void all_reduce(Cuda& device, float* in, float* out, std::size_t count);
+  void all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
+                  int rows, std::span<const int> first);
+
+  /// Waits for all ranks of the epoch and opens their memory. The device must be idle. Once it has succeeded it
+  /// does nothing until begin_epoch(). False: abandoned().
+  bool join();
+  /// Ends the exchanges in flight, whose numbers mean nothing. Returns at once.
+  void leave();
+
+  bool abandoned() const { return meeting_.abandoned() || meeting_.ended(); }
+  const Status& late() const { return meeting_.late(); }
+  /// The device must be idle.
+  void begin_epoch(std::uint32_t epoch);
+  void set_patience(Duration patience) { meeting_.set_patience(patience); }
 
  private:
-  Shard shard_;
+  struct Peers;
+  Collective(RankMeeting meeting, Cuda& device);
+  kernels::ExchangeGroup group() const;
+
+  RankMeeting meeting_;
+  Cuda& device_;
+  std::unique_ptr<Peers> peers_;
+  float* cleared_ = nullptr;
+  std::size_t cleared_count_ = 0;
+  bool joined_ = false;
 };
 
 }  // namespace troupe::model

@@ -27,6 +27,10 @@ Result<WeightSource> cut(WeightSource source, ModelSpec::Held outputs, ModelSpec
   const bool within = inputs.first > 0 || inputs.count < source.inputs;
   source.first += source.transposed ? inputs.first * source.stride + outputs.first
                                     : outputs.first * source.stride + inputs.first;
+  if (within) {
+    source.row_inputs = source.inputs;
+    source.first_input = inputs.first;
+  }
   if (source.stored) {
     const int unit = source.stored->fp8 ? kernels::kFp8Block : source.stored->group;
     const bool divides = unit == 0

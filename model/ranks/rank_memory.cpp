@@ -130,12 +130,12 @@ Result<RankMeeting> RankMeeting::attach(int fd, const Shard& shard) {
                    " has been given the memory of " + std::to_string(memory->ranks()) + " ranks");
   }
   RankMeeting meeting(std::move(*memory), shard);
-  meeting.begin_epoch();
+  meeting.begin_epoch(meeting.epoch());
   return meeting;
 }
 
-void RankMeeting::begin_epoch() {
-  epoch_ = epoch();
+void RankMeeting::begin_epoch(std::uint32_t epoch) {
+  epoch_ = epoch;
   next_ = 0;
   abandoned_ = false;
   late_ = {};
@@ -158,7 +158,7 @@ bool RankMeeting::all_have_come() const {
 
 bool RankMeeting::wait(void (*waiting)(void*), void* context) {
   if (abandoned_) return false;
-  const auto ended = [&] { return epoch() != epoch_; };
+  const auto ended = [&] { return this->ended(); };
   for (int i = 0; i < kSpins; ++i) {
     if (all_have_come()) return true;
     if (ended()) break;

@@ -55,15 +55,18 @@ class RankMeeting : public RankMemory {
   /// How long a rank waits for the others: longer than a step may take them, and shorter than for ever.
   static constexpr Duration kPatience = std::chrono::seconds(60);
 
+  /// Begins in the epoch that the memory is in now.
   static Result<RankMeeting> attach(int fd, const Shard& shard);
 
   const Shard& shard() const { return shard_; }
 
-  /// Begins with the first meeting of the epoch that the memory is in now.
-  void begin_epoch();
+  /// Begins with the first meeting of `epoch`. If the memory is in another one by now, no meeting succeeds.
+  void begin_epoch(std::uint32_t epoch);
   /// True once a meeting has failed: the epoch has ended, or a rank has not come in time. No meeting succeeds
   /// until the next begin_epoch().
   bool abandoned() const { return abandoned_; }
+  /// True once the memory is in another epoch than the meetings.
+  bool ended() const { return epoch() != epoch_; }
   /// Not ok if a rank has not come in time; says which.
   const Status& late() const { return late_; }
 

@@ -12,6 +12,12 @@ struct Shard {
   bool alone() const { return ranks == 1; }
 };
 
+/// Which rank an executor is, and the memory of create_rank_memory(), which is not kept; none for one rank.
+struct RankPlace {
+  Shard shard{};
+  int memory_fd = -1;
+};
+
 inline constexpr int kMostRanks = 32;
 
 }  // namespace troupe::model

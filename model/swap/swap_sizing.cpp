@@ -21,14 +21,19 @@ std::string asked(const config::CacheOptions& options) {
 
 }  // namespace
 
-std::uint64_t swap_bytes(const config::CacheOptions& options) {
-  return static_cast<std::uint64_t>(options.swap_space_gib * static_cast<double>(1 << 30));
+std::uint64_t swap_bytes(const config::Options& options) {
+  return static_cast<std::uint64_t>(options.cache.swap_space_gib * static_cast<double>(1 << 30)) /
+         static_cast<std::uint64_t>(options.parallel.tensor_parallel_size);
+}
+
+std::string swap_path_of(const std::string& path, const Shard& shard) {
+  return shard.alone() ? path : path + "." + std::to_string(shard.rank);
 }
 
 Status size_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes,
                  std::uint64_t left) {
   capacity.swap_blocks = 0;
-  const std::uint64_t bytes = swap_bytes(options.cache);
+  const std::uint64_t bytes = swap_bytes(options);
   if (options.cache.swap_space_gib <= 0) return {};
   if (bytes < block_bytes) {
     return invalid(asked(options.cache) + "one KV block takes " + std::to_string(block_bytes) + " bytes.",
@@ -48,15 +53,20 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
                        "; it needs --device cpu: a GPU's blocks go to page-locked memory.",
                    "swap-path");
   }
-  return size_swap(capacity, options, block_bytes, available_memory());
+  return size_swap(capacity, options, block_bytes,
+                   available_memory() / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
 }
 
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
                        std::uint64_t block_bytes) {
   if (options.cache.swap_path.empty() || capacity.swap_blocks == 0) return {};
-  return SwapFile::open(options.cache.swap_path,
-                        static_cast<std::uint64_t>(capacity.swap_blocks) * block_bytes)
-      .status();
+  const int ranks = options.parallel.tensor_parallel_size;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto file = SwapFile::open(swap_path_of(options.cache.swap_path, {rank, ranks}),
+                                     static_cast<std::uint64_t>(capacity.swap_blocks) * block_bytes);
+    if (!file) return file.status();
+  }
+  return {};
 }
 
 }  // namespace troupe::model

@@ -1,18 +1,20 @@
 #pragma once
 // How many blocks the swap space of --swap-space holds.
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 #include "config/options.h"
 #include "ipc/wire.h"
+#include "model/ranks/shard.h"
 
 namespace troupe::model {
 
-/// Bytes that --swap-space asks for.
-std::uint64_t swap_bytes(const config::CacheOptions& options);
+/// Bytes of --swap-space that one rank has: all have the same blocks, each its part of them.
+std::uint64_t swap_bytes(const config::Options& options);
 
-/// Sets capacity.swap_blocks. `left`: bytes of host memory that are free beside everything else; a swap file
-/// needs none of them. invalid_argument, one sentence, when the space does not fit or holds not even one
+/// Sets capacity.swap_blocks. `left`: bytes of host memory that the rank finds free beside everything else; a
+/// swap file needs none of them. invalid_argument, one sentence, when the space does not fit or holds not even one
 /// block.
 Status size_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes,
                  std::uint64_t left);
@@ -20,8 +22,11 @@ Status size_swap(wire::Capacity& capacity, const config::Options& options, std::
 /// Likewise for a GPU: page-locked memory beside what the host has free, and no file.
 Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes);
 
-/// Opens and removes the file of --swap-path, if there is one, to find at start what is wrong with it.
+/// Opens and removes the files of --swap-path, if there are any, to find at start what is wrong with them.
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
                        std::uint64_t block_bytes);
+
+/// The file of a rank: --swap-path itself, and with a number where there are several ranks.
+std::string swap_path_of(const std::string& path, const Shard& shard);
 
 }  // namespace troupe::model

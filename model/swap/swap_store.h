@@ -8,7 +8,6 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "config/options.h"
 #include "model/swap/swap_file.h"
 
 namespace troupe::model {
@@ -43,8 +42,7 @@ class SwapStore {
   std::optional<SwapFile> file_;
 };
 
-/// What the options ask for; null without a swap space.
-Result<std::unique_ptr<SwapStore>> make_swap_store(const config::CacheOptions& options, std::int32_t blocks,
-                                                   std::size_t block_bytes);
+/// In memory, or in the file `path` if it is not empty; null without blocks.
+Result<std::unique_ptr<SwapStore>> make_swap_store(const std::string& path, std::int32_t blocks, std::size_t block_bytes);
 
 }  // namespace troupe::model

@@ -41,7 +41,7 @@ class FakeExecutor final : public Executor {
   }
 
   bool waits_for_record() const override { return gated; }
-  void reset() override { out.clear(); }
+  void reset(std::uint32_t) override { out.clear(); }
 
   std::deque<std::uint64_t> out;
   std::size_t most_out = 0;

@@ -25,16 +25,18 @@ class LogDirectory : public ::testing::Test {
 // Locks of one process on two open files conflict like those of two processes.
 TEST_F(LogDirectory, OneThatIsTakenIsLeftToItsServer) {
   LogOptions first = options_at("/log"), second = first, third = first, fourth = first;
-  const auto locks = LogDirectoryLocks::take(first);
+  const auto locks = LogDirectoryLocks::take(first, 81);
   EXPECT_EQ(first.dir, base_ + "/log");
   {
-    const auto more = LogDirectoryLocks::take(second);
-    const auto most = LogDirectoryLocks::take(third);
-    EXPECT_EQ(second.dir, base_ + "/log/server-2");
-    EXPECT_EQ(third.dir, base_ + "/log/server-3");
+    const auto more = LogDirectoryLocks::take(second, 82);
+    const auto most = LogDirectoryLocks::take(third, 82);
+    EXPECT_EQ(second.dir, base_ + "/log/port-82");
+    EXPECT_EQ(third.dir, base_ + "/log/port-82-2");
   }
-  const auto again = LogDirectoryLocks::take(fourth);
-  EXPECT_EQ(fourth.dir, base_ + "/log/server-2") << "free again, as its server has ended";
+  EXPECT_EQ(LogDirectoryLocks::look(base_ + "/log", 82), base_ + "/log/port-82");
+  EXPECT_EQ(LogDirectoryLocks::look(base_ + "/absent", 82), base_ + "/absent");
+  const auto again = LogDirectoryLocks::take(fourth, 82);
+  EXPECT_EQ(fourth.dir, base_ + "/log/port-82") << "free again, as its server has ended";
 }
 
 TEST_F(LogDirectory, ActorsDirectoriesToo) {
@@ -42,13 +44,13 @@ TEST_F(LogDirectory, ActorsDirectoriesToo) {
   first.actor_dirs = {{"cache", base_ + "/shared"}, {"metrics", base_ + "/shared/"}, {"root", base_ + "/one"}};
   LogOptions second = options_at("/two");
   second.actor_dirs = {{"cache", base_ + "/shared"}};
-  const auto locks = LogDirectoryLocks::take(first);
+  const auto locks = LogDirectoryLocks::take(first, 81);
   EXPECT_EQ(first.actor_dirs["cache"], base_ + "/shared");
   EXPECT_EQ(first.actor_dirs["metrics"], base_ + "/shared") << "several actors of one server share a directory";
   EXPECT_EQ(first.actor_dirs["root"], base_ + "/one");
-  const auto more = LogDirectoryLocks::take(second);
+  const auto more = LogDirectoryLocks::take(second, 82);
   EXPECT_EQ(second.dir, base_ + "/two");
-  EXPECT_EQ(second.actor_dirs["cache"], base_ + "/shared/server-2");
+  EXPECT_EQ(second.actor_dirs["cache"], base_ + "/shared/port-82");
 }
 
 TEST_F(LogDirectory, OneThatCannotBeMadeStaysForTheErrorOfWhoOpensALog) {

@@ -31,9 +31,9 @@ class Spy final : public Executor {
 
   wire::Capacity capacity() const override { return inner_.capacity(); }
   std::string device() const override { return inner_.device(); }
-  void reset() override {
+  void reset(std::uint32_t) override {
     ++resets;
-    inner_.reset();
+    inner_.reset(1);
   }
 
   Status submit(const wire::RecordView& record) override {
@@ -233,7 +233,7 @@ class Broken final : public Executor {
         .kv_blocks = 99, .max_slots = 20, .max_tokens_per_step = 64, .max_model_len = 64, .vocab_size = 9};
   }
   std::string device() const override { return "broken"; }
-  void reset() override {}
+  void reset(std::uint32_t) override {}
   Status submit(const wire::RecordView& record) override {
     is_plan_ = record.as<wire::StepPlan>() != nullptr;
     rows_.clear();
@@ -311,7 +311,7 @@ TEST(StepFeedOnCpu, SequencesOfCopiedBlocksGiveTheSameTokens) {
   const auto sampled = spy.sampled;
   for (const std::uint32_t slot : {0u, 7u, 8u, 11u}) {
     const StartedSequence& s = running.at(slot);
-    (*executor)->reset();
+    (*executor)->reset(1);
     model::test::Engine engine(**executor);
     const auto alone =
         engine.run({{.prompt = s.ids, .outputs = kSteps, .sampling = s.sampling, .blocks = {30, 31}}});

@@ -20,9 +20,10 @@ CLIENTS = {
     "openai": (OWN, "openai"), "anthropic": (OWN, "anthropic"), "langchain": (None, "langchain-openai"),
     "litellm": (None, "litellm"), "instructor": (None, "instructor"), "llama-index": (None, "llama-index-llms-openai-like"),
     "guidellm": (None, "guidellm"), "schemathesis": (None, "schemathesis"),
+    "bfcl": (None, "bfcl-eval"),
 }
 KEY = "secret"
-SECONDS = 600  # of one client
+SECONDS = 7200 if os.environ.get("BFCL_COUNT") else 600  # of one client
 
 
 def command(name, place, url):
@@ -38,6 +39,8 @@ def command(name, place, url):
                 "--data", "kind=synthetic_text,prompt_tokens=32,output_tokens=8",
                 "--tokenizer", f"kind=huggingface_auto,model={ROOT / 'build/models/SmolLM2-135M-Instruct'}",
                 "--output", f"kind=json,path={ROOT / 'build/clients/guidellm.json'}", "--disable-console-interactive"]
+    if name == "bfcl":  # its questions alone; they are asked through the openai package
+        return [OWN / "bin/python", HERE / "bfcl_client.py"]
     return [binary / "python", HERE / f"{name.replace('-', '_')}_client.py"]
 
 
@@ -59,7 +62,8 @@ def main():
             env = os.environ | {"TROUPE_URL": server.url, "TROUPE_FULL_URL": full.url, "TROUPE_KEY": KEY,
                                 "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE), "HF_HUB_OFFLINE": "1",
                                 "OPENAI_API_KEY": KEY, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "ANONYMIZED_TELEMETRY": "False",
-                                "LANGSMITH_TRACING": "false"}
+                                "LANGSMITH_TRACING": "false",
+                                "BFCL_DATA": str(next((place / "lib").glob("python3*")) / "site-packages/bfcl_eval/data")}
             done = subprocess.run(command(name, place, server.url), env=env, cwd=ROOT / "build/clients", timeout=SECONDS)
             print(f"== {package} {version}: {'passed' if done.returncode == 0 else 'FAILED'}", flush=True)
             if done.returncode != 0:

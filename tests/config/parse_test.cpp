@@ -87,12 +87,15 @@ TEST(Parse, QueuePortsOfSeveralRanks) {
   EXPECT_NE(option_error(with("8182,8182")).find("which --engine-worker-queue-port has already"), std::string::npos);
 }
 
-TEST(Parse, SeveralRanksRunOnTheCpuOnly) {
+TEST(Parse, SeveralRanks) {
   EXPECT_EQ(parsed({"--device", "cpu", "-tp", "4", "--enable-expert-parallel"}).parallel.tensor_parallel_size, 4);
-  EXPECT_NE(option_error({"--device", "cuda", "-tp", "2"}, {}, 3).find("--tensor-parallel-size: got 2 on a GPU"),
-            std::string::npos);
+  EXPECT_EQ(parsed({"--device", "cuda", "-tp", "2"}).parallel.tensor_parallel_size, 2);
   option_error({"-tp", "0"});
   option_error({"-tp", "33"});
+  EXPECT_NE(option_error({"-tp", "2", "--ranks-per-gpu", "2"}).find("--ranks-per-gpu: got 2, which needs "
+                                                                    "--num-gpu-blocks-override"),
+            std::string::npos);
+  EXPECT_EQ(parsed({"-tp", "2", "--ranks-per-gpu", "2", "--num-gpu-blocks-override", "99"}).parallel.ranks_per_gpu, 2);
 }
 
 TEST(Parse, KeysNeverAppearInMessages) {

@@ -73,7 +73,7 @@ class Instances(unittest.TestCase):
 
             wait_until(lambda: lines(self.first, "needle-first") and lines(second, "needle-second"), "both lines")
             self.assertEqual(lines(self.first, "needle-second") + lines(second, "needle-first"), "")
-            self.assertTrue(pathlib.Path(self.first.log_dir, "server-2", "gateway", "gateway.log").is_file())
+            self.assertTrue(pathlib.Path(self.first.log_dir, f"port-{second.port}", "gateway", "gateway.log").is_file())
         code, _, err = self.ask("logs", "--request", "needle-0815")  # one again
         self.assertEqual(code, 1)
         self.assertIn(f'no line under {self.first.log_dir} is about a request "needle-0815"', err)

@@ -1,16 +1,35 @@
 """Several ranks run one model: they answer like one, and go on after the death of any of them."""
 import os
+import shutil
 import signal
+import tempfile
+import time
 import unittest
+from pathlib import Path
 
-from server import Server, children_of, has_ended, leftovers, run_serve, wait_until
+from server import PATIENCE, Server, children_of, has_ended, leftovers, run_serve, wait_until
 from streams import Stream
 
-# The demo model has nine heads and three KV heads: three ranks have three and one each.
-RANKS = 3
-FLAGS = ("--device", "cpu", "--dtype", "float32", "--cpu-threads", 1, "--cpu-kv-bytes", "64MiB", "--max-model-len", 512)
+# The demo model has nine heads and three KV heads: three ranks have three and one each. On a GPU, which the ranks share,
+# TROUPE_DEMO_MODEL may name another model and TROUPE_SERVED_RANKS another number.
+DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")
+RANKS = int(os.environ.get("TROUPE_SERVED_RANKS", 3))
+ROUNDS = int(os.environ.get("TROUPE_CHAOS_ROUNDS", 1))
+FLAGS = ("--device", DEVICE, "--dtype", "float32", "--max-model-len", 512, *{
+    "cpu": ("--cpu-threads", 1, "--cpu-kv-bytes", "192MiB"),
+    "cuda": ("--num-gpu-blocks-override", 256, "--max-num-seqs", 32, "--max-num-batched-tokens", 512,
+             *os.environ.get("TROUPE_TEST_FLAGS", "").split()),
+}[DEVICE])
 BODIES = [{"prompt": f"The sea has {i} waves", "max_tokens": 40, "temperature": i % 2, "seed": i, "ignore_eos": True}
-          for i in range(8)]
+          for i in range(8 if DEVICE == "cpu" else 32)]
+
+
+def command_of(pid):
+    """The words of a process's command line; none if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def texts(server):
@@ -22,7 +41,10 @@ class Ranks(unittest.TestCase):
     def setUpClass(cls):
         with Server(*FLAGS) as alone:
             cls.alone = texts(alone)
-        cls.server = Server(*FLAGS, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.swap_files = [cls.folder / f"swap.{rank}" for rank in range(RANKS if DEVICE == "cpu" else 0)]
+        swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS)
+        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
         cls.expected = texts(cls.server)
 
     @classmethod
@@ -30,9 +52,10 @@ class Ranks(unittest.TestCase):
         pids = children_of(cls.server.pid)
         cls.server.process.send_signal(signal.SIGTERM)
         cls.server.process.wait(60)
-        left = leftovers(cls.server), [pid for pid in pids if not has_ended(pid)]
+        left = leftovers(cls.server), [pid for pid in pids if not has_ended(pid)], list(cls.folder.iterdir())
+        shutil.rmtree(cls.folder)
         status = cls.server.stop()
-        if status != 0 or left != ([], []):
+        if status != 0 or left != ([], [], []):
             raise AssertionError(f"exit status {status}, left {left}")
 
     def pids(self):
@@ -53,8 +76,11 @@ class Ranks(unittest.TestCase):
         for rank in range(RANKS):
             self.assertTrue(any(name.startswith(f"worker-{rank}") for name in logs), logs)
 
+    def test_each_has_a_swap_file(self):
+        self.assertEqual(sorted(self.folder.iterdir()), self.swap_files)
+
     def test_streams_go_on_after_the_death_of_any(self):
-        for rank in (1, 0):
+        for rank in (1, 0) * ROUNDS:
             before = self.pids()
             streams = [Stream(self.server, body) for body in BODIES]
             os.kill(before[f"worker-{rank}"], signal.SIGKILL)
@@ -70,12 +96,12 @@ class Ranks(unittest.TestCase):
     def test_one_that_stands_still_is_replaced(self):
         before = self.pids()
         streams = [Stream(self.server, body) for body in BODIES]
-        os.kill(before["worker-2"], signal.SIGSTOP)
+        os.kill(before[f"worker-{RANKS - 1}"], signal.SIGSTOP)
         for stream, text in zip(streams, self.expected):
             stream.join()
             self.assertEqual(stream.text, text)
-        self.assertEqual({n: p for n, p in before.items() if n != "worker-2"},
-                         {n: p for n, p in self.pids().items() if n != "worker-2"})
+        self.assertEqual({n: p for n, p in before.items() if n != f"worker-{RANKS - 1}"},
+                         {n: p for n, p in self.pids().items() if n != f"worker-{RANKS - 1}"})
 
     def test_the_engine_comes_back_to_the_same_workers(self):
         before = self.pids()
@@ -83,6 +109,29 @@ class Ranks(unittest.TestCase):
         self.server.wait_ready()
         self.assertEqual(texts(self.server), self.expected)
         self.assertEqual(self.pids(), before)
+
+
+class NeverUp(unittest.TestCase):
+    def test_the_server_ends_when_a_rank_does_not_come_up(self):
+        server = Server(*FLAGS, "--tensor-parallel-size", RANKS, "--max-restarts", 2, wait=False)
+        try:
+            killed, family, end = set(), set(), time.monotonic() + PATIENCE
+            while server.process.poll() is None and time.monotonic() < end:
+                children = children_of(server.pid)
+                family.update(children)
+                for pid in children:
+                    if pid not in killed and b"--rank=1" in command_of(pid):
+                        killed.add(pid)
+                        os.kill(pid, signal.SIGKILL)
+                time.sleep(0.01)
+            left = leftovers(server), [pid for pid in family if not has_ended(pid)]
+            output = server.output
+        finally:
+            status = server.stop()
+        self.assertEqual(len(killed), 3, output)
+        self.assertNotEqual(status, 0)
+        self.assertEqual(left, ([], []))
+        self.assertIn("worker-1", output)
 
 
 class Refused(unittest.TestCase):
@@ -95,8 +144,19 @@ class Refused(unittest.TestCase):
     def test_ranks_that_do_not_divide_the_heads(self):
         self.check(("--device", "cpu", "--tensor-parallel-size", 2), "tensor-parallel-size")
 
-    def test_several_on_a_gpu(self):
-        self.check(("--device", "cuda", "--tensor-parallel-size", 2), "--tensor-parallel-size: got 2 on a GPU, expected 1")
+    def test_cuts_through_a_scale(self):
+        self.check(("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--quantization-group", 128),
+                   "--tensor-parallel-size 3 gives a rank 192 of num_attention_heads * head_dim")
+
+    def test_a_shared_gpu_without_a_number_of_blocks(self):
+        self.check(("--tensor-parallel-size", 2, "--ranks-per-gpu", 2), "needs --num-gpu-blocks-override")
+
+
+class DryRun(unittest.TestCase):
+    def test_what_each_rank_takes(self):
+        code, output, _ = run_serve("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--dry-run")
+        self.assertEqual(code, 0, output)
+        self.assertIn("3 ranks, each with 1/3 of every layer; the memory above is each one's", output)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ class FormServiceTest : public ::testing::Test {
     return came ? service.take(ticket) : CompileOutcome{};
   }
 
+  bool has_come(std::uint64_t ticket) {
+    const std::lock_guard lock(mutex_);
+    return std::find(ready_.begin(), ready_.end(), ticket) != ready_.end();
+  }
+
   static Form regex(const std::string& text) { return {Form::Kind::regex, text, "guided_regex"}; }
 
   std::mutex mutex_;
@@ -115,10 +120,15 @@ TEST_F(FormServiceTest, AHangingFormIsRefusedAndTheNextIsCompiled) {
   const auto before = std::chrono::steady_clock::now();
   EXPECT_TRUE(wait(*service, 4).status.ok());
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000));
+  EXPECT_TRUE(wait(*service, 3).status.ok());
+  EXPECT_FALSE(has_come(2)) << "the next form waits for no other";
   const CompileOutcome hung = wait(*service, 2);
   EXPECT_EQ(hung.status.code, Code::invalid_argument);
   EXPECT_EQ(hung.status.reason, "grammar_too_complex");
-  EXPECT_TRUE(wait(*service, 3).status.ok());
+  service->submit(5, regex("hang1"));
+  service->submit(6, regex("hang2"));
+  service->submit(7, regex("last"));
+  EXPECT_TRUE(wait(*service, 7).status.ok()) << "two such forms end too";
 }
 
 TEST_F(FormServiceTest, ACrashEndsTheChildAlone) {

@@ -136,6 +136,59 @@ TEST_P(QuantisedPack, TransposedTensorsThatAreReadInParts) {
   EXPECT_LT(device_.cpu().scratch_bytes(), std::size_t{24} << 20);
 }
 
+/// Checks inputs [first, …) of `whole` against all of `part`.
+void expect_part(const Matrix& whole, const Matrix& part, int first, int output, const std::string& what) {
+  const Packed of_whole(whole), of_part(part);
+  for (int i = 0; i < part.inputs; ++i) {
+    ASSERT_EQ(of_part.code(output, i), of_whole.code(output, first + i)) << what << " input " << i;
+    ASSERT_EQ(of_part.scale(output, of_part.group_of(i)), of_whole.scale(output, of_whole.group_of(first + i)))
+        << what << " input " << i;
+  }
+}
+
+// A rank's part of a row has the scale of the whole row, so that ranks have the codes of one.
+TEST_P(QuantisedPack, PartsOfRowsHaveTheCodesOfTheWhole) {
+  constexpr int kOutputs = 40, kInputs = 384;
+  struct Range {
+    int first, count;
+  };
+  for (const WeightFormat& format : quantised_formats(DType::bf16)) {
+    const Memory all(device_, matrix_bytes(format, kOutputs, kInputs));
+    const Matrix whole{all.as(), format, kOutputs, kInputs};
+    run(device_, FillRandom{.into = whole, .outputs = kOutputs, .seed = 11});
+    for (const Range range : {Range{0, 128}, {128, 256}}) {
+      const Memory memory(device_, matrix_bytes(format, kOutputs, range.count));
+      const Matrix part{memory.as(), format, kOutputs, range.count};
+      run(device_, FillRandom{.into = part, .outputs = kOutputs, .seed = 11, .part = {range.first, kInputs}});
+      for (int o = 0; o < kOutputs; ++o) {
+        expect_part(whole, part, range.first, o, to_string(format) + " drawn");
+        if (HasFatalFailure()) return;
+      }
+    }
+    if (!format.scales_outputs()) continue;
+    auto values = random_floats(std::size_t{kOutputs} * kInputs, 9, 0.02f);
+    for (std::size_t o = 0; o < kOutputs; ++o) values[o * kInputs + o * 7 % kInputs] *= 5;  // in some part
+    for (const bool transposed : {false, true}) {
+      const Source source(DType::bf16, transposed, kOutputs, kInputs, 0, values);
+      const MemoryBytes bytes(source.bytes.data());
+      run(device_, Pack{.into = whole, .file = &bytes, .transposed = transposed, .outputs = kOutputs});
+      for (const Range range : {Range{0, 100}, {100, 37}, {137, 247}}) {
+        const Memory memory(device_, matrix_bytes(format, kOutputs, range.count));
+        const Matrix part{memory.as(), format, kOutputs, range.count};
+        run(device_, Pack{.into = part,
+                          .file = &bytes,
+                          .transposed = transposed,
+                          .outputs = kOutputs,
+                          .part = {range.first, kInputs}});
+        for (int o = 0; o < kOutputs; ++o) {
+          expect_part(whole, part, range.first, o, to_string(format) + (transposed ? " transposed" : ""));
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(QuantisedPack, TiesZerosAndNumbersThatAreNotFinite) {
   constexpr int kInputs = 70;
   const float inf = std::numeric_limits<float>::infinity(), least = std::numeric_limits<float>::denorm_min();

@@ -91,7 +91,7 @@ class CudaExecutorTest : public ::testing::Test {
   // All sequences are prefilled one after the other; then `count` of them decode together, `steps` times with
   // two steps out.
   static std::vector<std::vector<TokenId>> decode(Executor& on, int count, int steps) {
-    on.reset();
+    on.reset(1);
     Plans plans;
     std::vector<std::vector<TokenId>> all;
     for (int i = 0; i < count; ++i) {
@@ -158,7 +158,7 @@ TEST_F(CudaExecutorTest, NothingToWaitForIsNoWait) {
 TEST_F(CudaExecutorTest, ASlotChangesHandsWhileItsStepIsOut) {
   Plans plans;
   const auto expected = decode(*executor, 2, 1);
-  executor->reset();
+  executor->reset(1);
   ASSERT_TRUE(executor->submit(begin(plans, slot(0), 0).plan()).ok());
   // The next tenant has another prompt in the same blocks.
   plans.finish(slot(0));
@@ -177,7 +177,7 @@ TEST_F(CudaExecutorTest, ASlotChangesHandsWhileItsStepIsOut) {
 TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
   Plans plans;
   const auto expected = decode(*executor, 1, 1);
-  executor->reset();
+  executor->reset(1);
   const std::vector<TokenId> ids = prompt(0);
   const auto length = static_cast<int>(ids.size());
   plans.start(slot(0), length, length, {.temperature = 0}).ids(slot(0), 0, ids);
@@ -194,7 +194,7 @@ class GatedStepsTest : public CudaExecutorTest {
     CudaExecutorTest::SetUp();
     if (IsSkipped()) return;
     expected = decode(*executor, 3, 4);
-    executor->reset();
+    executor->reset(1);
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(executor->submit(begin(plans, slot(i), i).plan()).ok());
       EXPECT_EQ(take(*executor)[0], expected[static_cast<std::size_t>(i)][0]);
@@ -312,7 +312,7 @@ TEST_F(GatedStepsTest, AResetGivesUpAHeldStep) {
       ASSERT_TRUE(send(masks.all(slot(1)), 4).ok());
     }
     const TimePoint before = Clock::now();
-    executor->reset();
+    executor->reset(1);
     EXPECT_LT(Clock::now() - before, std::chrono::seconds(5));
     plans = Plans();
     for (int i = 0; i < 3; ++i) {
@@ -381,7 +381,7 @@ TEST_F(ImpatientExecutorTest, AStepThatDoesNotEndIsAnError) {
 }
 
 TEST_F(ImpatientExecutorTest, AResetDoesNotWaitForAStepThatDoesNotEnd) {
-  impatient->reset();
+  impatient->reset(1);
   plans.restart();
   const Status status = impatient->submit(begin(plans, slot(0, 2), 1).plan());
   EXPECT_EQ(status.code, Code::internal);
@@ -413,7 +413,7 @@ TEST_F(ImpatientExecutorTest, AResetWaitsForAStepThatEnds) {
   ASSERT_NE(patient, nullptr);
   Plans others;
   ASSERT_TRUE(patient->submit(begin(others, slot(0), 11).plan()).ok());
-  patient->reset();  // waits for the step
+  patient->reset(1);  // waits for the step
   others.restart();
   EXPECT_TRUE(patient->submit(begin(others, slot(0, 2), 1).plan()).ok());
   EXPECT_EQ(take(*patient).size(), 1u);

@@ -112,7 +112,7 @@ TEST_F(EchoExecutorTest, LogprobsAreThoseOfCertainty) {
 TEST_F(EchoExecutorTest, ResetForgetsSequencesAndQueues) {
   plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
   ASSERT_TRUE(executor->submit(plans.plan()).ok());
-  executor->reset();
+  executor->reset(1);
   EXPECT_FALSE(poll());
   plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {6}).blocks(kEchoSlot, 0, {0}).row(kEchoSlot, 0, 1, true);
   ASSERT_TRUE(executor->submit(plans.plan(1)).ok());
@@ -156,7 +156,7 @@ TEST_F(EchoExecutorTest, AResetForgetsTheStepThatWaits) {
   plans.start(kEchoSlot, 1, 1).ids(kEchoSlot, 0, {4}).blocks(kEchoSlot, 0, {0}).gated_row(kEchoSlot, 0, 1);
   ASSERT_TRUE(executor->submit(plans.plan()).ok());
   EXPECT_FALSE(poll());
-  executor->reset();
+  executor->reset(1);
   EXPECT_FALSE(executor->waits_for_record());
   EXPECT_EQ(executor->submit(masks.all(kEchoSlot).masks(1)).code, Code::invalid_argument);
   plans.restart();

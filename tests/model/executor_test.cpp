@@ -95,7 +95,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
   }
 
   Answer alone(const Ask& one) {
-    executor->reset();
+    executor->reset(1);
     return Engine(*executor).run({one})[0];
   }
 
@@ -118,7 +118,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
       again.chunk = 50;
       EXPECT_EQ(alone(again).tokens, expected) << "computed anew after " << after;
     }
-    executor->reset();
+    executor->reset(1);
     const std::vector<Answer> together = Engine(*executor).run(crowd(sampling));
     EXPECT_EQ(together[2].tokens, expected) << "in a crowd";
     EXPECT_EQ(together[5].tokens, expected) << "its twin, later and in small pieces";
@@ -202,7 +202,7 @@ TEST_P(ExecutorTest, GatedRowsSampleWhatTheirMasksAllow) {
   asks[2].second = block_range(56, 4);
   asks[4].gated_from = 0;
   asks[4].allows = odd;
-  executor->reset();
+  executor->reset(1);
   const std::vector<Answer> together = Engine(*executor).run(asks);
   EXPECT_EQ(together[2].tokens, expected.tokens) << "in a crowd";
   EXPECT_EQ(std::count_if(together[4].tokens.begin(), together[4].tokens.end(), even), 0);
@@ -271,7 +271,7 @@ TEST_P(ExecutorTest, LogprobsOfOutputAndPromptAreThoseOfTheLogits) {
 }
 
 TEST_P(ExecutorTest, AForkedBlockIsACopy) {
-  executor->reset();
+  executor->reset(1);
   test::Plans plans;
   test::Commands commands;
   std::vector<std::byte> out;

@@ -7,6 +7,7 @@
 #include "gpu/cpu.h"
 #include "model/ranks/part.h"
 #include "model/support/golden.h"
+#include "model/support/quantised_ranks.h"
 
 namespace troupe::model {
 namespace {
@@ -24,7 +25,7 @@ std::vector<float> logits_of_rank(const Shard& shard, int memory, const ModelFil
   Cpu device({.threads = 1, .pin = false});
   auto ranks = Collective<Cpu>::attach(memory, shard);
   const auto spec = part_of(files.spec, shard);
-  const auto map = part_of(files.map, files.spec, shard);
+  const auto map = files.map_of(shard);
   for (const Status& s : {ranks.status(), spec.status(), map.status()}) {
     if (!s.ok()) status = s;
   }
@@ -91,6 +92,150 @@ INSTANTIATE_TEST_SUITE_P(All, RankGoldens,
                          ::testing::Combine(::testing::ValuesIn(kCases),
                                             ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
+
+// ---- Checkpoints that are cut for their ranks
+
+/// The tensors that a rank holds, under their names.
+std::vector<test::TestTensor> tensors_of(const TensorMap& part) {
+  std::vector<test::TestTensor> tensors;
+  for (const WeightSource& source : part.sources) {
+    const std::size_t element = size_of(source.tensor->type);
+    const auto lines = static_cast<std::size_t>(source.transposed ? source.inputs : source.outputs),
+               line = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
+    test::TestTensor made{source.name, to_string(source.tensor->type), {}, std::string(lines * line * element, 0)};
+    for (std::size_t i = 0; i < lines; ++i) {
+      source.tensor->file->read(source.offset() + i * static_cast<std::uint64_t>(source.stride) * element,
+                                made.data.data() + i * line * element, line * element);
+    }
+    if (source.tensor->shape.size() == 2) made.shape.push_back(static_cast<std::int64_t>(lines));
+    made.shape.push_back(static_cast<std::int64_t>(line));
+    tensors.push_back(std::move(made));
+  }
+  return tensors;
+}
+
+class CutCheckpoint : public ::testing::Test {
+ protected:
+  /// Copies the checkpoint as rank0, rank1 …, and its config.json.
+  void cut(const std::string& name, int ranks) {
+    const auto whole = open_model({.directory = test::golden_directory(name).string()});
+    ASSERT_TRUE(whole.ok());
+    std::filesystem::copy_file(test::golden_directory(name) / "config.json", directory.path() / "config.json");
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto folder = directory.path() / ("rank" + std::to_string(rank));
+      std::filesystem::create_directory(folder);
+      const auto part = whole->map_of({rank, ranks, false});
+      ASSERT_TRUE(part.ok());
+      test::write_safetensors(folder / "model.safetensors", tensors_of(*part));
+    }
+    options.directory = directory.path().string();
+  }
+
+  test::TempDirectory directory;
+  config::ModelOptions options;
+};
+
+TEST_F(CutCheckpoint, HasTheReferencesLogits) {
+  constexpr int kRanks = 4;  // of one KV head, which each of them has
+  cut("gqa8_tied", kRanks);
+  const auto memory = create_rank_memory(kRanks);
+  ASSERT_TRUE(memory.ok());
+  const test::Golden golden = test::load_golden("gqa8_tied");
+  std::vector<std::vector<float>> logits(kRanks);
+  std::vector<Status> statuses(kRanks);
+  {
+    std::vector<std::jthread> ranks;
+    for (int r = 0; r < kRanks; ++r) {
+      ranks.emplace_back([&, r] {
+        const auto at = static_cast<std::size_t>(r);
+        const auto files = open_model(options, {r, kRanks, false});
+        if (!files) return void(statuses[at] = files.status());
+        logits[at] = logits_of_rank({r, kRanks, false}, *memory, *files, golden, DType::f32, statuses[at]);
+      });
+    }
+  }
+  ::close(*memory);
+  for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message;
+  test::check_logits(logits[0], golden, DType::f32);
+}
+
+TEST_F(CutCheckpoint, OtherNumbersOfRanksAreRefused) {
+  cut("gqa3_tied", 2);
+  const auto refusal = [&](const Shard& shard) { return open_model(options, shard).status().message; };
+  EXPECT_TRUE(open_model(options, {1, 2, false}).ok());
+  EXPECT_NE(refusal({}).find("is cut for 2 ranks; start it with --tensor-parallel-size 2, got 1."), std::string::npos);
+  EXPECT_NE(refusal({0, 3, false}).find("--tensor-parallel-size 2, got 3."), std::string::npos);
+  EXPECT_NE(refusal({0, 2, true}).find("leave out --enable-expert-parallel"), std::string::npos);
+  std::filesystem::remove(directory.path() / "rank1" / "model.safetensors");
+  EXPECT_NE(refusal({1, 2, false}).find("rank1"), std::string::npos) << refusal({1, 2, false});
+}
+
+// ---- Quantised weights
+
+struct QuantisedWay {
+  test::QuantisedCase which;
+  Way way;
+};
+
+class QuantisedRanks : public ::testing::TestWithParam<QuantisedWay> {};
+
+TEST_P(QuantisedRanks, AnswerAsOneDoes) {
+  const auto& [which, way] = GetParam();
+  const auto files = test::quantised_files(which, config::Device::cpu);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  Cpu device({.threads = 2, .pin = false});
+  const auto one = test::quantised_logits<Cpu>(device, *files, {}, nullptr);
+  ASSERT_TRUE(one.ok()) << one.status().message;
+  const auto memory = create_rank_memory(way.ranks);
+  ASSERT_TRUE(memory.ok());
+  std::vector<Result<std::vector<float>>> several(static_cast<std::size_t>(way.ranks), std::vector<float>{});
+  {
+    std::vector<std::jthread> ranks;
+    for (std::size_t r = 0; r < several.size(); ++r) {
+      ranks.emplace_back([&, r, way = way] {
+        Cpu own({.threads = 1, .pin = false});
+        const Shard shard{static_cast<int>(r), way.ranks, way.expert_parallel};
+        auto collective = Collective<Cpu>::attach(*memory, shard);
+        if (!collective) return void(several[r] = collective.status());
+        several[r] = test::quantised_logits(own, *files, shard, collective->get());
+      });
+    }
+  }
+  ::close(*memory);
+  for (const auto& rank : several) {
+    ASSERT_TRUE(rank.ok()) << rank.status().message;
+    EXPECT_EQ(*rank, *several.front());
+  }
+  test::check_against_one(files->formats, *several.front(), *one);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, QuantisedRanks,
+    ::testing::Values(QuantisedWay{{"dense_gqa8", "wint8", {.method = "wint8"}}, {2, false}},
+                      QuantisedWay{{"dense_gqa8", "wint4", {.method = "wint4"}}, {4, false}},
+                      QuantisedWay{{"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}}, {2, false}},
+                      QuantisedWay{{"moe_gqa5", "wint4", {.method = "wint4"}}, {2, false}},
+                      QuantisedWay{{"moe_gqa5", "wint8", {.method = "wint8"}}, {2, true}}),
+    [](const auto& info) {
+      return test::case_name(info.param.which) + "_" + std::to_string(info.param.way.ranks) +
+             (info.param.way.expert_parallel ? "_experts" : "");
+    });
+
+// A scale's inputs have to be on one rank.
+TEST(QuantisedRanksTest, CutsThroughAScaleAreRefused) {
+  auto files = test::quantised_files({"moe_gqa5", "", {.method = "wint4", .group = 64}}, config::Device::cpu);
+  ASSERT_TRUE(files.ok());
+  EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, false}).ok());
+  files->spec.expert_intermediate = 2 * 96;
+  const Status refused = check_ranks(*files, config::Device::cpu, {0, 2, false});
+  EXPECT_EQ(refused.message.find("--tensor-parallel-size 2 gives a rank 96 of moe_intermediate_size, which is no "
+                                 "multiple of the 64 that share a scale"),
+            0u)
+      << refused.message;
+  EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, true}).ok()) << "whole experts are not cut";
+  EXPECT_NE(check_ranks(*files, config::Device::cuda, {0, 10, false}).message.find("the most ranks on GPUs"),
+            std::string::npos);
+}
 
 }  // namespace
 }  // namespace troupe::model

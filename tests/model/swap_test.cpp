@@ -401,7 +401,7 @@ TEST_P(SwapExecutor, AResetForgetsCommandsInFlight) {
   run(0, 1, 0, 128, {0, 1});
   take();
   submit(commands.swap_out({{0, 0}, {1, 1}}));
-  executor->reset();
+  executor->reset(1);
   Commands again;
   submit(again.swap_out({{0, 0}}));
   std::vector<std::byte> out;

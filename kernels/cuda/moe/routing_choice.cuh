@@ -18,11 +18,15 @@ struct RoutingArgs {
   const KvSlot* slots;
   std::int32_t* chosen;
   Routing to;
-  int rows, experts, shared, top_k;
+  int rows, experts;
+  int first, held;  ///< experts [first, first + held) have places
+  int shared, top_k;
   int inputs;  ///< padded
   int stride;  ///< elements from one row of logits to the next
   int tile_rows, tiles;
   std::uint32_t* arrived;  ///< (1 + tiles) counters
+
+  __device__ bool holds(int expert) const { return expert >= first && expert < first + held; }
 };
 
 /// The sum over the lanes, in all lanes. Always added in the same order.

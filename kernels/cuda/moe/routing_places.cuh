@@ -10,17 +10,19 @@ namespace troupe::kernels::cuda::routing {
 /// Up to this many tiles of kSmallTile rows are placed by the last block of the router kernel itself.
 constexpr int kTilesPlacedAtOnce = 16;
 
-/// By expert: its first place and its number of rows. The last column counts the rows that are not padding.
+/// By expert: its first place and its number of rows; experts that are not held have no places. The last column
+/// counts the rows that are not padding.
 struct ExpertColumns {
   int first_place[kMostExperts + 1], total[kMostExperts + 1];
 
-  /// Sets first_place to the exclusive prefix sums of total. The first warp calls it.
-  __device__ void sum_totals(int experts) {
+  /// Sets first_place to the exclusive prefix sums of the held experts' totals. The first warp calls it.
+  __device__ void sum_totals(const RoutingArgs& a) {
+    const int experts = a.experts;
     const int lane = static_cast<int>(threadIdx.x);
     int carry = 0;
     for (int first = 0; first <= experts; first += 32) {
       const int e = first + lane;
-      const int own = e < experts ? total[e] : 0;
+      const int own = a.holds(e) ? total[e] : 0;
       int sum = own;
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
@@ -48,15 +50,15 @@ __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& col
   const int counted = columns.total[a.experts];
   const int shared_place = columns.first_place[a.experts];
   if (first == 0) {
-    for (int g = threadIdx.x; g <= a.experts + a.shared; g += threads) {
-      a.to.offsets[g] = g < a.experts ? columns.first_place[g] : shared_place + (g - a.experts) * counted;
+    for (int g = threadIdx.x; g <= a.held + a.shared; g += threads) {
+      a.to.offsets[g] = g < a.held ? columns.first_place[a.first + g] : shared_place + (g - a.held) * counted;
     }
   }
 #pragma unroll 4
   for (int i = threadIdx.x; i < rows * a.top_k; i += threads) {
     const PlacedChoice choice = choices(i);
     int place = -1;
-    if (choice.expert >= 0) {
+    if (a.holds(choice.expert)) {
       place = columns.first_place[choice.expert] + choice.before;
       a.to.gather[place] = first + i / a.top_k;
       a.to.scale[place] = choice.weight;
@@ -101,7 +103,7 @@ __device__ inline void place_all(const RoutingArgs& a) {
     columns.total[e] = sum;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.sum_totals(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a);
   __syncthreads();
   place_rows(a, columns, 0, a.rows, [&](int i) {
     return published(a, i, [&](int e) { return int{earlier[i / a.top_k / kSmallTile][e]}; });
@@ -115,7 +117,7 @@ __device__ inline void place_tile(const RoutingArgs& a, const RoutingTile& tile)
     columns.total[e] = e < a.experts ? tile.count(e) : tile.counted;
   }
   __syncthreads();
-  if (threadIdx.x < 32) columns.sum_totals(a.experts);
+  if (threadIdx.x < 32) columns.sum_totals(a);
   __syncthreads();
   place_rows(a, columns, 0, a.rows, [&](int i) {
     const int e = tile.expert[i];

@@ -12,8 +12,9 @@ struct Quantise {
   int first = 0;              ///< as for Pack
   int output = 0;             ///< source row of the first of `rows`; a multiple of quantised_together()
   int outputs = 0;
-  const void* rows = nullptr;  ///< (outputs, padded(into.inputs)) of dtype
+  const void* rows = nullptr;  ///< (outputs, padded(part.inputs(into))) of dtype
   DType dtype = DType::bf16;
+  RowPart part{};
 };
 
 /// Outputs that have to be in one Quantise because they share scales.

@@ -126,7 +126,7 @@ inline void run_quantised(Executor& executor, const QuantisedCase& c, const std:
   for (Lesson& lesson : lessons)
     lesson.scores_prompt = lesson.prompt.size() > 1 && lesson.prompt.size() <= kMostScored;
 
-  executor.reset();
+  executor.reset(1);
   const auto recitals = Teacher(executor, chunk).run(lessons, 1);
   std::size_t at = 0, scored = 0;
   for (std::size_t s = 0; s < recitals.size(); ++s) {

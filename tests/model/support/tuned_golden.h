@@ -210,7 +210,7 @@ struct TunedReport {
 /// Runs the part on the executor, all sequences together, and adds it to the report.
 inline void run_tuned(Executor& executor, const TunedGolden& golden, const TunedPart& part, int chunk,
                       int stagger, TunedReport& report) {
-  executor.reset();
+  executor.reset(1);
   Teacher teacher(executor, chunk);
   const auto recitals = teacher.run(lessons_of(golden, part, executor.capacity().vocab_size), stagger);
   for (std::size_t i = 0; i < recitals.size(); ++i) {

@@ -1,0 +1,68 @@
+#pragma once
+// Sums and collections over GPUs that reach each other's memory, one kernel each, for graphs too.
+//
+// Every rank writes what it has into the inboxes of all others and then waits for theirs. Two ways, chosen by
+// the size, which all ranks know:
+//   packets  8 bytes of which 4 are the number of the exchange: who reads one knows whether it has come, and
+//            no flag or fence follows. Twice the bytes, one way over the link.
+//   pieces   plain numbers, then a flag for each piece of kExchangePiece.
+// A sum is taken in the order of the ranks, so all ranks get the same bits, whatever came first.
+//
+// An inbox has two halves that exchanges use in turn. A rank may write a half again, because it has finished
+// the exchange before, for which every other rank must have finished the one before that.
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/device.h"
+
+namespace troupe::kernels {
+
+inline constexpr int kMostPeers = 8;
+inline constexpr std::size_t kExchangePiece = 8192;                  ///< floats
+inline constexpr std::size_t kMostInPackets = std::size_t{64} << 10;  ///< floats of an exchange by packets
+inline constexpr std::size_t kMostInPieces = std::size_t{2} << 20;    ///< floats of one by pieces
+
+/// What the kernels of one rank know of the others; in its device memory. Set before an epoch's first
+/// exchange.
+struct ExchangeTable {
+  std::byte* inboxes[kMostPeers];  ///< of all ranks, exchange_inbox_bytes() each, as this rank reaches them
+  std::uint32_t number;            ///< of the next exchange, from 1
+  std::uint32_t blocks;            ///< of the exchange that runs which have ended
+  std::uint32_t live;              ///< 0: exchanges take the rank's own numbers for all
+  std::uint32_t pad;
+};
+
+/// Of one rank. It must be zero before an epoch's first exchange.
+std::size_t exchange_inbox_bytes(int ranks);
+
+struct ExchangeGroup {
+  ExchangeTable* table = nullptr;
+  /// Pinned host memory; not 0: an exchange that waits gives up and sets `live` to 0.
+  const std::uint32_t* stop = nullptr;
+  int rank = 0;
+  int ranks = 1;  ///< at most kMostPeers
+};
+
+/// out[i] = in[i] of rank 0 + in[i] of rank 1 + …. If `in` is not `out`, it is zero afterwards.
+struct SumOverRanks {
+  ExchangeGroup group{};
+  float* in = nullptr;
+  float* out = nullptr;
+  std::size_t count = 0;
+};
+
+/// Rank r has the columns [first[r], first[r + 1]) of each row and writes them to all ranks' `out`.
+struct GatherColumns {
+  ExchangeGroup group{};
+  const float* in = nullptr;
+  std::size_t in_stride = 0;  ///< floats from row to row
+  float* out = nullptr;
+  std::size_t out_stride = 0;
+  int rows = 0;
+  int first[kMostPeers + 1] = {};
+};
+
+void run(Cuda& device, const SumOverRanks& op);
+void run(Cuda& device, const GatherColumns& op);
+
+}  // namespace troupe::kernels
