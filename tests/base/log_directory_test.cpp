@@ -56,7 +56,7 @@ TEST_F(LogDirectory, ActorsDirectoriesToo) {
 TEST_F(LogDirectory, OneThatCannotBeMadeStaysForTheErrorOfWhoOpensALog) {
   LogOptions options = options_at("");
   options.dir = "/dev/null/log";
-  const auto locks = LogDirectoryLocks::take(options);
+  const auto locks = LogDirectoryLocks::take(options, 82);
   EXPECT_EQ(options.dir, "/dev/null/log");
 }
 
