@@ -1,5 +1,6 @@
 """A hub that fails on demand, on 127.0.0.1: the routes of Hugging Face, ModelScope and AI Studio's git host."""
 import hashlib
+import http.client
 import http.server
 import json
 import re
@@ -160,3 +161,54 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content[begin:stop])
         if stop < end:
             self.close_connection = True
+
+
+class Proxy(http.server.ThreadingHTTPServer):
+    """An HTTP proxy for which every host is the one hub. `asked` has the addresses that it was asked for."""
+    daemon_threads = True
+
+    def __init__(self, hub, credentials=None):
+        super().__init__(("127.0.0.1", 0), ProxyHandler)
+        self.hub, self.credentials, self.asked = hub, credentials, []
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *exc):
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, client_address):
+        """As in Hub."""
+
+
+class ProxyHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        if self.server.credentials and self.headers.get("Proxy-Authorization") != f"Basic {self.server.credentials}":
+            return self.send_answer(407, [("Proxy-Authenticate", "Basic")], b"")
+        place = urllib.parse.urlsplit(self.path)
+        asked = http.client.HTTPConnection(*self.server.hub.server_address, timeout=30)
+        kept = {k: v for k, v in self.headers.items() if not k.lower().startswith("proxy-")}
+        asked.request(self.command, place.path + (f"?{place.query}" if place.query else ""), headers=kept)
+        answer = asked.getresponse()
+        body = answer.read()
+        asked.close()
+        near, far = self.server.hub.url, f"{place.scheme}://{place.netloc}"
+        left = [(k, v.replace(near, far)) for k, v in answer.getheaders() if k.lower() not in ("content-length", "connection", "transfer-encoding")]
+        return self.send_answer(answer.status, left, body)
+
+    do_HEAD = do_GET
+
+    def send_answer(self, status, headers, body):
+        self.send_response(status)
+        for key, value in headers:
+            self.send_header(key, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import unittest
 
-from hub import Hub
+from hub import Hub, Proxy
 from server import BINARY, DEMO_MODEL, PATIENCE, Server, wait_until
 
 WEIGHTS = random.Random(1).randbytes(300_000)
@@ -107,6 +107,22 @@ class Pull(unittest.TestCase):
             hub.held.set()
             self.assertEqual(process.wait(PATIENCE), 0)
         self.check()
+
+    def test_proxies(self):
+        hub = self.hub()
+        proxy = Proxy(hub, credentials="bWU6c2VjcmV0")  # me:secret
+        self.addCleanup(proxy.__exit__)
+        far = {"HF_ENDPOINT": "http://hub.invalid"}
+        text = self.pull(hub, status=1, http_proxy=f"http://me:wrong@{proxy.address}", **far)
+        self.assertNotIn("wrong", text, "a proxy's password belongs into no message")
+        self.pull(hub, http_proxy=f"http://me:secret@{proxy.address}", **far)
+        self.check()
+        self.assertTrue(all(path.startswith("http://hub.invalid/") for path in proxy.asked), proxy.asked)
+        asked = len(proxy.asked)
+        shutil.rmtree(self.model)
+        self.pull(hub, http_proxy=f"http://me:secret@{proxy.address}", no_proxy="127.0.0.1")
+        self.check()
+        self.assertEqual(len(proxy.asked), asked, "no_proxy names the hub")
 
     def test_wrong_sums(self):
         hub = self.hub()
