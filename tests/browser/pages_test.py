@@ -94,23 +94,6 @@ class Chat(BrowserCase):
         self.assertEqual(page.eval("document.querySelector('#chats li button').textContent"), "Qa")
         self.sound(page)
 
-    def test_copy(self):
-        page = self.chat()
-        self.ask(page, "Qa")
-        page.wait(answers(1))
-        button = "[...document.querySelectorAll('article.assistant .tools button')].find(b => b.textContent.startsWith('Cop'))"
-        page.eval("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }")
-        page.eval(f"{button}.click()")
-        page.wait("window.copied?.includes('**world**')")
-        page.wait(f"{button}.textContent === 'Copied'")
-        page.wait(f"{button}.textContent === 'Copy'")
-        # A page that is not a secure context has no clipboard of its own.
-        page.eval("Object.defineProperty(navigator, 'clipboard', { value: undefined });"
-                  "document.addEventListener('copy', () => { window.selected = document.activeElement.value; })")
-        page.eval(f"{button}.click()")
-        page.wait("window.selected?.includes('**world**')")
-        self.sound(page)
-
     def test_stop_regenerate_and_edit(self):
         page = self.chat()
         self.ask(page, "Qb")
