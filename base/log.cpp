@@ -51,9 +51,7 @@ LogLevel Log::level_of(const State& state) { return state.options.level; }
 
 int Log::request_level() const { return state_ ? state_->options.request_level : 0; }
 
-std::size_t Log::max_value_bytes() const {
-  return state_ ? static_cast<std::size_t>(state_->options.max_value_bytes) : 0;
-}
+std::int64_t Log::max_value_bytes() const { return state_ ? state_->options.max_value_bytes : 0; }
 
 Log Log::tapped(std::shared_ptr<LogTap> tap) const {
   Log log = *this;

@@ -86,8 +86,10 @@ class Log {
   Log tapped(std::shared_ptr<LogTap> tap) const;
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
-  /// See LogOptions::request_level.
-  int request_level() const;
+  /// True if what belongs to this LogOptions::request_level is written; its fields need not be made otherwise.
+  bool details(int request_level) const { return this->request_level() >= request_level && enabled(LogLevel::info); }
+  /// Bytes after which a value is cut.
+  std::int64_t max_value_bytes() const;
 
   void debug(std::string_view event, std::initializer_list<LogField> fields = {}) const {
     if (heard(LogLevel::debug)) write(LogLevel::debug, event, fields.begin(), fields.size());
@@ -100,6 +102,14 @@ class Log {
   }
   void error(std::string_view event, std::initializer_list<LogField> fields = {}) const {
     if (heard(LogLevel::error)) write(LogLevel::error, event, fields.begin(), fields.size());
+  }
+  /// A stage of a request: info where stages are asked for, else debug.
+  void stage(std::string_view event, std::initializer_list<LogField> fields) const {
+    request_level() >= 1 ? info(event, fields) : debug(event, fields);
+  }
+  /// What details() allows of a request: its parameters or texts. No tap sees them.
+  void detail(std::string_view event, std::initializer_list<LogField> fields) const {
+    if (enabled(LogLevel::info)) write_line(LogLevel::info, event, fields.begin(), fields.size());
   }
   /// The same with the fields as arguments: log.info("admitted", kv("req", id), kv("tokens", n)).
   template <class... Fields>
@@ -119,20 +129,6 @@ class Log {
     error(event, {first, rest...});
   }
 
-  /// A stage of a request: of level info from request_level 1 on, of level debug below.
-  void stage(std::string_view event, std::initializer_list<LogField> fields) const {
-    request_level() >= 1 ? info(event, fields) : debug(event, fields);
-  }
-  /// True if what belongs to this request_level is written; the fields need not be made otherwise.
-  bool details(int request_level) const {
-    return this->request_level() >= request_level && enabled(LogLevel::info);
-  }
-  std::size_t max_value_bytes() const;  ///< of a field; longer ones are cut
-  /// What details() allows of a request: its parameters or texts. No tap sees them.
-  void detail(std::string_view event, std::initializer_list<LogField> fields) const {
-    write_line(LogLevel::info, event, fields.begin(), fields.size());
-  }
-
   /// Lines of this actor that never reached its file.
   std::uint64_t dropped() const;
 
@@ -145,6 +141,7 @@ class Log {
  private:
   explicit Log(std::shared_ptr<State> state) : state_(std::move(state)) {}
   static LogLevel level_of(const State& state);
+  int request_level() const;
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
   void write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 

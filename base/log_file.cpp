@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+
+#include "base/log_directory.h"
+#include "base/owned_fd.h"
 
 namespace troupe {
 namespace {
@@ -27,63 +29,6 @@ void write_to_console(std::string_view line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// Closes the descriptor at its end.
-class OwnedFd {
- public:
-  OwnedFd() = default;
-  explicit OwnedFd(int fd) : fd_(fd) {}
-  ~OwnedFd() { reset(); }
-  OwnedFd(const OwnedFd&) = delete;
-  OwnedFd& operator=(const OwnedFd&) = delete;
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_ = -1;
-};
-
-/// Why `name` in the directory `at` could not be opened; `error` is errno.
-std::string reason_of(int at, const std::string& name, int error) {
-  struct stat there {};
-  if (::fstatat(at, name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(there.st_mode)) {
-    return "it is a symbolic link, which logs do not follow; name its target instead";
-  }
-  return std::strerror(error);
-}
-
-/// Opens a directory, and makes it and those above it where they are missing. From `root` on none of them may be a
-/// symbolic link, with which another user could send the lines to a place of their choice; what leads to `root` is the
-/// choice of whoever named it.
-Status open_directory(const fs::path& root, const fs::path& directory, OwnedFd& opened) {
-  const auto refuse = [&](const std::string& why) {
-    return failure(Code::invalid_argument, "cannot make the log directory " + directory.string() + ": " + why);
-  };
-  const auto plain = [](const fs::path& path) {  // without dots and without a slash at its end
-    const fs::path normal = fs::absolute(path).lexically_normal();
-    return normal.has_filename() ? normal : normal.parent_path();
-  };
-  const fs::path top = plain(root);
-  std::error_code error;
-  fs::create_directories(top.parent_path(), error);
-  if (error) return refuse(error.message());
-  constexpr int kHow = O_PATH | O_DIRECTORY | O_CLOEXEC;
-  opened.reset(::open(top.parent_path().c_str(), kHow));
-  if (!opened.valid()) return refuse(std::strerror(errno));
-  for (const fs::path& name : top.filename() / plain(directory).lexically_relative(top)) {
-    if (name.empty() || name == ".") continue;
-    if (::mkdirat(opened.get(), name.c_str(), 0750) != 0 && errno != EEXIST) return refuse(std::strerror(errno));
-    const int next = ::openat(opened.get(), name.c_str(), kHow | O_NOFOLLOW);
-    if (next < 0) return refuse(name.string() + ": " + reason_of(opened.get(), name, errno));
-    opened.reset(next);
-  }
-  return {};
-}
-
 /// One write(2) for each line, so that a line that did not reach the disk is known at once. After a failure the
 /// next line opens the file again.
 class RotatingFile : public LogSink {
@@ -96,7 +41,7 @@ class RotatingFile : public LogSink {
         console_(options.console) {}
 
   Status open() {
-    if (Status status = open_directory(root_, path_.parent_path(), directory_); !status.ok()) return status;
+    if (Status status = open_log_directory(root_, path_.parent_path(), directory_); !status.ok()) return status;
     // Without O_NONBLOCK a FIFO in the file's place would be waited for.
     constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     fd_.reset(::openat(directory_.get(), path_.filename().c_str(), kHow, 0666));
@@ -105,7 +50,7 @@ class RotatingFile : public LogSink {
       return failure(Code::invalid_argument, "cannot write the log file " + path_.string() + ": " + why);
     };
     struct stat now {};
-    if (!fd_.valid()) return refuse(reason_of(directory_.get(), path_.filename(), errno));
+    if (!fd_.valid()) return refuse(reason_not_opened(directory_.get(), path_.filename(), errno));
     if (::fstat(fd_.get(), &now) != 0) return refuse(std::strerror(errno));
     if (!S_ISREG(now.st_mode)) return refuse("it is not a regular file");
     size_ = now.st_size;
@@ -178,40 +123,6 @@ Result<std::shared_ptr<LogSink>> open_log_file(const std::string& path, const Lo
   auto file = std::make_shared<RotatingFile>(path, options);
   if (Status status = file->open(); !status.ok()) return status;
   return std::shared_ptr<LogSink>(std::move(file));
-}
-
-namespace {
-
-constexpr const char* kLock = ".server";  // of a directory of logs
-
-std::string folder_of(const std::string& dir, int port) { return dir + "/port-" + std::to_string(port); }
-
-}  // namespace
-
-Result<LogDirectory> LogDirectory::claim(const std::string& dir, int port) {
-  for (const std::string& path : {dir, folder_of(dir, port)}) {
-    OwnedFd directory;
-    if (Status status = open_directory(dir, path, directory); !status.ok()) return status;
-    constexpr int kHow = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-    const int lock = ::openat(directory.get(), kLock, kHow, 0640);
-    if (lock < 0) {
-      return failure(Code::invalid_argument, "cannot write into the log directory " + path + ": " +
-                                                 reason_of(directory.get(), kLock, errno));
-    }
-    LogDirectory claimed(path, lock);
-    if (::flock(lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return claimed;  // or no locks on this disk
-  }
-  return failure(Code::unavailable, "the log directory " + folder_of(dir, port) + " is another server's");
-}
-
-std::string LogDirectory::look(const std::string& dir, int port) {
-  const OwnedFd lock(::open((fs::path(dir) / kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  const bool taken = lock.valid() && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  return taken ? folder_of(dir, port) : dir;
-}
-
-LogDirectory::~LogDirectory() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 }  // namespace troupe

@@ -9,25 +9,11 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/conversation.h"
-#include "cli/instance.h"
 #include "cli/server_flags.h"
 #include "cli/terminal.h"
 #include "http/client.h"
 
 namespace troupe::cli {
-namespace {
-
-/// Without --url, --host and --port: the server that runs on this machine, if one does.
-Status find_server(const std::string& runtime_dir, ServerFlags& flags) {
-  if (flags.port || !flags.url.empty() || flags.host != ServerFlags{}.host) return {};
-  const auto found = choose_instance(directory_or_default(runtime_dir), std::nullopt);
-  if (!found.ok() || !*found) return found.status();
-  flags.port = (*found)->port;
-  if ((*found)->tls) flags.url = "https://" + flags.host + ":" + std::to_string((*found)->port);
-  return {};
-}
-
-}  // namespace
 
 int chat_main(int argc, char** argv) {
   const Synopsis synopsis{"chat", "talks with the model of a running server",
@@ -55,7 +41,8 @@ int chat_main(int argc, char** argv) {
        .help = "key to send",
        .env = "FD_API_KEY",
        .when_unset = "none",
-       .secret = true},
+       .secret = true,
+       .one_word = true},
       {.name = "model", .slot = &model, .help = "model to ask"},
       {.name = "system", .slot = &system, .help = "system prompt"},
       {.name = "temperature",
@@ -73,13 +60,10 @@ int chat_main(int argc, char** argv) {
        .when_unset = "the server's"},
       {.name = "show-rate", .slot = &show_rate, .help = "print tokens and tokens/s after each answer"},
   };
-  std::string runtime_dir;
-  fields.push_back(runtime_dir_field(runtime_dir));
-  const std::vector<config::Field> of_server = server_fields(flags, "that of the running server, or else 8180");
+  const std::vector<config::Field> of_server = server_fields(flags);
   fields.insert(fields.begin(), of_server.begin(), of_server.end());
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
-  if (const Status found = find_server(runtime_dir, flags); !found.ok()) return fail(synopsis, found);
   const auto chosen = choose_server(flags);
   if (!chosen.ok()) return fail(synopsis, chosen.status());
   server.host = chosen->host;

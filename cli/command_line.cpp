@@ -6,6 +6,7 @@
 
 #include "cli/terminal.h"
 #include "config/arguments.h"
+#include "config/dump.h"
 #include "config/manual.h"
 #include "config/parse.h"
 
@@ -18,10 +19,9 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
   const Result<config::Arguments> split = config::split_arguments(given, fields);
   if (!split.ok()) return fail(synopsis, split.status());
   if (!split->help.empty()) {
-    constexpr int kWidth = 100;
     if (split->help == "text") {
       std::printf("troupe %s: %s\n\nusage: %s\n%s\nexamples:\n%s", synopsis.name, synopsis.summary,
-                  synopsis.usage, config::describe_fields(fields, kWidth, true).c_str(), synopsis.examples);
+                  synopsis.usage, config::describe_fields(fields, columns_of(STDOUT_FILENO, config::kHelpColumns), true).c_str(), synopsis.examples);
       return 0;
     }
     const auto text = config::help_in_form(

@@ -1,5 +1,7 @@
 #include "cli/log_merge.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -23,9 +25,13 @@ class Lines {
   /// it.
   const std::string& time() const { return time_; }
 
+  LogPosition position() const { return position_; }
+
   void advance() {
     while (true) {
-      if (file_.is_open() && std::getline(file_, line_)) {
+      // Without its end a line is still being written, or was cut by the end of its process: then a newer file follows.
+      if (file_.is_open() && std::getline(file_, line_) && (!file_.eof() || next_ < files_.size())) {
+        position_.offset += static_cast<std::int64_t>(line_.size()) + 1;
         const std::size_t space = line_.find(' ');
         if (space != std::string::npos && line_.starts_with("20")) time_ = line_.substr(0, space);
         return;
@@ -36,7 +42,10 @@ class Lines {
       }
       file_.close();
       file_.clear();
-      file_.open(files_[next_++]);
+      struct stat opened {};
+      file_.open(files_[next_]);
+      const bool exists = ::stat(files_[next_++].c_str(), &opened) == 0;
+      position_ = {exists ? opened.st_ino : 0, 0};
     }
   }
 
@@ -46,6 +55,7 @@ class Lines {
   std::ifstream file_;
   std::string line_;
   std::string time_;
+  LogPosition position_;
   bool ended_ = false;
 };
 
@@ -138,8 +148,8 @@ std::vector<std::string> log_files(const std::string& actor, const LogOptions& o
   return files;
 }
 
-void merge_logs(const std::vector<std::string>& actors, const LogOptions& options,
-                const std::function<void(const std::string&)>& each) {
+std::vector<LogPosition> merge_logs(const std::vector<std::string>& actors, const LogOptions& options,
+                                    const std::function<void(const std::string&)>& each) {
   std::vector<Lines> sources;
   sources.reserve(actors.size());
   for (const std::string& actor : actors) sources.emplace_back(log_files(actor, options));
@@ -148,10 +158,13 @@ void merge_logs(const std::vector<std::string>& actors, const LogOptions& option
     for (Lines& source : sources) {
       if (!source.ended() && (first == nullptr || source.time() < first->time())) first = &source;
     }
-    if (first == nullptr) return;
+    if (first == nullptr) break;
     each(first->line());
     first->advance();
   }
+  std::vector<LogPosition> positions;
+  for (const Lines& source : sources) positions.push_back(source.position());
+  return positions;
 }
 
 }  // namespace troupe::cli

@@ -84,6 +84,14 @@ int man_page() {
   return 0;
 }
 
+/// The exit code, or 1 when what was printed has not been written in full: to a full disk, for example.
+int with_output_written(int code) {
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && std::ferror(stdout) == 0) return code;
+  std::fputs("troupe: what was printed could not be written in full: is the disk full?\n", stderr);
+  return code == 0 ? 1 : code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -101,7 +109,7 @@ int main(int argc, char** argv) {
   if (name == "--help" || name == "-h" || name == "help") return usage(stdout);
   for (const Subcommand& command : kSubcommands) {
     if (command.name == name || (name == "--version" && command.name == "version")) {
-      return command.run(argc - 1, argv + 1);
+      return with_output_written(command.run(argc - 1, argv + 1));
     }
   }
   std::vector<std::string_view> names;

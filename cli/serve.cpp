@@ -13,7 +13,7 @@
 #include "actors/supervisor/supervisor.h"
 #include "base/exhaustion.h"
 #include "base/log.h"
-#include "base/log_file.h"
+#include "base/log_directory.h"
 #include "cli/pull_model.h"
 #include "cli/terminal.h"
 #include "config/credentials.h"
@@ -149,7 +149,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
   if (!parsed->help.empty()) {
-    const auto text = config::serve_help_in_form(parsed->help);
+    const auto text = config::serve_help_in_form(parsed->help, cli::columns_of(STDOUT_FILENO, config::kHelpColumns));
     if (!text.ok()) return refuse(text.status());
     if (parsed->help == "all") {
       cli::print_paged(*text);
@@ -168,7 +168,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
   if (options.dry_run) {
-    options.log.dir = LogDirectory::look(options.log.dir, options.http.port);
+    options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;
     const auto summary = supervisor::rehearse(setup);
     if (!summary.ok()) return refuse(summary.status());
@@ -182,9 +182,11 @@ int serve_main(const std::vector<std::string>& arguments) {
     if (!fetched.ok()) return refuse(fetched);
   }
 
-  const auto logs = LogDirectory::claim(options.log.dir, options.http.port);
-  if (!logs.ok()) return refuse(logs.status());
-  options.log.dir = logs->path();
+  const std::string log_dir = options.log.dir;
+  const auto locks = LogDirectoryLocks::take(options.log, options.http.port);
+  if (options.log.dir != log_dir) {
+    warn("another server writes its logs to " + log_dir + "; those of this one go to " + options.log.dir);
+  }
   setup.options = options;
   setup.console = {.live = cli::may_move_cursor(STDOUT_FILENO) && !options.log.console,
                    .output_colour = cli::may_style(STDOUT_FILENO),

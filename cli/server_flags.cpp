@@ -4,14 +4,15 @@
 
 namespace troupe::cli {
 
-std::vector<config::Field> server_fields(ServerFlags& flags, std::string_view unset_port) {
+std::vector<config::Field> server_fields(ServerFlags& flags) {
   return {
-      {.name = "host", .slot = &flags.host, .help = "where the server is"},
-      {.name = "port", .slot = &flags.port, .help = "its HTTP port", .min = 1, .max = 65535, .when_unset = unset_port},
+      {.name = "host", .slot = &flags.host, .help = "where the server is", .when_unset = "this machine"},
+      port_field(flags.which),
       {.name = "url",
        .slot = &flags.url,
        .help = "http://HOST:PORT or https://HOST:PORT, in place of --host and --port",
-       .when_unset = "plain HTTP to --host and --port"},
+       .when_unset = "that of the running server; plain HTTP to --host"},
+      runtime_dir_field(flags.which),
       {.name = "ca-file",
        .slot = &flags.trust.ca_file,
        .help = "PEM file of the authorities whose certificates are trusted, or the server's own certificate",
@@ -20,13 +21,25 @@ std::vector<config::Field> server_fields(ServerFlags& flags, std::string_view un
   };
 }
 
-Result<ChosenServer> choose_server(const ServerFlags& flags) {
-  http::ServerPlace place{false, flags.host, flags.port.value_or(kDefaultPort)};
-  if (!flags.url.empty()) {
-    auto named = http::parse_server_url(flags.url);
-    if (!named.ok()) return named.status();
-    place = *std::move(named);
+namespace {
+
+Result<http::ServerPlace> place_of(const ServerFlags& flags) {
+  constexpr int kUsualPort = 8180;
+  if (!flags.url.empty()) return http::parse_server_url(flags.url);
+  if (flags.host.empty()) {
+    const auto running = find_running_server(flags.which);
+    if (running.ok()) return http::parse_server_url(running->url);
+    if (running.status().code == Code::invalid_argument) return running.status();
   }
+  return http::ServerPlace{false, flags.host.empty() ? "127.0.0.1" : flags.host, flags.which.port.value_or(kUsualPort)};
+}
+
+}  // namespace
+
+Result<ChosenServer> choose_server(const ServerFlags& flags) {
+  const auto found = place_of(flags);
+  if (!found.ok()) return found.status();
+  const http::ServerPlace& place = *found;
   ChosenServer chosen{place.host, place.port, nullptr};
   if (!place.tls) return chosen;
   auto tls = http::make_client_tls(flags.trust);

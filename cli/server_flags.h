@@ -1,28 +1,25 @@
 #pragma once
-// The flags by which a subcommand that is a client finds its server: --host and --port, or --url, and whom
-// TLS trusts.
-#include <optional>
+// The flags by which a subcommand that is a client finds its server: none for the one that runs on this machine, --host
+// and --port, or --url; and whom TLS trusts.
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "cli/running_server.h"
 #include "config/field.h"
 #include "http/tls_client.h"
 
 namespace troupe::cli {
 
-inline constexpr int kDefaultPort = 8180;
-
 struct ServerFlags {
-  std::string host = "127.0.0.1";
-  std::optional<int> port;  ///< unset: kDefaultPort
-  std::string url;          ///< takes the place of both; https:// means TLS
+  std::string host;   ///< empty: this machine
+  WhichServer which;  ///< on this machine
+  std::string url;  ///< takes the place of both; https:// means TLS
   http::TlsTrust trust;
 };
 
-/// They point into `flags`. `unset_port` says which port is taken without one.
-std::vector<config::Field> server_fields(ServerFlags& flags, std::string_view unset_port = "8180");
+/// They point into `flags`.
+std::vector<config::Field> server_fields(ServerFlags& flags);
 
 struct ChosenServer {
   std::string host;
@@ -30,7 +27,8 @@ struct ChosenServer {
   http::TlsContext tls;  ///< null: plain HTTP
 };
 
-/// The errors name the flag: a malformed --url, a --ca-file that cannot be used.
+/// Where a server of this machine is not known under this user, it is looked for at 127.0.0.1, at port 8180 if none is
+/// given. Errors: a malformed --url, a --ca-file that cannot be used, several servers without a terminal to ask at.
 Result<ChosenServer> choose_server(const ServerFlags& flags);
 
 }  // namespace troupe::cli

@@ -1,10 +1,13 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 
-#include "actors/supervisor/status_page.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/instance.h"
+#include "cli/running_server.h"
 #include "cli/status_table.h"
+#include "cli/terminal.h"
 
 namespace troupe::cli {
 
@@ -12,36 +15,27 @@ int status_main(int argc, char** argv) {
   const Synopsis synopsis{"status", "what a running server is doing", "troupe status [--port N] [--json]",
                           "  troupe status\n"
                           "  troupe status --port 8180 --json\n"};
-  std::optional<int> port;
+  WhichServer which;
   bool json = false;
-  std::string runtime_dir;
   const std::vector<config::Field> fields = {
-      {.name = "port",
-       .slot = &port,
-       .help = "HTTP port of the server",
-       .min = 1,
-       .max = 65535,
-       .when_unset = "the one that runs"},
+      port_field(which),
       {.name = "json", .slot = &json, .help = "print JSON instead of a table"},
-      runtime_dir_field(runtime_dir),
+      runtime_dir_field(which),
   };
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
   if (!words.empty()) return fail(synopsis, invalid("unexpected \"" + words.front() + "\""));
-  runtime_dir = directory_or_default(runtime_dir);
-  const auto chosen = choose_port(runtime_dir, port);
-  if (!chosen.ok()) return fail(synopsis, chosen.status()), 1;
-  port = *chosen;
 
-  const Result<std::string> answer = supervisor::query_status(runtime_dir, port);
-  if (!answer.ok()) return fail(synopsis, answer.status()), 1;
+  const auto server = find_running_server(which);
+  if (!server.ok()) return fail(synopsis, server.status()), 1;
   if (json) {
-    std::printf("%s\n", answer->c_str());
+    std::printf("%s\n", server->status.c_str());
     return 0;
   }
-  const Result<std::string> text = status_table(*answer);
+  const Result<std::string> text = status_table(server->status);
   if (!text.ok()) return fail(synopsis, text.status());
-  std::fputs(text->c_str(), stdout);
+  const std::size_t facts = std::min(text->find("\n\n"), text->size());  // the tables behind them stay as they are
+  std::fputs((wrapped_for(STDOUT_FILENO, text->substr(0, facts)) + text->substr(facts)).c_str(), stdout);
   return 0;
 }
 

@@ -81,7 +81,8 @@ Result<std::string> status_table(std::string_view json) {
                     shown(member(status, "state")) + "\nports   http " + shown(member(ports, "http")) +
                     " · metrics " + shown(member(ports, "metrics")) + " · engine worker queue " +
                     shown(member(ports, "engine_worker_queue")) + " · cache queue " +
-                    shown(member(ports, "cache_queue")) + "\nkv      ";
+                    shown(member(ports, "cache_queue")) + "\nlogs    " +
+                    shown(member(member(status, "logs"), "dir")) + "\nkv      ";
   for (const char* part : {"total", "free", "cached", "leased", "moving"}) {
     out +=
         shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");

@@ -31,11 +31,17 @@ bool may_style(int descriptor) {
   return may_move_cursor(descriptor) && variable("NO_COLOR").empty();
 }
 
-std::string wrapped_for(int descriptor, const std::string& text) {
+int columns_of(int descriptor, int most) {
+  constexpr int kNarrowest = 20, kUnknown = 80;
   winsize size = {};
-  if (::isatty(descriptor) != 1 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return text;
-  constexpr int kNarrowest = 20;
-  return config::wrap(text, 2, std::max<int>(size.ws_col == 0 ? 80 : size.ws_col, kNarrowest));
+  if (::isatty(descriptor) != 1 || ::ioctl(descriptor, TIOCGWINSZ, &size) != 0) return most;
+  return std::clamp<int>(size.ws_col == 0 ? kUnknown : size.ws_col, kNarrowest, most);
+}
+
+std::string wrapped_for(int descriptor, const std::string& text) {
+  constexpr int kUnbounded = 1 << 30;
+  const int columns = columns_of(descriptor, kUnbounded);
+  return columns == kUnbounded ? text : config::wrap(text, 2, columns);
 }
 
 void print_paged(const std::string& text) {

@@ -14,6 +14,9 @@ bool may_style(int descriptor);
 /// True if a line on `descriptor` can be written over: it is a terminal other than TERM=dumb.
 bool may_move_cursor(int descriptor);
 
+/// Columns of the terminal behind `descriptor`, 20 to `most`; `most` where that is no terminal.
+int columns_of(int descriptor, int most);
+
 /// `text` wrapped to the columns of the terminal behind `descriptor`, lines after the first indented by two; as it is
 /// where that is no terminal.
 std::string wrapped_for(int descriptor, const std::string& text);

@@ -98,7 +98,7 @@ class Splitter {
                      "missing");
     }
     give(*field, written, words_[next_++]);
-    while (is_list(*field) && next_ < words_.size() && !words_[next_].starts_with('-')) {
+    while (is_list(*field) && !field->one_word && next_ < words_.size() && !words_[next_].starts_with('-')) {
       give(*field, written, words_[next_++]);
     }
     return {};

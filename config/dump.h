@@ -26,14 +26,17 @@ std::string to_public_json(const Options& options);
 /// what is unset, and without what only one start asks for.
 std::string to_config_file(const Options& options);
 
+/// Columns of help where no terminal is narrower.
+inline constexpr int kHelpColumns = 100;
+
 /// `troupe serve --help`: the common flags, grouped, each with default, unit and environment variable.
-std::string help_text();
+std::string help_text(int width = kHelpColumns);
 
 /// `troupe serve --help=all`: every flag, those that nothing reads apart from the others.
-std::string full_help_text();
+std::string full_help_text(int width = kHelpColumns);
 
 /// `troupe serve --help=FORM`: text, all, markdown, flags or man; invalid_argument for another.
-Result<std::string> serve_help_in_form(const std::string& form);
+Result<std::string> serve_help_in_form(const std::string& form, int width = kHelpColumns);
 
 /// docs/options.md.
 std::string options_markdown();

@@ -301,8 +301,8 @@ FieldList log_fields(Options& options) {
   return {
       {.name = "log-dir",
        .slot = &o.dir,
-       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; while another server writes there, "
-               "LOG_DIR/port-N does",
+       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; a second server beside the first "
+               "writes to LOG_DIR/port-N",
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,
@@ -324,7 +324,8 @@ FieldList log_fields(Options& options) {
        .env = "FD_LOG_BACKUP_COUNT"},
       {.name = "log-requests-level",
        .slot = &o.request_level,
-       .help = "0 life cycle, 1 stages, 2 parameters, 3 also prompts and answers",
+       .help = "what requests leave in the logs, if --log-level is info or debug: 0 their life cycle, 1 also their stages, "
+               "2 also their parameters, 3 also the text of prompts and answers",
        .min = 0,
        .max = 3,
        .env = "FD_LOG_REQUESTS_LEVEL"},

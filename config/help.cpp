@@ -12,7 +12,6 @@
 namespace troupe::config {
 namespace {
 
-constexpr int kWidth = 100;
 
 /// What `troupe serve --help` shows; --help=all shows the others as well.
 constexpr std::string_view kCommon[] = {
@@ -101,13 +100,13 @@ std::string describe_fields(const std::vector<Field>& fields, int width, bool va
 namespace {
 
 /// The flags of one standing that have no effect, with the reason of each.
-std::string describe_unread(const std::vector<Field>& fields, Standing standing) {
+std::string describe_unread(const std::vector<Field>& fields, Standing standing, int width) {
   std::string out;
   for (const Field& field : fields) {
     if (field.hidden || field.standing != standing) continue;
     out += "  " + spelling(field) + "\n" +
            wrap(std::string(8, ' ') + std::string(field.help) + ": " + std::string(field.reason) + " [env " +
-                    variables_text(field) + "]", 8, kWidth) + "\n";
+                    variables_text(field) + "]", 8, width) + "\n";
   }
   return out;
 }
@@ -124,26 +123,26 @@ std::vector<Field> with_standing(std::vector<Field> all, Standing standing) {
 
 }  // namespace
 
-std::string help_text() {
+std::string help_text(int width) {
   Options defaults;
   std::vector<Field> common = with_standing(fields(defaults), Standing::works);
   std::erase_if(common, [](const Field& field) { return std::ranges::count(kCommon, field.name) == 0; });
-  return serve_help(describe_fields(common, kWidth, true),
+  return serve_help(describe_fields(common, width, true),
                     "These are the common options: --help=all shows all of them, docs/options.md too.\n\n");
 }
 
-std::string full_help_text() {
+std::string full_help_text(int width) {
   Options defaults;
   const std::vector<Field> all = fields(defaults);
-  return serve_help(describe_fields(with_standing(all, Standing::works), kWidth, true) +
-                        "\nAccepted without effect, with one warning line:\n" + describe_unread(all, Standing::harmless) +
-                        "\nNot there yet, refused with exit code 3:\n" + describe_unread(all, Standing::refused),
+  return serve_help(describe_fields(with_standing(all, Standing::works), width, true) +
+                        "\nAccepted without effect, with one warning line:\n" + describe_unread(all, Standing::harmless, width) +
+                        "\nNot there yet, refused with exit code 3:\n" + describe_unread(all, Standing::refused, width),
                     "");
 }
 
-Result<std::string> serve_help_in_form(const std::string& form) {
-  if (form == "text") return help_text();
-  if (form == "all") return full_help_text();
+Result<std::string> serve_help_in_form(const std::string& form, int width) {
+  if (form == "text") return help_text(width);
+  if (form == "all") return full_help_text(width);
   if (form == "markdown") return options_markdown();
   Options defaults;
   const std::vector<Field> works = with_standing(fields(defaults), Standing::works);

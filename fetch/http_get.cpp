@@ -158,7 +158,10 @@ Outcome HttpGet::finish(int code) {
   const std::string& url = state.request.url;
   if (result != CURLE_OK) {
     const char* why = state.error[0] != '\0' ? state.error : curl_easy_strerror(result);
-    return {failure(Code::unavailable, url + ": " + why), is_transient(result)};
+    long proxy_status = 0;  // of a proxy that was asked for a tunnel
+    curl_easy_getinfo(state.easy, CURLINFO_HTTP_CONNECTCODE, &proxy_status);
+    const bool refused = proxy_status >= 400 && !is_transient_status(proxy_status);
+    return {failure(Code::unavailable, url + ": " + why), is_transient(result) && !refused};
   }
   AnswerHead& head = state.head;
   curl_easy_getinfo(state.easy, CURLINFO_RESPONSE_CODE, &head.status);

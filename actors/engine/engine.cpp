@@ -77,7 +77,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
       : limits.found_model_len > 0 ? limits.found_model_len
                                    : files.spec.max_positions,
       files.spec.vocab, *std::move(syntax), {options.limits.max_answer_scores, options.limits.max_answer_bytes},
-      options.log.request_level >= 3 ? static_cast<std::size_t>(options.log.max_value_bytes) : 0});
+      log.details(3) ? log.max_value_bytes() : 0});
   files.encoder =
       std::make_shared<Encoder>(*tokenizer, files.chat, bounds_of(**tokenizer, files.sessions->max_model_len));
   return files;

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <random>
 
+#include "actors/gateway/parameters_log.h"
 #include "actors/metrics/routes.h"
+#include "base/counted.h"
 #include "http/openai_error.h"
 
 namespace troupe {
@@ -56,9 +58,8 @@ Status admissible(const GatewayState& state) {
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
   if (!state.linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
-    Status full = failure(Code::overloaded, std::to_string(state.open) +
-                                                " requests are open, the most that "
-                                                "--max-concurrency allows: try again later");
+    Status full = failure(Code::overloaded, counted(state.open, "request") +
+                                                " in progress, the most that --max-concurrency allows: try again later");
     full.reason = "queue_full";
     return full;
   }
@@ -225,6 +226,7 @@ void HttpSide::submit(http::Call&& call) {
     deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
+  if (log_.details(2)) log_parameters(log_, *ask);
   caf::anon_send(gateway_, *std::move(ask));
 }
 

@@ -7,6 +7,7 @@
 
 #include "actors/scheduler/sampling_check.h"
 #include "base/check.h"
+#include "base/counted.h"
 
 namespace troupe {
 namespace {
@@ -160,7 +161,7 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
                    "max_tokens", "out_of_range");
   }
   if (length >= max_length_) {
-    return invalid("The prompt has " + std::to_string(length) + " tokens, but a sequence has room for " +
+    return invalid("The prompt has " + counted(length, "token") + ", but a sequence has room for " +
                        std::to_string(max_length_) + " and the answer needs at least one of them.",
                    "prompt", "context_length_exceeded");
   }
@@ -210,11 +211,10 @@ Status Scheduler::submit(Submit& request) {
   const std::int64_t sequences = queue_.size() + static_cast<std::int64_t>(specs.size());
   if (queue_.size() > 0 &&
       (sequences > options_.max_queued_requests || queue_.tokens() + tokens > options_.max_queued_tokens)) {
-    return failure(Code::overloaded, "The queue holds " + std::to_string(queue_.size()) + " requests with " +
-                                         std::to_string(queue_.tokens()) + " tokens; at most " +
-                                         std::to_string(options_.max_queued_requests) + " requests and " +
-                                         std::to_string(options_.max_queued_tokens) +
-                                         " tokens may wait. Try again later.");
+    return failure(Code::overloaded, "The queue holds " + counted(queue_.size(), "request") + " with " +
+                                         counted(queue_.tokens(), "token") + "; at most " +
+                                         counted(options_.max_queued_requests, "request") + " and " +
+                                         counted(options_.max_queued_tokens, "token") + " may wait. Try again later.");
   }
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);

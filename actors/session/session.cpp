@@ -122,7 +122,7 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
   if (tokens.tokens > 0 && first_token_ns_ == 0) {
     first_token_ns_ = now_ns;
-    effects.begun.push_back(ask_.request_id);
+    effects.begun.push_back({ask_.request_id, seconds(ask_.arrived_ns, scheduled_ns_), seconds(ask_.arrived_ns, now_ns)});
   }
   if (tokens.tokens > 0) {
     if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);
@@ -231,11 +231,21 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
-  std::vector<std::string> answers;
-  if (context_->logged_bytes > 0) {
-    for (SessionSequence& sequence : content_.sequences) answers.push_back(sequence.choice.take_logged());
+  effects.finished.push_back({ask_.request_id, stats, take_logged()});
+}
+
+std::vector<ChoiceText> Session::take_logged() {
+  std::vector<ChoiceText> answers;
+  if (context_->logged_bytes == 0) return answers;
+  for (SessionSequence& sequence : content_.sequences) {
+    (void)sequence.choice.take_news();  // what the client was not sent
+    const ChoiceLog& log = sequence.choice.log();
+    ChoiceText& answer = answers.emplace_back(ChoiceText{sequence.index, log.text, log.reasoning, {}});
+    for (const ToolCallPiece& call : log.calls) {
+      answer.calls += (answer.calls.empty() ? "" : "\n") + call.name + "(" + call.arguments + ")";
+    }
   }
-  effects.finished.push_back({ask_.request_id, stats, std::move(answers)});
+  return answers;
 }
 
 /// Null when the answer is text alone.

@@ -21,11 +21,26 @@
 
 namespace troupe {
 
+/// A session that has got its first token, for the log.
+struct BegunRequest {
+  std::string request_id;
+  double queue_s = 0;  ///< from its arrival to its first step
+  double ttft_s = 0;   ///< and to its first token
+};
+
+/// A choice of an answer, for the log: its beginning, as SessionContext::logged_bytes says.
+struct ChoiceText {
+  std::int32_t index = 0;
+  std::string text;
+  std::string reasoning;
+  std::string calls;  ///< "name(arguments)", a line each
+};
+
 /// A session that has closed, for the log and the metrics.
 struct FinishedRequest {
   std::string request_id;
   RequestStats stats;
-  std::vector<std::string> answers{};  ///< what was sent of each choice, as far as SessionContext::logged_bytes; for the log
+  std::vector<ChoiceText> answers;  ///< empty where logs hold no text
 };
 
 /// What a session wants done. The host appends to one of these and then carries it out.
@@ -35,7 +50,7 @@ struct Effects {
   std::vector<FinishedRequest> finished;  ///< at most one a session
   std::vector<std::uint64_t> grammars;    ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
-  std::vector<std::string> begun;         ///< ids of requests that have got their first token, for the log
+  std::vector<BegunRequest> begun;
 };
 
 class Session {
@@ -83,6 +98,7 @@ class Session {
   const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
   bool keep_part(std::string&& part);
+  std::vector<ChoiceText> take_logged();
   /// `unfinished`: how choices ended that have no end of their own.
   void close(Ending unfinished, std::int64_t now_ns, Effects& effects);
   void send(Effects& effects, http::Output::Kind kind, std::string body, bool failed = false) const;

@@ -130,18 +130,6 @@ void SessionChoice::give_out(AnswerDelta&& delta) {
   }
 }
 
-void SessionChoice::keep_for_log(const ChoiceNews& news) {
-  const auto keep = [this](const std::string& text) {
-    if (logged_.size() < logged_bytes_) logged_.append(text, 0, logged_bytes_ - logged_.size());
-  };
-  keep(news.reasoning);
-  keep(news.text);
-  for (const ToolCallPiece& piece : news.calls) {
-    keep(piece.name);
-    keep(piece.arguments);
-  }
-}
-
 ChoiceNews SessionChoice::take_news() {
   ChoiceNews news;
   if (finished() && !finish_sent_) {
@@ -156,8 +144,18 @@ ChoiceNews SessionChoice::take_news() {
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
   sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));
-  keep_for_log(news);
+  if (logged_bytes_ > 0) keep_for_log(news);
   return news;
+}
+
+/// Up to a piece more than the bytes to log, so that the log can tell that it cuts the text.
+void SessionChoice::keep_for_log(const ChoiceNews& news) {
+  const auto room_in = [this](const std::string& text) { return static_cast<std::int64_t>(text.size()) <= logged_bytes_; };
+  if (room_in(log_.text)) log_.text += news.text;
+  if (room_in(log_.reasoning)) log_.reasoning += news.reasoning;
+  for (const ToolCallPiece& piece : news.calls) {
+    if (log_.calls.empty() || room_in(log_.calls.back().arguments)) append_piece(log_.calls, ToolCallPiece(piece));
+  }
 }
 
 http::TokenLogprob SessionChoice::named(const PositionLogprobs& position, const StepTokens& step,

@@ -27,7 +27,14 @@ struct ChoiceOptions {
   const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
   AnswerStart start = AnswerStart::answer;
   AnswerLimits limits;
-  std::size_t logged_bytes = 0;  ///< of the answer, kept for the log
+  std::int64_t logged_bytes = 0;  ///< of each text that log() keeps; 0: none
+};
+
+/// The beginning of what became ready to be sent, for the log.
+struct ChoiceLog {
+  std::string text;
+  std::string reasoning;
+  std::vector<ToolCallPiece> calls;
 };
 
 /// What became ready to be sent since the last take_news().
@@ -68,8 +75,7 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
-  /// What take_news() has returned, thoughts and calls too, as far as ChoiceOptions::logged_bytes. Once.
-  std::string take_logged() { return std::exchange(logged_, {}); }
+  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
   std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
 
  private:
@@ -105,8 +111,8 @@ class SessionChoice {
   std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
   std::int64_t sent_chars_ = 0;
-  std::size_t logged_bytes_;
-  std::string logged_;
+  std::int64_t logged_bytes_;
+  ChoiceLog log_;
 };
 
 }  // namespace troupe

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/clock.h"
 
@@ -41,15 +40,19 @@ void act(SessionHostSelf self, Effects& effects) {
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
-  for (const std::string& id : effects.begun) state.parts.log.stage("first_token", {kv("req", id)});
+  for (const BegunRequest& begun : effects.begun) {
+    state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
+                                          kv("ttft_ms", begun.ttft_s * 1e3)});
+  }
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
                                       kv("prompt_tokens", done.stats.prompt_tokens),
                                       kv("cached_tokens", done.stats.cached_tokens),
                                       kv("output_tokens", done.stats.output_tokens),
                                       kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
-    for (std::size_t i = 0; i < done.answers.size() && state.parts.log.details(3); ++i) {
-      state.parts.log.detail("answer", {kv("req", done.request_id), kv("choice", i), kv("text", done.answers[i])});
+    for (const ChoiceText& answer : done.answers) {
+      state.parts.log.detail("answer", {kv("req", done.request_id), kv("choice", answer.index), kv("text", answer.text),
+                                        kv("reasoning", answer.reasoning), kv("tool_calls", answer.calls)});
     }
     self->send(state.parts.metrics, done.stats);
   }
@@ -59,22 +62,6 @@ void act(SessionHostSelf self, Effects& effects) {
     credit->second.deliver(Closed{exchange});
     state.credits.erase(credit);
   }
-}
-
-void log_parameters(const Log& log, const Ask& ask) {
-  const Generation& g = ask.generation;
-  const wire::Sampling& s = g.sampling;
-  const auto plain = [](float value) { return std::round(value * 1e6) / 1e6; };  // 0.9 and not 0.8999999761581421
-  log.detail("parameters", {kv("req", ask.request_id), kv("stream", ask.answer.stream), kv("n", g.choices),
-                            kv("best_of", g.best_of), kv("max_tokens", g.max_tokens), kv("min_tokens", s.min_tokens),
-                            kv("temperature", plain(s.temperature)), kv("top_p", plain(s.top_p)), kv("top_k", s.top_k),
-                            kv("min_p", plain(s.min_p)), kv("seed", s.seed), kv("repetition_penalty", plain(s.repetition_penalty)),
-                            kv("presence_penalty", plain(s.presence_penalty)), kv("frequency_penalty", plain(s.frequency_penalty)),
-                            kv("logprobs", s.logprobs), kv("prompt_logprobs", s.prompt_logprobs),
-                            kv("stop", g.stop.size()), kv("stop_ids", g.stop_ids.size()), kv("ignore_eos", g.ignore_eos),
-                            kv("logit_bias", g.logit_bias.size()), kv("bad_words", g.bad_words.size()),
-                            kv("form", g.form.kind != http::AnswerForm::Kind::free), kv("echo", ask.answer.echo),
-                            kv("priority", ask.priority), kv("cache", ask.prefix.enabled)});
 }
 
 void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
@@ -187,7 +174,6 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto credit = self->make_response_promise<Closed>();
   state.credits.emplace(exchange, credit);
   state.parts.log.stage("opened", {kv("req", ask.request_id)});
-  if (state.parts.log.details(2)) log_parameters(state.parts.log, ask);
   if (ask.timeout_ns > 0) {
     const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
     self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "actors/supervisor/say.h"
+#include "config/wrap.h"
 
 namespace troupe::supervisor {
 namespace {
@@ -20,10 +21,16 @@ constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kYellow = "\x1b[33m";
 constexpr const char* kPlain = "\x1b[0m";
 
-/// One less than the terminal has: a character in the last column would move on to the next line.
-std::size_t columns() {
+/// Columns of the terminal behind `fd`; nothing if it is none or does not tell.
+std::optional<int> columns_of(int fd) {
   winsize size = {};
-  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col - 1U : 79U;
+  if (::ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return std::nullopt;
+  return size.ws_col;
+}
+
+std::string wrapped(const std::string& line, std::optional<int> columns) {
+  constexpr int kNarrowest = 20, kIndent = 2;
+  return columns ? config::wrap(line, kIndent, std::max(*columns, kNarrowest)) : line;
 }
 
 /// `lines` with the first word of each in bold.
@@ -68,11 +75,16 @@ void Console::tell(const std::string& lines) {
 }
 
 void Console::warn(const std::string& line) {
-  put(STDERR_FILENO, style_.error_colour ? kYellow + line + kPlain + "\n" : line + "\n");
+  complain(line, kYellow);
 }
 
 void Console::fail(const std::string& line) {
-  put(STDERR_FILENO, style_.error_colour ? kRed + line + kPlain + "\n" : line + "\n");
+  complain(line, kRed);
+}
+
+void Console::complain(const std::string& line, const char* colour) {
+  const std::string text = wrapped(line, columns_of(STDERR_FILENO));
+  put(STDERR_FILENO, style_.error_colour ? colour + text + kPlain + "\n" : text + "\n");
 }
 
 bool Console::due(TimePoint now) const { return !printed_ || now - *printed_ >= kLineInterval; }
@@ -86,7 +98,8 @@ void Console::show(const std::vector<std::string>& parts, TimePoint now) {
     say(STDOUT_FILENO, fitting(parts, 1000) + "\n");
     return;
   }
-  std::string line = fitting(parts, columns());
+  // A character in the last column would move on to the next line.
+  std::string line = fitting(parts, static_cast<std::size_t>(columns_of(STDOUT_FILENO).value_or(80)) - 1);
   if (line == shown_) return;
   say(STDOUT_FILENO, kEraseLine + (style_.output_colour ? kDim + line + kPlain : line));
   shown_ = std::move(line);

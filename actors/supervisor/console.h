@@ -23,7 +23,7 @@ class Console {
   /// Lines on standard output, each ended by a newline; nothing when quiet.
   void tell(const std::string& lines);
 
-  /// A line on standard error, without its newline.
+  /// A line on standard error, without its newline; wrapped to the columns of a terminal.
   void warn(const std::string& line);
   void fail(const std::string& line);
 
@@ -39,6 +39,7 @@ class Console {
   void clear();
 
  private:
+  void complain(const std::string& line, const char* colour);
   void put(int fd, const std::string& text);
 
   const ConsoleStyle style_;

@@ -74,6 +74,17 @@ std::string numbers(const std::vector<ipc::PortLock>& locks) {
   return text;
 }
 
+/// Where a client on this machine reaches a server that listens on `host`.
+std::string reachable_host(const std::string& host) {
+  if (host == "0.0.0.0") return "127.0.0.1";
+  return host == "::" ? "::1" : host;
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::absolute(path, error).lexically_normal().string();
+}
+
 }  // namespace
 
 std::string Resources::summary() const {
@@ -86,17 +97,13 @@ std::string Resources::summary() const {
 StatusPage Resources::page() const {
   StatusPage page;
   page.model = name_of(options.model);
+  page.url = url_of(options.http, reachable_host(options.http.host));
+  page.logs.dir = absolute_path(options.log.dir);
+  for (const auto& [actor, directory] : options.log.actor_dirs) page.logs.actor_dirs[actor] = absolute_path(directory);
   page.http_port = options.http.port;
   page.metrics_port = options.http.metrics_port.value_or(options.http.port);
   page.engine_worker_queue_port = ports.step_queues.front().port();
   page.cache_queue_port = ports.cache_queues.front().port();
-  page.tls = !options.http.ssl_certfile.empty();
-  const auto absolute = [](const std::string& path) {
-    std::error_code error;
-    return std::filesystem::absolute(path, error).lexically_normal().string();
-  };
-  page.log_dir = absolute(options.log.dir);
-  for (const auto& [actor, directory] : options.log.actor_dirs) page.actor_log_dirs[actor] = absolute(directory);
   for (std::size_t rank = 0; rank < monitors.size(); ++rank) {
     const std::string suffix = monitors.size() == 1 ? "" : "-" + std::to_string(rank);
     for (const ipc::QueueDepth& queue : monitors[rank].depths()) {
@@ -104,6 +111,11 @@ StatusPage Resources::page() const {
     }
   }
   return page;
+}
+
+std::string url_of(const config::HttpOptions& http, const std::string& host) {
+  const std::string name = host.find(':') == std::string::npos ? host : "[" + host + "]";
+  return (http.certificate_pem.empty() ? "http://" : "https://") + name + ":" + std::to_string(http.port);
 }
 
 std::string name_of(const config::ModelOptions& model) {

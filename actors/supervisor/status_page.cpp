@@ -30,13 +30,12 @@ std::string to_json(const StatusPage& page) {
   }
   const Json text{{"model", page.model},
                   {"state", page.state},
+                  {"url", page.url},
                   {"ports", Json{{"http", page.http_port},
                                  {"metrics", page.metrics_port},
                                  {"engine_worker_queue", page.engine_worker_queue_port},
                                  {"cache_queue", page.cache_queue_port}}},
-                  {"tls", page.tls},
-                  {"log_dir", page.log_dir},
-                  {"actor_log_dirs", page.actor_log_dirs},
+                  {"logs", Json{{"dir", page.logs.dir}, {"actor_dirs", page.logs.actor_dirs}}},
                   {"processes", processes},
                   {"queues", queues},
                   {"tokens", Json{{"prompt", page.tokens.prompt},
@@ -63,31 +62,9 @@ std::string to_json(const StatusPage& page) {
   return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-namespace {
-
-Result<int> only_instance(const std::string& runtime_dir) {
-  const auto owners = ipc::live_owners(runtime_dir, ipc::PortKind::http);
-  if (owners.empty())
-    return failure(Code::not_found, "no server is running (none has its files in " + runtime_dir + ")");
-  if (owners.size() == 1) return owners[0].port;
-  std::string list;
-  for (const ipc::PortOwner& owner : owners) {
-    list +=
-        (list.empty() ? "" : ", ") + std::to_string(owner.port) + " (pid " + std::to_string(owner.pid) + ")";
-  }
-  return invalid("several servers are running; choose one with --port: " + list, "port");
-}
-
-}  // namespace
-
-Result<std::string> query_status(const std::string& runtime_dir, std::optional<int> port, Duration patience) {
-  if (!port) {
-    auto found = only_instance(runtime_dir);
-    if (!found.ok()) return found.status();
-    port = *found;
-  }
+Result<std::string> query_status(const std::string& runtime_dir, int port, Duration patience) {
   const TimePoint deadline = Clock::now() + patience;
-  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, *port, deadline);
+  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, port, deadline);
   if (!socket.ok()) return socket.status();
   std::string text;
   for (;;) {
@@ -95,7 +72,7 @@ Result<std::string> query_status(const std::string& runtime_dir, std::optional<i
     pollfd wait{socket->get(), POLLIN, 0};
     if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) {
       return failure(Code::timeout,
-                     "the server on port " + std::to_string(*port) + " did not answer in time");
+                     "the server on port " + std::to_string(port) + " did not answer in time");
     }
     std::array<char, 4096> part{};
     const ssize_t n = recv(socket->get(), part.data(), part.size(), MSG_DONTWAIT);
@@ -105,7 +82,7 @@ Result<std::string> query_status(const std::string& runtime_dir, std::optional<i
   }
   if (text.empty()) {
     return failure(Code::unavailable,
-                   "the server on port " + std::to_string(*port) + " ended while it was asked");
+                   "the server on port " + std::to_string(port) + " ended while it was asked");
   }
   if (text.back() == '\n') text.pop_back();
   return text;

@@ -1,7 +1,7 @@
 #pragma once
 // What `troupe status` shows, as one JSON object:
-//   {"model","state","ports":{"http","metrics","engine_worker_queue","cache_queue"},
-//    "tls","log_dir","actor_log_dirs":{ACTOR: directory},
+//   {"model","state","url","ports":{"http","metrics","engine_worker_queue","cache_queue"},
+//    "logs":{"dir","actor_dirs":{ACTOR: DIRECTORY}},
 //    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},
@@ -9,14 +9,13 @@
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"}}
-// Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
+// url is where a client on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log_options.h"
 #include "base/status.h"
 
 namespace troupe::supervisor {
@@ -67,13 +66,12 @@ struct SwapSpaceTotals {
 struct StatusPage {
   std::string model;
   std::string state;  ///< loading, ready, draining, restarting
+  std::string url;
+  LogOptions logs;  ///< only its directories
   int http_port = 0;
   int metrics_port = 0;  ///< the HTTP port when it has none of its own
   int engine_worker_queue_port = 0;
   int cache_queue_port = 0;
-  bool tls = false;     ///< of the HTTP port
-  std::string log_dir;  ///< absolute, as those of actor_log_dirs
-  std::map<std::string, std::string> actor_log_dirs;
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
   TokenTotals tokens;
@@ -85,9 +83,9 @@ struct StatusPage {
 
 std::string to_json(const StatusPage& page);
 
-/// The page of a running instance, one line of JSON without its end: without a port, of the only one that
-/// runs. Errors: not_found when none runs, invalid_argument with their list when several do, timeout.
-Result<std::string> query_status(const std::string& runtime_dir, std::optional<int> port,
+/// The page of the instance that has `port`, one line of JSON without its end. Errors: not_found when none has it,
+/// timeout.
+Result<std::string> query_status(const std::string& runtime_dir, int port,
                                  Duration patience = std::chrono::seconds(3));
 
 }  // namespace troupe::supervisor

@@ -310,10 +310,7 @@ void Supervisor::on_ready(Child& child) {
   if (!first) return;
   notify("READY=1");
   const config::HttpOptions& http = resources_->options.http;
-  const bool is_v6 = http.host.find(':') != std::string::npos;
-  const std::string host = is_v6 ? "[" + http.host + "]" : http.host;
-  const std::string scheme = http.certificate_pem.empty() ? "http://" : "https://";
-  console_.tell("ready     " + scheme + host + ":" + std::to_string(http.port) + " after " + in_seconds(Clock::now() - began_) + "\n");
+  console_.tell("ready     " + url_of(http, http.host) + " after " + in_seconds(Clock::now() - began_) + "\n");
 }
 
 void Supervisor::on_exit(Child& child) {

@@ -4,17 +4,22 @@
 
 #include "base/clock.h"
 #include "base/give_way.h"
+#include "text/detokenizer.h"
 
 namespace troupe {
 namespace {
 
-/// The text of a prompt as the model gets it, at least `bytes` of it if it is that long.
-std::string text_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, std::size_t bytes) {
-  std::string text;
-  for (std::size_t i = 0; i < ids.size() && text.size() <= bytes; ++i) {
-    text += ids[i] < tokenizer.vocab_size() ? std::string(tokenizer.token_bytes(ids[i])) : "<" + std::to_string(ids[i]) + ">";
+/// The text of each prompt as the model sees it, with the special tokens of its template.
+void log_prompts(const Encoder& encoder, const Log& log, const std::string& request_id, const Encoded& encoded) {
+  for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
+    Detokenizer detokenizer(encoder.tokenizer(), /*skip_special_tokens=*/false);
+    std::string text;
+    for (const TokenId id : encoded.prompts[i]) {
+      if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes()) break;  // the log cuts it and says so
+      text += detokenizer.append(id);
+    }
+    log.detail("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});
   }
-  return text;
 }
 
 Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
@@ -24,13 +29,9 @@ Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
   std::size_t tokens = 0;
   for (const auto& prompt : out.prompts) tokens += prompt.size();
   const double ms = static_cast<double>(now_ns() - start) * 1e-6;
-  if (log.details(3)) {
-    for (const auto& prompt : out.prompts) {
-      log.detail("prompt", {kv("req", request_id), kv("text", text_of(*encoder.tokenizer(), prompt, log.max_value_bytes()))});
-    }
-  }
   if (out.status.ok()) {
     log.info("encoded", {kv("req", request_id), kv("prompts", out.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
+    if (log.details(3)) log_prompts(encoder, log, request_id, out);
   } else {
     log.info("refused", {kv("req", request_id), kv("why", out.status.message), kv("ms", ms)});
   }

@@ -134,23 +134,24 @@ export async function showModel() {
   }
 }
 
-/** Copies text, also where the page is not a secure context and the clipboard's own interface is missing. */
+/** Copies text, also where the page is not a secure context and the clipboard's own interface is missing. False if the browser
+    refuses. */
 export async function copyText(text) {
   if (navigator.clipboard?.writeText) {
-    try { await navigator.clipboard.writeText(text); return; } catch { /* not allowed: try the old way */ }
+    try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed: try the old way */ }
   }
   const area = element("textarea", { value: text, className: "hidden" });
   document.body.append(area);
   area.select();
-  document.execCommand("copy");
+  const copied = document.execCommand("copy");
   area.remove();
+  return copied;
 }
 
 export function copyButton(textOf, label = "Copy") {
   const button = element("button", { type: "button", textContent: label });
   button.addEventListener("click", async () => {
-    await copyText(textOf());
-    button.textContent = "Copied";
+    button.textContent = await copyText(textOf()) ? "Copied" : "Not copied";
     setTimeout(() => { button.textContent = label; }, 1200);
   });
   return button;

@@ -83,7 +83,7 @@ function colourGraph(state) {
     } else {
       const own = together(name, state.actors);
       look = own.count === 0 ? "" : own.answered ? "good" : "late";
-      text = own.count === 0 ? "not started" : `${own.count > 1 ? `${own.count} × ` : ""}mailbox ${own.mailbox} · ${own.delay.toFixed(1)} ms`;
+      text = own.count === 0 ? "not started" : `${own.count > 1 ? `${own.count}: ` : ""}mailbox ${own.mailbox} · ${own.delay.toFixed(1)} ms`;
     }
     box.setAttribute("class", `${look}${way.has(name) ? " on-way" : ""}`);
     below.textContent = text;

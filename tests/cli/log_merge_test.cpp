@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "cli/log_follow.h"
 
 namespace troupe::cli {
 namespace {
@@ -88,6 +89,34 @@ TEST_F(LogMerge, ActorsWithDirectoriesOfTheirOwn) {
   write(options_.dir + "/elsewhere/cache.log", "2026-01-01T00:00:02.0Z c1\n");
   EXPECT_EQ(list_actors(options_), (std::vector<std::string>{"cache"}));
   EXPECT_EQ(merged({"cache"}), "c1|");
+}
+
+TEST_F(LogMerge, FollowingGoesOnWhereMergingEnded) {
+  const std::string current = options_.dir + "/a/a.log";
+  write(current, "2026-01-01T00:00:01.0Z a1\n2026-01-01T00:00:02.0Z cut in");
+  std::string out;
+  const auto each = [&](const std::string& line) { out += line.substr(line.find(' ') + 1) + "|"; };
+  const auto positions = merge_logs({"a"}, options_, each);
+  EXPECT_EQ(out, "a1|") << "a line that is being written comes later";
+  std::ofstream(current, std::ios::app) << " two\n2026-01-01T00:00:03.0Z a3\n";
+  fs::rename(current, options_.dir + "/a/a.1.log");
+  write(current, "2026-01-01T00:00:04.0Z a4\n");
+  int rounds = 0;
+  follow_logs({"a"}, options_, positions, each, [&] { return ++rounds < 3; });
+  EXPECT_EQ(out, "a1|cut in two|a3|a4|");
+}
+
+TEST_F(LogMerge, FollowedLinesAreInTheOrderOfTimes) {
+  write(options_.dir + "/a/a.log", "");
+  write(options_.dir + "/b/b.log", "");
+  std::string out;
+  const auto each = [&](const std::string& line) { out += line.substr(line.find(' ') + 1) + "|"; };
+  const auto positions = merge_logs({"a", "b"}, options_, each);
+  write(options_.dir + "/a/a.log", "2026-01-01T00:00:02.0Z a2\n2026-01-01T00:00:03.0Z a3\n");
+  write(options_.dir + "/b/b.log", "2026-01-01T00:00:01.0Z b1\n2026-01-01T00:00:02.5Z b2\n");
+  int rounds = 0;
+  follow_logs({"a", "b"}, options_, positions, each, [&] { return ++rounds < 2; });
+  EXPECT_EQ(out, "b1|a2|b2|a3|");
 }
 
 TEST_F(LogMerge, ReadsWhatLogWrites) {

@@ -10,6 +10,7 @@ namespace {
 TEST(StatusTable, ShowsEveryPart) {
   const auto text = status_table(R"({"model": "demo", "state": "ready",
     "ports": {"http": 8180, "metrics": 8180, "engine_worker_queue": 40001, "cache_queue": 40002},
+    "logs": {"dir": "/srv/log", "actor_dirs": {}},
     "processes": [{"name": "engine", "pid": 7, "uptime_s": 3725.2, "restarts": 0, "state": "ready"},
                   {"name": "worker-0", "pid": 12345, "uptime_s": 59, "restarts": 2, "state": "loading",
                    "last_end": "worker-0 was killed by signal 9"}],
@@ -24,6 +25,7 @@ TEST(StatusTable, ShowsEveryPart) {
             "model   demo\n"
             "state   ready\n"
             "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
+            "logs    /srv/log\n"
             "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
             "tokens  12.5 prompt tokens/s · 80.0 output tokens/s · since the engine's start 1000 prompt · 300 output\n"
             "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"

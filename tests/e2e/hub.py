@@ -38,7 +38,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.corrupt = 0          # contents of large files that are sent with a wrong byte
         self.web_page = False     # answers every request with HTML
         self.held = None          # an Event: contents wait for it
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __enter__(self):
         return self
@@ -171,7 +171,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), ProxyHandler)
         self.hub, self.credentials, self.asked = hub, credentials, []
         self.address = f"127.0.0.1:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
     def __exit__(self, *exc):
         self.shutdown()

@@ -1,5 +1,4 @@
 """Logs: a folder per actor, one request followed through all of them, and outputs that cannot be written."""
-import json
 import os
 import pathlib
 import select
@@ -47,30 +46,39 @@ class Logs(unittest.TestCase):
                 self.assertEqual(code, 0, err)
                 self.assertIn("needle-4711", out)
 
-    def test_how_much_a_request_leaves_behind(self):
-        body = {"prompt": "The secret word is abracadabra", "max_tokens": 4, "temperature": 0.25, "seed": 4711}
-        expected = {  # what each level adds, by the event's actor and name
-            0: ("gateway answered", "tokenizer encoded", "scheduler queued", "session finished"),
-            1: ("gateway admitted", "session opened", "session first_token"),
-            2: ("session parameters",),
-            3: ("tokenizer prompt", "session answer"),
-        }
-        for level in range(4):
-            with self.subTest(level=level), Server("--log-requests-level", level) as server:
-                answer = server.post("/v1/completions", body, headers={"x-request-id": "needle"})
-                self.assertEqual(answer.status, 200)
-                wait_until(lambda: "finished" in server.command("logs", "session", "--request", "needle")[1], "the last line")
-                lines = server.command("logs", "--request", "needle")[1]
-                for of_level, events in expected.items():
-                    for event in events:
-                        actor, name = event.split()
-                        there = f"actor={actor} event={name} " in lines
-                        self.assertEqual(there, of_level <= level, f"{event} at level {level} in\n{lines}")
-                self.assertEqual("abracadabra" in lines, level == 3)
-                self.assertEqual("temperature=0.25" in lines and "seed=4711" in lines, level >= 2)
+    def test_each_level_of_requests_adds_what_it_says(self):
+        """What `troupe logs --request` shows at each level; text appears at the last one only."""
+        with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
+            for level in range(4):
+                with Server("--device", "echo", "--log-requests-level", level, "--log-max-len", 200, "--log-dir",
+                            f"{home}/{level}") as server:
+                    chat = {"messages": [{"role": "user", "content": "abracadabra"}], "max_tokens": 30, "temperature": 0.25,
+                            "stop": ["xyzzy plugh"], "stream": True}
+                    list(server.events("/v1/chat/completions", chat, {"x-request-id": "stream"}))
+                    body = {"prompt": "sesame " * 100, "max_tokens": 200, "n": 2}
+                    self.assertEqual(server.post("/v1/completions", body, headers={"x-request-id": "whole"}).status, 200)
+
+                    def about(request):
+                        lines = server.command("logs", "--request", request)[1].splitlines()
+                        return lines if any(" event=answered " in line for line in lines) else None
+
+                    streamed, whole = (wait_until(lambda r=r: about(r), "all lines") for r in ("stream", "whole"))
+                events = {line.split(" event=")[1].split()[0] for line in streamed}
+                self.assertEqual(events, {"encoded", "queued", "finished", "answered"}
+                                 | ({"admitted", "opened", "first_token"} if level >= 1 else set())
+                                 | ({"parameters"} if level >= 2 else set())
+                                 | ({"prompt", "answer"} if level >= 3 else set()), level)
+                text = "\n".join(streamed)
+                self.assertEqual("temperature=0.25" in text, level >= 2)
+                self.assertEqual("xyzzy plugh" in text, level >= 2)
+                self.assertEqual("abracadabra" in text, level >= 3)
                 if level == 3:
-                    text = json.dumps(answer.json["choices"][0]["text"], ensure_ascii=False)
-                    self.assertIn(f"text={text}", lines)
+                    answers = [line for line in whole if " event=answer " in line]
+                    self.assertEqual([f" choice={i} " in answers[i] for i in range(2)], [True, True])
+                    for line in answers + [line for line in whole if " event=prompt " in line]:
+                        self.assertIn("sesame sesame", line)
+                        self.assertIn("…", line, "a text is cut after --log-max-len")
+                        self.assertLess(len(line), 450)
 
     def test_following_merges_in_the_order_of_times(self):
         with tempfile.TemporaryDirectory(prefix="troupe-e2e-") as home:
@@ -131,61 +139,6 @@ class Logs(unittest.TestCase):
         finally:
             os.close(reading)
             os.close(writing)
-
-
-class TwoServers(unittest.TestCase):
-    """chat, logs and status look for the running server, and of several want to be told which."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.one = Server("--device", "echo")
-        cls.two = Server("--device", "echo", home=cls.one.home)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.two.stop()
-        cls.one.stop()
-
-    def test_each_has_logs_of_its_own(self):
-        for server in (self.one, self.two):
-            self.assertEqual(server.post("/v1/completions", BODY | {"max_tokens": 1},
-                                         headers={"x-request-id": f"asked-{server.port}"}).status, 200)
-        for server, other in ((self.one, self.two), (self.two, self.one)):
-            def found(server=server):
-                return server.command("logs", "--port", server.port, "--request", f"asked-{server.port}")[0] == 0
-            wait_until(found, "its request in its own logs")
-            self.assertEqual(server.command("logs", "--port", other.port, "--request", f"asked-{server.port}")[0], 1)
-        self.assertTrue((self.one.log_dir / f"port-{self.two.port}" / "supervisor").is_dir())
-
-    def test_the_only_one_is_found(self):
-        with Server("--device", "echo", "--log-dir", "elsewhere") as server:
-            for words in (("chat", "Hello"), ("logs",), ("logs", "gateway"), ("status",)):
-                code, out, err = server.command(*words)
-                self.assertEqual((code, err), (0, ""))
-            code, out, err = server.command("logs")
-            self.assertIn("gateway\n", out)
-
-    def test_which_is_not_guessed(self):
-        for words in (("chat", "Hello"), ("logs",), ("status",)):
-            code, out, err = self.one.command(*words)
-            self.assertNotEqual(code, 0)
-            self.assertEqual(out, "")
-            for server in (self.one, self.two):
-                self.assertIn(f"{server.port} (pid {server.pid})", err)
-
-    def test_at_a_terminal_it_is_asked(self):
-        master, slave = os.openpty()
-        try:
-            with subprocess.Popen([BINARY, "status", "--json"], stdin=slave, stdout=subprocess.PIPE, stderr=slave,
-                                  env=self.one.environment) as process:
-                os.write(master, f"none\n{self.two.port}\n".encode())
-                out, _ = process.communicate(timeout=PATIENCE)
-            self.assertEqual(process.returncode, 0)
-            self.assertEqual(json.loads(out)["ports"]["http"], self.two.port)
-            self.assertIn(b'None has the port "none".', os.read(master, 4096))
-        finally:
-            os.close(master)
-            os.close(slave)
 
 
 if __name__ == "__main__":

@@ -66,12 +66,13 @@ class Surface(ServerCase):
 
     def test_status(self):
         status = self.server.status()
-        self.assertEqual(set(status), {"model", "state", "ports", "tls", "log_dir", "actor_log_dirs", "processes", "queues", "kv_blocks",
+        self.assertEqual(set(status), {"model", "state", "url", "ports", "logs", "processes", "queues", "kv_blocks",
                                       "prefix_cache", "swap_space", "tokens"})
         self.assertEqual(status["state"], "ready")
-        self.assertEqual((status["tls"], status["log_dir"]), (False, str(self.server.log_dir)))
         self.assertEqual(set(status["ports"]), {"http", "metrics", "engine_worker_queue", "cache_queue"})
         self.assertEqual(status["ports"]["http"], self.server.port)
+        self.assertEqual(status["url"], self.server.url)
+        self.assertEqual(status["logs"], {"dir": str(self.server.log_dir), "actor_dirs": {}})
         for process in status["processes"]:
             self.assertEqual(set(process), {"name", "pid", "uptime_s", "restarts", "state", "last_end"})
         self.assertEqual(status["processes"][0]["pid"], self.server.pid)

@@ -1,23 +1,20 @@
 """`troupe serve` and `troupe chat` on a terminal and in a pipe. The terminal is a pty; the server is a stub that streams what a test
 needs, so that its answers have a known text and take a known time."""
 import contextlib
-import fcntl
 import http.server
 import json
 import os
 import pathlib
-import pty
-import select
 import signal
-import struct
+import socket
 import subprocess
 import tempfile
-import termios
 import threading
 import time
 import unittest
 
 from server import BINARY, PATIENCE, children_of, embedded_default, free_port, wait_until
+from terminals import Terminal
 
 
 class Stub(http.server.BaseHTTPRequestHandler):
@@ -72,59 +69,6 @@ class ChatCase(unittest.TestCase):
 
     def question(self, index=-1):
         return self.stub.bodies[index]["messages"][-1]["content"]
-
-
-class Terminal:
-    """The binary with a pty as its terminal. `text` is all it has written."""
-
-    def __init__(self, command, environment, cwd, columns):
-        self.text = ""
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(cwd)
-            os.execve(command[0], command, environment)
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self.status = None
-
-    def read(self, seconds):
-        if not select.select([self.fd], [], [], seconds)[0]:
-            return False
-        try:
-            data = os.read(self.fd, 65536)
-        except OSError:  # EIO: the program has ended
-            data = b""
-        self.text += data.decode("utf-8", "replace")
-        return bool(data)
-
-    def expect(self, text, after=0):
-        """Reads until `text` stands behind the position `after`; returns the position behind it."""
-        end = time.monotonic() + PATIENCE
-        while (found := self.text.find(text, after)) < 0:
-            if time.monotonic() > end:
-                raise AssertionError(f"{text!r} is not in {self.text[after:]!r}")
-            self.read(0.2)
-        return found + len(text)
-
-    def send(self, text):
-        data = text.encode()
-        while data:  # a pty takes a few KiB at once; its echo is read meanwhile
-            if select.select([], [self.fd], [], 0)[1]:
-                data = data[os.write(self.fd, data[:1024]):]
-            self.read(0)
-
-    def end(self):
-        """Ctrl-D; the exit status."""
-        self.send("\x04")
-        while self.read(PATIENCE):
-            pass
-        self.status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.status
-
-    def close(self):
-        if self.status is None:
-            os.kill(self.pid, 9)
-            os.waitpid(self.pid, 0)
-        os.close(self.fd)
 
 
 class OnATerminal(ChatCase):
@@ -229,15 +173,28 @@ class OnATerminal(ChatCase):
 
 
 class Serve(unittest.TestCase):
-    def start(self, *flags, columns=80, **environment):
+    def start(self, *flags, columns=80, port=None, **environment):
         home = tempfile.TemporaryDirectory(prefix="troupe-terminal-")
         self.addCleanup(home.cleanup)
+        port = port or free_port()
         variables = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_", "NO_COLOR"))}
         variables |= {"XDG_RUNTIME_DIR": home.name, "TERM": "xterm"} | environment
-        command = [str(BINARY), "serve", "--port", str(free_port()), "--device", "echo", *embedded_default(), *flags]
+        command = [str(BINARY), "serve", "--port", str(port), "--device", "echo", *embedded_default(), *flags]
         terminal = Terminal(command, variables, home.name, columns)
         self.addCleanup(terminal.close)
         return terminal
+
+    def worker_of(self, terminal):
+        """Its pid, once it waits for signals."""
+        def find():
+            terminal.read(0.02)
+            for pid in children_of(terminal.pid):
+                with contextlib.suppress(OSError):
+                    if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return pid
+            return None
+
+        return wait_until(find, "the worker")
 
     def stop(self, terminal):
         os.kill(terminal.pid, signal.SIGINT)
@@ -251,9 +208,7 @@ class Serve(unittest.TestCase):
         at = terminal.expect("0 running  0 waiting", terminal.expect("ready"))
         self.assertLessEqual(terminal.text[:at].count("\n"), 10)
         self.assertIn("\x1b[1mready\x1b[0m ", terminal.text)
-        worker = next(pid for pid in children_of(terminal.pid)
-                      if b"\0worker\0" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
-        os.kill(worker, signal.SIGKILL)
+        os.kill(self.worker_of(terminal), signal.SIGKILL)
         at = terminal.expect("worker-0 was killed by signal 9", at)
         at = terminal.expect("worker-0 is back after", at)
         terminal.expect("1 restart", terminal.expect("0 waiting", at))
@@ -269,21 +224,31 @@ class Serve(unittest.TestCase):
 
     def test_a_dumb_terminal_and_quiet(self):
         terminal = self.start("--quiet", TERM="dumb")
-        wait_until(lambda: terminal.read(0.1) or children_of(terminal.pid), "the children")
+        os.kill(self.worker_of(terminal), signal.SIGKILL)  # a death and the return are told always
+        at = terminal.expect("worker-0 was killed by signal 9")
+        terminal.expect("1 restart so far", terminal.expect("worker-0 is back after", at))
         self.stop(terminal)
-        self.assertEqual(terminal.text, "")
+        self.assertEqual(len(terminal.text.splitlines()), 2, terminal.text)
         terminal = self.start(TERM="dumb")
         terminal.expect("ready")
         self.stop(terminal)
         self.assertNotIn("\x1b", terminal.text)
 
     def test_an_error_is_wrapped_to_the_columns(self):
-        terminal = self.start("--max-num-seqs", "many", columns=30)
+        with socket.create_server(("127.0.0.1", free_port())) as taken:
+            for flags in (("--max-num-seqs", "many"), ("--quiet", "--no-enable-prefix-caching")):  # found early, and late
+                terminal = self.start(*flags, columns=30, port=taken.getsockname()[1], NO_COLOR="1")
+                while terminal.read(PATIENCE):
+                    pass
+                lines = terminal.text.replace("\r", "").splitlines()
+                self.assertGreater(len(lines), 1)
+                self.assertTrue(all(len(line) <= 30 for line in lines), lines)
+
+    def test_help_fits_the_columns(self):
+        terminal = self.start("--help", columns=50)
         while terminal.read(PATIENCE):
             pass
-        lines = terminal.text.replace("\r", "").splitlines()
-        self.assertGreater(len(lines), 1)
-        self.assertTrue(all(len(line) <= 30 for line in lines), lines)
+        self.assertIn("\n        $FD_MODEL_CACHE [default the demo model;\n", terminal.text.replace("\r", ""))
 
     def test_the_dumped_configuration_is_one(self):
         done = subprocess.run([BINARY, "serve", "--device", "echo", "--dump-config", *embedded_default()],
@@ -304,6 +269,8 @@ class WithoutATerminal(ChatCase):
         self.assertEqual(self.question(), "one\ntwo")
         self.assertEqual(self.ask("Sum", "up:", data=b"notes\n")[0], 0)
         self.assertEqual(self.question(), "Sum up:\nnotes")
+        self.assertEqual(self.ask("--api-key", "k", "Sum", "down")[0], 0)
+        self.assertEqual(self.question(), "Sum down", "words behind a key are not further keys")
         code, _, err = self.ask()
         self.assertEqual(code, 2)
         self.assertIn("there is no question", err)
@@ -327,6 +294,19 @@ class WithoutATerminal(ChatCase):
             finally:
                 process.kill()
             self.assertEqual(process.stderr.read(), b"")
+
+    def test_a_full_disk_and_a_reader_that_left_are_noticed(self):
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([BINARY, "serve", "--help"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+                                  check=False)
+        self.assertEqual((done.returncode, done.stderr),
+                         (1, "troupe: what was printed could not be written in full: is the disk full?\n"))
+        pathlib.Path(self.home.name, "a").mkdir()
+        pathlib.Path(self.home.name, "a", "a.log").write_text("2026-01-01T00:00:01.0Z x\n", encoding="ascii")
+        with subprocess.Popen([BINARY, "logs", "-f", "--log-dir", self.home.name], stdout=subprocess.PIPE) as process:
+            self.assertTrue(process.stdout.readline())
+            process.stdout.close()
+            self.assertEqual(process.wait(PATIENCE), 0)
 
     def test_bash_completes_commands_flags_and_values(self):
         script = f"""source <("$0" completion bash)

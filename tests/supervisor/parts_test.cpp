@@ -236,13 +236,13 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   StatusPage page;
   page.model = "demo";
   page.state = "ready";
+  page.url = "http://127.0.0.1:1";
+  page.logs.dir = "/log";
+  page.logs.actor_dirs = {{"cache", "/other"}};
   page.http_port = 1;
   page.metrics_port = 2;
   page.engine_worker_queue_port = 3;
   page.cache_queue_port = 4;
-  page.tls = true;
-  page.log_dir = "/log";
-  page.actor_log_dirs = {{"cache", "/elsewhere"}};
   page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
   page.tokens = {7000, 300};
@@ -252,8 +252,9 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.swap_space = {20, 9, 8, 3, 7, 6, 5, 2, 1};
   EXPECT_EQ(
       to_json(page),
-      R"({"model":"demo","state":"ready","ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
-      R"("tls":true,"log_dir":"/log","actor_log_dirs":{"cache":"/elsewhere"},)"
+      R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
+      R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
+      R"("logs":{"dir":"/log","actor_dirs":{"cache":"/other"}},)"
       R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
       R"("last_end":"engine was killed by signal 9"}],)"
       R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"

@@ -169,25 +169,10 @@ TEST_F(SuperviseTest, StatusIsComplete) {
   EXPECT_EQ(page["queues"][4], (Json{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}));
   EXPECT_EQ(page["kv_blocks"],
             (Json{{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}));
-  // Without a port the only instance is meant.
-  EXPECT_TRUE(query_status(setup_.options.process.runtime_dir, std::nullopt).ok());
+  EXPECT_EQ(page["url"], "http://127.0.0.1:" + std::to_string(setup_.options.http.port));
+  EXPECT_TRUE(page["logs"]["dir"].get<std::string>().starts_with('/'));
   EXPECT_EQ(query_status(setup_.options.process.runtime_dir, 1).status().code, Code::not_found);
-  EXPECT_EQ(query_status(base_ + "/absent", std::nullopt).status().code, Code::not_found);
-}
-
-TEST_F(SuperviseTest, SeveralInstancesAreListed) {
-  start();
-  SupervisorSetup second = setup_;
-  second.options.http.port = free_port();
-  start(second);
-  ASSERT_TRUE(eventually(
-      [&] { return ipc::live_owners(setup_.options.process.runtime_dir, ipc::PortKind::http).size() == 2; }));
-  const auto answer = query_status(setup_.options.process.runtime_dir, std::nullopt);
-  ASSERT_FALSE(answer.ok());
-  EXPECT_NE(answer.status().message.find(std::to_string(second.options.http.port)), std::string::npos);
-  EXPECT_NE(answer.status().message.find("--port"), std::string::npos);
-  ASSERT_TRUE(state_becomes("ready"));
-  EXPECT_EQ(status()["ports"]["http"], setup_.options.http.port);
+  EXPECT_EQ(query_status(base_ + "/absent", setup_.options.http.port).status().code, Code::not_found);
 }
 
 TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
