@@ -64,7 +64,8 @@ void Log::write(LogLevel level, std::string_view event, const LogField* fields, 
   if (enabled(level)) write_line(level, event, fields, count);
 }
 
-void Log::write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const {
+void Log::write_line(LogLevel level, std::string_view event, const LogField* fields,
+                     std::size_t count) const {
   std::string line = format_event(std::chrono::system_clock::now(), level, state_->actor, event, fields,
                                   count, static_cast<std::size_t>(state_->options.max_value_bytes));
   LogWriter::instance().push(state_, std::move(line));

@@ -86,8 +86,11 @@ class Log {
   Log tapped(std::shared_ptr<LogTap> tap) const;
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
-  /// True if what belongs to this LogOptions::request_level is written; its fields need not be made otherwise.
-  bool details(int request_level) const { return this->request_level() >= request_level && enabled(LogLevel::info); }
+  /// True if what belongs to this LogOptions::request_level is written; its fields need not be made
+  /// otherwise.
+  bool details(int request_level) const {
+    return this->request_level() >= request_level && enabled(LogLevel::info);
+  }
   /// Bytes after which a value is cut.
   std::int64_t max_value_bytes() const;
 

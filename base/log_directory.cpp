@@ -33,11 +33,13 @@ struct flock whole_file() {
   return lock;
 }
 
-/// The lock on a directory; an invalid descriptor if it cannot be locked at all, nothing if another process holds it.
+/// The lock on a directory; an invalid descriptor if it cannot be locked at all, nothing if another process
+/// holds it.
 std::optional<OwnedFd> lock_directory(const std::string& path) {
   OwnedFd directory;
   if (!open_log_directory(path, path, directory).ok()) return OwnedFd();
-  OwnedFd file(::openat(directory.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640));
+  OwnedFd file(
+      ::openat(directory.get(), kLockName, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0640));
   if (!file.valid()) return file;
   struct flock whole = whole_file();
   if (::fcntl(file.get(), F_OFD_SETLK, &whole) == 0) return file;
@@ -57,7 +59,8 @@ std::string reason_not_opened(int at, const std::string& name, int error) {
 
 Status open_log_directory(const fs::path& root, const fs::path& directory, OwnedFd& opened) {
   const auto refuse = [&](const std::string& why) {
-    return failure(Code::invalid_argument, "cannot make the log directory " + directory.string() + ": " + why);
+    return failure(Code::invalid_argument,
+                   "cannot make the log directory " + directory.string() + ": " + why);
   };
   const fs::path top = plain_path(root);
   std::error_code error;
@@ -68,7 +71,8 @@ Status open_log_directory(const fs::path& root, const fs::path& directory, Owned
   if (!opened.valid()) return refuse(std::strerror(errno));
   for (const fs::path& name : top.filename() / plain_path(directory).lexically_relative(top)) {
     if (name.empty() || name == ".") continue;
-    if (::mkdirat(opened.get(), name.c_str(), 0750) != 0 && errno != EEXIST) return refuse(std::strerror(errno));
+    if (::mkdirat(opened.get(), name.c_str(), 0750) != 0 && errno != EEXIST)
+      return refuse(std::strerror(errno));
     const int next = ::openat(opened.get(), name.c_str(), kHow | O_NOFOLLOW);
     if (next < 0) return refuse(name.string() + ": " + reason_not_opened(opened.get(), name, errno));
     opened.reset(next);
@@ -77,7 +81,8 @@ Status open_log_directory(const fs::path& root, const fs::path& directory, Owned
 }
 
 std::string LogDirectoryLocks::look(const std::string& directory, int port) {
-  const OwnedFd file(::open((fs::path(directory) / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const OwnedFd file(
+      ::open((fs::path(directory) / kLockName).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   struct flock whole = whole_file();
   const bool taken = file.valid() && ::fcntl(file.get(), F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
   return taken ? folder_of(directory, port, 1) : directory;

@@ -41,7 +41,8 @@ class RotatingFile : public LogSink {
         console_(options.console) {}
 
   Status open() {
-    if (Status status = open_log_directory(root_, path_.parent_path(), directory_); !status.ok()) return status;
+    if (Status status = open_log_directory(root_, path_.parent_path(), directory_); !status.ok())
+      return status;
     // Without O_NONBLOCK a FIFO in the file's place would be waited for.
     constexpr int kHow = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     fd_.reset(::openat(directory_.get(), path_.filename().c_str(), kHow, 0666));

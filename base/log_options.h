@@ -22,8 +22,9 @@ struct LogOptions {
   std::int64_t rotate_bytes = 64 << 20;
   /// Rotated files kept per actor (scheduler.1.log is the newest).
   int rotate_files = 7;
-  /// How much a request leaves behind, in events of level info: 0 its life cycle, 1 adds its stages (admitted, opened,
-  /// first_token), 2 its parameters, 3 its prompts and answers as text. These appear at 3 only.
+  /// How much a request leaves behind, in events of level info: 0 its life cycle, 1 adds its stages
+  /// (admitted, opened, first_token), 2 its parameters, 3 its prompts and answers as text. These appear at 3
+  /// only.
   int request_level = 0;
   /// Bytes of one value; longer ones are cut and marked.
   int max_value_bytes = 2048;

@@ -68,7 +68,8 @@ Status ChatSession::ask(const std::string& question) {
   }
   if (response.ok() && response->status != 200) {
     const bool unknown_key = response->status == 401;
-    return failure(Code::unavailable, http::error_message(*response) + (unknown_key ? "; --api-key and FD_API_KEY name one" : ""));
+    return failure(Code::unavailable, http::error_message(*response) +
+                                          (unknown_key ? "; --api-key and FD_API_KEY name one" : ""));
   }
   const bool stopped = InterruptGuard::interrupted() && answer.finish_reason.empty();
   print_notes(answer, stopped, started);

@@ -20,8 +20,10 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
   if (!split.ok()) return fail(synopsis, split.status());
   if (!split->help.empty()) {
     if (split->help == "text") {
-      std::printf("troupe %s: %s\n\nusage: %s\n%s\nexamples:\n%s", synopsis.name, synopsis.summary,
-                  synopsis.usage, config::describe_fields(fields, columns_of(STDOUT_FILENO, config::kHelpColumns), true).c_str(), synopsis.examples);
+      std::printf(
+          "troupe %s: %s\n\nusage: %s\n%s\nexamples:\n%s", synopsis.name, synopsis.summary, synopsis.usage,
+          config::describe_fields(fields, columns_of(STDOUT_FILENO, config::kHelpColumns), true).c_str(),
+          synopsis.examples);
       return 0;
     }
     const auto text = config::help_in_form(

@@ -97,12 +97,13 @@ class LogFollower {
 }  // namespace
 
 void follow_logs(const std::vector<std::string>& actors, const LogOptions& options,
-                 const std::vector<LogPosition>& positions, const std::function<void(const std::string&)>& each,
-                 const std::function<bool()>& going_on) {
+                 const std::vector<LogPosition>& positions,
+                 const std::function<void(const std::string&)>& each, const std::function<bool()>& going_on) {
   PendingLines lines;
   std::vector<LogFollower> followers;
   followers.reserve(actors.size());
-  for (std::size_t i = 0; i < actors.size(); ++i) followers.emplace_back(actors[i], options, positions[i], lines);
+  for (std::size_t i = 0; i < actors.size(); ++i)
+    followers.emplace_back(actors[i], options, positions[i], lines);
   while (going_on()) {
     std::string cutoff;
     append_time(cutoff, std::chrono::system_clock::now() - kSettleTime);

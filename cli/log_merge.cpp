@@ -29,7 +29,8 @@ class Lines {
 
   void advance() {
     while (true) {
-      // Without its end a line is still being written, or was cut by the end of its process: then a newer file follows.
+      // Without its end a line is still being written, or was cut by the end of its process: then a newer
+      // file follows.
       if (file_.is_open() && std::getline(file_, line_) && (!file_.eof() || next_ < files_.size())) {
         position_.offset += static_cast<std::int64_t>(line_.size()) + 1;
         const std::size_t space = line_.find(' ');

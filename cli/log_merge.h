@@ -32,8 +32,9 @@ struct LogPosition {
 };
 
 /// Calls `each` for every line of all the actors' files in the order of their times; equal times keep the
-/// order of the actors. Reads as it goes: memory holds one line per actor. Lines that are written meanwhile are among
-/// them or behind the positions, which are those of `actors` in their order; a line without its end is behind them.
+/// order of the actors. Reads as it goes: memory holds one line per actor. Lines that are written meanwhile
+/// are among them or behind the positions, which are those of `actors` in their order; a line without its end
+/// is behind them.
 std::vector<LogPosition> merge_logs(const std::vector<std::string>& actors, const LogOptions& options,
                                     const std::function<void(const std::string& line)>& each);
 

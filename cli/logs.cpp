@@ -27,7 +27,8 @@ bool has_reader(int descriptor) {
 
 void print_line(const std::string& line) { std::cout << printable(line) << '\n'; }
 
-/// Sets the directories: those that were named, else those of the running server, else "log" of a server that has ended.
+/// Sets the directories: those that were named, else those of the running server, else "log" of a server that
+/// has ended.
 Status find_logs(const WhichServer& which, LogOptions& options) {
   if (!options.dir.empty() || !options.actor_dirs.empty()) {
     if (options.dir.empty()) options.dir = LogOptions().dir;
@@ -73,7 +74,10 @@ int logs_main(int argc, char** argv) {
        .help = "the server's --log-dir",
        .env = "FD_LOG_DIR",
        .when_unset = "that of the running server, else log"},
-      {.name = "actor-log-dir", .slot = &options.actor_dirs, .help = "the server's --actor-log-dir", .one_word = true},
+      {.name = "actor-log-dir",
+       .slot = &options.actor_dirs,
+       .help = "the server's --actor-log-dir",
+       .one_word = true},
       runtime_dir_field(which),
   };
   std::vector<std::string> actors;
@@ -98,7 +102,9 @@ int logs_main(int argc, char** argv) {
   }
   if (actors.empty()) actors = known;
 
-  const auto is_wanted = [&](const std::string& line) { return request.empty() || is_about_request(line, request); };
+  const auto is_wanted = [&](const std::string& line) {
+    return request.empty() || is_about_request(line, request);
+  };
   const std::size_t most = follow && request.empty() ? kLastLines * actors.size() : 0;
   bool any = false;
   std::deque<std::string> last;  // of those before the followed ones; everything is printed where `most` is 0

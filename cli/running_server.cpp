@@ -27,10 +27,13 @@ std::string described(const std::string& runtime_dir, const ipc::PortOwner& owne
   return std::to_string(owner.port) + " (" + model + "pid " + std::to_string(owner.pid) + ")";
 }
 
-/// Asks until an answer is one of the servers' ports, or its number in the list. Nothing at the end of the input.
-std::optional<int> ask_for_port(const std::vector<ipc::PortOwner>& owners, const std::vector<std::string>& names) {
+/// Asks until an answer is one of the servers' ports, or its number in the list. Nothing at the end of the
+/// input.
+std::optional<int> ask_for_port(const std::vector<ipc::PortOwner>& owners,
+                                const std::vector<std::string>& names) {
   std::fputs("several servers are running:\n", stderr);
-  for (std::size_t i = 0; i < names.size(); ++i) std::fprintf(stderr, "  %zu  port %s\n", i + 1, names[i].c_str());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    std::fprintf(stderr, "  %zu  port %s\n", i + 1, names[i].c_str());
   std::string answer;
   while (true) {
     std::fprintf(stderr, "Which one? [1-%zu, or a port] ", owners.size());
@@ -80,8 +83,9 @@ config::Field runtime_dir_field(WhichServer& which) {
 }
 
 Result<RunningServer> find_running_server(const WhichServer& which) {
-  const std::string runtime_dir =
-      which.runtime_dir.empty() ? config::default_runtime_dir(config::process_environment()) : which.runtime_dir;
+  const std::string runtime_dir = which.runtime_dir.empty()
+                                      ? config::default_runtime_dir(config::process_environment())
+                                      : which.runtime_dir;
   RunningServer server;
   if (which.port) {
     server.port = *which.port;

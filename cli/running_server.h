@@ -1,6 +1,7 @@
 #pragma once
-// How every subcommand that needs a running server finds it: by its port or, without one, as the only server that runs
-// under this user. Where several run, a person at a terminal is asked; elsewhere it is an error that lists them.
+// How every subcommand that needs a running server finds it: by its port or, without one, as the only server
+// that runs under this user. Where several run, a person at a terminal is asked; elsewhere it is an error
+// that lists them.
 #include <optional>
 #include <string>
 
@@ -26,8 +27,8 @@ struct RunningServer {
   std::string status;  ///< as supervisor::query_status() gives it
 };
 
-/// Errors: not_found when none runs or none has that port, invalid_argument with their list when several run and there
-/// is no terminal to ask at, timeout when it does not answer.
+/// Errors: not_found when none runs or none has that port, invalid_argument with their list when several run
+/// and there is no terminal to ask at, timeout when it does not answer.
 Result<RunningServer> find_running_server(const WhichServer& which);
 
 }  // namespace troupe::cli

@@ -149,7 +149,8 @@ int serve_main(const std::vector<std::string>& arguments) {
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
   if (!parsed->help.empty()) {
-    const auto text = config::serve_help_in_form(parsed->help, cli::columns_of(STDOUT_FILENO, config::kHelpColumns));
+    const auto text =
+        config::serve_help_in_form(parsed->help, cli::columns_of(STDOUT_FILENO, config::kHelpColumns));
     if (!text.ok()) return refuse(text.status());
     if (parsed->help == "all") {
       cli::print_paged(*text);

@@ -31,7 +31,8 @@ Result<http::ServerPlace> place_of(const ServerFlags& flags) {
     if (running.ok()) return http::parse_server_url(running->url);
     if (running.status().code == Code::invalid_argument) return running.status();
   }
-  return http::ServerPlace{false, flags.host.empty() ? "127.0.0.1" : flags.host, flags.which.port.value_or(kUsualPort)};
+  return http::ServerPlace{false, flags.host.empty() ? "127.0.0.1" : flags.host,
+                           flags.which.port.value_or(kUsualPort)};
 }
 
 }  // namespace

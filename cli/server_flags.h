@@ -1,6 +1,6 @@
 #pragma once
-// The flags by which a subcommand that is a client finds its server: none for the one that runs on this machine, --host
-// and --port, or --url; and whom TLS trusts.
+// The flags by which a subcommand that is a client finds its server: none for the one that runs on this
+// machine, --host and --port, or --url; and whom TLS trusts.
 #include <string>
 #include <vector>
 
@@ -27,8 +27,9 @@ struct ChosenServer {
   http::TlsContext tls;  ///< null: plain HTTP
 };
 
-/// Where a server of this machine is not known under this user, it is looked for at 127.0.0.1, at port 8180 if none is
-/// given. Errors: a malformed --url, a --ca-file that cannot be used, several servers without a terminal to ask at.
+/// Where a server of this machine is not known under this user, it is looked for at 127.0.0.1, at port 8180
+/// if none is given. Errors: a malformed --url, a --ca-file that cannot be used, several servers without a
+/// terminal to ask at.
 Result<ChosenServer> choose_server(const ServerFlags& flags);
 
 }  // namespace troupe::cli

@@ -34,7 +34,8 @@ int status_main(int argc, char** argv) {
   }
   const Result<std::string> text = status_table(server->status);
   if (!text.ok()) return fail(synopsis, text.status());
-  const std::size_t facts = std::min(text->find("\n\n"), text->size());  // the tables behind them stay as they are
+  const std::size_t facts =
+      std::min(text->find("\n\n"), text->size());  // the tables behind them stay as they are
   std::fputs((wrapped_for(STDOUT_FILENO, text->substr(0, facts)) + text->substr(facts)).c_str(), stdout);
   return 0;
 }

@@ -74,7 +74,8 @@ struct Field {
   std::string_view when_unset = {};  ///< shown as the default when the default means "chosen at start"
   bool secret = false;               ///< never shown in logs or /config-info
   bool refuses_empty = false;        ///< an empty value, a variable's too, is an error: it would switch off a guard
-  bool one_word = false;             ///< a list of which one flag takes one word only, as words of another kind may follow
+  bool one_word =
+      false;  ///< a list of which one flag takes one word only, as words of another kind may follow
   bool hidden = false;               ///< carried to child processes, but not a flag
   std::string_view group = {};       ///< heading in --help
 };

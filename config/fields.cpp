@@ -118,8 +118,9 @@ FieldList device_fields(DeviceOptions& o) {
            "always does so"},
       {.name = "overlap-kernels",
        .slot = &o.overlap_kernels,
-       .help = "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from "
-               "that: slower, the same answers"},
+       .help =
+           "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from "
+           "that: slower, the same answers"},
   };
 }
 
@@ -220,13 +221,15 @@ FieldList cache_fields(CacheOptions& o) {
        .help = "also reuse the KV blocks of generated tokens, for the next turn of a chat"},
       {.name = "swap-space",
        .slot = &o.swap_space_gib,
-       .help = "host memory of all ranks for the contents of KV blocks that were evicted or preempted; 0: none",
+       .help =
+           "host memory of all ranks for the contents of KV blocks that were evicted or preempted; 0: none",
        .unit = "GiB",
        .min = 0,
        .max = 1 << 20},
       {.name = "swap-path",
        .slot = &o.swap_path,
-       .help = "with --device cpu: a file for --swap-space, instead of memory; it is made at start and removed at the "
+       .help = "with --device cpu: a file for --swap-space, instead of memory; it is made at start and "
+               "removed at the "
                "end. Of several ranks each has its own: .0, .1 and so on are added to the name"},
   };
 }
@@ -301,8 +304,9 @@ FieldList log_fields(Options& options) {
   return {
       {.name = "log-dir",
        .slot = &o.dir,
-       .help = "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; a second server beside the first "
-               "writes to LOG_DIR/port-N",
+       .help =
+           "holds one directory per actor: LOG_DIR/scheduler/scheduler.log; a second server beside the first "
+           "writes to LOG_DIR/port-N",
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,
@@ -324,7 +328,8 @@ FieldList log_fields(Options& options) {
        .env = "FD_LOG_BACKUP_COUNT"},
       {.name = "log-requests-level",
        .slot = &o.request_level,
-       .help = "what requests leave in the logs, if --log-level is info or debug: 0 their life cycle, 1 also their stages, "
+       .help = "what requests leave in the logs, if --log-level is info or debug: 0 their life cycle, 1 also "
+               "their stages, "
                "2 also their parameters, 3 also the text of prompts and answers",
        .min = 0,
        .max = 3,
@@ -339,7 +344,10 @@ FieldList log_fields(Options& options) {
       {.name = "quiet",
        .slot = &options.quiet,
        .help = "print only warnings, errors, and deaths and restarts of processes"},
-      {.name = "log-console", .slot = &o.console, .help = "also write events to standard error; the line with the load at the terminal's bottom is left out"},
+      {.name = "log-console",
+       .slot = &o.console,
+       .help = "also write events to standard error; the line with the load at the terminal's bottom is left "
+               "out"},
   };
 }
 
@@ -356,7 +364,8 @@ FieldList parallel_fields(ParallelOptions& o) {
        .help = "spread whole experts over the ranks, instead of cutting each"},
       {.name = "ranks-per-gpu",
        .slot = &o.ranks_per_gpu,
-       .help = "so many ranks share a GPU and take turns: slower, to try several where there are fewer GPUs; above 1 it "
+       .help = "so many ranks share a GPU and take turns: slower, to try several where there are fewer GPUs; "
+               "above 1 it "
                "needs --num-gpu-blocks-override",
        .min = 1,
        .max = 8},

@@ -12,7 +12,6 @@
 namespace troupe::config {
 namespace {
 
-
 /// What `troupe serve --help` shows; --help=all shows the others as well.
 constexpr std::string_view kCommon[] = {
     "model", "served-model-name", "tokenizer", "dtype", "download", "reasoning-parser", "tool-call-parser",
@@ -106,7 +105,9 @@ std::string describe_unread(const std::vector<Field>& fields, Standing standing,
     if (field.hidden || field.standing != standing) continue;
     out += "  " + spelling(field) + "\n" +
            wrap(std::string(8, ' ') + std::string(field.help) + ": " + std::string(field.reason) + " [env " +
-                    variables_text(field) + "]", 8, width) + "\n";
+                    variables_text(field) + "]",
+                8, width) +
+           "\n";
   }
   return out;
 }
@@ -135,8 +136,10 @@ std::string full_help_text(int width) {
   Options defaults;
   const std::vector<Field> all = fields(defaults);
   return serve_help(describe_fields(with_standing(all, Standing::works), width, true) +
-                        "\nAccepted without effect, with one warning line:\n" + describe_unread(all, Standing::harmless, width) +
-                        "\nNot there yet, refused with exit code 3:\n" + describe_unread(all, Standing::refused, width),
+                        "\nAccepted without effect, with one warning line:\n" +
+                        describe_unread(all, Standing::harmless, width) +
+                        "\nNot there yet, refused with exit code 3:\n" +
+                        describe_unread(all, Standing::refused, width),
                     "");
 }
 

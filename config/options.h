@@ -142,8 +142,8 @@ struct AnswerOptions {
 struct DeviceOptions {
   Device device = Device::automatic;
   int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores
-  /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory, at most
-  /// 4 GiB.
+  /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
+  /// at most 4 GiB.
   std::int64_t cpu_kv_bytes = 0;
   /// Share of device memory for weights, activations and KV blocks together, 0 < x <= 1. The rest is
   /// left to other programs. Too high a value fails at start, not later.
@@ -204,7 +204,7 @@ struct SchedulerOptions {
 struct CacheOptions {
   bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
   bool enable_output_caching = true;  ///< reuse KV blocks of generated tokens too
-  double swap_space_gib = 0;          ///< host memory of all ranks for blocks that left the KV memory; 0: none
+  double swap_space_gib = 0;  ///< host memory of all ranks for blocks that left the KV memory; 0: none
   std::string swap_path;              ///< with the CPU device: a file instead of memory; empty: memory
 };
 

@@ -55,10 +55,11 @@ Status check_blocks(const Options& o) {
 
 Status check_shared_gpus(const Options& o) {
   if (o.parallel.ranks_per_gpu == 1 || o.device.num_gpu_blocks_override > 0) return {};
-  return conflict("got " + std::to_string(o.parallel.ranks_per_gpu) +
-                      ", which needs --num-gpu-blocks-override: ranks that share a GPU cannot measure what is left "
-                      "for each",
-                  "ranks-per-gpu");
+  return conflict(
+      "got " + std::to_string(o.parallel.ranks_per_gpu) +
+          ", which needs --num-gpu-blocks-override: ranks that share a GPU cannot measure what is left "
+          "for each",
+      "ranks-per-gpu");
 }
 
 Status check_swap(const CacheOptions& cache) {
@@ -202,12 +203,11 @@ Status check_later(const Options& o) {
 }  // namespace
 
 Status validate(const Options& options) {
-  for (Status status :
-       {check_step(options.scheduler), check_shared_gpus(options), check_blocks(options),
-        check_ratio(options.scheduler), check_swap(options.cache), check_ports(options),
-        check_guards(options.http), check_origins(options.http), check_logs(options.log),
-        check_runtime_dir(options.process.runtime_dir), check_prefills(options), check_later(options),
-        check_quantization_options(options.quantization)}) {
+  for (Status status : {check_step(options.scheduler), check_shared_gpus(options), check_blocks(options),
+                        check_ratio(options.scheduler), check_swap(options.cache), check_ports(options),
+                        check_guards(options.http), check_origins(options.http), check_logs(options.log),
+                        check_runtime_dir(options.process.runtime_dir), check_prefills(options),
+                        check_later(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -42,7 +42,8 @@ Result<PeerMemory> PeerMemory::open(Cuda& device, const PeerAddress& address) {
   if (address.process == ::getpid()) {
     if (address.ordinal != device.ordinal()) {
       const cudaError_t error = cudaDeviceEnablePeerAccess(address.ordinal, 0);
-      if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) return unreachable(address, error);
+      if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled)
+        return unreachable(address, error);
       (void)cudaGetLastError();
     }
     opened.data_ = reinterpret_cast<std::byte*>(address.address);

@@ -18,7 +18,7 @@
 namespace troupe::kernels {
 
 inline constexpr int kMostPeers = 8;
-inline constexpr std::size_t kExchangePiece = 8192;                  ///< floats
+inline constexpr std::size_t kExchangePiece = 8192;                   ///< floats
 inline constexpr std::size_t kMostInPackets = std::size_t{64} << 10;  ///< floats of an exchange by packets
 inline constexpr std::size_t kMostInPieces = std::size_t{2} << 20;    ///< floats of one by pieces
 

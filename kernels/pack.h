@@ -30,8 +30,9 @@ struct StoredScales {
                            ///< multiple of kFp8ScaleOutputs
 };
 
-/// The inputs that a matrix takes of longer rows. Where one scale is for all inputs of an output it is that of
-/// the whole row, so that the parts of a matrix have its very codes; in other formats only the part is read.
+/// The inputs that a matrix takes of longer rows. Where one scale is for all inputs of an output it is that
+/// of the whole row, so that the parts of a matrix have its very codes; in other formats only the part is
+/// read.
 struct RowPart {
   int first = 0;
   int whole = 0;  ///< inputs of a row; 0: as many as the matrix has
@@ -59,7 +60,7 @@ struct Pack {
   Place place = Place::rows;
   int first = 0;    ///< for Place::rows
   int outputs = 0;  ///< rows of the source; its inputs are part.inputs(into)
-  RowPart part{};         ///< of a source without scales
+  RowPart part{};   ///< of a source without scales
   StoredScales scales{};  ///< from a file that is not transposed; the Cpu has no fp8
 };
 

@@ -53,8 +53,8 @@ class Executor {
   virtual void count_progress(std::atomic<std::int64_t>& word) { static_cast<void>(word); }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
-  /// passes, later calls return internal. Several ranks of one model run steps together only while all are in the
-  /// same epoch, that of their links; the epoch of a rank alone means nothing.
+  /// passes, later calls return internal. Several ranks of one model run steps together only while all are in
+  /// the same epoch, that of their links; the epoch of a rank alone means nothing.
   virtual void reset(std::uint32_t epoch) = 0;
 };
 

@@ -74,34 +74,38 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
 Status check_reach(const CudaProbe& gpu, int ordinal, int gpus) {
   for (int other = 0; other < gpus; ++other) {
     if ((gpu.reaches >> other & 1) != 0) continue;
-    return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " cannot use the memory of GPU " +
-                                          std::to_string(other) +
-                                          ", through which ranks add up their sums; CUDA_VISIBLE_DEVICES can leave GPUs "
-                                          "that are linked (nvidia-smi topo -p2p r shows which).");
+    return failure(Code::unsupported,
+                   "GPU " + std::to_string(ordinal) + " cannot use the memory of GPU " +
+                       std::to_string(other) +
+                       ", through which ranks add up their sums; CUDA_VISIBLE_DEVICES can leave GPUs "
+                       "that are linked (nvidia-smi topo -p2p r shows which).");
   }
   return {};
 }
 
-/// What each rank finds on its GPU; of all the least free memory. They have to be alike, or all wait for the slowest.
+/// What each rank finds on its GPU; of all the least free memory. They have to be alike, or all wait for the
+/// slowest.
 Result<CudaProbe> probe_gpus(const config::ParallelOptions& parallel) {
   Result<CudaProbe> first = probe_cuda();
   if (!first.ok()) return first;
   const int ranks = parallel.tensor_parallel_size, sharing = parallel.ranks_per_gpu;
   const int gpus = (ranks + sharing - 1) / sharing;
   if (gpus > first->devices) {
-    return invalid("--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
-                       std::to_string(first->devices * sharing) + ", " +
-                       (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
-                       " (CUDA_VISIBLE_DEVICES)",
-                   "tensor-parallel-size");
+    return invalid(
+        "--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
+            std::to_string(first->devices * sharing) + ", " +
+            (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
+            " (CUDA_VISIBLE_DEVICES)",
+        "tensor-parallel-size");
   }
   CudaProbe least = *first;
   for (int ordinal = 0; ordinal < gpus; ++ordinal) {
     const Result<CudaProbe> gpu = ordinal == 0 ? first : probe_cuda(ordinal);
     if (!gpu.ok()) return gpu;
     if (gpu->name != first->name) {
-      return invalid("--tensor-parallel-size: GPU 0 is " + first->name + " and GPU " + std::to_string(ordinal) + " is " +
-                         gpu->name + ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
+      return invalid("--tensor-parallel-size: GPU 0 is " + first->name + " and GPU " +
+                         std::to_string(ordinal) + " is " + gpu->name +
+                         ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
                      "tensor-parallel-size");
     }
     if (Status s = check_reach(*gpu, ordinal, gpus); !s.ok()) return s;
@@ -114,7 +118,7 @@ Result<CudaProbe> probe_gpus(const config::ParallelOptions& parallel) {
 std::string ranks_note(const Preflight& made) {
   const std::string count = std::to_string(made.shard.ranks);
   return count + " ranks, each with 1/" + count + " of every layer" +
-         (made.spec->experts == 0     ? ""
+         (made.spec->experts == 0      ? ""
           : made.shard.expert_parallel ? " and of the experts, which stay whole"
                                        : " and of every expert") +
          "; the memory above is each one's";
@@ -166,8 +170,8 @@ Result<Preflight> preflight(const config::Options& options) {
   }
   if (Status s = check_swap_file(options, *capacity, block_bytes); !s.ok()) return s;
   made.block_bytes = block_bytes;
-  made.sizes = format_sizes(part, files->formats, files->tied, made.device, options.quantization,
-                            gpu->capability);
+  made.sizes =
+      format_sizes(part, files->formats, files->tied, made.device, options.quantization, gpu->capability);
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
   made.formats = files->formats;

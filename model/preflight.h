@@ -20,9 +20,9 @@ struct Preflight {
   std::optional<ModelSpec> spec;                ///< none for the echo device without a model
   std::uint64_t spec_hash = 0;                  ///< for Hello; 0 without a spec
   WeightFormats formats;                        ///< of weights, activations and KV
-  Shard shard;            ///< of rank 0, which holds as much as any other
-  /// The resolved limits, and the memory that they take on each rank: an estimate. The worker sizes itself again with the memory
-  /// that is free when it starts, and the capacity in its Hello is what holds.
+  Shard shard;                                  ///< of rank 0, which holds as much as any other
+  /// The resolved limits, and the memory that they take on each rank: an estimate. The worker sizes itself
+  /// again with the memory that is free when it starts, and the capacity in its Hello is what holds.
   wire::Capacity capacity;
   std::uint64_t block_bytes = 0;      ///< of one KV block on a rank; 0 without a spec
   std::uint64_t available_bytes = 0;  ///< free memory of the device for a rank, before anything is loaded

@@ -143,7 +143,8 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
     if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {
       const auto ranks = static_cast<std::uint64_t>(options.parallel.tensor_parallel_size);
       return invalid("--cpu-kv-bytes is " + std::to_string(options.device.cpu_kv_bytes) + "; a sequence of " +
-                         std::to_string(wanted) + " tokens needs at least " + std::to_string(needed * ranks) + ".",
+                         std::to_string(wanted) + " tokens needs at least " + std::to_string(needed * ranks) +
+                         ".",
                      "cpu-kv-bytes");
     }
     return too_little(fixed + needed, available,

@@ -71,13 +71,16 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   if (!generation.ok()) return generation.status();
   files.generation = *std::move(generation);
   const config::SchedulerOptions& limits = options.scheduler;
-  files.sessions = std::make_shared<SessionContext>(SessionContext{
-      *tokenizer, end_ids(files.generation, files.spec, **tokenizer),
-      limits.max_model_len > 0     ? limits.max_model_len
-      : limits.found_model_len > 0 ? limits.found_model_len
-                                   : files.spec.max_positions,
-      files.spec.vocab, *std::move(syntax), {options.limits.max_answer_scores, options.limits.max_answer_bytes},
-      log.details(3) ? log.max_value_bytes() : 0});
+  files.sessions = std::make_shared<SessionContext>(
+      SessionContext{*tokenizer,
+                     end_ids(files.generation, files.spec, **tokenizer),
+                     limits.max_model_len > 0     ? limits.max_model_len
+                     : limits.found_model_len > 0 ? limits.found_model_len
+                                                  : files.spec.max_positions,
+                     files.spec.vocab,
+                     *std::move(syntax),
+                     {options.limits.max_answer_scores, options.limits.max_answer_bytes},
+                     log.details(3) ? log.max_value_bytes() : 0});
   files.encoder =
       std::make_shared<Encoder>(*tokenizer, files.chat, bounds_of(**tokenizer, files.sessions->max_model_len));
   return files;

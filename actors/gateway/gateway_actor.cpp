@@ -58,8 +58,9 @@ Status admissible(const GatewayState& state) {
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
   if (!state.linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
-    Status full = failure(Code::overloaded, counted(state.open, "request") +
-                                                " in progress, the most that --max-concurrency allows: try again later");
+    Status full = failure(Code::overloaded,
+                          counted(state.open, "request") +
+                              " in progress, the most that --max-concurrency allows: try again later");
     full.reason = "queue_full";
     return full;
   }

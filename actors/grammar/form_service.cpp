@@ -6,9 +6,7 @@
 namespace troupe {
 
 FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_t)> notify)
-    : setup_(std::move(setup)),
-      notify_(std::move(notify)),
-      cache_(setup_.cache_bytes, setup_.cache_entries) {
+    : setup_(std::move(setup)), notify_(std::move(notify)), cache_(setup_.cache_bytes, setup_.cache_entries) {
   for (auto& process : processes_) {
     process = std::make_unique<CompileProcess>(setup_.executable, grammar::to_bytes(setup_.vocabulary),
                                                grammar::TokenTable(setup_.vocabulary), setup_.limits);
@@ -83,7 +81,8 @@ void FormService::compile(const std::stop_token& stop, std::size_t compiler) {
     grammar::Source source;
     {
       std::unique_lock lock(mutex_);
-      if (!compile_more_.wait(lock, stop, [&] { return has_work(compiler); }) || stop.stop_requested()) return;
+      if (!compile_more_.wait(lock, stop, [&] { return has_work(compiler); }) || stop.stop_requested())
+        return;
       source = std::move(sources_.front());
       sources_.pop_front();
       ++compiling_;

@@ -214,7 +214,8 @@ Status Scheduler::submit(Submit& request) {
     return failure(Code::overloaded, "The queue holds " + counted(queue_.size(), "request") + " with " +
                                          counted(queue_.tokens(), "token") + "; at most " +
                                          counted(options_.max_queued_requests, "request") + " and " +
-                                         counted(options_.max_queued_tokens, "token") + " may wait. Try again later.");
+                                         counted(options_.max_queued_tokens, "token") +
+                                         " may wait. Try again later.");
   }
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);

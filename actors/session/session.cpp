@@ -64,9 +64,10 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
   const auto per_prompt = static_cast<std::size_t>(candidates(ask_.generation));
   for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
     const SequenceSpec& sequence = submit.sequences[i];
-    const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, sequence.prompt_tokens,
-                                ask_.generation.sampling.logprobs, syntax_of_answer(), start, ask_.generation.limits,
-                                context_->logged_bytes};
+    const ChoiceOptions options{ask_.generation.stop,   ask_.generation.include_stop,
+                                sequence.prompt_tokens, ask_.generation.sampling.logprobs,
+                                syntax_of_answer(),     start,
+                                ask_.generation.limits, context_->logged_bytes};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);
     const auto index = prompt * ask_.generation.choices + static_cast<std::int32_t>(i % per_prompt);
     content_.sequences.push_back({sequence.key, SessionChoice(context_->tokenizer, options), prompt, index});
@@ -122,7 +123,8 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
   if (tokens.tokens > 0 && first_token_ns_ == 0) {
     first_token_ns_ = now_ns;
-    effects.begun.push_back({ask_.request_id, seconds(ask_.arrived_ns, scheduled_ns_), seconds(ask_.arrived_ns, now_ns)});
+    effects.begun.push_back(
+        {ask_.request_id, seconds(ask_.arrived_ns, scheduled_ns_), seconds(ask_.arrived_ns, now_ns)});
   }
   if (tokens.tokens > 0) {
     if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);

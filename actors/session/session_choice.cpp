@@ -150,11 +150,14 @@ ChoiceNews SessionChoice::take_news() {
 
 /// Up to a piece more than the bytes to log, so that the log can tell that it cuts the text.
 void SessionChoice::keep_for_log(const ChoiceNews& news) {
-  const auto room_in = [this](const std::string& text) { return static_cast<std::int64_t>(text.size()) <= logged_bytes_; };
+  const auto room_in = [this](const std::string& text) {
+    return static_cast<std::int64_t>(text.size()) <= logged_bytes_;
+  };
   if (room_in(log_.text)) log_.text += news.text;
   if (room_in(log_.reasoning)) log_.reasoning += news.reasoning;
   for (const ToolCallPiece& piece : news.calls) {
-    if (log_.calls.empty() || room_in(log_.calls.back().arguments)) append_piece(log_.calls, ToolCallPiece(piece));
+    if (log_.calls.empty() || room_in(log_.calls.back().arguments))
+      append_piece(log_.calls, ToolCallPiece(piece));
   }
 }
 

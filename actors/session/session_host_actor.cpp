@@ -51,8 +51,9 @@ void act(SessionHostSelf self, Effects& effects) {
                                       kv("output_tokens", done.stats.output_tokens),
                                       kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
     for (const ChoiceText& answer : done.answers) {
-      state.parts.log.detail("answer", {kv("req", done.request_id), kv("choice", answer.index), kv("text", answer.text),
-                                        kv("reasoning", answer.reasoning), kv("tool_calls", answer.calls)});
+      state.parts.log.detail("answer",
+                             {kv("req", done.request_id), kv("choice", answer.index), kv("text", answer.text),
+                              kv("reasoning", answer.reasoning), kv("tool_calls", answer.calls)});
     }
     self->send(state.parts.metrics, done.stats);
   }

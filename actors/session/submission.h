@@ -26,7 +26,7 @@ struct SessionContext {
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused
   AnswerSyntax syntax;             ///< of chat answers; completions are text alone
   AnswerBounds bounds = {};
-  std::int64_t logged_bytes = 0;   ///< of each text of an answer that are kept for the log; 0: none
+  std::int64_t logged_bytes = 0;  ///< of each text of an answer that are kept for the log; 0: none
 };
 
 /// What an answer shows of one of its prompts.

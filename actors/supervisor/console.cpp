@@ -74,13 +74,9 @@ void Console::tell(const std::string& lines) {
   if (!style_.quiet) put(STDOUT_FILENO, style_.output_colour ? with_bold_heads(lines) : lines);
 }
 
-void Console::warn(const std::string& line) {
-  complain(line, kYellow);
-}
+void Console::warn(const std::string& line) { complain(line, kYellow); }
 
-void Console::fail(const std::string& line) {
-  complain(line, kRed);
-}
+void Console::fail(const std::string& line) { complain(line, kRed); }
 
 void Console::complain(const std::string& line, const char* colour) {
   const std::string text = wrapped(line, columns_of(STDERR_FILENO));

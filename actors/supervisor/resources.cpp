@@ -99,7 +99,8 @@ StatusPage Resources::page() const {
   page.model = name_of(options.model);
   page.url = url_of(options.http, reachable_host(options.http.host));
   page.logs.dir = absolute_path(options.log.dir);
-  for (const auto& [actor, directory] : options.log.actor_dirs) page.logs.actor_dirs[actor] = absolute_path(directory);
+  for (const auto& [actor, directory] : options.log.actor_dirs)
+    page.logs.actor_dirs[actor] = absolute_path(directory);
   page.http_port = options.http.port;
   page.metrics_port = options.http.metrics_port.value_or(options.http.port);
   page.engine_worker_queue_port = ports.step_queues.front().port();

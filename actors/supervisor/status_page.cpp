@@ -71,8 +71,7 @@ Result<std::string> query_status(const std::string& runtime_dir, int port, Durat
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd wait{socket->get(), POLLIN, 0};
     if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) {
-      return failure(Code::timeout,
-                     "the server on port " + std::to_string(port) + " did not answer in time");
+      return failure(Code::timeout, "the server on port " + std::to_string(port) + " did not answer in time");
     }
     std::array<char, 4096> part{};
     const ssize_t n = recv(socket->get(), part.data(), part.size(), MSG_DONTWAIT);

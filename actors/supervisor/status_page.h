@@ -9,7 +9,8 @@
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"}}
-// url is where a client on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
+// url is where a client on this machine reaches the server; paths are absolute. Depth and capacity of a ring
+// are bytes; those of the engine's own queues are requests.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -83,8 +84,8 @@ struct StatusPage {
 
 std::string to_json(const StatusPage& page);
 
-/// The page of the instance that has `port`, one line of JSON without its end. Errors: not_found when none has it,
-/// timeout.
+/// The page of the instance that has `port`, one line of JSON without its end. Errors: not_found when none
+/// has it, timeout.
 Result<std::string> query_status(const std::string& runtime_dir, int port,
                                  Duration patience = std::chrono::seconds(3));
 

@@ -310,7 +310,8 @@ void Supervisor::on_ready(Child& child) {
   if (!first) return;
   notify("READY=1");
   const config::HttpOptions& http = resources_->options.http;
-  console_.tell("ready     " + url_of(http, http.host) + " after " + in_seconds(Clock::now() - began_) + "\n");
+  console_.tell("ready     " + url_of(http, http.host) + " after " + in_seconds(Clock::now() - began_) +
+                "\n");
 }
 
 void Supervisor::on_exit(Child& child) {

@@ -10,12 +10,14 @@ namespace troupe {
 namespace {
 
 /// The text of each prompt as the model sees it, with the special tokens of its template.
-void log_prompts(const Encoder& encoder, const Log& log, const std::string& request_id, const Encoded& encoded) {
+void log_prompts(const Encoder& encoder, const Log& log, const std::string& request_id,
+                 const Encoded& encoded) {
   for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
     Detokenizer detokenizer(encoder.tokenizer(), /*skip_special_tokens=*/false);
     std::string text;
     for (const TokenId id : encoded.prompts[i]) {
-      if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes()) break;  // the log cuts it and says so
+      if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes())
+        break;  // the log cuts it and says so
       text += detokenizer.append(id);
     }
     log.detail("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});

@@ -75,7 +75,8 @@ void Quantiser::put(int output, const float* line, std::int8_t* codes) const {
     }
     place_scale(into_, output, from / group, scale);
   }
-  std::memset(codes + into_.inputs, 0, static_cast<std::size_t>(width_ - into_.inputs));  // the rest of a longer row
+  std::memset(codes + into_.inputs, 0,
+              static_cast<std::size_t>(width_ - into_.inputs));  // the rest of a longer row
   place_codes(into_, output, codes);
 }
 

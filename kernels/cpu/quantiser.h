@@ -51,8 +51,8 @@ class Quantiser {
  private:
   const Routines& r_;
   const Matrix& into_;
-  const int skipped_;     ///< inputs of a line before the first that the matrix takes
-  const int width_;       ///< inputs of the matrix with their padding
+  const int skipped_;  ///< inputs of a line before the first that the matrix takes
+  const int width_;    ///< inputs of the matrix with their padding
   const int line_width_;
 };
 

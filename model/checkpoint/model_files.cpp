@@ -87,7 +87,8 @@ Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& sh
   int ranks = 0;
   while (fs::is_directory(directory / ("rank" + std::to_string(ranks)), error)) ++ranks;
   if (ranks == 0) return directory;
-  const std::string what = "The model in " + directory.string() + " is cut for " + std::to_string(ranks) + " ranks";
+  const std::string what =
+      "The model in " + directory.string() + " is cut for " + std::to_string(ranks) + " ranks";
   if (shard.ranks != ranks) {
     return invalid(what + "; start it with --tensor-parallel-size " + std::to_string(ranks) + ", got " +
                        std::to_string(shard.ranks) + ".",
@@ -163,13 +164,13 @@ class CutCheck {
 
   Status operator()(const ModelSpec& part, int first_token) const {
     const bool dense = part.moe_layers() < part.layers;
-    for (const Status& s : {check("num_attention_heads * head_dim", part.q_width(), formats_.attention, true),
-                            check("num_key_value_heads * head_dim", part.kv_width(), formats_.attention, false),
-                            dense ? check("intermediate_size", part.intermediate, formats_.mlp, true) : Status{},
-                            part.experts > 0
-                                ? check("moe_intermediate_size", part.expert_intermediate, formats_.experts, true)
-                                : Status{},
-                            check("vocab_size", first_token, formats_.lm_head, false)}) {
+    for (const Status& s :
+         {check("num_attention_heads * head_dim", part.q_width(), formats_.attention, true),
+          check("num_key_value_heads * head_dim", part.kv_width(), formats_.attention, false),
+          dense ? check("intermediate_size", part.intermediate, formats_.mlp, true) : Status{},
+          part.experts > 0 ? check("moe_intermediate_size", part.expert_intermediate, formats_.experts, true)
+                           : Status{},
+          check("vocab_size", first_token, formats_.lm_head, false)}) {
       if (!s.ok()) return s;
     }
     return {};
@@ -180,9 +181,9 @@ class CutCheck {
   Status check(const char* key, int width, const kernels::WeightFormat& format, bool is_input) const {
     const int unit = format.fp8() ? kernels::kFp8Block : is_input ? format.group : 0;
     if (unit == 0 || width % unit == 0) return {};
-    return invalid("--tensor-parallel-size " + std::to_string(ranks_) + " gives a rank " + std::to_string(width) +
-                       " of " + key + ", which is no multiple of the " + std::to_string(unit) + " that share a scale in " +
-                       to_string(format) + ".",
+    return invalid("--tensor-parallel-size " + std::to_string(ranks_) + " gives a rank " +
+                       std::to_string(width) + " of " + key + ", which is no multiple of the " +
+                       std::to_string(unit) + " that share a scale in " + to_string(format) + ".",
                    "tensor-parallel-size");
   }
 

@@ -29,9 +29,10 @@ struct ModelFiles {
   Status choose(config::Device device, const config::QuantizationOptions& options);
 };
 
-/// Opens options.directory and reads the headers; weights are not read. A directory that is cut for N ranks has the
-/// folders rank0 … rankN-1, each a checkpoint with the tensors that a rank holds: that of `shard` is opened. Errors say
-/// which file is missing, truncated, corrupt, of another architecture, or does not fit the others.
+/// Opens options.directory and reads the headers; weights are not read. A directory that is cut for N ranks
+/// has the folders rank0 … rankN-1, each a checkpoint with the tensors that a rank holds: that of `shard` is
+/// opened. Errors say which file is missing, truncated, corrupt, of another architecture, or does not fit the
+/// others.
 Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {});
 
 /// Whether these ranks can run the model on the device: its shape can be cut, and so can its formats.

@@ -53,8 +53,8 @@ struct WeightSource {
   int outputs = 0;
   int inputs = 0;
 
-  /// Of a part of longer rows: the input of a whole row that is the first here, and how many the row has; 0, 0 for
-  /// whole rows.
+  /// Of a part of longer rows: the input of a whole row that is the first here, and how many the row has; 0,
+  /// 0 for whole rows.
   int first_input = 0;
   int row_inputs = 0;
 

@@ -36,7 +36,9 @@ struct Collective<Cuda>::Peers {
 };
 
 Collective<Cuda>::Collective(RankMeeting meeting, Cuda& device)
-    : meeting_(std::move(meeting)), device_(device), peers_(std::make_unique<Peers>(device, meeting_.shard().ranks)) {
+    : meeting_(std::move(meeting)),
+      device_(device),
+      peers_(std::make_unique<Peers>(device, meeting_.shard().ranks)) {
   meeting_.set_patience(kJoinPatience);
 }
 
@@ -44,8 +46,8 @@ Collective<Cuda>::~Collective() = default;
 
 Result<std::unique_ptr<Collective<Cuda>>> Collective<Cuda>::attach(int fd, const Shard& shard, Cuda& device) {
   if (shard.ranks > kernels::kMostPeers) {
-    return invalid("--tensor-parallel-size: got " + std::to_string(shard.ranks) + " on GPUs, expected at most " +
-                       std::to_string(kernels::kMostPeers),
+    return invalid("--tensor-parallel-size: got " + std::to_string(shard.ranks) +
+                       " on GPUs, expected at most " + std::to_string(kernels::kMostPeers),
                    "tensor-parallel-size");
   }
   Result<RankMeeting> meeting = RankMeeting::attach(fd, shard);
@@ -72,12 +74,8 @@ void Collective<Cuda>::all_reduce(Cuda& device, float* in, float* out, std::size
 
 void Collective<Cuda>::all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out,
                                   std::size_t out_stride, int rows, std::span<const int> first) {
-  kernels::GatherColumns op{.group = group(),
-                            .in = in,
-                            .in_stride = in_stride,
-                            .out = out,
-                            .out_stride = out_stride,
-                            .rows = rows};
+  kernels::GatherColumns op{
+      .group = group(), .in = in, .in_stride = in_stride, .out = out, .out_stride = out_stride, .rows = rows};
   TROUPE_CHECK(first.size() == static_cast<std::size_t>(shard().ranks) + 1);
   std::copy(first.begin(), first.end(), op.first);
   kernels::run(device, op);

@@ -28,9 +28,10 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
   CudaModel model;
-  model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
-                                                    .batch_invariant = options.device.batch_invariant,
-                                                    .overlap = options.device.overlap_kernels});
+  model.device =
+      std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
+                                         .batch_invariant = options.device.batch_invariant,
+                                         .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
   if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
   if (!place.shard.alone()) {
@@ -43,8 +44,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   Result<wire::Capacity> sized = size_cuda(*spec, files.formats, files.tied, options, memory_of(device));
   if (!sized) return sized.status();
   // The KV blocks and the length that they allow are found again when everything else is there.
-  Result<wire::Capacity> limits =
-      cuda_limits(*spec, files.formats, files.tied, options, sized->max_slots);
+  Result<wire::Capacity> limits = cuda_limits(*spec, files.formats, files.tied, options, sized->max_slots);
   if (!limits) return limits.status();
   wire::Capacity& capacity = *limits;
   capacity.max_steps_in_flight = kStepsInFlight;

@@ -15,6 +15,7 @@ namespace troupe::model {
 /// blocks. Only the calling thread may use the executor. The files are not needed afterwards. unsupported if
 /// there is no usable GPU, unavailable if there is too little memory.
 Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
-                                                     const LoadProgress& progress = {}, const RankPlace& place = {});
+                                                     const LoadProgress& progress = {},
+                                                     const RankPlace& place = {});
 
 }  // namespace troupe::model

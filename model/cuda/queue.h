@@ -79,8 +79,8 @@ class CudaQueue final : public Executor {
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
-  // False: the ranks' epoch has ended or a rank has not come; nothing runs until reset(). With a status if it has
-  // not come.
+  // False: the ranks' epoch has ended or a rank has not come; nothing runs until reset(). With a status if it
+  // has not come.
   Result<bool> joined();
   // Starts the sampling of the held step's gated rows if it has all masks.
   void end_held();

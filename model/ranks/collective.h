@@ -67,15 +67,16 @@ class Collective<Cuda> {
 
   const Shard& shard() const { return meeting_.shard(); }
 
-  /// `memory` is zero before the first call and whenever it has been an all_reduce()'s `in`: only join() clears it.
+  /// `memory` is zero before the first call and whenever it has been an all_reduce()'s `in`: only join()
+  /// clears it.
   void clear(Cuda& device, float* memory, std::size_t count);
   /// `in`, if it is not `out`, is zero afterwards.
   void all_reduce(Cuda& device, float* in, float* out, std::size_t count);
   void all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                   int rows, std::span<const int> first);
 
-  /// Waits for all ranks of the epoch and opens their memory. The device must be idle. Once it has succeeded it
-  /// does nothing until begin_epoch(). False: abandoned().
+  /// Waits for all ranks of the epoch and opens their memory. The device must be idle. Once it has succeeded
+  /// it does nothing until begin_epoch(). False: abandoned().
   bool join();
   /// Ends the exchanges in flight, whose numbers mean nothing. Returns at once.
   void leave();

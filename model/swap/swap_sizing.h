@@ -14,8 +14,8 @@ namespace troupe::model {
 std::uint64_t swap_bytes(const config::Options& options);
 
 /// Sets capacity.swap_blocks. `left`: bytes of host memory that the rank finds free beside everything else; a
-/// swap file needs none of them. invalid_argument, one sentence, when the space does not fit or holds not even one
-/// block.
+/// swap file needs none of them. invalid_argument, one sentence, when the space does not fit or holds not
+/// even one block.
 Status size_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes,
                  std::uint64_t left);
 

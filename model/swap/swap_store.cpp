@@ -57,7 +57,8 @@ bool SwapStore::read(BlockId block, std::byte* to) {
   return !checked() || checksum({to, block_bytes_}) == sums_[i];
 }
 
-Result<std::unique_ptr<SwapStore>> make_swap_store(const std::string& path, std::int32_t blocks, std::size_t block_bytes) {
+Result<std::unique_ptr<SwapStore>> make_swap_store(const std::string& path, std::int32_t blocks,
+                                                   std::size_t block_bytes) {
   if (blocks == 0) return std::unique_ptr<SwapStore>();
   if (path.empty()) return SwapStore::in_memory(blocks, block_bytes);
   return SwapStore::in_file(path, blocks, block_bytes);

@@ -43,6 +43,7 @@ class SwapStore {
 };
 
 /// In memory, or in the file `path` if it is not empty; null without blocks.
-Result<std::unique_ptr<SwapStore>> make_swap_store(const std::string& path, std::int32_t blocks, std::size_t block_bytes);
+Result<std::unique_ptr<SwapStore>> make_swap_store(const std::string& path, std::int32_t blocks,
+                                                   std::size_t block_bytes);
 
 }  // namespace troupe::model

@@ -41,12 +41,14 @@ TEST_F(LogDirectory, OneThatIsTakenIsLeftToItsServer) {
 
 TEST_F(LogDirectory, ActorsDirectoriesToo) {
   LogOptions first = options_at("/one");
-  first.actor_dirs = {{"cache", base_ + "/shared"}, {"metrics", base_ + "/shared/"}, {"root", base_ + "/one"}};
+  first.actor_dirs = {
+      {"cache", base_ + "/shared"}, {"metrics", base_ + "/shared/"}, {"root", base_ + "/one"}};
   LogOptions second = options_at("/two");
   second.actor_dirs = {{"cache", base_ + "/shared"}};
   const auto locks = LogDirectoryLocks::take(first, 81);
   EXPECT_EQ(first.actor_dirs["cache"], base_ + "/shared");
-  EXPECT_EQ(first.actor_dirs["metrics"], base_ + "/shared") << "several actors of one server share a directory";
+  EXPECT_EQ(first.actor_dirs["metrics"], base_ + "/shared")
+      << "several actors of one server share a directory";
   EXPECT_EQ(first.actor_dirs["root"], base_ + "/one");
   const auto more = LogDirectoryLocks::take(second, 82);
   EXPECT_EQ(second.dir, base_ + "/two");

@@ -21,23 +21,25 @@ TEST(StatusTable, ShowsEveryPart) {
     "swap_space": {"total": 50, "free": 10, "cached": 39, "moving": 1, "out_blocks": 70, "in_blocks": 30,
                    "evicted_blocks": 20, "failed_blocks": 0, "declined_blocks": 0}})");
   ASSERT_TRUE(text.ok()) << text.status().message;
-  EXPECT_EQ(*text,
-            "model   demo\n"
-            "state   ready\n"
-            "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
-            "logs    /srv/log\n"
-            "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
-            "tokens  12.5 prompt tokens/s · 80.0 output tokens/s · since the engine's start 1000 prompt · 300 output\n"
-            "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
-            "swap    50 total · 10 free · 39 cached · 1 moving blocks · 70 copied out · 30 copied back · 0 failed\n"
-            "\n"
-            "  process   pid    up     restarts  state\n"
-            "  engine    7      1h 2m  0         ready\n"
-            "  worker-0  12345  59s    2         loading\n"
-            "  last restart: worker-0 was killed by signal 9\n"
-            "\n"
-            "  queue  depth  capacity  unit\n"
-            "  plans  1      65536     bytes\n");
+  EXPECT_EQ(
+      *text,
+      "model   demo\n"
+      "state   ready\n"
+      "ports   http 8180 · metrics 8180 · engine worker queue 40001 · cache queue 40002\n"
+      "logs    /srv/log\n"
+      "kv      100 total · 90 free · 3 cached · 7 leased · 0 moving blocks\n"
+      "tokens  12.5 prompt tokens/s · 80.0 output tokens/s · since the engine's start 1000 prompt · 300 "
+      "output\n"
+      "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
+      "swap    50 total · 10 free · 39 cached · 1 moving blocks · 70 copied out · 30 copied back · 0 failed\n"
+      "\n"
+      "  process   pid    up     restarts  state\n"
+      "  engine    7      1h 2m  0         ready\n"
+      "  worker-0  12345  59s    2         loading\n"
+      "  last restart: worker-0 was killed by signal 9\n"
+      "\n"
+      "  queue  depth  capacity  unit\n"
+      "  plans  1      65536     bytes\n");
 }
 
 TEST(StatusTable, MissingAndOddPartsAreDashes) {

@@ -92,10 +92,13 @@ TEST(Parse, SeveralRanks) {
   EXPECT_EQ(parsed({"--device", "cuda", "-tp", "2"}).parallel.tensor_parallel_size, 2);
   option_error({"-tp", "0"});
   option_error({"-tp", "33"});
-  EXPECT_NE(option_error({"-tp", "2", "--ranks-per-gpu", "2"}).find("--ranks-per-gpu: got 2, which needs "
-                                                                    "--num-gpu-blocks-override"),
+  EXPECT_NE(option_error({"-tp", "2", "--ranks-per-gpu", "2"})
+                .find("--ranks-per-gpu: got 2, which needs "
+                      "--num-gpu-blocks-override"),
             std::string::npos);
-  EXPECT_EQ(parsed({"-tp", "2", "--ranks-per-gpu", "2", "--num-gpu-blocks-override", "99"}).parallel.ranks_per_gpu, 2);
+  EXPECT_EQ(
+      parsed({"-tp", "2", "--ranks-per-gpu", "2", "--num-gpu-blocks-override", "99"}).parallel.ranks_per_gpu,
+      2);
 }
 
 TEST(Parse, KeysNeverAppearInMessages) {

@@ -46,7 +46,8 @@ std::string content_of(const fs::path& path) {
 class PullFrom : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"}) {
+    for (const char* name :
+         {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"}) {
       ::unsetenv(name);
     }
     for (std::size_t i = 0; i < 35'000; ++i) weights_ += static_cast<char>(i * 7 + i / 251);
@@ -67,7 +68,10 @@ class PullFrom : public ::testing::Test {
 
   std::string listing() const {
     const auto file = [](const char* path, const std::string& content) {
-      return nlohmann::json{{"type", "file"}, {"path", path}, {"size", content.size()}, {"oid", std::string(40, '0')},
+      return nlohmann::json{{"type", "file"},
+                            {"path", path},
+                            {"size", content.size()},
+                            {"oid", std::string(40, '0')},
                             {"lfs", {{"oid", sha256_of(content)}, {"size", content.size()}}}};
     };
     return nlohmann::json{file("config.json", "{}"), file("model.safetensors", weights_)}.dump();
@@ -75,7 +79,8 @@ class PullFrom : public ::testing::Test {
 
   WebReply ranged(const WebRequest& request) const {
     unsigned long begin = 0, last = 0;
-    if (std::sscanf(request.header("range").c_str(), "bytes=%lu-%lu", &begin, &last) != 2) return {.body = weights_};
+    if (std::sscanf(request.header("range").c_str(), "bytes=%lu-%lu", &begin, &last) != 2)
+      return {.body = weights_};
     return {.status = 206,
             .body = weights_.substr(begin, last - begin + 1),
             .headers = {"Content-Range: bytes " + std::to_string(begin) + "-" + std::to_string(last) + "/" +
@@ -87,8 +92,10 @@ class PullFrom : public ::testing::Test {
     if (!found.ok()) return found.status();
     auto repository = find_repository(*std::move(found), "org/tiny", "main");
     if (!repository.ok()) return repository.status();
-    const PullSettings settings{*std::move(repository), folder(), false, {.connections = 1, .piece_bytes = kPieceBytes}};
-    return pull(settings, [](const Progress&) {}, stop_);
+    const PullSettings settings{
+        *std::move(repository), folder(), false, {.connections = 1, .piece_bytes = kPieceBytes}};
+    return pull(
+        settings, [](const Progress&) {}, stop_);
   }
 
   fs::path folder() const { return home_.path() / "tiny"; }
@@ -115,8 +122,8 @@ TEST_F(PullFrom, FilesArriveInPieces) {
   EXPECT_EQ(pulled->without_sum, 0u);
   EXPECT_EQ(fetched("model.safetensors"), weights_);
   EXPECT_EQ(fetched("config.json"), "{}");
-  EXPECT_EQ(ranges_of(web.asked()), (std::vector<std::string>{"bytes=0-9999", "bytes=10000-19999", "bytes=20000-29999",
-                                                              "bytes=30000-34999"}));
+  EXPECT_EQ(ranges_of(web.asked()), (std::vector<std::string>{"bytes=0-9999", "bytes=10000-19999",
+                                                              "bytes=20000-29999", "bytes=30000-34999"}));
   EXPECT_FALSE(fs::exists(folder().string() + ".part"));
 }
 
@@ -233,7 +240,8 @@ TEST_F(PullFrom, ATokenStaysWithItsHost) {
 TEST_F(PullFrom, ARedirectWithinTheHostKeepsTheToken) {
   WebFixture web(hub([&](const WebRequest& request) -> std::optional<WebReply> {
     if (request.header("authorization") != "Bearer hf_secret") return WebReply{.status = 401};
-    if (!request.target.starts_with("/org/tiny/resolve/") || !request.target.ends_with("/model.safetensors")) return {};
+    if (!request.target.starts_with("/org/tiny/resolve/") || !request.target.ends_with("/model.safetensors"))
+      return {};
     return WebReply{.status = 307, .headers = {"Location: /cdn/model.safetensors"}};
   }));
   const auto pulled = pull_from(web.url(), "hf_secret");

@@ -33,7 +33,7 @@ struct WebReply {
   int status = 200;
   std::string body;
   std::string type = "application/json";
-  std::vector<std::string> headers;  ///< "Name: value"
+  std::vector<std::string> headers;            ///< "Name: value"
   std::size_t sent_bytes = std::string::npos;  ///< of the body; then the connection ends
 };
 
@@ -95,7 +95,8 @@ class WebFixture {
     }
     const WebReply reply = answer_(request);
     std::string out = "HTTP/1.1 " + std::to_string(reply.status) + " Said\r\nContent-Type: " + reply.type +
-                      "\r\nContent-Length: " + std::to_string(reply.body.size()) + "\r\nConnection: close\r\n";
+                      "\r\nContent-Length: " + std::to_string(reply.body.size()) +
+                      "\r\nConnection: close\r\n";
     for (const std::string& header : reply.headers) out += header + "\r\n";
     out += "\r\n" + reply.body.substr(0, reply.sent_bytes);
     std::size_t sent = 0;

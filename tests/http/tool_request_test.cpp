@@ -89,7 +89,8 @@ TEST(ToolRequest, Row54And55Tools) {
   refused(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})"), "tool_choice",
           "invalid_value");
   const Status absent =
-      parsed_chat(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})")).status();
+      parsed_chat(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})"))
+          .status();
   EXPECT_EQ(absent.message, R"(tool_choice names "absent", which is not among the tools: "f")");
   refused(hello(R"("tool_choice":"required")"), "tool_choice", "invalid_value");
   refused(hello(tool + R"(,"tool_choice":"maybe")"), "tool_choice", "invalid_value");

@@ -141,7 +141,8 @@ void expect_part(const Matrix& whole, const Matrix& part, int first, int output,
   const Packed of_whole(whole), of_part(part);
   for (int i = 0; i < part.inputs; ++i) {
     ASSERT_EQ(of_part.code(output, i), of_whole.code(output, first + i)) << what << " input " << i;
-    ASSERT_EQ(of_part.scale(output, of_part.group_of(i)), of_whole.scale(output, of_whole.group_of(first + i)))
+    ASSERT_EQ(of_part.scale(output, of_part.group_of(i)),
+              of_whole.scale(output, of_whole.group_of(first + i)))
         << what << " input " << i;
   }
 }

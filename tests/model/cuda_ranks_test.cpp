@@ -75,7 +75,8 @@ struct Party {
   std::unique_ptr<Collective<Cuda>> ranks;
 };
 
-// 1: half a packet; 65,536 and 65,537: the last exchange by packets and the first by pieces; 2,500,001: two exchanges.
+// 1: half a packet; 65,536 and 65,537: the last exchange by packets and the first by pieces; 2,500,001: two
+// exchanges.
 constexpr std::size_t kCounts[] = {1, 2, 20'480, 65'536, 65'537, 300'000, 2'500'001};
 
 TEST_F(CudaRanks, DISABLED_RankThatSums) {
@@ -83,7 +84,8 @@ TEST_F(CudaRanks, DISABLED_RankThatSums) {
   const int ranks = party.shard.ranks, rank = party.shard.rank;
   float* const alone = party.put(numbers(rank, 70'000, 0));
   party.ranks->all_reduce(party.device, alone, alone, 70'000);
-  EXPECT_EQ(party.get(alone, 70'000), numbers(rank, 70'000, 0)) << "before join() a rank takes its own numbers";
+  EXPECT_EQ(party.get(alone, 70'000), numbers(rank, 70'000, 0))
+      << "before join() a rank takes its own numbers";
   ASSERT_TRUE(party.ranks->join());
   int round = 0;
   for (const std::size_t count : kCounts) {
@@ -117,7 +119,8 @@ TEST_F(CudaRanks, DISABLED_RankThatGathers) {
   constexpr int kWidth = 61, kStride = 64;
   const int ranks = party.shard.ranks;
   std::vector<int> first;
-  for (int r = 0; r <= ranks; ++r) first.push_back(r * kWidth - (r == ranks ? 2 : 0));  // the last is narrower
+  for (int r = 0; r <= ranks; ++r)
+    first.push_back(r * kWidth - (r == ranks ? 2 : 0));  // the last is narrower
   for (const int rows : {1, 3, 5'000, 40'000}) {
     const std::size_t in_stride = kWidth + 3, out_stride = static_cast<std::size_t>(ranks) * kStride;
     const auto size = [&](std::size_t stride) { return static_cast<std::size_t>(rows) * stride; };
@@ -129,7 +132,8 @@ TEST_F(CudaRanks, DISABLED_RankThatGathers) {
       for (int r = 0; r < ranks; ++r) {
         for (int c = first[static_cast<std::size_t>(r)]; c < first[static_cast<std::size_t>(r) + 1]; ++c) {
           const auto column = static_cast<std::size_t>(c - first[static_cast<std::size_t>(r)]);
-          expected[row * out_stride + static_cast<std::size_t>(c)] = number(r, row * in_stride + column, rows);
+          expected[row * out_stride + static_cast<std::size_t>(c)] =
+              number(r, row * in_stride + column, rows);
         }
       }
     }
@@ -144,7 +148,8 @@ TEST_F(CudaRanks, SumInTheOrderOfTheRanks) {
 }
 
 TEST_F(CudaRanks, GatherColumns) {
-  for (const int ranks : {2, 3}) test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "");
+  for (const int ranks : {2, 3})
+    test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "");
 }
 
 // ---- Deaths
@@ -162,7 +167,8 @@ TEST_F(CudaRanks, DISABLED_RankThatSumsForEver) {
   }
 }
 
-// The other rank is killed while both are at it. Who is left is freed, and sums with the one that is started next.
+// The other rank is killed while both are at it. Who is left is freed, and sums with the one that is started
+// next.
 TEST_F(CudaRanks, ADeathFreesTheOthers) {
   const auto fd = create_rank_memory(2);
   ASSERT_TRUE(fd.ok());
@@ -241,10 +247,12 @@ class CudaRankGoldens : public ::testing::TestWithParam<std::tuple<RankCase, DTy
 TEST_P(CudaRankGoldens, EveryRankHasTheReferencesLogits) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto& [one, dtype] = GetParam();
-  const auto logits = test::run_ranks<float>(
-      "CudaRanks.DISABLED_RankOfAGolden", one.ranks, one.expert_parallel,
-      std::string(one.which.checkpoint) + " " + one.which.golden + " " + std::to_string(static_cast<int>(dtype)));
-  for (std::size_t r = 0; r < logits.size(); ++r) EXPECT_EQ(logits[r], logits[0]) << "rank " << r << " has other bits";
+  const auto logits =
+      test::run_ranks<float>("CudaRanks.DISABLED_RankOfAGolden", one.ranks, one.expert_parallel,
+                             std::string(one.which.checkpoint) + " " + one.which.golden + " " +
+                                 std::to_string(static_cast<int>(dtype)));
+  for (std::size_t r = 0; r < logits.size(); ++r)
+    EXPECT_EQ(logits[r], logits[0]) << "rank " << r << " has other bits";
   test::check_logits(logits[0], test::load_golden(one.which.golden), dtype);
 }
 
@@ -262,25 +270,27 @@ constexpr RankCase kCases[] = {
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRankGoldens,
-                         ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(DType::f32, DType::bf16)),
+                         ::testing::Combine(::testing::ValuesIn(kCases),
+                                            ::testing::Values(DType::f32, DType::bf16)),
                          name_of);
 
 // ---- Quantised models
 
 const std::vector<test::QuantisedCase>& quantised_ways() {
-  static const std::vector<test::QuantisedCase> ways{{"dense_gqa8", "wint8", {.method = "wint8"}},
-                                                     {"dense_gqa8", "wint4", {.method = "wint4"}},
-                                                     {"dense_gqa8", "fp8", {.method = "block_wise_fp8"}},
-                                                     {"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}},
-                                                     {"moe_gqa5", "wint4", {.method = "wint4"}},
-                                                     {"moe_gqa5", "fp8", {.method = "block_wise_fp8"}}};
+  static const std::vector<test::QuantisedCase> ways{
+      {"dense_gqa8", "wint8", {.method = "wint8"}},
+      {"dense_gqa8", "wint4", {.method = "wint4"}},
+      {"dense_gqa8", "fp8", {.method = "block_wise_fp8"}},
+      {"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}},
+      {"moe_gqa5", "wint4", {.method = "wint4"}},
+      {"moe_gqa5", "fp8", {.method = "block_wise_fp8"}}};
   return ways;
 }
 
 TEST_F(CudaRanks, DISABLED_RankOfAQuantisedModel) {
   const RankProcess process = RankProcess::mine();
-  const auto files =
-      test::quantised_files(quantised_ways().at(static_cast<std::size_t>(std::stoi(process.what))), config::Device::cuda);
+  const auto files = test::quantised_files(
+      quantised_ways().at(static_cast<std::size_t>(std::stoi(process.what))), config::Device::cuda);
   ASSERT_TRUE(files.ok()) << files.status().message;
   Party party(process);
   const auto logits = test::quantised_logits(party.device, *files, party.shard, party.ranks.get(), true);
@@ -294,21 +304,23 @@ class QuantisedCudaRanks : public ::testing::TestWithParam<std::tuple<int, bool>
 TEST_P(QuantisedCudaRanks, AnswerAsOneDoes) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto [index, expert_parallel] = GetParam();
-  const auto files = test::quantised_files(quantised_ways()[static_cast<std::size_t>(index)], config::Device::cuda);
+  const auto files =
+      test::quantised_files(quantised_ways()[static_cast<std::size_t>(index)], config::Device::cuda);
   ASSERT_TRUE(files.ok()) << files.status().message;
   if (expert_parallel && files->spec.experts == 0) GTEST_SKIP() << "no experts to spread";
   Cuda device(CudaOptions{});
   const auto one = test::quantised_logits<Cuda>(device, *files, {}, nullptr);
   ASSERT_TRUE(one.ok()) << one.status().message;
-  const auto several =
-      test::run_ranks<float>("CudaRanks.DISABLED_RankOfAQuantisedModel", 2, expert_parallel, std::to_string(index));
+  const auto several = test::run_ranks<float>("CudaRanks.DISABLED_RankOfAQuantisedModel", 2, expert_parallel,
+                                              std::to_string(index));
   EXPECT_EQ(several[0], several[1]);
   test::check_against_one(files->formats, several[0], *one);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
                          ::testing::Combine(::testing::Range(0, 6), ::testing::Bool()), [](const auto& info) {
-                           return test::case_name(quantised_ways()[static_cast<std::size_t>(std::get<0>(info.param))]) +
+                           return test::case_name(
+                                      quantised_ways()[static_cast<std::size_t>(std::get<0>(info.param))]) +
                                   (std::get<1>(info.param) ? "_experts" : "");
                          });
 
@@ -374,7 +386,8 @@ TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
 TEST_F(CudaRanks, AnswerAsOneDoes) {
   for (const char* const checkpoint : {"gqa8_tied", "moe_shared2"}) {
     const std::vector<TokenId> expected = tokens_of(*executor_of(checkpoint));
-    const auto answers = test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", 2, false, checkpoint);
+    const auto answers =
+        test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", 2, false, checkpoint);
     EXPECT_EQ(answers[0], answers[1]) << checkpoint;
     ASSERT_EQ(answers[0].size(), 2 * expected.size()) << checkpoint;
     const auto second = answers[0].begin() + static_cast<std::ptrdiff_t>(expected.size());

@@ -102,7 +102,8 @@ std::vector<test::TestTensor> tensors_of(const TensorMap& part) {
     const std::size_t element = size_of(source.tensor->type);
     const auto lines = static_cast<std::size_t>(source.transposed ? source.inputs : source.outputs),
                line = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
-    test::TestTensor made{source.name, to_string(source.tensor->type), {}, std::string(lines * line * element, 0)};
+    test::TestTensor made{
+        source.name, to_string(source.tensor->type), {}, std::string(lines * line * element, 0)};
     for (std::size_t i = 0; i < lines; ++i) {
       source.tensor->file->read(source.offset() + i * static_cast<std::uint64_t>(source.stride) * element,
                                 made.data.data() + i * line * element, line * element);
@@ -120,7 +121,8 @@ class CutCheckpoint : public ::testing::Test {
   void cut(const std::string& name, int ranks) {
     const auto whole = open_model({.directory = test::golden_directory(name).string()});
     ASSERT_TRUE(whole.ok());
-    std::filesystem::copy_file(test::golden_directory(name) / "config.json", directory.path() / "config.json");
+    std::filesystem::copy_file(test::golden_directory(name) / "config.json",
+                               directory.path() / "config.json");
     for (int rank = 0; rank < ranks; ++rank) {
       const auto folder = directory.path() / ("rank" + std::to_string(rank));
       std::filesystem::create_directory(folder);
@@ -163,7 +165,8 @@ TEST_F(CutCheckpoint, OtherNumbersOfRanksAreRefused) {
   cut("gqa3_tied", 2);
   const auto refusal = [&](const Shard& shard) { return open_model(options, shard).status().message; };
   EXPECT_TRUE(open_model(options, {1, 2, false}).ok());
-  EXPECT_NE(refusal({}).find("is cut for 2 ranks; start it with --tensor-parallel-size 2, got 1."), std::string::npos);
+  EXPECT_NE(refusal({}).find("is cut for 2 ranks; start it with --tensor-parallel-size 2, got 1."),
+            std::string::npos);
   EXPECT_NE(refusal({0, 3, false}).find("--tensor-parallel-size 2, got 3."), std::string::npos);
   EXPECT_NE(refusal({0, 2, true}).find("leave out --enable-expert-parallel"), std::string::npos);
   std::filesystem::remove(directory.path() / "rank1" / "model.safetensors");
@@ -213,7 +216,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, QuantisedRanks,
     ::testing::Values(QuantisedWay{{"dense_gqa8", "wint8", {.method = "wint8"}}, {2, false}},
                       QuantisedWay{{"dense_gqa8", "wint4", {.method = "wint4"}}, {4, false}},
-                      QuantisedWay{{"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}}, {2, false}},
+                      QuantisedWay{{"dense_gqa8", "kv_int8", {.kv_cache = config::KvCacheDType::int8}},
+                                   {2, false}},
                       QuantisedWay{{"moe_gqa5", "wint4", {.method = "wint4"}}, {2, false}},
                       QuantisedWay{{"moe_gqa5", "wint8", {.method = "wint8"}}, {2, true}}),
     [](const auto& info) {
@@ -228,9 +232,10 @@ TEST(QuantisedRanksTest, CutsThroughAScaleAreRefused) {
   EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, false}).ok());
   files->spec.expert_intermediate = 2 * 96;
   const Status refused = check_ranks(*files, config::Device::cpu, {0, 2, false});
-  EXPECT_EQ(refused.message.find("--tensor-parallel-size 2 gives a rank 96 of moe_intermediate_size, which is no "
-                                 "multiple of the 64 that share a scale"),
-            0u)
+  EXPECT_EQ(
+      refused.message.find("--tensor-parallel-size 2 gives a rank 96 of moe_intermediate_size, which is no "
+                           "multiple of the 64 that share a scale"),
+      0u)
       << refused.message;
   EXPECT_TRUE(check_ranks(*files, config::Device::cpu, {0, 2, true}).ok()) << "whole experts are not cut";
   EXPECT_NE(check_ranks(*files, config::Device::cuda, {0, 10, false}).message.find("the most ranks on GPUs"),

@@ -250,19 +250,18 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.kv_blocks = {10, 4, 3, 2, 1};
   page.prefix_cache = {100, 40, 5};
   page.swap_space = {20, 9, 8, 3, 7, 6, 5, 2, 1};
-  EXPECT_EQ(
-      to_json(page),
-      R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
-      R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
-      R"("logs":{"dir":"/log","actor_dirs":{"cache":"/other"}},)"
-      R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
-      R"("last_end":"engine was killed by signal 9"}],)"
-      R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
-      R"("tokens":{"prompt":7000,"generated":300,"prompt_per_s":12.5,"generated_per_s":3.0},)"
-      R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1},)"
-      R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5},)"
-      R"("swap_space":{"total":20,"free":9,"cached":8,"moving":3,"out_blocks":7,"in_blocks":6,)"
-      R"("evicted_blocks":5,"failed_blocks":2,"declined_blocks":1}})");
+  EXPECT_EQ(to_json(page),
+            R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
+            R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
+            R"("logs":{"dir":"/log","actor_dirs":{"cache":"/other"}},)"
+            R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
+            R"("last_end":"engine was killed by signal 9"}],)"
+            R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"
+            R"("tokens":{"prompt":7000,"generated":300,"prompt_per_s":12.5,"generated_per_s":3.0},)"
+            R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1},)"
+            R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5},)"
+            R"("swap_space":{"total":20,"free":9,"cached":8,"moving":3,"out_blocks":7,"in_blocks":6,)"
+            R"("evicted_blocks":5,"failed_blocks":2,"declined_blocks":1}})");
 }
 
 }  // namespace

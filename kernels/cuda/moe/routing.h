@@ -20,8 +20,8 @@ struct Routing {
   std::int32_t* offsets = nullptr;  ///< (in_stacks() + shared + 1) the first place of each group
   std::int32_t* gather = nullptr;   ///< by place: the row
   float* scale = nullptr;           ///< by place: the weight of the row's expert
-  std::int32_t* places = nullptr;   ///< (rows, top_k) in rising order of expert; -1 in padding rows and for experts
-                                   ///< that are not in the stacks. A row's place in shared slice s is
+  std::int32_t* places = nullptr;   ///< (rows, top_k) in rising order of expert; -1 in padding rows and for
+                                   ///< experts that are not in the stacks. A row's place in shared slice s is
                                    ///< offsets[in_stacks() + s] + row
   // Scratch:
   float* logits = nullptr;  ///< (rows, padded(experts))

@@ -1,6 +1,6 @@
 #pragma once
-// Logits of the quantised models of quantised_golden.h, to compare those of several ranks with those of one. The same
-// body runs on all devices.
+// Logits of the quantised models of quantised_golden.h, to compare those of several ranks with those of one.
+// The same body runs on all devices.
 #include <numeric>
 #include <vector>
 
@@ -39,8 +39,8 @@ inline Result<ModelFiles> quantised_files(const QuantisedCase& which, config::De
 
 /// The rank's logits; `ranks` is null for one alone.
 template <class D>
-Result<std::vector<float>> quantised_logits(D& device, const ModelFiles& files, const Shard& shard, Collective<D>* ranks,
-                                            bool join = false) {
+Result<std::vector<float>> quantised_logits(D& device, const ModelFiles& files, const Shard& shard,
+                                            Collective<D>* ranks, bool join = false) {
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part) return part.status();
   Result<Weights<D>> weights = Weights<D>::dummy(device, files.spec, files.formats, 0, shard);
@@ -55,8 +55,8 @@ Result<std::vector<float>> quantised_logits(D& device, const ModelFiles& files, 
   return last_logits(**decoder, files.spec);
 }
 
-/// Ranks round the same products at other places: the codes are the same, the activations differ in their last bits,
-/// and where they are quantised by the step of a code, which is an eighth of a number in e4m3.
+/// Ranks round the same products at other places: the codes are the same, the activations differ in their
+/// last bits, and where they are quantised by the step of a code, which is an eighth of a number in e4m3.
 inline void check_against_one(const WeightFormats& formats, const std::vector<float>& several,
                               const std::vector<float>& one) {
   ASSERT_EQ(several.size(), one.size());

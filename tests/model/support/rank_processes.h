@@ -1,6 +1,7 @@
 #pragma once
-// Ranks as processes of their own: this test program again, with one disabled test that is a rank's part. Ranks on
-// one GPU have to be processes, because the driver's calls of one thread may wait for another's kernels.
+// Ranks as processes of their own: this test program again, with one disabled test that is a rank's part.
+// Ranks on one GPU have to be processes, because the driver's calls of one thread may wait for another's
+// kernels.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -37,7 +38,9 @@ struct RankProcess {
     };
     const char* const what = std::getenv("TROUPE_TEST_WHAT");
     return {{number("TROUPE_TEST_RANK"), number("TROUPE_TEST_RANKS"), number("TROUPE_TEST_EXPERTS") == 1},
-            number("TROUPE_TEST_MEMORY"), number("TROUPE_TEST_MEETING"), number("TROUPE_TEST_OUT"),
+            number("TROUPE_TEST_MEMORY"),
+            number("TROUPE_TEST_MEETING"),
+            number("TROUPE_TEST_OUT"),
             what == nullptr ? "" : what};
   }
 
@@ -68,7 +71,8 @@ inline pid_t start_rank(const std::string& test, const RankProcess& rank) {
   std::vector<char*> environment;
   for (std::string& word : words) environment.push_back(word.data());
   environment.push_back(nullptr);
-  std::string program = "rank", disabled = "--gtest_also_run_disabled_tests", filter = "--gtest_filter=" + test;
+  std::string program = "rank", disabled = "--gtest_also_run_disabled_tests",
+              filter = "--gtest_filter=" + test;
   char* arguments[] = {program.data(), disabled.data(), filter.data(), nullptr};
   pid_t pid = 0;
   EXPECT_EQ(posix_spawn(&pid, "/proc/self/exe", nullptr, nullptr, arguments, environment.data()), 0);
@@ -96,8 +100,8 @@ inline std::vector<int> wait_for(const std::vector<pid_t>& children, Duration pa
 
 /// Runs `test` on all ranks and returns their answers. What they expect in vain fails the calling test.
 template <class T>
-std::vector<std::vector<T>> run_ranks(const std::string& test, int ranks, bool expert_parallel, const std::string& what,
-                                      Duration patience = std::chrono::seconds(60)) {
+std::vector<std::vector<T>> run_ranks(const std::string& test, int ranks, bool expert_parallel,
+                                      const std::string& what, Duration patience = std::chrono::seconds(60)) {
   const auto memory = create_rank_memory(ranks), meeting = create_rank_memory(ranks);
   EXPECT_TRUE(memory.ok() && meeting.ok());
   std::vector<pid_t> children;
