@@ -6,7 +6,7 @@ namespace troupe::cli {
 
 std::vector<config::Field> server_fields(ServerFlags& flags) {
   return {
-      {.name = "host", .slot = &flags.host, .help = "where the server is", .when_unset = "this machine"},
+      {.name = "host", .slot = &flags.host, .help = "where the server is"},
       port_field(flags.which),
       {.name = "url",
        .slot = &flags.url,
@@ -26,13 +26,12 @@ namespace {
 Result<http::ServerPlace> place_of(const ServerFlags& flags) {
   constexpr int kUsualPort = 8180;
   if (!flags.url.empty()) return http::parse_server_url(flags.url);
-  if (flags.host.empty()) {
+  if (flags.host == kThisMachine) {
     const auto running = find_running_server(flags.which);
     if (running.ok()) return http::parse_server_url(running->url);
     if (running.status().code == Code::invalid_argument) return running.status();
   }
-  return http::ServerPlace{false, flags.host.empty() ? "127.0.0.1" : flags.host,
-                           flags.which.port.value_or(kUsualPort)};
+  return http::ServerPlace{false, flags.host, flags.which.port.value_or(kUsualPort)};
 }
 
 }  // namespace

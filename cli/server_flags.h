@@ -11,10 +11,12 @@
 
 namespace troupe::cli {
 
+inline constexpr const char* kThisMachine = "127.0.0.1";
+
 struct ServerFlags {
-  std::string host;   ///< empty: this machine
+  std::string host = kThisMachine;
   WhichServer which;  ///< on this machine
-  std::string url;  ///< takes the place of both; https:// means TLS
+  std::string url;    ///< takes the place of both; https:// means TLS
   http::TlsTrust trust;
 };
 

@@ -38,7 +38,6 @@ void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
-  if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
   for (const BegunRequest& begun : effects.begun) {
     state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
@@ -57,6 +56,8 @@ void act(SessionHostSelf self, Effects& effects) {
     }
     self->send(state.parts.metrics, done.stats);
   }
+  // After the lines about them: an I/O thread logs what it has sent.
+  if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : state.book->take_closed()) {
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
