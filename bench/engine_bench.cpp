@@ -43,7 +43,7 @@ class TimedWorker {
 
   void run(Executor& executor) {
     WorkerLoop loop(link_, executor, {}, log_);
-    if (!loop.greet().ok()) return;
+    if (!loop.begin().ok()) return;
     std::vector<std::byte> result;
     int pending = 0, full_steps = 0;
     double sent_wall = 0, sent_cpu = 0;

@@ -365,10 +365,12 @@ FieldList parallel_fields(ParallelOptions& o) {
       {.name = "ranks-per-gpu",
        .slot = &o.ranks_per_gpu,
        .help = "so many ranks share a GPU and take turns: slower, to try several where there are fewer GPUs; "
-               "above 1 it "
-               "needs --num-gpu-blocks-override",
+               "above 1 it needs --num-gpu-blocks-override",
        .min = 1,
        .max = 8},
+      {.name = "disable-custom-all-reduce",
+       .slot = &o.disable_custom_all_reduce,
+       .help = "ranks on GPUs exchange over NCCL, even where they reach each other's memory"},
       {.name = "found-bytes",
        .slot = ByteCount{&o.found_bytes},
        .help = "host memory that each rank was found to have",

@@ -163,6 +163,8 @@ struct ParallelOptions {
   int tensor_parallel_size = 1;         ///< ranks: workers that run one model as one
   bool enable_expert_parallel = false;  ///< whole experts are spread over the ranks, instead of cut
   int ranks_per_gpu = 1;                ///< so many ranks share a GPU and take turns, to try several on one
+  bool disable_custom_all_reduce =
+      false;                            ///< GPUs exchange over NCCL, even if they reach each other's memory
   std::int64_t found_bytes = 0;         ///< host memory of each rank, found at start; 0: what is free now
 };
 
@@ -273,7 +275,6 @@ struct LaterOptions {
   int chunked_moe_size = 256;
   bool disable_sequence_parallel_moe = false;
   bool use_internode_ll_two_stage = false;
-  bool disable_custom_all_reduce = false;
   bool enable_flashinfer_allreduce_fusion = false;
   std::vector<std::string> ips;
   // batching and memory

@@ -237,6 +237,12 @@ void Cuda::copy(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
 }
 
+void Cuda::copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                     std::size_t row_bytes, std::size_t rows) {
+  TROUPE_CUDA(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows, cudaMemcpyDeviceToDevice,
+                                stream_));
+}
+
 void Cuda::zero(void* memory, std::size_t bytes) { TROUPE_CUDA(cudaMemsetAsync(memory, 0, bytes, stream_)); }
 
 void Cuda::download(void* to, const void* from, std::size_t bytes) {

@@ -83,6 +83,9 @@ class Cuda {
   std::size_t staging_bytes() const;
   /// Copies within device memory.
   void copy(void* to, const void* from, std::size_t bytes);
+  /// The same for `rows` pieces of row_bytes, to_stride and from_stride bytes after one another.
+  void copy_rows(void* to, std::size_t to_stride, const void* from, std::size_t from_stride,
+                 std::size_t row_bytes, std::size_t rows);
   /// In stream order.
   void zero(void* memory, std::size_t bytes);
   /// `to` is complete after the next sync().

@@ -1,5 +1,6 @@
 // The Cuda device of a build without CUDA: it cannot be made, and cuda_usable() says why.
 #include "gpu/cuda.h"
+#include "gpu/nccl.h"
 
 namespace troupe {
 
@@ -15,6 +16,8 @@ bool cuda_reaches(int, int) { return false; }
 
 bool cuda_initialized() { return false; }
 
+Result<std::string> nccl_version(const char*) { return cuda_usable(); }
+
 Cuda::Cuda(const CudaOptions&) { throw CudaError(cuda_usable().message); }
 Cuda::~Cuda() = default;
 void* Cuda::alloc(std::size_t) { return nullptr; }
@@ -24,6 +27,7 @@ void Cuda::upload_lines(void*, const ByteSource&, std::uint64_t, std::size_t, st
 void Cuda::release_staging() {}
 std::size_t Cuda::staging_bytes() const { return 0; }
 void Cuda::copy(void*, const void*, std::size_t) {}
+void Cuda::copy_rows(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t) {}
 void Cuda::zero(void*, std::size_t) {}
 void Cuda::download(void*, const void*, std::size_t) {}
 void Cuda::sync() {}

@@ -35,6 +35,10 @@ class Executor {
   /// What of this model runs by a slow way on this device, a sentence each; for the log. Empty: nothing.
   virtual std::vector<std::string> slow_ways() const { return {}; }
 
+  /// Goes on with what a rank has to do with the other ranks after reset(), and never waits for them. True:
+  /// it is done, and records may be submitted. A device error is a Status.
+  virtual Result<bool> prepare() { return true; }
+
   /// Takes a StepPlan or a CacheCommand, which poll() answers by one record each, or StepMasks, which it does
   /// not answer. Copies what it needs: the bytes may go after the call. invalid_argument when the record is
   /// malformed or names what does not exist; nothing was taken then.

@@ -29,7 +29,7 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
   Result<ModelFiles> files = open_model(options.model, place.shard);
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
-  if (Status s = check_ranks(*files, device, place.shard); !s.ok()) return s;
+  if (Status s = check_ranks(*files, place.shard); !s.ok()) return s;
   if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
   // Ranks start and die at different times: what the others hold by now is no part of this one's share.
   const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);

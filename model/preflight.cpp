@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "gpu/cuda_probe.h"
+#include "gpu/nccl.h"
 #include "model/bytes_text.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
+#include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
@@ -71,48 +74,59 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
          skipped.front() + "'";
 }
 
-Status check_reach(const CudaProbe& gpu, int ordinal, int gpus) {
-  for (int other = 0; other < gpus; ++other) {
-    if ((gpu.reaches >> other & 1) != 0) continue;
-    return failure(Code::unsupported,
-                   "GPU " + std::to_string(ordinal) + " cannot use the memory of GPU " +
-                       std::to_string(other) +
-                       ", through which ranks add up their sums; CUDA_VISIBLE_DEVICES can leave GPUs "
-                       "that are linked (nvidia-smi topo -p2p r shows which).");
-  }
-  return {};
+/// What the ranks find on their GPUs.
+struct GpusOfRanks {
+  CudaProbe each;  ///< with the least free memory of all, for one rank
+  ExchangeWay way;
+  std::string note;  ///< of the way; empty: there is nothing to say
+};
+
+/// A note that names NCCL's version.
+Result<std::string> find_nccl(const std::string& why) {
+  const Result<std::string> version = nccl_version();
+  if (version.ok()) return "ranks exchange over NCCL " + *version + ", because " + why;
+  return failure(Code::unsupported, "Ranks have to exchange over NCCL, because " + why + "; " +
+                                        version.status().message + ". LD_LIBRARY_PATH may name its folder.");
 }
 
-/// What each rank finds on its GPU; of all the least free memory. They have to be alike, or all wait for the
-/// slowest.
-Result<CudaProbe> probe_gpus(const config::ParallelOptions& parallel) {
-  Result<CudaProbe> first = probe_cuda();
-  if (!first.ok()) return first;
-  const int ranks = parallel.tensor_parallel_size, sharing = parallel.ranks_per_gpu;
-  const int gpus = (ranks + sharing - 1) / sharing;
-  if (gpus > first->devices) {
-    return invalid(
-        "--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
-            std::to_string(first->devices * sharing) + ", " +
-            (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
-            " (CUDA_VISIBLE_DEVICES)",
-        "tensor-parallel-size");
-  }
-  CudaProbe least = *first;
+/// The GPUs have to be alike, or all ranks wait for the slowest.
+Result<GpusOfRanks> probe_gpus(const config::ParallelOptions& parallel) {
+  const int ranks = parallel.tensor_parallel_size, sharing = parallel.ranks_per_gpu, gpus = gpus_of(parallel);
+  std::vector<CudaProbe> probes;
+  GpusOfRanks found;
   for (int ordinal = 0; ordinal < gpus; ++ordinal) {
-    const Result<CudaProbe> gpu = ordinal == 0 ? first : probe_cuda(ordinal);
-    if (!gpu.ok()) return gpu;
-    if (gpu->name != first->name) {
-      return invalid("--tensor-parallel-size: GPU 0 is " + first->name + " and GPU " +
+    Result<CudaProbe> gpu = probe_cuda(ordinal);
+    if (!gpu.ok()) return gpu.status();
+    if (gpus > gpu->devices) {
+      return invalid(
+          "--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
+              std::to_string(gpu->devices * sharing) + ", " +
+              (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
+              " (CUDA_VISIBLE_DEVICES)",
+          "tensor-parallel-size");
+    }
+    if (ordinal == 0) found.each = *gpu;
+    if (gpu->name != found.each.name) {
+      return invalid("--tensor-parallel-size: GPU 0 is " + found.each.name + " and GPU " +
                          std::to_string(ordinal) + " is " + gpu->name +
                          ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
                      "tensor-parallel-size");
     }
-    if (Status s = check_reach(*gpu, ordinal, gpus); !s.ok()) return s;
-    least.free = std::min(least.free, gpu->free);
+    found.each.free = std::min(found.each.free, gpu->free);
+    probes.push_back(*std::move(gpu));
   }
-  least.free /= static_cast<std::uint64_t>(std::min(sharing, ranks));
-  return least;
+  if (ranks > 1) {
+    found.way = choose_exchange(parallel, [&](int from, int to) {
+      return (probes[static_cast<std::size_t>(from)].reaches >> to & 1) != 0;
+    });
+  }
+  found.each.free /= static_cast<std::uint64_t>(std::min(sharing, ranks));
+  if (!found.way.nccl) return found;
+  const Result<std::string> note = find_nccl(found.way.why);
+  if (!note.ok()) return note.status();
+  found.note = *note;
+  found.each.free -= std::min(found.each.free, kNcclBytes);
+  return found;
 }
 
 std::string ranks_note(const Preflight& made) {
@@ -130,17 +144,18 @@ Result<Preflight> preflight(const config::Options& options) {
   Preflight made;
   made.shard = {0, options.parallel.tensor_parallel_size, options.parallel.enable_expert_parallel};
   made.device = options.device.device;
-  Result<CudaProbe> gpu = CudaProbe{};
+  Result<GpusOfRanks> gpus = GpusOfRanks{};
   if (made.device == config::Device::cuda || made.device == config::Device::automatic) {
-    gpu = probe_gpus(options.parallel);
+    gpus = probe_gpus(options.parallel);
     if (made.device == config::Device::automatic) {
-      made.device = gpu.ok() ? config::Device::cuda : config::Device::cpu;
+      made.device = gpus.ok() ? config::Device::cuda : config::Device::cpu;
     }
   }
   const bool on_gpu = made.device == config::Device::cuda;
-  if (on_gpu && !gpu.ok()) return gpu.status();
+  if (on_gpu && !gpus.ok()) return gpus.status();
+  const CudaProbe gpu = gpus.ok() ? gpus->each : CudaProbe{};
   made.available_bytes =
-      on_gpu ? gpu->free : available_memory() / static_cast<std::uint64_t>(made.shard.ranks);
+      on_gpu ? gpu.free : available_memory() / static_cast<std::uint64_t>(made.shard.ranks);
   if (made.device == config::Device::echo) {
     Result<Preflight> echo = preflight_echo(options, std::move(made));
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
@@ -155,13 +170,13 @@ Result<Preflight> preflight(const config::Options& options) {
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
   if (on_gpu) {
-    if (Status s = check_gpu(files->formats, gpu->capability); !s.ok()) return s;
+    if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
   }
-  if (Status s = check_ranks(*files, made.device, made.shard); !s.ok()) return s;
+  if (Status s = check_ranks(*files, made.shard); !s.ok()) return s;
   const ModelSpec part = *part_of(files->spec, made.shard);
   // The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
   Result<wire::Capacity> capacity =
-      on_gpu ? size_cuda(part, files->formats, files->tied, options, {gpu->free, gpu->total})
+      on_gpu ? size_cuda(part, files->formats, files->tied, options, {gpu.free, gpu.total})
              : size_cpu(part, files->formats, files->tied, options, made.available_bytes);
   if (!capacity) return capacity.status();
   const std::uint64_t block_bytes = kv_shape(part, files->formats).block_bytes();
@@ -171,12 +186,13 @@ Result<Preflight> preflight(const config::Options& options) {
   if (Status s = check_swap_file(options, *capacity, block_bytes); !s.ok()) return s;
   made.block_bytes = block_bytes;
   made.sizes =
-      format_sizes(part, files->formats, files->tied, made.device, options.quantization, gpu->capability);
+      format_sizes(part, files->formats, files->tied, made.device, options.quantization, gpu.capability);
   made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
   made.formats = files->formats;
   made.spec_hash = storage_hash(files->spec, options);
-  if (on_gpu) made.notes.push_back(gpu->name);
+  if (on_gpu) made.notes.push_back(gpu.name);
+  if (on_gpu && !gpus->note.empty()) made.notes.push_back(gpus->note);
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
   if (!made.shard.alone()) made.notes.insert(made.notes.begin(), ranks_note(made));

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "actors/engine/child_main.h"
@@ -12,6 +13,8 @@ namespace {
 
 using supervisor::Control;
 using supervisor::Packet;
+
+constexpr int kLastWords = 500;  // milliseconds
 
 /// True when the supervisor has asked this process to end, or has gone.
 bool dismissed(Control& control) {
@@ -63,14 +66,21 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
 }  // namespace
 
 int worker_main(const std::vector<std::string>& words) {
-  return run_child("worker", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    // The worker serves without a log when it cannot be opened.
-    auto opened = Log::open("worker-" + std::to_string(arguments.rank), options.log);
-    const Log log = opened.ok() ? *opened : Log();
-    Status status = serve(arguments, control, log, options);
-    if (!status.ok()) log.error("fatal", {kv("why", status.message)});
-    return status;
-  });
+  const int code =
+      run_child("worker", words, [](const auto& arguments, Control& control, const config::Options& options) {
+        // The worker serves without a log when it cannot be opened.
+        auto opened = Log::open("worker-" + std::to_string(arguments.rank), options.log);
+        const Log log = opened.ok() ? *opened : Log();
+        Status status = serve(arguments, control, log, options);
+        if (!status.ok()) log.error("fatal", {kv("why", status.message)});
+        return status;
+      });
+  if (code != 0) {
+    // The GPU may hang, and what libraries do at a regular exit would wait for it.
+    Log::flush(kLastWords);
+    std::_Exit(code);
+  }
+  return code;
 }
 
 }  // namespace troupe

@@ -13,14 +13,23 @@ constexpr auto kIdleWait = std::chrono::milliseconds(200);
 // While steps are pending: a device with a queue takes the next plan while one runs, so the loop must not wait
 // for the rings or the device alone. Each poll is short; a round ends as soon as one step or record is ready.
 constexpr auto kDevicePoll = std::chrono::microseconds(2);
+constexpr auto kNextLook = std::chrono::milliseconds(5);  // at an executor that is not prepared yet
 constexpr auto kRound = std::chrono::milliseconds(20);
 constexpr auto kFullRingPatience = std::chrono::seconds(5);
 
 }  // namespace
 
-Status WorkerLoop::greet() {
+Status WorkerLoop::begin() {
   executor_.reset(link_.epoch());  // before the first plan, too: a rank has to be in its link's epoch
   pending_ = 0;
+  greeted_ = false;
+  return greet();
+}
+
+Status WorkerLoop::greet() {
+  const Result<bool> prepared = executor_.prepare();
+  if (!prepared.ok() || !*prepared) return prepared.status();
+  greeted_ = true;
   wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());
   const std::string device = executor_.device();
@@ -40,6 +49,10 @@ Status WorkerLoop::greet() {
 }
 
 Status WorkerLoop::run_once() {
+  if (!greeted_) {
+    const ipc::Received got = link_.receive(Clock::now() + kNextLook);
+    return got.kind == ipc::Received::Kind::timeout ? greet() : take(got);
+  }
   for (const TimePoint end = Clock::now() + kRound;;) {
     // All records are submitted before anything runs: a plan may depend on a cache command.
     for (;;) {
@@ -82,7 +95,7 @@ Status WorkerLoop::take(const ipc::Received& got) {
   if (got.kind == ipc::Received::Kind::corrupt) return failure(Code::internal, "a ring from the engine is corrupt");
   if (got.kind == ipc::Received::Kind::epoch_changed) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
-    return greet();
+    return begin();
   }
   Status status = executor_.submit(got.view);
   if (status.code == Code::internal) return status;

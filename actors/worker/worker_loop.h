@@ -30,8 +30,9 @@ class WorkerLoop {
     executor_.count_progress(link_.heartbeat());
   }
 
-  /// Forgets what was in flight and tells the engine that this worker is ready. First, and again after each epoch change.
-  Status greet();
+  /// Forgets what was in flight. First, and again after each epoch change. The engine is told that this
+  /// worker is ready as soon as the executor is, by this call or a later one of run_once().
+  Status begin();
 
   /// Submits records from the engine until a pending one has finished, and sends its result. Sleeps for at
   /// most 200 ms when nothing is pending, or only a step that waits for its masks; otherwise polls the rings
@@ -39,6 +40,7 @@ class WorkerLoop {
   Status run_once();
 
  private:
+  Status greet();
   Status take(const ipc::Received& got);
   Status send_result();
   Status send_end();
@@ -49,6 +51,7 @@ class WorkerLoop {
   WorkerIdentity identity_;
   const Log& log_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
+  bool greeted_ = false;         ///< in this epoch
   int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
   wire::RecordWriter<wire::StepEnd> end_;  ///< of a rank above 0
@@ -58,7 +61,7 @@ template <class Stop>
 Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
                   Stop&& stop) {
   WorkerLoop loop(link, executor, identity, log);
-  Status status = loop.greet();
+  Status status = loop.begin();
   while (status.ok() && !stop()) status = loop.run_once();
   return status;
 }

@@ -2,8 +2,8 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
-#include "kernels/exchange.h"
 #include "model/ranks/part.h"
 #include "model/weight_target.h"
 
@@ -44,10 +44,6 @@ DType compute_type(const config::ModelOptions& options, const ModelFiles& files)
   return DType::bf16;
 }
 
-}  // namespace
-
-namespace {
-
 /// A matrix has one format, and so have all matrices of a kind: what the files hold must be that.
 Status check_stored(const ModelFiles& files) {
   const WeightLayout layout = WeightLayout::make(files.spec, files.formats, files.tied, {});
@@ -76,10 +72,6 @@ Status check_stored(const ModelFiles& files) {
   }
   return {};
 }
-
-}  // namespace
-
-namespace {
 
 /// The directory of the checkpoint, which of a model that is cut for several ranks is the rank's.
 Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& shard) {
@@ -155,56 +147,37 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
       place.string() + " has neither tokenizer.model nor tokenizer.json; --tokenizer names another place.");
 }
 
-namespace {
-
-/// Whether scales that inputs or outputs share lie within what a rank holds.
-class CutCheck {
- public:
-  CutCheck(const ModelFiles& files, const Shard& shard) : formats_(files.formats), ranks_(shard.ranks) {}
-
-  Status operator()(const ModelSpec& part, int first_token) const {
-    const bool dense = part.moe_layers() < part.layers;
-    for (const Status& s :
-         {check("num_attention_heads * head_dim", part.q_width(), formats_.attention, true),
-          check("num_key_value_heads * head_dim", part.kv_width(), formats_.attention, false),
-          dense ? check("intermediate_size", part.intermediate, formats_.mlp, true) : Status{},
-          part.experts > 0 ? check("moe_intermediate_size", part.expert_intermediate, formats_.experts, true)
-                           : Status{},
-          check("vocab_size", first_token, formats_.lm_head, false)}) {
-      if (!s.ok()) return s;
-    }
-    return {};
-  }
-
- private:
-  /// `is_input` too, beside being an output.
-  Status check(const char* key, int width, const kernels::WeightFormat& format, bool is_input) const {
-    const int unit = format.fp8() ? kernels::kFp8Block : is_input ? format.group : 0;
-    if (unit == 0 || width % unit == 0) return {};
-    return invalid("--tensor-parallel-size " + std::to_string(ranks_) + " gives a rank " +
-                       std::to_string(width) + " of " + key + ", which is no multiple of the " +
-                       std::to_string(unit) + " that share a scale in " + to_string(format) + ".",
-                   "tensor-parallel-size");
-  }
-
-  const WeightFormats& formats_;
-  const int ranks_;
-};
-
-}  // namespace
-
-Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard) {
+Status check_ranks(const ModelFiles& files, const Shard& shard) {
   if (shard.alone()) return {};
-  if (device == config::Device::cuda && shard.ranks > kernels::kMostPeers) {
-    return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " is more than " +
-                       std::to_string(kernels::kMostPeers) + ", the most ranks on GPUs.",
-                   "tensor-parallel-size");
-  }
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part.ok()) return part.status();
   const Result<TensorMap> map = files.map_of(shard);
   if (!map.ok()) return map.status();
-  return CutCheck(files, shard)(*part, token_ranges(files.spec, shard.ranks)[1]);
+
+  // Scales that inputs or outputs share have to lie within what a rank holds.
+  struct Cut {
+    const char* key;
+    int width;  // of a rank
+    const kernels::WeightFormat& format;
+    bool is_input;  // too, beside being an output
+  };
+  const WeightFormats& formats = files.formats;
+  std::vector<Cut> cuts = {{"num_attention_heads * head_dim", part->q_width(), formats.attention, true},
+                           {"num_key_value_heads * head_dim", part->kv_width(), formats.attention, false}};
+  if (part->moe_layers() < part->layers)
+    cuts.push_back({"intermediate_size", part->intermediate, formats.mlp, true});
+  if (part->experts > 0)
+    cuts.push_back({"moe_intermediate_size", part->expert_intermediate, formats.experts, true});
+  cuts.push_back({"vocab_size", token_ranges(files.spec, shard.ranks)[1], formats.lm_head, false});
+  for (const Cut& cut : cuts) {
+    const int unit = cut.format.fp8() ? kernels::kFp8Block : cut.is_input ? cut.format.group : 0;
+    if (unit == 0 || cut.width % unit == 0) continue;
+    return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
+                       std::to_string(cut.width) + " of " + cut.key + ", which is no multiple of the " +
+                       std::to_string(unit) + " that share a scale in " + to_string(cut.format) + ".",
+                   "tensor-parallel-size");
+  }
+  return {};
 }
 
 }  // namespace troupe::model

@@ -35,8 +35,8 @@ struct ModelFiles {
 /// others.
 Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {});
 
-/// Whether these ranks can run the model on the device: its shape can be cut, and so can its formats.
-Status check_ranks(const ModelFiles& files, config::Device device, const Shard& shard);
+/// Whether these ranks can run the model: its shape can be cut, and so can its formats.
+Status check_ranks(const ModelFiles& files, const Shard& shard);
 
 /// Checks that the tokenizer's files are in options.tokenizer or the model's directory.
 Status check_tokenizer_files(const config::ModelOptions& options);

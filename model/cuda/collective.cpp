@@ -1,65 +1,40 @@
-#include "model/ranks/collective.h"
-
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
-#include "gpu/buffer.h"
-#include "gpu/peer_memory.h"
-#include "gpu/pinned.h"
+#include "model/cuda/nccl_exchange.h"
+#include "model/cuda/peer_exchange.h"
+#include "model/ranks/collective.h"
 
 namespace troupe::model {
-namespace {
 
-/// The ranks join when the first plan of an epoch has come to all of them.
-constexpr Duration kJoinPatience = std::chrono::seconds(5);
+struct Collective<Cuda>::Way {
+  std::variant<PeerExchange, NcclExchange> exchange;
 
-}  // namespace
-
-struct Collective<Cuda>::Peers {
-  Peers(Cuda& device, int ranks)
-      : inbox(device, kernels::exchange_inbox_bytes(ranks)),
-        table(device, sizeof(kernels::ExchangeTable)),
-        stop(sizeof(std::uint32_t)),
-        others(static_cast<std::size_t>(ranks)) {}
-
-  std::atomic_ref<std::uint32_t> stop_word() const {
-    return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(stop.data()));
+  template <class F>
+  auto with(F&& f) {
+    return std::visit(std::forward<F>(f), exchange);
   }
-
-  SharedMemory inbox;
-  SharedMemory table;
-  PinnedMemory stop;
-  std::vector<PeerMemory> others;  // by rank; this rank's own stays empty
 };
 
-Collective<Cuda>::Collective(RankMeeting meeting, Cuda& device)
-    : meeting_(std::move(meeting)),
-      device_(device),
-      peers_(std::make_unique<Peers>(device, meeting_.shard().ranks)) {
-  meeting_.set_patience(kJoinPatience);
-}
+Collective<Cuda>::Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way)
+    : meeting_(std::move(meeting)), device_(device), way_(std::move(way)) {}
 
 Collective<Cuda>::~Collective() = default;
 
-Result<std::unique_ptr<Collective<Cuda>>> Collective<Cuda>::attach(int fd, const Shard& shard, Cuda& device) {
-  if (shard.ranks > kernels::kMostPeers) {
-    return invalid("--tensor-parallel-size: got " + std::to_string(shard.ranks) +
-                       " on GPUs, expected at most " + std::to_string(kernels::kMostPeers),
-                   "tensor-parallel-size");
-  }
+Result<std::unique_ptr<Collective<Cuda>>> Collective<Cuda>::attach(int fd, const Shard& shard, Cuda& device,
+                                                                   bool nccl, bool shares_gpu) {
   Result<RankMeeting> meeting = RankMeeting::attach(fd, shard);
   if (!meeting) return meeting.status();
-  return std::unique_ptr<Collective>(new Collective(std::move(*meeting), device));
+  std::unique_ptr<Way> way(
+      nccl ? new Way{decltype(Way::exchange)(std::in_place_type<NcclExchange>, device, shard, shares_gpu)}
+           : new Way{decltype(Way::exchange)(std::in_place_type<PeerExchange>, device, shard)});
+  return std::unique_ptr<Collective>(new Collective(std::move(*meeting), device, std::move(way)));
 }
 
-kernels::ExchangeGroup Collective<Cuda>::group() const {
-  return {.table = reinterpret_cast<kernels::ExchangeTable*>(peers_->table.data()),
-          .stop = reinterpret_cast<const std::uint32_t*>(peers_->stop.data()),
-          .rank = shard().rank,
-          .ranks = shard().ranks};
+bool Collective<Cuda>::lasting_graphs() const {
+  return way_->with([](const auto& exchange) { return exchange.kLastingGraphs; });
 }
 
 void Collective<Cuda>::clear(Cuda&, float* memory, std::size_t count) {
@@ -68,59 +43,51 @@ void Collective<Cuda>::clear(Cuda&, float* memory, std::size_t count) {
   cleared_count_ = std::max(cleared_count_, count);
 }
 
-void Collective<Cuda>::all_reduce(Cuda& device, float* in, float* out, std::size_t count) {
-  kernels::run(device, kernels::SumOverRanks{.group = group(), .in = in, .out = out, .count = count});
+void Collective<Cuda>::all_reduce(Cuda&, float* in, float* out, std::size_t count) {
+  way_->with([&](auto& exchange) { exchange.all_reduce(in, out, count); });
 }
 
-void Collective<Cuda>::all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out,
+void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride, float* out,
                                   std::size_t out_stride, int rows, std::span<const int> first) {
-  kernels::GatherColumns op{
-      .group = group(), .in = in, .in_stride = in_stride, .out = out, .out_stride = out_stride, .rows = rows};
-  TROUPE_CHECK(first.size() == static_cast<std::size_t>(shard().ranks) + 1);
-  std::copy(first.begin(), first.end(), op.first);
-  kernels::run(device, op);
+  way_->with([&](auto& exchange) { exchange.all_gather(in, in_stride, out, out_stride, rows, first); });
 }
 
 bool Collective<Cuda>::join() {
-  if (abandoned()) return false;
-  if (joined_) return true;
-  const auto meet = [this] { return meeting_.meet([] {}); };
-  std::memcpy(meeting_.mine(), &peers_->inbox.address(), sizeof(PeerAddress));
-  if (!meet()) return false;
-
-  kernels::ExchangeTable table{};
-  table.number = 1;
-  table.live = 1;
-  for (int rank = 0; rank < shard().ranks; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (rank == shard().rank) {
-      table.inboxes[at] = peers_->inbox.data();
-      continue;
-    }
-    PeerAddress address;
-    std::memcpy(&address, meeting_.told(rank), sizeof address);
-    PeerMemory& other = peers_->others[at];
-    if (other.address() != address) {
-      other = PeerMemory();  // the one before has died
-      Result<PeerMemory> opened = PeerMemory::open(device_, address);
-      if (!opened) throw CudaError("rank " + std::to_string(rank) + ": " + opened.status().message);
-      other = std::move(*opened);
-    }
-    table.inboxes[at] = other.data();
+  switch (stage_) {
+    case Stage::alone:
+      if (meeting_.ended()) return false;
+      way_->with([this](auto& exchange) { exchange.tell(meeting_.mine()); });
+      meeting_.arrive();
+      stage_ = Stage::telling;
+      [[fallthrough]];
+    case Stage::telling:
+      if (!meeting_.all_here()) return false;
+      if (cleared_ != nullptr) device_.zero(cleared_, cleared_count_ * sizeof(float));
+      way_->with(
+          [this](auto& exchange) { exchange.connect([this](int rank) { return meeting_.told(rank); }); });
+      stage_ = Stage::connecting;
+      [[fallthrough]];
+    case Stage::connecting:
+      if (!way_->with([](auto& exchange) { return exchange.connected(); })) return false;
+      meeting_.arrive();
+      stage_ = Stage::waiting;
+      [[fallthrough]];
+    case Stage::waiting:
+      if (!meeting_.all_here()) return false;
+      stage_ = Stage::joined;
+      [[fallthrough]];
+    case Stage::joined: break;
   }
-  peers_->stop_word().store(0, std::memory_order_release);
-  device_.zero(peers_->inbox.data(), peers_->inbox.bytes());
-  if (cleared_ != nullptr) device_.zero(cleared_, cleared_count_ * sizeof(float));
-  device_.upload(peers_->table.data(), &table, sizeof table);
-  device_.sync();
-  joined_ = meet();  // no rank writes into an inbox before its owner has cleared it
-  return joined_;
+  return true;
 }
 
-void Collective<Cuda>::leave() { peers_->stop_word().store(1, std::memory_order_release); }
+void Collective<Cuda>::leave() {
+  way_->with([](auto& exchange) { exchange.leave(); });
+}
 
 void Collective<Cuda>::begin_epoch(std::uint32_t epoch) {
-  joined_ = false;
+  way_->with([](auto& exchange) { exchange.disconnect(); });
+  stage_ = Stage::alone;
   meeting_.begin_epoch(epoch);
 }
 

@@ -1,9 +1,11 @@
 #include "model/cuda/executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
+#include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"
@@ -16,9 +18,9 @@ namespace {
 /// A second step in flight keeps the GPU busy. More would only make new arrivals wait longer.
 constexpr int kStepsInFlight = 2;
 
-GpuMemory memory_of(const Cuda& device) {
+GpuMemory memory_for(const Cuda& device, const ExchangeWay& way) {
   const CudaMemory memory = device.memory();
-  return {memory.free, memory.total};
+  return {memory.free - (way.nccl ? std::min(memory.free, kNcclBytes) : 0), memory.total};
 }
 
 Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::Options& options,
@@ -34,14 +36,16 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                                          .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;
   if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
+  const ExchangeWay way = choose_exchange(options.parallel, cuda_reaches);
   if (!place.shard.alone()) {
-    Result<std::unique_ptr<Collective<Cuda>>> ranks =
-        Collective<Cuda>::attach(place.memory_fd, place.shard, device);
+    Result<std::unique_ptr<Collective<Cuda>>> ranks = Collective<Cuda>::attach(
+        place.memory_fd, place.shard, device, way.nccl, options.parallel.ranks_per_gpu > 1);
     if (!ranks) return ranks.status();
     model.ranks = std::move(*ranks);
   }
   model.slow_ways = slow_choices(*spec, files.formats, kernels::cuda::traits_of(device));
-  Result<wire::Capacity> sized = size_cuda(*spec, files.formats, files.tied, options, memory_of(device));
+  Result<wire::Capacity> sized =
+      size_cuda(*spec, files.formats, files.tied, options, memory_for(device, way));
   if (!sized) return sized.status();
   // The KV blocks and the length that they allow are found again when everything else is there.
   Result<wire::Capacity> limits = cuda_limits(*spec, files.formats, files.tied, options, sized->max_slots);
@@ -75,9 +79,9 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   model.steps = std::make_unique<CudaSteps>(std::move(*steps));
   device.release_staging();  // loading has ended
   model.steps->warm_up();
-  model.steps->capture();
+  if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
-  GpuMemory left = memory_of(device);
+  GpuMemory left = memory_for(device, way);
   left.free += model.kv->mapped();
   if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, 0); !s.ok()) return s;
   if (!model.kv->map(capacity.kv_bytes)) {

@@ -13,6 +13,9 @@ namespace {
 // microsecond.
 constexpr std::uint64_t kChecksPerDriverQuery = 1024;
 constexpr std::uint64_t kChecksPerSwapQuery = 64;
+// For exchanges that cannot be called back: so long a rank waits for them to end with those of the other
+// ranks when an epoch has ended. If they do not, the rank is of no further use.
+constexpr Duration kEndWithOthers = std::chrono::seconds(2);
 
 template <class F>
 auto guarded(Status& broken, F&& body) -> decltype(body()) {
@@ -54,24 +57,27 @@ CudaQueue::~CudaQueue() {
   (void)model_.device.release();
 }
 
+Result<bool> CudaQueue::prepare() {
+  return guarded(broken_, [&]() -> Result<bool> {
+    if (!model_.ranks) return true;
+    if (!model_.ranks->join()) return false;
+    if (model_.steps->graphs() == 0) model_.steps->capture();
+    return true;
+  });
+}
+
 Status CudaQueue::submit(const wire::RecordView& record) {
   return guarded(broken_, [&] { return submit_record(record); });
 }
 
 Status CudaQueue::submit_record(const wire::RecordView& record) {
-  if (const Result<bool> can = joined(); !can || !*can) return can.status();
+  if (model_.ranks && model_.ranks->abandoned()) return {};  // nothing runs until reset()
+  if (model_.ranks && !model_.ranks->joined()) return invalid("a record before the ranks have met");
   if (const auto* plan = record.as<wire::StepPlan>()) return submit_plan(record, *plan);
   if (const auto* masks = record.as<wire::StepMasks>()) return submit_masks(record, *masks);
   if (const auto* command = record.as<wire::CacheCommand>()) return submit_command(record, *command);
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
-}
-
-Result<bool> CudaQueue::joined() {
-  if (!model_.ranks || model_.ranks->join()) return true;
-  model_.ranks->leave();
-  if (model_.ranks->late().ok()) return false;
-  return failure(Code::internal, model_.ranks->late().message);
 }
 
 Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -199,7 +205,7 @@ bool CudaQueue::finished(const Work& work, bool ask_driver) const {
 Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   return guarded(broken_, [&]() -> Result<bool> {
     if (model_.ranks && model_.ranks->abandoned()) {
-      if (const Result<bool> can = joined(); !can) return can.status();
+      model_.ranks->leave();
       return false;
     }
     if (take_swapped(out)) return true;
@@ -295,16 +301,16 @@ CudaError CudaQueue::overdue(const std::string& what, Duration limit) const {
                    " s on " + model_.device->describe());
 }
 
-void CudaQueue::wait_for_all() {
+void CudaQueue::wait_for_all(Duration patience) {
   const TimePoint begin = Clock::now();
   while (model_.swap && !model_.swap->idle()) {
-    if (Clock::now() - begin > patience_) throw overdue("a copy from or to the swap space", patience_);
+    if (Clock::now() - begin > patience) throw overdue("a copy from or to the swap space", patience);
     pause_cpu();
   }
   for (std::size_t i = count_; i-- > 0;) {  // the last first: a held step's end may be behind it
     const Work& work = work_[(first_ + i) % work_.size()];
     while (!work.end.passed()) {
-      if (Clock::now() - begin > patience_) throw overdue(name(work), patience_);
+      if (Clock::now() - begin > patience) throw overdue(name(work), patience);
       pause_cpu();
     }
   }
@@ -312,12 +318,16 @@ void CudaQueue::wait_for_all() {
 
 void CudaQueue::reset(std::uint32_t epoch) {
   (void)guarded(broken_, [&]() -> Status {
+    const bool calls_back = !model_.ranks || model_.ranks->lasting_graphs();
     if (model_.ranks) model_.ranks->leave();
     if (held_ != 0) {
       model_.steps->give_up_held();
       let_go();
     }
-    wait_for_all();
+    wait_for_all(calls_back ? patience_ : std::min(patience_, kEndWithOthers));
+    if (!model_.ranks) return {};
+    if (!calls_back) model_.steps->drop_graphs();
+    model_.ranks->begin_epoch(epoch);
     return {};
   });
   check_.reset();
@@ -328,7 +338,6 @@ void CudaQueue::reset(std::uint32_t epoch) {
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
   if (model_.swap) model_.swap->forget();
-  if (model_.ranks && broken_.ok()) model_.ranks->begin_epoch(epoch);
 }
 
 }  // namespace troupe::model

@@ -51,6 +51,7 @@ class CudaQueue final : public Executor {
   wire::Capacity capacity() const override { return capacity_; }
   std::string device() const override { return model_.device->describe(); }
   std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
+  Result<bool> prepare() override;
   Status submit(const wire::RecordView& record) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   void reset(std::uint32_t epoch) override;
@@ -79,9 +80,6 @@ class CudaQueue final : public Executor {
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
   void launch_waiting();
-  // False: the ranks' epoch has ended or a rank has not come; nothing runs until reset(). With a status if it
-  // has not come.
-  Result<bool> joined();
   // Starts the sampling of the held step's gated rows if it has all masks.
   void end_held();
   // Behind the held step's last launch.
@@ -90,8 +88,8 @@ class CudaQueue final : public Executor {
   Work& add_work();
   // True if the work is complete. `ask_driver`: asks the driver too, which throws if the work has failed.
   bool finished(const Work& work, bool ask_driver) const;
-  // Throws CudaError if that takes longer than patience_.
-  void wait_for_all();
+  // Throws CudaError if that takes longer.
+  void wait_for_all(Duration patience);
   CudaError overdue(const std::string& what, Duration limit) const;
   static std::string name(const Work& work);
   bool take_swapped(std::vector<std::byte>& out);

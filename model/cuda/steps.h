@@ -48,6 +48,8 @@ class CudaSteps {
   void warm_up();
   /// Captures the decode steps as graphs. After warm_up().
   void capture();
+  /// All steps are launched kernel by kernel until the next capture(). The device must be idle.
+  void drop_graphs() { graphs_.clear(); }
 
   const SequenceMemory& sequence_memory() const { return memory_.sequences; }
   /// Rows that are scored at a time: there are as many rows of logits.

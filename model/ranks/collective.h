@@ -53,19 +53,24 @@ class Collective<Cpu> {
   RankMeeting meeting_;
 };
 
-/// Over memory of GPUs that reach each other's (kernels/exchange.h). An exchange is one kernel, and nothing
-/// of it waits on the host; the ranks meet on the host once an epoch, before their first step.
+/// Over GPUs: through each other's memory, where an exchange is one kernel and nothing of it waits on the
+/// host, or over NCCL. The ranks meet on the host once an epoch, before their first step.
 ///
-/// Until join(), and after leave(), exchanges take the rank's own numbers for all: so a rank warms up and
-/// captures its graphs alone.
+/// Until join() has returned true, and after leave(), exchanges take the rank's own numbers for all: so a
+/// rank warms up alone.
 template <>
 class Collective<Cuda> {
  public:
-  /// Takes memory on `device`, which must outlive it. `fd` is not kept. Throws CudaError.
-  static Result<std::unique_ptr<Collective>> attach(int fd, const Shard& shard, Cuda& device);
+  /// Takes memory on `device`, which must outlive it. `fd` is not kept. `shares_gpu`: with other ranks.
+  /// Throws CudaError.
+  static Result<std::unique_ptr<Collective>> attach(int fd, const Shard& shard, Cuda& device,
+                                                    bool nccl = false, bool shares_gpu = false);
   ~Collective();
 
   const Shard& shard() const { return meeting_.shard(); }
+  /// False: a graph that has captured calls is good for the epoch in which it was captured, after join(), and
+  /// has to be destroyed before begin_epoch().
+  bool lasting_graphs() const;
 
   /// `memory` is zero before the first call and whenever it has been an all_reduce()'s `in`: only join()
   /// clears it.
@@ -75,29 +80,30 @@ class Collective<Cuda> {
   void all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                   int rows, std::span<const int> first);
 
-  /// Waits for all ranks of the epoch and opens their memory. The device must be idle. Once it has succeeded
-  /// it does nothing until begin_epoch(). False: abandoned().
+  /// Goes on with meeting the other ranks of the epoch as far as that is possible without waiting. True once
+  /// all have met, until begin_epoch(). The device must be idle.
   bool join();
-  /// Ends the exchanges in flight, whose numbers mean nothing. Returns at once.
+  /// Ends the exchanges in flight, whose numbers mean nothing. Returns at once. Over NCCL nothing can end
+  /// them.
   void leave();
 
-  bool abandoned() const { return meeting_.abandoned() || meeting_.ended(); }
-  const Status& late() const { return meeting_.late(); }
+  bool joined() const { return stage_ == Stage::joined; }
+  /// True once the epoch has ended: no exchange means anything until begin_epoch().
+  bool abandoned() const { return meeting_.ended(); }
   /// The device must be idle.
   void begin_epoch(std::uint32_t epoch);
-  void set_patience(Duration patience) { meeting_.set_patience(patience); }
 
  private:
-  struct Peers;
-  Collective(RankMeeting meeting, Cuda& device);
-  kernels::ExchangeGroup group() const;
+  enum class Stage { alone, telling, connecting, waiting, joined };
+  struct Way;
+  Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way);
 
   RankMeeting meeting_;
   Cuda& device_;
-  std::unique_ptr<Peers> peers_;
+  std::unique_ptr<Way> way_;
+  Stage stage_ = Stage::alone;
   float* cleared_ = nullptr;
   std::size_t cleared_count_ = 0;
-  bool joined_ = false;
 };
 
 }  // namespace troupe::model

@@ -79,14 +79,17 @@ class RankMeeting : public RankMemory {
     return wait([](void* w) { (*static_cast<std::remove_reference_t<Waiting>*>(w))(); },
                 const_cast<void*>(static_cast<const void*>(&waiting)));
   }
-  /// After meet(): what a rank has told, until this rank comes to the next meeting but one.
+  /// meet() in two parts, for who has something else to do meanwhile: all_here() is true once all have come
+  /// to the meeting at which this rank has arrived, and false for good when the epoch ends.
+  void arrive();
+  bool all_here() const { return !ended() && all_have_come(); }
+  /// After meet(), or all_here(): what a rank has told, until this rank comes to the next meeting but one.
   const std::byte* told(int rank) const { return slot(rank, next_ - 1); }
 
   void set_patience(Duration patience) { patience_ = patience; }
 
  private:
   RankMeeting(RankMemory memory, const Shard& shard) : RankMemory(std::move(memory)), shard_(shard) {}
-  void arrive();
   bool wait(void (*waiting)(void*), void* context);
   bool all_have_come() const;
 

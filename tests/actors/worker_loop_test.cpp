@@ -42,11 +42,16 @@ class FakeExecutor final : public Executor {
 
   bool waits_for_record() const override { return gated; }
   void reset(std::uint32_t) override { out.clear(); }
+  Result<bool> prepare() override {
+    if (!error.ok()) return error;
+    return looks_until_ready == 0 || --looks_until_ready == 0;
+  }
 
   std::deque<std::uint64_t> out;
   std::size_t most_out = 0;
   std::size_t ends_with = 1;  // a step ends when so many are out
   bool gated = false;         // no step ends until masks come
+  int looks_until_ready = 0;  // calls of prepare() until it is done
   int polls = 0;
   Duration longest_wait{};
   Status refusal, error;
@@ -64,7 +69,7 @@ class WorkerLoopTest : public ::testing::Test {
     engine = std::make_unique<ipc::EngineEnd>(std::move(*engine_end));
     worker = std::make_unique<ipc::WorkerEnd>(std::move(*worker_end));
     loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{}, log);
-    ASSERT_TRUE(loop->greet().ok());
+    ASSERT_TRUE(loop->begin().ok());
     EXPECT_EQ(receive(), wire::RecordKind::inventory);
     EXPECT_EQ(receive(), wire::RecordKind::hello);
   }
@@ -90,6 +95,36 @@ class WorkerLoopTest : public ::testing::Test {
   std::unique_ptr<WorkerLoop> loop;
   std::uint64_t step = 0;
 };
+
+TEST_F(WorkerLoopTest, TheEngineHearsOfAWorkerThatIsPrepared) {
+  executor.looks_until_ready = 3;
+  ASSERT_TRUE(loop->begin().ok());
+  EXPECT_EQ(receive(), wire::RecordKind{});
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind{}) << "the second look";
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::inventory);
+  EXPECT_EQ(receive(), wire::RecordKind::hello);
+  send_plan(1);
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::step_result);
+}
+
+TEST_F(WorkerLoopTest, AnEpochEndsWhileTheExecutorPrepares) {
+  executor.looks_until_ready = 1'000'000;
+  ASSERT_TRUE(loop->begin().ok());
+  ASSERT_TRUE(loop->run_once().ok());
+  worker->reaped(ipc::Side::engine);
+  executor.looks_until_ready = 0;
+  ASSERT_TRUE(loop->run_once().ok()) << "it begins again";
+  EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);
+  EXPECT_EQ(receive(), wire::RecordKind::inventory);
+  EXPECT_EQ(receive(), wire::RecordKind::hello);
+  executor.looks_until_ready = 1'000'000;
+  ASSERT_TRUE(loop->begin().ok());
+  executor.error = failure(Code::internal, "no other rank can be found");
+  EXPECT_EQ(loop->run_once().message, "no other rank can be found");
+}
 
 TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
   executor.ends_with = 2;

@@ -7,6 +7,7 @@
 #include "gpu/cuda.h"
 #include "gpu/cuda_event.h"
 #include "gpu/cuda_graph.h"
+#include "gpu/nccl.h"
 #include "model/cuda/executor.h"
 #include "model/ranks/part.h"
 #include "model/support/engine.h"
@@ -53,11 +54,13 @@ std::vector<float> sums(int ranks, std::size_t count, int round) {
 struct Party {
   explicit Party(const RankProcess& process, bool overlap = true)
       : shard(process.shard), device({.ordinal = process.shard.rank % cuda_devices(), .overlap = overlap}) {
-    auto attached = Collective<Cuda>::attach(process.memory, shard, device);
+    const bool nccl = process.what.ends_with("nccl");
+    auto attached =
+        Collective<Cuda>::attach(process.memory, shard, device, nccl, cuda_devices() < process.shard.ranks);
     EXPECT_TRUE(attached.ok()) << attached.status().message;
     ranks = std::move(*attached);
-    ranks->set_patience(std::chrono::seconds(30));  // the others are still starting
   }
+  bool join() { return test::join(*ranks); }
   float* put(const std::vector<float>& values) {
     auto* memory = static_cast<float*>(device.alloc(values.size() * sizeof(float)));
     device.upload(memory, values.data(), values.size() * sizeof(float));
@@ -75,6 +78,8 @@ struct Party {
   std::unique_ptr<Collective<Cuda>> ranks;
 };
 
+constexpr std::size_t kFew = 20'480;
+
 // 1: half a packet; 65,536 and 65,537: the last exchange by packets and the first by pieces; 2,500,001: two
 // exchanges.
 constexpr std::size_t kCounts[] = {1, 2, 20'480, 65'536, 65'537, 300'000, 2'500'001};
@@ -86,7 +91,7 @@ TEST_F(CudaRanks, DISABLED_RankThatSums) {
   party.ranks->all_reduce(party.device, alone, alone, 70'000);
   EXPECT_EQ(party.get(alone, 70'000), numbers(rank, 70'000, 0))
       << "before join() a rank takes its own numbers";
-  ASSERT_TRUE(party.ranks->join());
+  ASSERT_TRUE(party.join());
   int round = 0;
   for (const std::size_t count : kCounts) {
     for (int again = 0; again < 3; ++again, ++round) {
@@ -115,7 +120,7 @@ TEST_F(CudaRanks, DISABLED_RankThatSums) {
 
 TEST_F(CudaRanks, DISABLED_RankThatGathers) {
   Party party(RankProcess::mine());
-  ASSERT_TRUE(party.ranks->join());
+  ASSERT_TRUE(party.join());
   constexpr int kWidth = 61, kStride = 64;
   const int ranks = party.shard.ranks;
   std::vector<int> first;
@@ -152,13 +157,48 @@ TEST_F(CudaRanks, GatherColumns) {
     test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "");
 }
 
-// ---- Deaths
+// Of two numbers the order does not matter, and NCCL has one of its own.
+TEST_F(CudaRanks, ExchangeOverNccl) {
+  if (const auto nccl = nccl_version(); !nccl.ok()) GTEST_SKIP() << nccl.status().message;
+  test::run_ranks<char>("CudaRanks.DISABLED_RankThatSums", 2, false, "nccl");
+  for (const int ranks : {2, 3})
+    test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "nccl");
+}
 
-constexpr std::size_t kFew = 20'480;
+// The ranks meet anew in every epoch, after graphs of the one before are gone.
+TEST_F(CudaRanks, DISABLED_RankOfSeveralEpochs) {
+  Party party(RankProcess::mine());
+  auto memory = RankMemory::attach(RankProcess::mine().memory);
+  ASSERT_TRUE(memory.ok());
+  auto others = RankMeeting::attach(RankProcess::mine().meeting, party.shard);
+  ASSERT_TRUE(others.ok());
+  EXPECT_FALSE(party.ranks->lasting_graphs());
+  float* const values = party.put(std::vector<float>(kFew, 1));
+  for (std::uint32_t epoch = 2; epoch < 5; ++epoch) {
+    if (party.shard.rank == 0) memory->set_epoch(epoch);
+    ASSERT_TRUE(others->meet([] {}));
+    party.ranks->begin_epoch(epoch);
+    EXPECT_FALSE(party.ranks->joined());
+    ASSERT_TRUE(party.join());
+    const CudaGraph graph = CudaGraph::capture(
+        party.device, [&] { party.ranks->all_reduce(party.device, values, values, kFew); });
+    graph.launch(party.device);
+    party.device.sync();
+    ASSERT_TRUE(others->meet([] {}));
+  }
+  EXPECT_EQ(party.get(values, kFew), std::vector<float>(kFew, 8));
+}
+
+TEST_F(CudaRanks, MeetAnewOverNccl) {
+  if (const auto nccl = nccl_version(); !nccl.ok()) GTEST_SKIP() << nccl.status().message;
+  test::run_ranks<char>("CudaRanks.DISABLED_RankOfSeveralEpochs", 2, false, "nccl");
+}
+
+// ---- Deaths
 
 TEST_F(CudaRanks, DISABLED_RankThatSumsForEver) {
   Party party(RankProcess::mine());
-  ASSERT_TRUE(party.ranks->join());
+  ASSERT_TRUE(party.join());
   for (;;) {
     float* const values = party.put(std::vector<float>(kFew, 2));
     for (int i = 0; i < 100; ++i) party.ranks->all_reduce(party.device, values, values, kFew);
@@ -181,7 +221,7 @@ TEST_F(CudaRanks, ADeathFreesTheOthers) {
   const int rounds = asked != nullptr ? std::atoi(asked) : 3;
   for (int round = 0; round < rounds; ++round) {
     const pid_t other = test::start_rank("CudaRanks.DISABLED_RankThatSumsForEver", {{1, 2, false}, *fd});
-    ASSERT_TRUE(party.ranks->join()) << "round " << round;
+    ASSERT_TRUE(party.join()) << "round " << round;
     const std::vector<float> ones(kFew, 1);
     party.device.upload(values, ones.data(), kFew * sizeof(float));
     party.ranks->all_reduce(party.device, values, values, kFew);
@@ -231,7 +271,7 @@ TEST_F(CudaRanks, DISABLED_RankOfAGolden) {
                                      test::kGoldenLimits, nullptr, party.ranks.get());
   ASSERT_TRUE(decoder.ok()) << decoder.status().message;
   (void)test::logits_of(**decoder, golden);  // alone: the numbers mean nothing, and must leave nothing behind
-  ASSERT_TRUE(party.ranks->join());
+  ASSERT_TRUE(party.join());
   process.answer(test::logits_of(**decoder, golden));
   party.device.sync();
 }
@@ -240,6 +280,7 @@ struct RankCase {
   GoldenCase which;
   int ranks;
   bool expert_parallel;
+  bool nccl = false;
 };
 
 class CudaRankGoldens : public ::testing::TestWithParam<std::tuple<RankCase, DType>> {};
@@ -247,10 +288,11 @@ class CudaRankGoldens : public ::testing::TestWithParam<std::tuple<RankCase, DTy
 TEST_P(CudaRankGoldens, EveryRankHasTheReferencesLogits) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto& [one, dtype] = GetParam();
+  if (one.nccl && !nccl_version().ok()) GTEST_SKIP() << nccl_version().status().message;
   const auto logits =
       test::run_ranks<float>("CudaRanks.DISABLED_RankOfAGolden", one.ranks, one.expert_parallel,
                              std::string(one.which.checkpoint) + " " + one.which.golden + " " +
-                                 std::to_string(static_cast<int>(dtype)));
+                                 std::to_string(static_cast<int>(dtype)) + (one.nccl ? " nccl" : ""));
   for (std::size_t r = 0; r < logits.size(); ++r)
     EXPECT_EQ(logits[r], logits[0]) << "rank " << r << " has other bits";
   test::check_logits(logits[0], test::load_golden(one.which.golden), dtype);
@@ -259,14 +301,21 @@ TEST_P(CudaRankGoldens, EveryRankHasTheReferencesLogits) {
 std::string name_of(const ::testing::TestParamInfo<CudaRankGoldens::ParamType>& info) {
   const auto& [one, dtype] = info.param;
   return std::string(one.which.checkpoint) + "_" + to_string(dtype) + "_" + std::to_string(one.ranks) +
-         (one.expert_parallel ? "_experts" : "");
+         (one.expert_parallel ? "_experts" : "") + (one.nccl ? "_nccl" : "");
 }
 
 constexpr RankCase kCases[] = {
-    {{"gqa3_tied", "gqa3_tied"}, 2, false},    {{"gqa8_tied", "gqa8_tied"}, 2, false},
-    {{"gqa8_tied", "gqa8_tied"}, 4, false},    {{"moe_shared2", "moe_shared2"}, 2, false},
-    {{"moe_shared2", "moe_shared2"}, 2, true}, {{"moe_shared2_paddle", "moe_shared2"}, 2, false},
+    {{"gqa3_tied", "gqa3_tied"}, 2, false},
+    {{"gqa8_tied", "gqa8_tied"}, 2, false},
+    {{"gqa8_tied", "gqa8_tied"}, 4, false},
+    {{"moe_shared2", "moe_shared2"}, 2, false},
+    {{"moe_shared2", "moe_shared2"}, 2, true},
+    {{"moe_shared2_paddle", "moe_shared2"}, 2, false},
     {{"moe_end", "moe_end"}, 2, false},
+    {{"gqa8_tied", "gqa8_tied"}, 2, false, true},
+    {{"gqa8_tied", "gqa8_tied"}, 4, false, true},
+    {{"moe_shared2", "moe_shared2"}, 2, false, true},
+    {{"moe_shared2", "moe_shared2"}, 2, true, true},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRankGoldens,
@@ -326,9 +375,11 @@ INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
 
 constexpr int kSlots = 8;
 
-config::Options options_of(const std::string& checkpoint) {
+/// `what`: a checkpoint, and " nccl".
+config::Options options_of(const std::string& what) {
   config::Options options;
-  options.model.directory = test::golden_directory(checkpoint).string();
+  options.model.directory = test::golden_directory(what.substr(0, what.find(' '))).string();
+  options.parallel.disable_custom_all_reduce = what.ends_with("nccl");
   options.device.num_gpu_blocks_override = 3 * kSlots;
   options.parallel.ranks_per_gpu = cuda_devices() < 2 ? 2 : 1;
   options.scheduler.max_num_seqs = kSlots;
@@ -337,8 +388,9 @@ config::Options options_of(const std::string& checkpoint) {
   return options;
 }
 
-std::unique_ptr<Executor> executor_of(const std::string& checkpoint, const RankPlace& place = {}) {
-  const config::Options options = options_of(checkpoint);
+std::unique_ptr<Executor> executor_of(const std::string& what, const RankPlace& place = {}) {
+  config::Options options = options_of(what);
+  options.parallel.tensor_parallel_size = place.shard.ranks;
   auto files = open_model(options.model);
   EXPECT_TRUE(files.ok() && files->choose(config::Device::cuda, options.quantization).ok());
   auto made = make_cuda_executor(*files, options, {}, place);
@@ -347,6 +399,10 @@ std::unique_ptr<Executor> executor_of(const std::string& checkpoint, const RankP
 }
 
 std::vector<TokenId> tokens_of(Executor& executor) {
+  for (const TimePoint end = Clock::now() + std::chrono::minutes(1);
+       !*executor.prepare() && Clock::now() < end;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   std::vector<test::Ask> asks(kSlots);
   for (int i = 0; i < kSlots; ++i) {
     test::Ask& ask = asks[static_cast<std::size_t>(i)];
@@ -384,7 +440,8 @@ TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
 }
 
 TEST_F(CudaRanks, AnswerAsOneDoes) {
-  for (const char* const checkpoint : {"gqa8_tied", "moe_shared2"}) {
+  for (const char* const checkpoint : {"gqa8_tied", "moe_shared2", "gqa8_tied nccl"}) {
+    if (std::string_view(checkpoint).ends_with("nccl") && !nccl_version().ok()) continue;
     const std::vector<TokenId> expected = tokens_of(*executor_of(checkpoint));
     const auto answers =
         test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", 2, false, checkpoint);

@@ -7,6 +7,7 @@
 #include "model/ranks/part.h"
 #include "model/support/golden.h"
 #include "model/support/quantised_golden.h"
+#include "model/support/rank_processes.h"
 
 namespace troupe::model::test {
 
@@ -50,7 +51,7 @@ Result<std::vector<float>> quantised_logits(D& device, const ModelFiles& files, 
   auto decoder = Decoder<D>::make(device, *part, files.formats, std::move(*weights), limits, nullptr, ranks);
   if (!decoder) return decoder.status();
   if constexpr (requires { ranks->join(); }) {
-    if (join && !ranks->join()) return failure(Code::unavailable, "the other ranks have not come");
+    if (join && !test::join(*ranks)) return failure(Code::unavailable, "the other ranks have not come");
   }
   return last_logits(**decoder, files.spec);
 }

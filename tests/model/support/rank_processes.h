@@ -79,6 +79,17 @@ inline pid_t start_rank(const std::string& test, const RankProcess& rank) {
   return pid;
 }
 
+/// Waits until all ranks have met; false if one has not come for a minute.
+template <class Meets>
+bool join(Meets& ranks) {
+  const TimePoint end = Clock::now() + std::chrono::minutes(1);
+  while (!ranks.join()) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
 /// The children's exit status, or -1 for one that had to be killed.
 inline std::vector<int> wait_for(const std::vector<pid_t>& children, Duration patience) {
   std::vector<int> ended(children.size(), -2);

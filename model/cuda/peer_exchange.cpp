@@ -1,0 +1,71 @@
+#include "model/cuda/peer_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+
+namespace troupe::model {
+
+PeerExchange::PeerExchange(Cuda& device, const Shard& shard)
+    : device_(device),
+      shard_(shard),
+      inbox_(device, kernels::exchange_inbox_bytes(shard.ranks)),
+      table_(device, sizeof(kernels::ExchangeTable)),
+      stop_(sizeof(std::uint32_t)),
+      others_(static_cast<std::size_t>(shard.ranks)) {
+  TROUPE_CHECK(shard.ranks <= kernels::kMostPeers);
+}
+
+kernels::ExchangeGroup PeerExchange::group() const {
+  return {.table = reinterpret_cast<kernels::ExchangeTable*>(table_.data()),
+          .stop = reinterpret_cast<const std::uint32_t*>(stop_.data()),
+          .rank = shard_.rank,
+          .ranks = shard_.ranks};
+}
+
+void PeerExchange::tell(std::byte* to) const { std::memcpy(to, &inbox_.address(), sizeof(PeerAddress)); }
+
+void PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
+  kernels::ExchangeTable table{};
+  table.number = 1;
+  table.live = 1;
+  for (int rank = 0; rank < shard_.ranks; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (rank == shard_.rank) {
+      table.inboxes[at] = inbox_.data();
+      continue;
+    }
+    PeerAddress address;
+    std::memcpy(&address, told(rank), sizeof address);
+    PeerMemory& other = others_[at];
+    if (other.address() != address) {
+      other = PeerMemory();  // the one before has died
+      Result<PeerMemory> opened = PeerMemory::open(device_, address);
+      if (!opened) throw CudaError("rank " + std::to_string(rank) + ": " + opened.status().message);
+      other = std::move(*opened);
+    }
+    table.inboxes[at] = other.data();
+  }
+  stop_word().store(0, std::memory_order_release);
+  device_.zero(inbox_.data(), inbox_.bytes());
+  device_.upload(table_.data(), &table, sizeof table);
+  device_.sync();
+}
+
+void PeerExchange::all_reduce(float* in, float* out, std::size_t count) {
+  kernels::run(device_, kernels::SumOverRanks{.group = group(), .in = in, .out = out, .count = count});
+}
+
+void PeerExchange::all_gather(const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
+                              int rows, std::span<const int> first) {
+  kernels::GatherColumns op{
+      .group = group(), .in = in, .in_stride = in_stride, .out = out, .out_stride = out_stride, .rows = rows};
+  TROUPE_CHECK(first.size() == static_cast<std::size_t>(shard_.ranks) + 1);
+  std::copy(first.begin(), first.end(), op.first);
+  kernels::run(device_, op);
+}
+
+}  // namespace troupe::model
