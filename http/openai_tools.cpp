@@ -2,6 +2,7 @@
 // `functions` and `function_call`, which become tools here.
 #include <algorithm>
 
+#include "http/object_schema.h"
 #include "http/openai_fields.h"
 
 namespace troupe::http {
@@ -158,7 +159,7 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
   }
 }
 
-/// Arguments that are enforced are an object: fails at a schema that says they are something else.
+/// Arguments that are enforced are an object: fails at a schema that allows something else.
 void check_enforced(Fields& fields, std::string_view field, const Json& tools, const ToolRules& rules) {
   using Choice = ToolRules::Choice;
   for (std::size_t i = 0; i < tools.size(); ++i) {
@@ -168,12 +169,11 @@ void check_enforced(Fields& fields, std::string_view field, const Json& tools, c
     const bool called = rules.choice == Choice::required ||
                         (rules.choice == Choice::named && function["name"] == rules.name) ||
                         (rules.choice == Choice::automatic && strict != nullptr && *strict == true);
-    const Json* type = parameters != nullptr && called ? member(*parameters, "type") : nullptr;
-    if (type == nullptr || *type == "object") continue;
-    fields.fail(
-        invalid_tool(std::string(field) + "." + std::to_string(i) + "." + rules.schema_field + ".type",
-                     "must be \"object\", as arguments are an object, got " + excerpt(*type)));
-    return;
+    if (parameters == nullptr || !called) continue;
+    const std::optional<SchemaFault> fault = beyond_objects(*parameters);
+    if (!fault) continue;
+    const std::string place = std::string(field) + "." + std::to_string(i) + "." + rules.schema_field;
+    return fields.fail(invalid_tool(place + fault->path, fault->what));
   }
 }
 

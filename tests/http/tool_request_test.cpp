@@ -135,6 +135,48 @@ TEST(ToolRequest, EnforcedArgumentsAreAnObject) {
           "functions.0.parameters.type", "invalid_tool");
 }
 
+TEST(ToolRequest, EnforcedSchemasAllowObjectsAlone) {
+  const auto with = [](const std::string& schema) {
+    return hello(
+        R"("tool_choice":"required","tools":[{"type":"function","function":{"name":"f","parameters":)" +
+        schema + "}}]");
+  };
+  for (
+      const char* schema : {
+          "{}",
+          R"({"description":"any"})",
+          R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})",
+          R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"properties":{"x":{"type":"string"}}}}})",
+          R"({"$ref":"#"})",          // requires itself again and again, which is told when it is compiled
+          R"({"$ref":"#/nowhere"})",  // so is this
+          R"({"anyOf":[{"type":"object"},{"required":["x"]},false]})",
+          R"({"type":"object","anyOf":[{"required":["x"]},{"required":["y"]}]})",
+          R"({"allOf":[{"minLength":1},{"type":"object"}]})",
+          R"({"const":{"x":1}})",
+          R"({"enum":[{"x":1},{}]})",
+      }) {
+    accepted(with(schema));
+  }
+  struct Refused {
+    const char* schema;
+    const char* below;
+  };
+  for (const auto& [schema, below] : std::initializer_list<Refused>{
+           {R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"string"}}})", ".$defs.a.type"},
+           {R"({"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"items":{}}}})", ".$defs.b"},
+           {R"({"anyOf":[{"type":"object"},{"type":"string"}]})", ".anyOf.1.type"},
+           {R"({"oneOf":[{"type":"object"},{"description":"any"}]})", ".oneOf.1"},
+           {R"({"anyOf":[{"properties":{},"items":{}}]})", ".anyOf.0"},
+           {R"({"anyOf":[true]})", ".anyOf.0"},
+           {R"({"anyOf":[{"anyOf":[{"type":"object"},{"const":1}]}]})", ".anyOf.0.anyOf.1.const"},
+           {R"({"allOf":[{"minLength":1}]})", ".allOf.0"},
+           {R"({"const":"x"})", ".const"},
+           {R"({"enum":[{"x":1},2]})", ".enum.1"},
+       }) {
+    refused(with(schema), std::string("tools.0.function.parameters") + below, "invalid_tool");
+  }
+}
+
 TEST(ToolRequest, LimitsOfThoughts) {
   const ThinkingRules rules =
       accepted(hello(R"("reasoning_max_tokens":4,"response_max_tokens":6,"reasoning_effort":"minimal")"))
