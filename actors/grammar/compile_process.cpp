@@ -37,7 +37,7 @@ Status CompileProcess::start() {
   other.reset();  // so that the child's end closes with the child
   ++starts_;
   std::string ready;
-  if (!frames::write(socket_.get(), vocabulary_) ||
+  if (!frames::write(socket_.get(), *vocabulary_) ||
       frames::read(
           socket_.get(), ready, [end = Clock::now() + kStartTime] { return Clock::now() >= end; },
           &given_up_) != frames::Outcome::done) {

@@ -3,6 +3,7 @@
 // crash: the process is killed then, and the next form finds a new one.
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 
 #include "actors/grammar/form_cache.h"
@@ -24,8 +25,8 @@ struct CompileLimits {
 class CompileProcess {
  public:
   /// `vocabulary`: grammar::to_bytes() of the vocabulary that `table` was made from.
-  CompileProcess(std::string executable, std::string vocabulary, grammar::TokenTable table,
-                 CompileLimits limits)
+  CompileProcess(std::string executable, std::shared_ptr<const std::string> vocabulary,
+                 grammar::TokenTable table, CompileLimits limits)
       : executable_(std::move(executable)),
         vocabulary_(std::move(vocabulary)),
         table_(std::move(table)),
@@ -46,7 +47,7 @@ class CompileProcess {
   Duration processor_time() const;
 
   const std::string executable_;
-  const std::string vocabulary_;
+  const std::shared_ptr<const std::string> vocabulary_;
   const grammar::TokenTable table_;
   const CompileLimits limits_;
   supervisor::ChildProcess child_;

@@ -7,9 +7,10 @@ namespace troupe {
 
 FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_t)> notify)
     : setup_(std::move(setup)), notify_(std::move(notify)), cache_(setup_.cache_bytes, setup_.cache_entries) {
+  const auto vocabulary = std::make_shared<const std::string>(grammar::to_bytes(setup_.vocabulary));
+  const grammar::TokenTable table(setup_.vocabulary);
   for (auto& process : processes_) {
-    process = std::make_unique<CompileProcess>(setup_.executable, grammar::to_bytes(setup_.vocabulary),
-                                               grammar::TokenTable(setup_.vocabulary), setup_.limits);
+    process = std::make_unique<CompileProcess>(setup_.executable, vocabulary, table, setup_.limits);
   }
   checker_ = std::jthread([this](const std::stop_token& stop) { check(stop); });
   for (std::size_t i = 0; i < kCompilers; ++i) {
