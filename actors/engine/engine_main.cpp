@@ -1,5 +1,7 @@
 #include "actors/engine/engine_main.h"
 
+#include <malloc.h>
+
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -20,6 +22,7 @@ constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
 constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
+constexpr int kPagesOfItsOwn = 1 << 20;                  // bytes
 
 /// The engine process's main loop: obeys the supervisor and reports to it.
 class EngineProcess {
@@ -147,6 +150,9 @@ class EngineProcess {
 }  // namespace
 
 int engine_main(const std::vector<std::string>& words) {
+  // Large bodies and answers have pages of their own, which go back to the system with them. Unless it is told a
+  // size, the allocator raises it when the first of them is freed, and holds what the later ones took.
+  ::mallopt(M_MMAP_THRESHOLD, kPagesOfItsOwn);
   return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
     auto engine = Engine::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.step_fds, arguments.cache_fds});
     if (!engine.ok()) return engine.status();
