@@ -20,8 +20,8 @@ constexpr auto kCompilePatience = std::chrono::minutes(60);
 /// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
 constexpr int kJobsPerTokenizer = 2;
 
-/// A request with a longer body gets the TOKENIZER for long texts. That much is encoded in some 20 ms.
-constexpr std::int64_t kLongBytes = 64 << 10;
+/// A request with a longer body gets the TOKENIZER for long texts. That much is encoded in some 10 ms.
+constexpr std::int64_t kLongBytes = 32 << 10;
 
 /// A request waits behind those that came so much later for each byte that it is longer, so that many texts of middling
 /// length do not delay short ones; it is some three times as long as encoding a byte takes.
