@@ -1,5 +1,6 @@
 #pragma once
 // RMSNorm, with the residual addition before it where the device does not fuse it elsewhere.
+#include <cstddef>
 #include <cstdint>
 
 #include "gpu/device.h"
@@ -23,6 +24,11 @@ struct AddRmsNorm {
   std::uint8_t* codes = nullptr;  ///< Cuda alone: QuantiseRows::codes of `out`; null: not wanted
   float* scales = nullptr;        ///< with codes: QuantiseRows::scales
 };
+
+/// Of `out`, padding included.
+inline std::size_t numbers_in(const AddRmsNorm& op) {
+  return static_cast<std::size_t>(op.rows) * static_cast<std::size_t>(padded(op.cols));
+}
 
 void run(Cpu& device, const AddRmsNorm& op);
 void run(Cuda& device, const AddRmsNorm& op);

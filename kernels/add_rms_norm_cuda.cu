@@ -4,6 +4,7 @@
 #include "kernels/add_rms_norm.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/quantise.cuh"
 #include "kernels/quantise_rows.h"
 #include "kernels/quantize.h"
@@ -11,8 +12,9 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kTogether = kThreads * 4;  // columns that a block's threads take at a time
+using cuda::kNormThreads;
+using cuda::kNormTogether;
+using cuda::load_four;
 
 struct AddNormArgs {
   void* out;
@@ -27,32 +29,17 @@ struct AddNormArgs {
   int code_stride;
 };
 
-__device__ __forceinline__ float4 load_four(const float* from) {
-  return *reinterpret_cast<const float4*>(from);
-}
-
-// A fixed order of additions, whatever the batch: within lanes, then across lanes, then warps in order.
-__device__ float block_sum(float value) {
-  __shared__ float warps[kThreads / 32];
-  for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  float sum = 0;
-  for (int w = 0; w < kThreads / 32; ++w) sum += warps[w];
-  return sum;
-}
-
 // One block per row. Padding columns of `residual` and `weight` are zero, so those of `out` become zero.
 // With Coded a warp's 128 columns are a block of fp8 codes. Each thread holds kHeld times four columns in
 // registers; those behind are read twice. No more than the row has: with fewer registers more rows are under
 // way.
 template <class Element, bool Coded, int kHeld>
-__global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
+__global__ void __launch_bounds__(kNormThreads) norm_kernel(AddNormArgs a) {
   const int first = threadIdx.x * 4;
   float4 weight[kHeld];
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    const int i = first + k * kTogether;
+    const int i = first + k * kNormTogether;
     if (i < a.stride) weight[k] = load_four(a.weight + i);  // constant while the step runs
   }
   troupe::cuda::wait_for_previous();
@@ -69,23 +56,22 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
   };
   float4 held[kHeld];
   float squares = 0;
-  const auto take = [&](float4 v) { squares += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; };
+  const auto take = [&](float4 v) { squares += cuda::squares_of(v); };
 #pragma unroll
   for (int k = 0; k < kHeld; ++k) {
-    const int i = first + k * kTogether;
+    const int i = first + k * kNormTogether;
     if (i < a.stride) take(held[k] = value(i));
   }
-  for (int i = first + kHeld * kTogether; i < a.stride; i += kTogether) take(value(i));
-  const float factor = 1.0f / sqrtf(block_sum(squares) / static_cast<float>(a.cols) + a.eps);
+  for (int i = first + kHeld * kNormTogether; i < a.stride; i += kNormTogether) take(value(i));
+  const float factor = cuda::norm_factor(squares, a.cols, a.eps);
 
   Element* out = static_cast<Element*>(a.out) + at;
   const auto finish = [&](int i, float4 v, float4 w) {  // returns what is stored
     if (a.add) *reinterpret_cast<float4*>(h + i) = v;
-    const auto rounded = [&](float x) { return cuda::to_float(cuda::from_float<Element>(x)); };
-    const float y[4] = {rounded(v.x * factor) * w.x, rounded(v.y * factor) * w.y, rounded(v.z * factor) * w.z,
-                        rounded(v.w * factor) * w.w};
-    if (!Coded || a.out != nullptr) cuda::store_four(out + i, y[0], y[1], y[2], y[3]);
-    return make_float4(rounded(y[0]), rounded(y[1]), rounded(y[2]), rounded(y[3]));
+    const float4 y = cuda::normed<Element>(v, factor, w);
+    if (!Coded || a.out != nullptr) cuda::store_four(out + i, y.x, y.y, y.z, y.w);
+    const auto rounded = [](float x) { return cuda::rounded<Element>(x); };
+    return make_float4(rounded(y.x), rounded(y.y), rounded(y.z), rounded(y.w));
   };
   if constexpr (Coded) {
     static_assert(kFp8Block == 32 * 4);
@@ -101,18 +87,18 @@ __global__ void __launch_bounds__(kThreads) norm_kernel(AddNormArgs a) {
     // Whole warps, also where a row of codes is longer than one of x.
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int i = first + k * kTogether;
+      const int i = first + k * kNormTogether;
       if (i < a.code_stride) encode(i, i < a.stride ? finish(i, held[k], weight[k]) : float4{});
     }
-    for (int i = first + kHeld * kTogether; i < a.code_stride; i += kTogether)
+    for (int i = first + kHeld * kNormTogether; i < a.code_stride; i += kNormTogether)
       encode(i, i < a.stride ? finish(i, value(i), load_four(a.weight + i)) : float4{});
   } else {
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int i = first + k * kTogether;
+      const int i = first + k * kNormTogether;
       if (i < a.stride) finish(i, held[k], weight[k]);
     }
-    for (int i = first + kHeld * kTogether; i < a.stride; i += kTogether)
+    for (int i = first + kHeld * kNormTogether; i < a.stride; i += kNormTogether)
       finish(i, value(i), load_four(a.weight + i));
   }
 }
@@ -126,7 +112,7 @@ void run(Cuda& device, const AddRmsNorm& op) {
       op.out,    op.residual,          op.add, op.weight, op.pick, op.cols, padded(op.cols), op.eps, op.codes,
       op.scales, coded_stride(op.cols)};
   const troupe::cuda::Shape shape{
-      .grid = unsigned(op.rows), .block = kThreads, .overlap = {.reads_constant = op.weight}};
+      .grid = unsigned(op.rows), .block = kNormThreads, .overlap = {.reads_constant = op.weight}};
   const int columns = op.codes != nullptr ? coded_stride(op.cols) : padded(op.cols);
   cuda::with_element(op.dtype, [&](auto element) {
     using T = decltype(element);
@@ -135,8 +121,8 @@ void run(Cuda& device, const AddRmsNorm& op) {
                            arguments);
     };
     const auto launch_held = [&](auto coded) {
-      if (columns <= kTogether) return launch(coded, std::integral_constant<int, 1>());
-      if (columns <= 3 * kTogether) return launch(coded, std::integral_constant<int, 3>());
+      if (columns <= kNormTogether) return launch(coded, std::integral_constant<int, 1>());
+      if (columns <= 3 * kNormTogether) return launch(coded, std::integral_constant<int, 3>());
       launch(coded, std::integral_constant<int, 8>());
     };
     op.codes != nullptr ? launch_held(std::true_type()) : launch_held(std::false_type());

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "gpu/device.h"
+#include "kernels/add_rms_norm.h"
 
 namespace troupe::kernels {
 
@@ -51,6 +52,16 @@ struct SumOverRanks {
   std::size_t count = 0;
 };
 
+/// The same for the rows of a residual stream, norm.residual, and then `norm`, in one kernel and to the bit
+/// of two. Without add, pick and codes.
+struct SumThenNorm {
+  ExchangeGroup group{};
+  float* in = nullptr;  ///< (norm.rows, padded(norm.cols)); as SumOverRanks::in
+  AddRmsNorm norm{};
+};
+/// What one kernel can do: few rows, that go by packets.
+bool is_supported(const SumThenNorm& op);
+
 /// Rank r has the columns [first[r], first[r + 1]) of each row and writes them to all ranks' `out`.
 struct GatherColumns {
   ExchangeGroup group{};
@@ -63,6 +74,7 @@ struct GatherColumns {
 };
 
 void run(Cuda& device, const SumOverRanks& op);
+void run(Cuda& device, const SumThenNorm& op);
 void run(Cuda& device, const GatherColumns& op);
 
 }  // namespace troupe::kernels

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/ptx.cuh"
 #include "kernels/exchange.h"
 
@@ -158,6 +159,97 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(What what, ExchangeGr
   end_block(table, number);
 }
 
+// One block for a row; its packets stand where packets_kernel has them. The threads are groups of
+// kNormThreads, each of which takes every so many columns, so that a row is sent at once; for the squares
+// every group has all columns.
+constexpr int kNormGroups = 4;
+constexpr int kNormHeld = 2;  // times four columns of a thread
+constexpr int kMostNormed = kNormHeld * kNormGroups * cuda::kNormTogether;
+
+struct SumNormArgs {
+  float* in;
+  float* residual;
+  const float* weight;
+  void* out;
+  int cols, stride;
+  float eps;
+};
+
+template <class Element>
+__global__ void __launch_bounds__(kNormGroups* cuda::kNormThreads)
+    sum_norm_kernel(SumNormArgs a, ExchangeGroup group) {
+  const int lane = threadIdx.x % cuda::kNormThreads;
+  const int groups = blockDim.x / cuda::kNormThreads;
+  const auto column = [&](int held) {
+    return lane * 4 +
+           (static_cast<int>(threadIdx.x) / cuda::kNormThreads + held * groups) * cuda::kNormTogether;
+  };
+  float4 weight[kNormHeld], h[kNormHeld];
+#pragma unroll
+  for (int k = 0; k < kNormHeld; ++k) {
+    if (column(k) < a.stride)
+      weight[k] = cuda::load_four(a.weight + column(k));  // constant while the step runs
+  }
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  ExchangeTable* const table = group.table;
+  const bool live = *static_cast<volatile std::uint32_t*>(&table->live) != 0;
+  const std::uint32_t number = *static_cast<volatile std::uint32_t*>(&table->number);
+  const std::size_t row = static_cast<std::size_t>(blockIdx.x) * a.stride;
+  const auto packets = [&](int to, int from, int i) {
+    return reinterpret_cast<uint4*>(part_of(table->inboxes[to], number, from, group.ranks)) + (row + i) / 2;
+  };
+
+#pragma unroll
+  for (int k = 0; k < kNormHeld; ++k) {
+    const int i = column(k);
+    if (i >= a.stride) continue;
+    h[k] = cuda::load_four(a.in + row + i);
+    if (!live) continue;
+    for (int other = 1; other < group.ranks; ++other) {
+      const int to = (group.rank + other) % group.ranks;
+      uint4* const at = packets(to, group.rank, i);
+      ptx::store_volatile_16(at, {__float_as_uint(h[k].x), number, __float_as_uint(h[k].y), number});
+      ptx::store_volatile_16(at + 1, {__float_as_uint(h[k].z), number, __float_as_uint(h[k].w), number});
+    }
+  }
+
+  __shared__ float squares[kNormHeld * kNormGroups][cuda::kNormThreads];
+#pragma unroll
+  for (int k = 0; k < kNormHeld; ++k) {
+    const int i = column(k);
+    if (i >= a.stride) continue;
+    const float4 own = h[k];
+    for (int rank = 0; live && rank < group.ranks; ++rank) {
+      float4 add = own;
+      if (rank != group.rank) {
+        const uint4* const at = packets(group.rank, rank, i);
+        uint4 first, second;
+        if (!wait_for_packet(at, number, group, first) || !wait_for_packet(at + 1, number, group, second))
+          break;
+        add = make_float4(__uint_as_float(first.x), __uint_as_float(first.z), __uint_as_float(second.x),
+                          __uint_as_float(second.z));
+      }
+      h[k] = rank == 0 ? add : make_float4(h[k].x + add.x, h[k].y + add.y, h[k].z + add.z, h[k].w + add.w);
+    }
+    *reinterpret_cast<float4*>(a.residual + row + i) = h[k];
+    if (a.in != a.residual) *reinterpret_cast<float4*>(a.in + row + i) = float4{};
+    squares[i / cuda::kNormTogether][lane] = cuda::squares_of(h[k]);
+  }
+  __syncthreads();
+  float sum = 0;
+  for (int i = lane * 4; i < a.stride; i += cuda::kNormTogether)
+    sum += squares[i / cuda::kNormTogether][lane];
+  const float factor = cuda::norm_factor(sum, a.cols, a.eps);
+#pragma unroll
+  for (int k = 0; k < kNormHeld; ++k) {
+    if (column(k) >= a.stride) continue;
+    const float4 y = cuda::normed<Element>(h[k], factor, weight[k]);
+    cuda::store_four(static_cast<Element*>(a.out) + row + column(k), y.x, y.y, y.z, y.w);
+  }
+  end_block(table, number);
+}
+
 // Thread 0 waits; false for all threads of the block: given up.
 __device__ bool wait_for_piece(const std::uint32_t* flag, std::uint32_t number, const ExchangeGroup& group) {
   __shared__ int come;
@@ -263,6 +355,29 @@ void run(Cuda& device, const SumOverRanks& op) {
     const std::size_t count = std::min(kMostInPieces, op.count - at);
     exchange(device, op.group, Sum{op.in + at, op.out + at, count}, count);
   }
+}
+
+bool is_supported(const SumThenNorm& op) {
+  const AddRmsNorm& norm = op.norm;
+  const int stride = padded(norm.cols);
+  return norm.weight != nullptr && norm.out != nullptr && norm.add == nullptr && norm.pick == nullptr &&
+         norm.codes == nullptr && stride <= kMostNormed && norm.rows <= kMostBlocks &&
+         static_cast<std::size_t>(norm.rows) * static_cast<std::size_t>(stride) <= kMostInPackets;
+}
+
+void run(Cuda& device, const SumThenNorm& op) {
+  TROUPE_CHECK(op.group.ranks <= kMostPeers && is_supported(op));
+  const AddRmsNorm& norm = op.norm;
+  const SumNormArgs arguments{op.in,     norm.residual,     norm.weight, norm.out,
+                              norm.cols, padded(norm.cols), norm.eps};
+  const int groups =
+      std::min(kNormGroups, (padded(norm.cols) + cuda::kNormTogether - 1) / cuda::kNormTogether);
+  const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(norm.rows),
+                                  .block = static_cast<unsigned>(groups * cuda::kNormThreads),
+                                  .overlap = {.reads_constant = norm.weight}};
+  cuda::with_element(norm.dtype, [&](auto element) {
+    troupe::cuda::launch(device, sum_norm_kernel<decltype(element)>, shape, arguments, op.group);
+  });
 }
 
 void run(Cuda& device, const GatherColumns& op) {

@@ -142,7 +142,7 @@ class Decoder {
 
   void run(const ForwardStep& step);
   float* sum_of_ranks(int rows);
-  void add_up(float* part, int rows);
+  void add_up(float* part, kernels::AddRmsNorm& norm);
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(const StepBatch& batch);
   void logits_of(const std::int32_t* picks, int count);

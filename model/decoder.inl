@@ -33,10 +33,14 @@ float* Decoder<D>::sum_of_ranks(int rows) {
   return memory_.partial;
 }
 
-// The residual stream becomes the sum of all ranks' `part`.
+// The residual stream becomes the sum of all ranks' `part`. `norm`, of the op that reads the stream then, may
+// run with the sum: then its weight is null afterwards.
 template <Device D>
-void Decoder<D>::add_up(float* part, int rows) {
-  ranks_->all_reduce(device_, part, memory_.residual, static_cast<std::size_t>(rows) * kernels::padded(spec_.hidden));
+void Decoder<D>::add_up(float* part, kernels::AddRmsNorm& norm) {
+  if (norm.weight == nullptr)
+    ranks_->all_reduce(device_, part, norm.residual, kernels::numbers_in(norm));
+  else if (ranks_->all_reduce(device_, part, norm))
+    norm.weight = nullptr;
 }
 
 template <Device D>
@@ -57,12 +61,6 @@ void Decoder<D>::run(const ForwardStep& s) {
                                        .table = s.weights.embedding,
                                        .rows = rows,
                                        .first = spec_.held_tokens.first});
-  if (ranks_ != nullptr) add_up(s.memory.residual, rows);
-  kernels::run(device_, kernels::RopeTable{.out = s.memory.rope,
-                                           .positions = s.positions,
-                                           .inverse_frequencies = s.memory.inverse_frequencies,
-                                           .rows = rows,
-                                           .head_dim = spec_.head_dim});
   const auto qkv = [&](int layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
     return kernels::QkvRopeKvWrite{.q = s.memory.q,
@@ -76,11 +74,18 @@ void Decoder<D>::run(const ForwardStep& s) {
                                    .norm = norm(w.input_norm),
                                    .unquantised = s.memory.kv};
   };
-  kernels::run(device_, qkv(0));
+  kernels::QkvRopeKvWrite first = qkv(0);
+  if (ranks_ != nullptr) add_up(s.memory.residual, first.norm);
+  kernels::run(device_, kernels::RopeTable{.out = s.memory.rope,
+                                           .positions = s.positions,
+                                           .inverse_frequencies = s.memory.inverse_frequencies,
+                                           .rows = rows,
+                                           .head_dim = spec_.head_dim});
+  kernels::run(device_, first);
   for (int layer = 0; layer < spec_.layers; ++layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
-    const kernels::QkvRopeKvWrite next =
-        layer + 1 < spec_.layers ? qkv(layer + 1) : kernels::QkvRopeKvWrite{};
+    kernels::QkvRopeKvWrite next =
+        layer + 1 < spec_.layers ? qkv(layer + 1) : kernels::QkvRopeKvWrite{.norm = norm(nullptr)};
     kernels::run(device_, kernels::Attention{.out = s.memory.attended,
                                              .q = s.memory.q,
                                              .kv = s.kv,
@@ -102,31 +107,32 @@ void Decoder<D>::run(const ForwardStep& s) {
       kernels::run(device_, kernels::DenseTail{.attention_out = attention_out, .mlp = mlp, .next = next});
       continue;
     }
-    const auto summed = [&](auto op) {
+    const auto summed = [&](auto op, kernels::AddRmsNorm& then) {
       if (ranks_ != nullptr) op.residual = sum_of_ranks(rows);
       kernels::run(device_, op);
-      if (ranks_ != nullptr) add_up(op.residual, rows);
+      if (ranks_ != nullptr) add_up(op.residual, then);
     };
-    summed(attention_out);
-    if (!w.moe()) {
-      summed(mlp);
-      if (next.weight.data != nullptr) kernels::run(device_, next);
-      continue;
+    if (w.moe()) {
+      kernels::Moe moe{.residual = s.memory.residual,
+                       .x = s.memory.x,
+                       .router = w.router,
+                       .bias = w.router_bias,
+                       .gate_up = w.expert_gate_up,
+                       .down = w.expert_down,
+                       .experts = spec_.experts,
+                       .first = spec_.held_experts.first,
+                       .held = spec_.experts_held(),
+                       .shared = spec_.shared_experts,
+                       .top_k = spec_.top_k,
+                       .rows = rows,
+                       .norm = norm(w.post_norm),
+                       .slots = s.batch.slots};
+      summed(attention_out, moe.norm);
+      summed(moe, next.norm);
+    } else {
+      summed(attention_out, mlp.norm);
+      summed(mlp, next.norm);
     }
-    summed(kernels::Moe{.residual = s.memory.residual,
-                                       .x = s.memory.x,
-                                       .router = w.router,
-                                       .bias = w.router_bias,
-                                       .gate_up = w.expert_gate_up,
-                                       .down = w.expert_down,
-                                       .experts = spec_.experts,
-                                       .first = spec_.held_experts.first,
-                                       .held = spec_.experts_held(),
-                                       .shared = spec_.shared_experts,
-                                       .top_k = spec_.top_k,
-                                       .rows = rows,
-                                       .norm = norm(w.post_norm),
-                                       .slots = s.batch.slots});
     if (next.weight.data != nullptr) kernels::run(device_, next);
   }
 }

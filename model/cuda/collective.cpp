@@ -47,6 +47,10 @@ void Collective<Cuda>::all_reduce(Cuda&, float* in, float* out, std::size_t coun
   way_->with([&](auto& exchange) { exchange.all_reduce(in, out, count); });
 }
 
+bool Collective<Cuda>::all_reduce(Cuda&, float* in, const kernels::AddRmsNorm& norm) {
+  return way_->with([&](auto& exchange) { return exchange.all_reduce(in, norm); });
+}
+
 void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride, float* out,
                                   std::size_t out_stride, int rows, std::span<const int> first) {
   way_->with([&](auto& exchange) { exchange.all_gather(in, in_stride, out, out_stride, rows, first); });

@@ -49,6 +49,11 @@ void NcclExchange::all_reduce(float* in, float* out, std::size_t count) {
   if (in != out) device_.zero(in, count * sizeof(float));
 }
 
+bool NcclExchange::all_reduce(float* in, const kernels::AddRmsNorm& norm) {
+  all_reduce(in, norm.residual, kernels::numbers_in(norm));
+  return false;
+}
+
 void NcclExchange::all_gather(const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                               int rows, std::span<const int> first) {
   TROUPE_CHECK(first.size() == static_cast<std::size_t>(shard_.ranks) + 1);

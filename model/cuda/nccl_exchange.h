@@ -6,6 +6,7 @@
 
 #include "gpu/buffer.h"
 #include "gpu/nccl.h"
+#include "kernels/add_rms_norm.h"
 #include "model/ranks/shard.h"
 
 namespace troupe::model {
@@ -31,6 +32,7 @@ class NcclExchange {
   void disconnect();
 
   void all_reduce(float* in, float* out, std::size_t count);
+  bool all_reduce(float* in, const kernels::AddRmsNorm& norm);
   void all_gather(const float* in, std::size_t in_stride, float* out, std::size_t out_stride, int rows,
                   std::span<const int> first);
 

@@ -59,6 +59,16 @@ void PeerExchange::all_reduce(float* in, float* out, std::size_t count) {
   kernels::run(device_, kernels::SumOverRanks{.group = group(), .in = in, .out = out, .count = count});
 }
 
+bool PeerExchange::all_reduce(float* in, const kernels::AddRmsNorm& norm) {
+  const kernels::SumThenNorm both{.group = group(), .in = in, .norm = norm};
+  if (!kernels::is_supported(both)) {
+    all_reduce(in, norm.residual, kernels::numbers_in(norm));
+    return false;
+  }
+  kernels::run(device_, both);
+  return true;
+}
+
 void PeerExchange::all_gather(const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                               int rows, std::span<const int> first) {
   kernels::GatherColumns op{

@@ -31,6 +31,7 @@ class PeerExchange {
   void disconnect() {}
 
   void all_reduce(float* in, float* out, std::size_t count);
+  bool all_reduce(float* in, const kernels::AddRmsNorm& norm);
   void all_gather(const float* in, std::size_t in_stride, float* out, std::size_t out_stride, int rows,
                   std::span<const int> first);
 

@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "gpu/cpu.h"
 #include "gpu/cuda.h"
+#include "kernels/add_rms_norm.h"
 #include "kernels/exchange.h"
 #include "model/ranks/rank_memory.h"
 
@@ -36,6 +37,9 @@ class Collective<Cpu> {
 
   /// out[i] = in[i] of rank 0 + in[i] of rank 1 + …; `in` may be `out`.
   void all_reduce(Cpu& device, const float* in, float* out, std::size_t count);
+  /// The same for the rows of a residual stream: norm.residual is the `out`. True: `norm` has been run on it,
+  /// too.
+  bool all_reduce(Cpu& device, const float* in, const kernels::AddRmsNorm& norm);
 
   /// Rows of which each rank has the columns [first[rank], first[rank + 1]): `in` has its columns alone,
   /// `in_stride` floats from row to row; `out` gets all, `out_stride` from row to row.
@@ -77,6 +81,7 @@ class Collective<Cuda> {
   void clear(Cuda& device, float* memory, std::size_t count);
   /// `in`, if it is not `out`, is zero afterwards.
   void all_reduce(Cuda& device, float* in, float* out, std::size_t count);
+  bool all_reduce(Cuda& device, float* in, const kernels::AddRmsNorm& norm);
   void all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                   int rows, std::span<const int> first);
 

@@ -44,6 +44,11 @@ void Collective<Cpu>::all_reduce(Cpu& device, const float* in, float* out, std::
   }
 }
 
+bool Collective<Cpu>::all_reduce(Cpu& device, const float* in, const kernels::AddRmsNorm& norm) {
+  all_reduce(device, in, norm.residual, kernels::numbers_in(norm));
+  return false;
+}
+
 void Collective<Cpu>::all_gather(Cpu& device, const float* in, std::size_t in_stride, float* out,
                                  std::size_t out_stride, int rows, std::span<const int> first) {
   const auto width = [&](int rank) {

@@ -1,24 +1,21 @@
 // Several ranks on GPUs, each a process. Where there are fewer GPUs than ranks they share one and take turns.
 #include <algorithm>
-#include <cmath>
-#include <csignal>
 #include <sstream>
 
 #include "gpu/cuda.h"
-#include "gpu/cuda_event.h"
-#include "gpu/cuda_graph.h"
 #include "gpu/nccl.h"
 #include "model/cuda/executor.h"
 #include "model/ranks/part.h"
+#include "model/support/cuda_party.h"
 #include "model/support/engine.h"
 #include "model/support/golden.h"
 #include "model/support/quantised_ranks.h"
-#include "model/support/rank_processes.h"
 
 namespace troupe::model {
 namespace {
 
 using test::GoldenCase;
+using test::Party;
 using test::RankProcess;
 
 class CudaRanks : public ::testing::Test {
@@ -27,230 +24,6 @@ class CudaRanks : public ::testing::Test {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   }
 };
-
-// ---- Sums and columns
-
-float number(int rank, std::size_t i, int round) {
-  // The sum of these depends on their order.
-  return (static_cast<float>((i * 7919 + static_cast<std::size_t>(round) * 131) % 10007) - 5000.0f) /
-         (static_cast<float>(rank) + 1.3f);
-}
-
-std::vector<float> numbers(int rank, std::size_t count, int round) {
-  std::vector<float> made(count);
-  for (std::size_t i = 0; i < count; ++i) made[i] = number(rank, i, round);
-  return made;
-}
-
-std::vector<float> sums(int ranks, std::size_t count, int round) {
-  std::vector<float> made = numbers(0, count, round);
-  for (int r = 1; r < ranks; ++r) {
-    for (std::size_t i = 0; i < count; ++i) made[i] += number(r, i, round);
-  }
-  return made;
-}
-
-/// One rank's device and its collective.
-struct Party {
-  explicit Party(const RankProcess& process, bool overlap = true)
-      : shard(process.shard), device({.ordinal = process.shard.rank % cuda_devices(), .overlap = overlap}) {
-    const bool nccl = process.what.ends_with("nccl");
-    auto attached =
-        Collective<Cuda>::attach(process.memory, shard, device, nccl, cuda_devices() < process.shard.ranks);
-    EXPECT_TRUE(attached.ok()) << attached.status().message;
-    ranks = std::move(*attached);
-  }
-  bool join() { return test::join(*ranks); }
-  float* put(const std::vector<float>& values) {
-    auto* memory = static_cast<float*>(device.alloc(values.size() * sizeof(float)));
-    device.upload(memory, values.data(), values.size() * sizeof(float));
-    return memory;
-  }
-  std::vector<float> get(const float* memory, std::size_t count) {
-    std::vector<float> values(count);
-    device.download(values.data(), memory, count * sizeof(float));
-    device.sync();
-    return values;
-  }
-
-  Shard shard;
-  Cuda device;
-  std::unique_ptr<Collective<Cuda>> ranks;
-};
-
-constexpr std::size_t kFew = 20'480;
-
-// 1: half a packet; 65,536 and 65,537: the last exchange by packets and the first by pieces; 2,500,001: two
-// exchanges.
-constexpr std::size_t kCounts[] = {1, 2, 20'480, 65'536, 65'537, 300'000, 2'500'001};
-
-TEST_F(CudaRanks, DISABLED_RankThatSums) {
-  Party party(RankProcess::mine());
-  const int ranks = party.shard.ranks, rank = party.shard.rank;
-  float* const alone = party.put(numbers(rank, 70'000, 0));
-  party.ranks->all_reduce(party.device, alone, alone, 70'000);
-  EXPECT_EQ(party.get(alone, 70'000), numbers(rank, 70'000, 0))
-      << "before join() a rank takes its own numbers";
-  ASSERT_TRUE(party.join());
-  int round = 0;
-  for (const std::size_t count : kCounts) {
-    for (int again = 0; again < 3; ++again, ++round) {
-      float* const values = party.put(numbers(rank, count, round));
-      party.ranks->all_reduce(party.device, values, values, count);
-      EXPECT_EQ(party.get(values, count), sums(ranks, count, round)) << count;
-      party.device.free(values);
-    }
-    float* const part = party.put(numbers(rank, count, 1));
-    float* const sum = party.put(std::vector<float>(count, -1));
-    party.ranks->all_reduce(party.device, part, sum, count);
-    EXPECT_EQ(party.get(sum, count), sums(ranks, count, 1));
-    EXPECT_EQ(party.get(part, count), std::vector<float>(count, 0)) << "a part that has been added is zero";
-    party.device.free(part);
-    party.device.free(sum);
-  }
-  constexpr std::size_t kCount = 5'121;
-  float* const values = party.put(std::vector<float>(kCount, 1));
-  const CudaGraph graph = CudaGraph::capture(party.device, [&] {
-    for (int i = 0; i < 3; ++i) party.ranks->all_reduce(party.device, values, values, kCount);
-  });
-  graph.launch(party.device);
-  graph.launch(party.device);
-  EXPECT_EQ(party.get(values, kCount)[kCount - 1], std::pow(static_cast<float>(ranks), 6.0f));
-}
-
-TEST_F(CudaRanks, DISABLED_RankThatGathers) {
-  Party party(RankProcess::mine());
-  ASSERT_TRUE(party.join());
-  constexpr int kWidth = 61, kStride = 64;
-  const int ranks = party.shard.ranks;
-  std::vector<int> first;
-  for (int r = 0; r <= ranks; ++r)
-    first.push_back(r * kWidth - (r == ranks ? 2 : 0));  // the last is narrower
-  for (const int rows : {1, 3, 5'000, 40'000}) {
-    const std::size_t in_stride = kWidth + 3, out_stride = static_cast<std::size_t>(ranks) * kStride;
-    const auto size = [&](std::size_t stride) { return static_cast<std::size_t>(rows) * stride; };
-    float* const in = party.put(numbers(party.shard.rank, size(in_stride), rows));
-    float* const out = party.put(std::vector<float>(size(out_stride), -1));
-    party.ranks->all_gather(party.device, in, in_stride, out, out_stride, rows, first);
-    std::vector<float> expected(size(out_stride), -1);
-    for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
-      for (int r = 0; r < ranks; ++r) {
-        for (int c = first[static_cast<std::size_t>(r)]; c < first[static_cast<std::size_t>(r) + 1]; ++c) {
-          const auto column = static_cast<std::size_t>(c - first[static_cast<std::size_t>(r)]);
-          expected[row * out_stride + static_cast<std::size_t>(c)] =
-              number(r, row * in_stride + column, rows);
-        }
-      }
-    }
-    EXPECT_EQ(party.get(out, size(out_stride)), expected) << rows;
-    party.device.free(in);
-    party.device.free(out);
-  }
-}
-
-TEST_F(CudaRanks, SumInTheOrderOfTheRanks) {
-  for (const int ranks : {2, 3}) test::run_ranks<char>("CudaRanks.DISABLED_RankThatSums", ranks, false, "");
-}
-
-TEST_F(CudaRanks, GatherColumns) {
-  for (const int ranks : {2, 3})
-    test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "");
-}
-
-// Of two numbers the order does not matter, and NCCL has one of its own.
-TEST_F(CudaRanks, ExchangeOverNccl) {
-  if (const auto nccl = nccl_version(); !nccl.ok()) GTEST_SKIP() << nccl.status().message;
-  test::run_ranks<char>("CudaRanks.DISABLED_RankThatSums", 2, false, "nccl");
-  for (const int ranks : {2, 3})
-    test::run_ranks<char>("CudaRanks.DISABLED_RankThatGathers", ranks, false, "nccl");
-}
-
-// The ranks meet anew in every epoch, after graphs of the one before are gone.
-TEST_F(CudaRanks, DISABLED_RankOfSeveralEpochs) {
-  Party party(RankProcess::mine());
-  auto memory = RankMemory::attach(RankProcess::mine().memory);
-  ASSERT_TRUE(memory.ok());
-  auto others = RankMeeting::attach(RankProcess::mine().meeting, party.shard);
-  ASSERT_TRUE(others.ok());
-  EXPECT_FALSE(party.ranks->lasting_graphs());
-  float* const values = party.put(std::vector<float>(kFew, 1));
-  for (std::uint32_t epoch = 2; epoch < 5; ++epoch) {
-    if (party.shard.rank == 0) memory->set_epoch(epoch);
-    ASSERT_TRUE(others->meet([] {}));
-    party.ranks->begin_epoch(epoch);
-    EXPECT_FALSE(party.ranks->joined());
-    ASSERT_TRUE(party.join());
-    const CudaGraph graph = CudaGraph::capture(
-        party.device, [&] { party.ranks->all_reduce(party.device, values, values, kFew); });
-    graph.launch(party.device);
-    party.device.sync();
-    ASSERT_TRUE(others->meet([] {}));
-  }
-  EXPECT_EQ(party.get(values, kFew), std::vector<float>(kFew, 8));
-}
-
-TEST_F(CudaRanks, MeetAnewOverNccl) {
-  if (const auto nccl = nccl_version(); !nccl.ok()) GTEST_SKIP() << nccl.status().message;
-  test::run_ranks<char>("CudaRanks.DISABLED_RankOfSeveralEpochs", 2, false, "nccl");
-}
-
-// ---- Deaths
-
-TEST_F(CudaRanks, DISABLED_RankThatSumsForEver) {
-  Party party(RankProcess::mine());
-  ASSERT_TRUE(party.join());
-  for (;;) {
-    float* const values = party.put(std::vector<float>(kFew, 2));
-    for (int i = 0; i < 100; ++i) party.ranks->all_reduce(party.device, values, values, kFew);
-    party.device.sync();
-    party.device.free(values);
-  }
-}
-
-// The other rank is killed while both are at it. Who is left is freed, and sums with the one that is started
-// next.
-TEST_F(CudaRanks, ADeathFreesTheOthers) {
-  const auto fd = create_rank_memory(2);
-  ASSERT_TRUE(fd.ok());
-  auto memory = RankMemory::attach(*fd);
-  ASSERT_TRUE(memory.ok());
-  RankProcess mine{{0, 2, false}, *fd};
-  Party party(mine);
-  float* const values = party.put(std::vector<float>(kFew, 1));
-  const char* const asked = std::getenv("TROUPE_TEST_ROUNDS");
-  const int rounds = asked != nullptr ? std::atoi(asked) : 3;
-  for (int round = 0; round < rounds; ++round) {
-    const pid_t other = test::start_rank("CudaRanks.DISABLED_RankThatSumsForEver", {{1, 2, false}, *fd});
-    ASSERT_TRUE(party.join()) << "round " << round;
-    const std::vector<float> ones(kFew, 1);
-    party.device.upload(values, ones.data(), kFew * sizeof(float));
-    party.ranks->all_reduce(party.device, values, values, kFew);
-    EXPECT_EQ(party.get(values, kFew), std::vector<float>(kFew, 3)) << "round " << round;
-    std::jthread supervisor([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      ::kill(other, SIGKILL);
-      ::waitpid(other, nullptr, 0);
-      memory->set_epoch(static_cast<std::uint32_t>(round) + 2);
-    });
-    CudaEvent end;
-    for (int i = 0; i < 100'000 && !party.ranks->abandoned(); ++i) {
-      party.ranks->all_reduce(party.device, values, values, kFew);
-      end.record(party.device);
-      while (!end.passed() && !party.ranks->abandoned()) std::this_thread::yield();
-    }
-    supervisor.join();
-    ASSERT_TRUE(party.ranks->abandoned());
-    party.ranks->leave();
-    const TimePoint left = Clock::now();
-    party.device.sync();
-    EXPECT_LT(Clock::now() - left, std::chrono::seconds(2));
-    party.ranks->begin_epoch(memory->epoch());
-  }
-  party.device.free(values);
-  ::close(*fd);
-}
-
-// ---- Models
 
 TEST_F(CudaRanks, DISABLED_RankOfAGolden) {
   const RankProcess process = RankProcess::mine();
