@@ -92,7 +92,7 @@ constexpr KnownVariable kVariables[] = {
     {"FD_TP_GROUP_GID_OFFSET", ignored, "ranks find each other by inherited descriptors", "1000"},
     {"FD_USE_KVCACHE_LOCK", ignored, "KV blocks have one owner", "0"},
     {"FILE_BACKEND_STORAGE_DIR", ignored, "--swap-space and --swap-path hold blocks outside the device"},
-    {"MOONCAKE_*", ignored, "KV blocks are kept on the device only"},
+    {"MOONCAKE_*", ignored, "KV blocks are kept on this machine only"},
     {"ENCODE_FEATURE_*", ignored, "vision-language models are not available yet"},
     {"FD_ENABLE_V1_UPDATE_WEIGHTS", ignored, "weights are loaded once", "0"},
     {"FD_ENABLE_SWAP_SPACE_CLEARING", ignored, "weights are loaded once", "0"},

@@ -113,7 +113,7 @@ FieldList memory_fields(LaterOptions& o) {
        .help = "where KV blocks are stored beyond memory",
        .allowed = {"mooncake", "attention_store", "file"},
        .standing = Standing::refused,
-       .reason = "KV blocks are kept on the device only"},
+       .reason = "KV blocks are kept on this machine only: --swap-space and --swap-path hold those outside the device"},
       {.name = "write-policy",
        .slot = &o.write_policy,
        .help = "when blocks are written there",

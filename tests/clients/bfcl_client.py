@@ -118,7 +118,7 @@ class Bfcl(unittest.TestCase):
             made = client.chat.completions.create(model=MODEL, messages=one["question"][0], tools=tools, tool_choice="required",
                                                   temperature=0, max_tokens=MOST_TOKENS)
         except openai.BadRequestError as e:
-            return "refused", e.message
+            return ("too long" if "maximum context length" in e.message else "refused"), e.message
         choice = made.choices[0]
         if choice.finish_reason == "length":
             return "cut", []
