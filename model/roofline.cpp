@@ -58,17 +58,18 @@ Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
       p.every_token += mlp(formats.mlp, spec.intermediate);
     }
   }
-  p.head = matrix(formats.lm_head, spec.vocab, spec.hidden);
+  p.head = matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
   return p;
 }
 
 StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double tokens, double logits) {
   const Parameters p = parameters(spec, formats);
+  const double held = spec.experts == 0 ? 0 : static_cast<double>(spec.experts_held()) / spec.experts;
   StepWork work;
   work.weight_bytes = p.every_token.bytes + p.head.bytes + p.router.bytes +
-                      p.moe_layers * distinct_experts(spec, tokens) * p.expert.bytes;
+                      p.moe_layers * held * distinct_experts(spec, tokens) * p.expert.bytes;
   const double of_token =
-      p.every_token.weights + p.router.weights + p.moe_layers * spec.top_k * p.expert.weights;
+      p.every_token.weights + p.router.weights + p.moe_layers * held * spec.top_k * p.expert.weights;
   work.flops = 2 * (tokens * of_token + logits * p.head.weights);
   return work;
 }

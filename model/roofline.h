@@ -10,7 +10,8 @@
 //
 // In a mixture of experts, the weights read are those of the experts that the step's tokens use when each
 // token picks k of E experts uniformly: E (1 - (1 - k / E)^tokens). Activations, launches and norms are left
-// out, so this is a bound, not a forecast.
+// out, so this is a bound, not a forecast. For a rank's part of a model (ranks/part.h) it is that of the rank
+// alone, without exchanges.
 #include "model/checkpoint/spec.h"
 #include "model/weight_formats.h"
 

@@ -30,6 +30,15 @@ TokenId StepFeed::random_id() {
   return static_cast<TokenId>((random_ >> 33) % static_cast<std::uint64_t>(capacity_.vocab_size));
 }
 
+Status StepFeed::meet_ranks() {
+  const TimePoint deadline = Clock::now() + kPatience;
+  for (;;) {
+    const Result<bool> met = executor_.prepare();
+    if (!met.ok() || *met) return met.status();
+    if (Clock::now() > deadline) return failure(Code::timeout, "a rank has not come for 60 s");
+  }
+}
+
 void StepFeed::begin() {
   plan_.begin(1);
   ended_.clear();

@@ -15,10 +15,15 @@ namespace troupe::bench {
 
 class StepFeed {
  public:
-  /// The executor forgets what it held.
-  explicit StepFeed(Executor& executor) : executor_(executor), capacity_(executor.capacity()) {
-    executor.reset(1);
+  /// The executor forgets what it held, and is in `epoch` from now on.
+  explicit StepFeed(Executor& executor, std::uint32_t epoch = 1)
+      : executor_(executor), capacity_(executor.capacity()) {
+    executor.reset(epoch);
   }
+
+  /// Of a rank, before anything else: waits until all ranks have met in the epoch. Each has a feed, which is
+  /// called alike. timeout when a rank has not come for 60 s.
+  Status meet_ranks();
 
   /// Ends what runs, then runs one prompt of `tokens` random ids in steps as large as the executor takes, and
   /// waits for its first token. Seconds from the first plan to the last result.

@@ -31,10 +31,12 @@ class Spy final : public Executor {
 
   wire::Capacity capacity() const override { return inner_.capacity(); }
   std::string device() const override { return inner_.device(); }
-  void reset(std::uint32_t) override {
+  void reset(std::uint32_t to) override {
     ++resets;
+    epoch = to;
     inner_.reset(1);
   }
+  Result<bool> prepare() override { return --looks_until_met <= 0; }
 
   Status submit(const wire::RecordView& record) override {
     if (const auto* plan = record.as<wire::StepPlan>()) write_down(record, *plan);
@@ -71,7 +73,8 @@ class Spy final : public Executor {
   std::vector<std::vector<wire::PlanRow>> rows;      // rows of each plan
   std::map<std::uint32_t, std::vector<TokenId>> sampled;
   std::map<std::uint64_t, std::set<std::uint32_t>> masks;  // slots that got one, by step
-  int out = 0, most_out = 0, resets = 0;
+  int out = 0, most_out = 0, resets = 0, looks_until_met = 0;
+  std::uint32_t epoch = 0;
 
  private:
   void write_down(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -112,6 +115,15 @@ class StepFeedTest : public ::testing::Test {
   std::unique_ptr<Executor> echo = model::make_echo_executor(capacity());
   Spy spy{*echo};
 };
+
+TEST_F(StepFeedTest, ARankWaitsForTheOthersInItsEpoch) {
+  spy.looks_until_met = 3;
+  StepFeed feed(spy, 7);
+  EXPECT_EQ(spy.epoch, 7u);
+  EXPECT_EQ(spy.resets, 1);
+  ASSERT_TRUE(feed.meet_ranks().ok());
+  EXPECT_EQ(spy.looks_until_met, 0);
+}
 
 TEST_F(StepFeedTest, GatedRowsGetTheirMasks) {
   StepFeed feed(spy);

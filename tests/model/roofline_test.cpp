@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/ranks/part.h"
 #include "model/support/shapes.h"
 
 namespace troupe::model {
@@ -30,6 +31,26 @@ TEST(Roofline, DecodeOfTheMixture) {
   EXPECT_NEAR(1 / bound_s(decode_work(mixture(), DType::bf16, 1, 2048), kGpu), 630, 1);
   EXPECT_NEAR(128 / bound_s(decode_work(mixture(), DType::bf16, 128, 2048), kGpu), 9378, 10);
   EXPECT_NEAR(256 / bound_s(decode_work(mixture(), DType::bf16, 256, 2048), kGpu), 14931, 15);
+}
+
+// What the ranks have together is the model, but for the router, which each has whole.
+TEST(Roofline, TheRanksPartsAddUp) {
+  const StepWork whole = decode_work(mixture(), DType::bf16, 8, 2048);
+  const double router = 4.0 * mixture().moe_layers() * mixture().experts * mixture().hidden;
+  for (const bool expert_parallel : {false, true}) {
+    StepWork all;
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto part = part_of(mixture(), {rank, 2, expert_parallel});
+      ASSERT_TRUE(part.ok()) << part.status().message;
+      const StepWork work = decode_work(*part, DType::bf16, 8, 2048);
+      all.weight_bytes += work.weight_bytes;
+      all.kv_bytes += work.kv_bytes;
+      all.flops += work.flops;
+    }
+    EXPECT_NEAR(all.weight_bytes, whole.weight_bytes + router, 1e-9 * whole.weight_bytes) << expert_parallel;
+    EXPECT_NEAR(all.kv_bytes, whole.kv_bytes, 1e-9 * whole.kv_bytes);
+    EXPECT_NEAR(all.flops, whole.flops + 2 * 8 * router / 4, 1e-9 * whole.flops) << expert_parallel;
+  }
 }
 
 TEST(Roofline, PrefillIsArithmeticWhenThePromptIsLong) {
