@@ -3,7 +3,7 @@
 //
 //   cuda_executor_bench [--json] [--dir MODELS] [--model NAME]… [--batch N]… [--context N]… [--prompt N]…
 //   [--gated N]… [--mask-us US] [--steps N] [--quantization NAME]
-//   [--tensor-parallel-size N] [--expert-parallel 1] [--ranks-per-gpu N]
+//   [--tensor-parallel-size N] [--expert-parallel 1] [--ranks-per-gpu N --blocks KV_BLOCKS]
 //
 // --gated: batches whose rows all wait for masks, beside the same batch without. The masks of a step come
 // when the tokens before are known and --mask-us microseconds a row have passed, as long as GRAMMAR takes.
@@ -44,6 +44,7 @@ struct Arguments {
   std::vector<int> batches, contexts, prompts, gated;
   double mask_us = 12;
   int steps = 64;
+  int blocks = 0;  // 0: what fits
   std::string quantization;
   config::ParallelOptions parallel;
 };
@@ -62,6 +63,7 @@ Arguments parse(int argc, char** argv) {
     if (flag == "--gated") got.gated.push_back(std::atoi(value));
     if (flag == "--mask-us") got.mask_us = std::atof(value);
     if (flag == "--steps") got.steps = std::atoi(value);
+    if (flag == "--blocks") got.blocks = std::atoi(value);
     if (flag == "--quantization") got.quantization = value;
     if (flag == "--tensor-parallel-size") got.parallel.tensor_parallel_size = std::atoi(value);
     if (flag == "--expert-parallel") got.parallel.enable_expert_parallel = std::atoi(value) != 0;
@@ -208,6 +210,7 @@ Status run(const Arguments& arguments, RankGroup& group, Report& report) {
     options.model.load_choices = config::LoadChoice::dummy;
     options.quantization.method = arguments.quantization;
     options.parallel = arguments.parallel;
+    options.device.num_gpu_blocks_override = arguments.blocks;
     auto files = model::open_model(options.model);
     if (!files.ok()) return files.status();
     if (Status s = files->choose(config::Device::cuda, options.quantization); !s.ok()) return s;

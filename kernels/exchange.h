@@ -5,7 +5,7 @@
 // the size, which all ranks know:
 //   packets  8 bytes of which 4 are the number of the exchange: who reads one knows whether it has come, and
 //            no flag or fence follows. Twice the bytes, one way over the link.
-//   pieces   plain numbers, then a flag for each piece of kExchangePiece.
+//   pieces   plain numbers, then a flag for each piece of them.
 // A sum is taken in the order of the ranks, so all ranks get the same bits, whatever came first.
 //
 // An inbox has two halves that exchanges use in turn. A rank may write a half again, because it has finished
@@ -19,9 +19,12 @@
 namespace troupe::kernels {
 
 inline constexpr int kMostPeers = 8;
-inline constexpr std::size_t kExchangePiece = 8192;                   ///< floats
-inline constexpr std::size_t kMostInPackets = std::size_t{64} << 10;  ///< floats of an exchange by packets
-inline constexpr std::size_t kMostInPieces = std::size_t{2} << 20;    ///< floats of one by pieces
+inline constexpr std::size_t kMostInPackets = std::size_t{160} << 10;  ///< floats of an exchange by packets
+/// Floats that a rank gives to an exchange by pieces; more are several exchanges.
+constexpr std::size_t most_in_pieces(int ranks) {
+  constexpr std::size_t kOfAll = std::size_t{16} << 20, kWhole = 2048;
+  return kOfAll / static_cast<std::size_t>(ranks) / kWhole * kWhole;
+}
 
 /// What the kernels of one rank know of the others; in its device memory. Set before an epoch's first
 /// exchange.
@@ -59,8 +62,8 @@ struct SumThenNorm {
   float* in = nullptr;  ///< (norm.rows, padded(norm.cols)); as SumOverRanks::in
   AddRmsNorm norm{};
 };
-/// What one kernel can do: few rows, that go by packets.
-bool is_supported(const SumThenNorm& op);
+/// What one kernel can do: few rows, that go by packets, on Hopper.
+bool is_supported(const Cuda& device, const SumThenNorm& op);
 
 /// Rank r has the columns [first[r], first[r + 1]) of each row and writes them to all ranks' `out`.
 struct GatherColumns {

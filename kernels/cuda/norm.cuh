@@ -18,13 +18,12 @@ __device__ __forceinline__ float squares_of(float4 v) {
 }
 
 /// The sum of kNormThreads values, in an order that is the same for every batch: across lanes, then warps.
-/// All threads of the block take part; where there are more of them, thread t has the value of thread t %
-/// kNormThreads.
+/// All threads of the block take part, which are so many.
 __device__ __forceinline__ float block_sum(float value) {
   constexpr int kWarps = kNormThreads / 32;
   __shared__ float warps[kWarps];
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32 % kWarps] = value;
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
   for (int w = 0; w < kWarps; ++w) sum += warps[w];

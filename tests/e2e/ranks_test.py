@@ -10,10 +10,11 @@ from pathlib import Path
 from server import PATIENCE, Server, children_of, has_ended, leftovers, run_serve, wait_until
 from streams import Stream
 
-# The demo model has nine heads and three KV heads: three ranks have three and one each. On a GPU, which the ranks share,
-# TROUPE_DEMO_MODEL may name another model and TROUPE_SERVED_RANKS another number.
+# The demo model has nine heads and three KV heads: three ranks have three and one each. On GPUs TROUPE_DEMO_MODEL may name
+# another model, TROUPE_SERVED_RANKS another number; all ranks share one GPU unless TROUPE_RANKS_PER_GPU says how many do.
 DEVICE = os.environ.get("TROUPE_TEST_DEVICE", "cpu")
 RANKS = int(os.environ.get("TROUPE_SERVED_RANKS", 3))
+RANKS_PER_GPU = int(os.environ.get("TROUPE_RANKS_PER_GPU", RANKS))
 ROUNDS = int(os.environ.get("TROUPE_CHAOS_ROUNDS", 1))
 FLAGS = ("--device", DEVICE, "--dtype", "float32", "--max-model-len", 512, *{
     "cpu": ("--cpu-threads", 1, "--cpu-kv-bytes", "192MiB"),
@@ -43,7 +44,7 @@ class Ranks(unittest.TestCase):
             cls.alone = texts(alone)
         cls.folder = Path(tempfile.mkdtemp())
         cls.swap_files = [cls.folder / f"swap.{rank}" for rank in range(RANKS if DEVICE == "cpu" else 0)]
-        swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS)
+        swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS_PER_GPU)
         cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
         cls.expected = texts(cls.server)
 
