@@ -1,5 +1,5 @@
-// Sums over ranks on GPUs, in graphs: our own exchange and NCCL's, and the norm behind a sum in the same
-// kernel and in one of its own.
+// Exchanges over ranks on GPUs, in graphs, our own and NCCL's: sums, the norm behind a sum in the same kernel
+// and in one of its own, logits gathered.
 //
 //   cuda_exchange_bench [--json] [--ranks N] [--ranks-per-gpu N] [--rows N]… [--cols N]…
 //
@@ -109,6 +109,30 @@ void measure(Bench& bench, model::Collective<Cuda>& ranks, const std::string& wa
   for (float* const memory : {part, residual, weight, out}) bench.device.free(memory);
 }
 
+void measure_gather(Bench& bench, model::Collective<Cuda>& ranks, const std::string& way, int rows) {
+  constexpr int kVocabulary = 103424;
+  const int held = kVocabulary / bench.group.ranks() / 32 * 32;
+  std::vector<int> first;
+  for (int rank = 0; rank < bench.group.ranks(); ++rank) first.push_back(rank * held);
+  first.push_back(kVocabulary);
+  const auto floats = [&](std::size_t columns) {
+    auto* const memory =
+        static_cast<float*>(bench.device.alloc(static_cast<std::size_t>(rows) * columns * sizeof(float)));
+    if (memory == nullptr) throw CudaError("no memory for " + std::to_string(rows) + " rows of logits");
+    return memory;
+  };
+  constexpr std::size_t kStride = kVocabulary;
+  float* const part = floats(kStride);
+  float* const all = floats(kStride);
+  const double seconds =
+      seconds_of(bench, [&] { ranks.all_gather(bench.device, part, kStride, all, kStride, rows, first); });
+  const double bound = 4.0 * rows * held * (bench.group.ranks() - 1) / bench.peer_bytes_per_s;
+  bench.report.row({"exchange." + way + ".logits." + std::to_string(rows), 1e6 * seconds, "us", 1e6 * bound,
+                    0, Better::lower});
+  bench.device.free(part);
+  bench.device.free(all);
+}
+
 void measure_way(Bench& bench, bool nccl) {
   bench.group.next_epoch();
   auto ranks = model::Collective<Cuda>::attach(bench.group.place().memory_fd, bench.group.place().shard,
@@ -119,6 +143,7 @@ void measure_way(Bench& bench, bool nccl) {
   for (const int cols : bench.arguments.cols) {
     for (const int rows : bench.arguments.rows) measure(bench, **ranks, nccl ? "nccl" : "own", rows, cols);
   }
+  for (const int rows : {1, 32, 128}) measure_gather(bench, **ranks, nccl ? "nccl" : "own", rows);
   bench.group.meet();
 }
 

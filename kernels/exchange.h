@@ -22,7 +22,7 @@ inline constexpr int kMostPeers = 8;
 inline constexpr std::size_t kMostInPackets = std::size_t{160} << 10;  ///< floats of an exchange by packets
 /// Floats that a rank gives to an exchange by pieces; more are several exchanges.
 constexpr std::size_t most_in_pieces(int ranks) {
-  constexpr std::size_t kOfAll = std::size_t{16} << 20, kWhole = 2048;
+  constexpr std::size_t kOfAll = std::size_t{48} << 20, kWhole = 2048;
   return kOfAll / static_cast<std::size_t>(ranks) / kWhole * kWhole;
 }
 
@@ -62,8 +62,8 @@ struct SumThenNorm {
   float* in = nullptr;  ///< (norm.rows, padded(norm.cols)); as SumOverRanks::in
   AddRmsNorm norm{};
 };
-/// What one kernel can do: few rows, that go by packets, on Hopper.
-bool is_supported(const Cuda& device, const SumThenNorm& op);
+/// What one kernel can do: rows of at most 8,192 columns.
+bool is_supported(const SumThenNorm& op);
 
 /// Rank r has the columns [first[r], first[r + 1]) of each row and writes them to all ranks' `out`.
 struct GatherColumns {

@@ -61,7 +61,7 @@ void PeerExchange::all_reduce(float* in, float* out, std::size_t count) {
 
 bool PeerExchange::all_reduce(float* in, const kernels::AddRmsNorm& norm) {
   const kernels::SumThenNorm both{.group = group(), .in = in, .norm = norm};
-  if (!kernels::is_supported(device_, both)) {
+  if (!kernels::is_supported(both)) {
     all_reduce(in, norm.residual, kernels::numbers_in(norm));
     return false;
   }

@@ -116,13 +116,12 @@ TEST_F(CudaExchange, DISABLED_RankThatSumsAndNorms) {
       party.device.sync();
       return values;
     };
-    const bool fused_here = c.fused && party.device.hopper();
-    EXPECT_EQ(party.ranks->all_reduce(party.device, in, norm), fused_here) << c.rows << " x " << c.cols;
+    EXPECT_EQ(party.ranks->all_reduce(party.device, in, norm), c.fused) << c.rows << " x " << c.cols;
     const std::vector<std::byte> fused = outputs();
     EXPECT_EQ(party.get(residual, count), sum) << c.rows << " x " << c.cols;
     EXPECT_EQ(party.get(in, count), in_place ? sum : std::vector<float>(count, 0));
     kernels::run(party.device, norm);
-    if (fused_here) {
+    if (c.fused) {
       EXPECT_EQ(fused, outputs()) << c.rows << " x " << c.cols;
     }
     if (!in_place) party.device.free(in);
@@ -130,10 +129,12 @@ TEST_F(CudaExchange, DISABLED_RankThatSumsAndNorms) {
     party.device.free(weight);
     party.device.free(out);
   };
-  constexpr Case kCases[] = {{1, 64, true},     {3, 576, true},  {1, 2560, true},  {64, 2560, true},
-                             {65, 2560, false}, {1, 8192, true}, {20, 8192, true}, {21, 8192, false},
-                             {1, 8256, false},  {2, 4160, true}, {256, 64, true},  {257, 64, false}};
-  check({3, 576, true}, DType::bf16, true);  // alone
+  // A cluster a row up to {64, 2560}, {20, 8192} and {512, 64}; {13'000, 64} are several exchanges.
+  constexpr Case kCases[] = {{1, 64, true},      {3, 576, true},    {1, 2560, true},   {64, 2560, true},
+                             {65, 2560, true},   {1, 8192, true},   {20, 8192, true},  {21, 8192, true},
+                             {1, 8256, false},   {2, 4160, true},   {512, 64, true},   {513, 64, true},
+                             {3'000, 576, true}, {700, 8192, true}, {13'000, 64, true}};
+  for (const int rows : {3, 500}) check({rows, 576, true}, DType::bf16, true);  // alone
   ASSERT_TRUE(party.join());
   for (const Case c : kCases) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -230,36 +231,77 @@ TEST_F(CudaExchange, MeetAnewOverNccl) {
 
 // ---- Deaths
 
+// An exchange of the kind that `what` names: "packets" or "pieces" of a sum, a norm behind the sum by a
+// "cluster" a row or by "rows".
+struct Exchange {
+  Exchange(Party& party, const std::string& what)
+      : rows(what == "pieces" || what == "rows" ? 400 : 8), norms(what == "cluster" || what == "rows") {
+    memory = party.put(std::vector<float>(count(), 1));
+    weight = party.put(std::vector<float>(kCols, 1));
+    out = party.put(std::vector<float>(count()));
+  }
+  std::size_t count() const { return static_cast<std::size_t>(rows) * kCols; }
+  void fill(Party& party, float value) const {
+    const std::vector<float> values(count(), value);
+    party.device.upload(memory, values.data(), count() * sizeof(float));
+  }
+  void run(Party& party) const {
+    if (!norms) return party.ranks->all_reduce(party.device, memory, memory, count());
+    EXPECT_TRUE(party.ranks->all_reduce(party.device, memory,
+                                        kernels::AddRmsNorm{.out = out,
+                                                            .residual = memory,
+                                                            .weight = weight,
+                                                            .dtype = DType::f32,
+                                                            .rows = rows,
+                                                            .cols = kCols,
+                                                            .eps = 1e-5f}));
+  }
+  void free(Party& party) const {
+    for (float* const taken : {memory, weight, out}) party.device.free(taken);
+  }
+
+  static constexpr int kCols = 2560;
+  int rows;
+  bool norms;
+  float *memory, *weight, *out;
+};
+
 TEST_F(CudaExchange, DISABLED_RankThatSumsForEver) {
-  Party party(RankProcess::mine());
+  const RankProcess process = RankProcess::mine();
+  Party party(process);
   ASSERT_TRUE(party.join());
+  const Exchange exchange(party, process.what);
   for (;;) {
-    float* const values = party.put(std::vector<float>(kFew, 2));
-    for (int i = 0; i < 100; ++i) party.ranks->all_reduce(party.device, values, values, kFew);
+    exchange.fill(party, 2);
+    for (int i = 0; i < 100; ++i) exchange.run(party);
     party.device.sync();
-    party.device.free(values);
   }
 }
 
 // The other rank is killed while both are at it. Who is left is freed, and sums with the one that is started
 // next.
-TEST_F(CudaExchange, ADeathFreesTheOthers) {
+class CudaExchangeDeaths : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CudaExchangeDeaths, ADeathFreesTheOthers) {
+  if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto fd = create_rank_memory(2);
   ASSERT_TRUE(fd.ok());
   auto memory = RankMemory::attach(*fd);
   ASSERT_TRUE(memory.ok());
   RankProcess mine{{0, 2, false}, *fd};
   Party party(mine);
-  float* const values = party.put(std::vector<float>(kFew, 1));
+  const Exchange exchange(party, GetParam());
   const char* const asked = std::getenv("TROUPE_TEST_ROUNDS");
   const int rounds = asked != nullptr ? std::atoi(asked) : 3;
   for (int round = 0; round < rounds; ++round) {
-    const pid_t other = test::start_rank("CudaExchange.DISABLED_RankThatSumsForEver", {{1, 2, false}, *fd});
+    RankProcess next{{1, 2, false}, *fd};
+    next.what = GetParam();
+    const pid_t other = test::start_rank("CudaExchange.DISABLED_RankThatSumsForEver", next);
     ASSERT_TRUE(party.join()) << "round " << round;
-    const std::vector<float> ones(kFew, 1);
-    party.device.upload(values, ones.data(), kFew * sizeof(float));
-    party.ranks->all_reduce(party.device, values, values, kFew);
-    EXPECT_EQ(party.get(values, kFew), std::vector<float>(kFew, 3)) << "round " << round;
+    exchange.fill(party, 1);
+    exchange.run(party);
+    EXPECT_EQ(party.get(exchange.memory, exchange.count()), std::vector<float>(exchange.count(), 3))
+        << "round " << round;
     std::jthread supervisor([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
       ::kill(other, SIGKILL);
@@ -268,7 +310,7 @@ TEST_F(CudaExchange, ADeathFreesTheOthers) {
     });
     CudaEvent end;
     for (int i = 0; i < 100'000 && !party.ranks->abandoned(); ++i) {
-      party.ranks->all_reduce(party.device, values, values, kFew);
+      exchange.run(party);
       end.record(party.device);
       while (!end.passed() && !party.ranks->abandoned()) std::this_thread::yield();
     }
@@ -280,9 +322,12 @@ TEST_F(CudaExchange, ADeathFreesTheOthers) {
     EXPECT_LT(Clock::now() - left, std::chrono::seconds(2));
     party.ranks->begin_epoch(memory->epoch());
   }
-  party.device.free(values);
+  exchange.free(party);
   ::close(*fd);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, CudaExchangeDeaths, ::testing::Values("packets", "pieces", "cluster", "rows"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace troupe::model
