@@ -214,12 +214,20 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(What what, ExchangeGro
   };
   const auto take_parts = [&](unsigned at) {
     for (int rank = 0; rank < group.ranks; ++rank) {
+      const float* const from = inboxes.numbers(rank, group.rank);
       const unsigned end = end_of(at, rank);
-      for (unsigned i = at * piece + threadIdx.x; i < end; i += kThreads) {
-        what.template take<kWide>(rank, i,
-                                  rank == group.rank
-                                      ? what.template own<kWide>(i)
-                                      : load_arrived<kWide>(inboxes.numbers(rank, group.rank), i));
+      for (unsigned i = at * piece + threadIdx.x; i < end; i += kPacksAtOnce * kThreads) {
+        Pack<kWide> part[kPacksAtOnce];
+#pragma unroll
+        for (unsigned k = 0; k < kPacksAtOnce; ++k) {
+          if (i + k * kThreads >= end) continue;
+          part[k] = rank == group.rank ? what.template own<kWide>(i + k * kThreads)
+                                       : load_arrived<kWide>(from, i + k * kThreads);
+        }
+#pragma unroll
+        for (unsigned k = 0; k < kPacksAtOnce; ++k) {
+          if (i + k * kThreads < end) what.template take<kWide>(rank, i + k * kThreads, part[k]);
+        }
       }
     }
   };

@@ -17,8 +17,8 @@ using cuda::kNormTogether;
 constexpr int kMostHeld = 8;  // times four columns of a thread; blocks of a cluster
 constexpr int kMostColumns = kMostHeld * kNormTogether;
 constexpr int kMostClusterBlocks = 512;
-constexpr int kMostRowBlocks = 264;
-constexpr int kRowsAhead = 2;  // that a block sends before it waits for the first
+constexpr int kMostRowBlocks = 528;
+constexpr int kMostTogether = 2;  // rows of a piece
 
 struct SumNormArgs {
   float* in;
@@ -98,9 +98,11 @@ __global__ void __launch_bounds__(kNormThreads)
   cuda::end_block(group.table, number);
 }
 
-// A row is a piece; a block has one at a time. A thread has kHeld times four columns of it.
+// A block has a row at a time, and a thread kHeld times four columns of it. A block sends the next piece,
+// `together` rows, before it waits for one.
 template <class Element, int kHeld>
-__global__ void __launch_bounds__(kNormThreads) rows_kernel(SumNormArgs a, ExchangeGroup group) {
+__global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
+    rows_kernel(SumNormArgs a, int together, ExchangeGroup group) {
   const int first = static_cast<int>(threadIdx.x) * 4;
   const auto each = [&](auto&& body) {
 #pragma unroll
@@ -124,7 +126,6 @@ __global__ void __launch_bounds__(kNormThreads) rows_kernel(SumNormArgs a, Excha
       float* const to = inboxes.numbers(group.rank, (group.rank + other) % group.ranks) + at;
       each([&](int k, int i) { *reinterpret_cast<float4*>(to + i) = own[k]; });
     }
-    cuda::tell(inboxes, group, static_cast<std::size_t>(row), number);
   };
   const auto finish = [&](int row) {
     const std::size_t at = static_cast<std::size_t>(row) * a.stride;
@@ -149,27 +150,29 @@ __global__ void __launch_bounds__(kNormThreads) rows_kernel(SumNormArgs a, Excha
     __syncthreads();  // norm_factor()'s memory may be written again
   };
 
+  const int pieces = (a.rows + together - 1) / together;
+  const auto rows_of = [&](int piece, auto&& body) {
+    for (int row = piece * together; row < min(a.rows, (piece + 1) * together); ++row) body(row);
+  };
   const int step = static_cast<int>(gridDim.x), begin = static_cast<int>(blockIdx.x);
   if (!live) {
-    for (int row = begin; row < a.rows; row += step) finish(row);
+    for (int piece = begin; piece < pieces; piece += step) rows_of(piece, finish);
     return;
   }
-  for (int row = begin; row < a.rows + kRowsAhead * step; row += step) {
-    if (row < a.rows) send(row);
-    const int due = row - kRowsAhead * step;
-    if (due < begin) continue;
+  for (int piece = begin; piece < pieces + step; piece += step) {
+    if (piece < pieces) {
+      rows_of(piece, send);
+      cuda::tell(inboxes, group, static_cast<std::size_t>(piece), number);
+    }
+    const int due = piece - step;
+    if (due < 0) continue;
     if (!cuda::wait_for_piece(inboxes, group, static_cast<std::size_t>(due), number)) return;
-    finish(due);
+    rows_of(due, finish);
   }
   cuda::end_block(group.table, number);
 }
 
 int blocks_of_row(const AddRmsNorm& norm) { return (padded(norm.cols) + kNormTogether - 1) / kNormTogether; }
-
-bool is_small(const Cuda& device, const AddRmsNorm& norm) {
-  return device.hopper() && numbers_in(norm) <= kMostInPackets &&
-         norm.rows * blocks_of_row(norm) <= kMostClusterBlocks;
-}
 
 SumNormArgs arguments_of(const SumThenNorm& op, int first, int rows) {
   const AddRmsNorm& norm = op.norm;
@@ -194,15 +197,17 @@ void run_rows(Cuda& device, const SumThenNorm& op) {
   for (int first = 0; first < norm.rows; first += static_cast<int>(most)) {
     const SumNormArgs arguments =
         arguments_of(op, first, std::min(norm.rows - first, static_cast<int>(most)));
-    const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(std::min(arguments.rows, kMostRowBlocks)),
+    const int together = std::clamp(arguments.rows / kMostRowBlocks, 1, kMostTogether);
+    const int pieces = (arguments.rows + together - 1) / together;
+    const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(std::min(pieces, kMostRowBlocks)),
                                     .block = kNormThreads,
                                     .overlap = {.reads_constant = norm.weight}};
     cuda::with_element(norm.dtype, [&](auto element) {
       using T = decltype(element);
       if (blocks_of_row(norm) <= 3)
-        troupe::cuda::launch(device, rows_kernel<T, 3>, shape, arguments, op.group);
+        troupe::cuda::launch(device, rows_kernel<T, 3>, shape, arguments, together, op.group);
       else
-        troupe::cuda::launch(device, rows_kernel<T, kMostHeld>, shape, arguments, op.group);
+        troupe::cuda::launch(device, rows_kernel<T, kMostHeld>, shape, arguments, together, op.group);
     });
   }
 }
@@ -218,8 +223,9 @@ bool is_supported(const SumThenNorm& op) {
 void run(Cuda& device, const SumThenNorm& op) {
   TROUPE_CHECK(op.group.ranks <= kMostPeers && is_supported(op));
   const AddRmsNorm& norm = op.norm;
-  if (!is_small(device, norm)) return run_rows(device, op);
   const int blocks = blocks_of_row(norm);
+  if (!device.hopper() || numbers_in(norm) > kMostInPackets || norm.rows * blocks > kMostClusterBlocks)
+    return run_rows(device, op);
   const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(norm.rows * blocks),
                                   .block = kNormThreads,
                                   .cluster = blocks,

@@ -13,8 +13,9 @@ __device__ __forceinline__ float4 load_four(const float* from) {
   return *reinterpret_cast<const float4*>(from);
 }
 
+/// Spelt out, because the compiler may choose which of two products to round.
 __device__ __forceinline__ float squares_of(float4 v) {
-  return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  return fmaf(v.w, v.w, fmaf(v.z, v.z, fmaf(v.y, v.y, __fmul_rn(v.x, v.x))));
 }
 
 /// The sum of kNormThreads values, in an order that is the same for every batch: across lanes, then warps.

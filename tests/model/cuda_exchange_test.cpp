@@ -130,11 +130,12 @@ TEST_F(CudaExchange, DISABLED_RankThatSumsAndNorms) {
     party.device.free(out);
   };
   // A cluster a row up to {64, 2560}, {20, 8192} and {512, 64}; {13'000, 64} are several exchanges.
-  constexpr Case kCases[] = {{1, 64, true},      {3, 576, true},    {1, 2560, true},   {64, 2560, true},
-                             {65, 2560, true},   {1, 8192, true},   {20, 8192, true},  {21, 8192, true},
-                             {1, 8256, false},   {2, 4160, true},   {512, 64, true},   {513, 64, true},
-                             {3'000, 576, true}, {700, 8192, true}, {13'000, 64, true}};
-  for (const int rows : {3, 500}) check({rows, 576, true}, DType::bf16, true);  // alone
+  constexpr Case kCases[] = {{1, 64, true},    {3, 576, true},    {1, 2560, true},    {64, 2560, true},
+                             {65, 2560, true}, {170, 2560, true}, {171, 2560, true},  {1, 8192, true},
+                             {20, 8192, true}, {21, 8192, true},  {64, 8192, true},   {65, 8192, true},
+                             {1, 8256, false}, {60, 8256, false}, {2, 4160, true},    {512, 64, true},
+                             {513, 64, true},  {700, 8192, true}, {3'000, 576, true}, {13'000, 64, true}};
+  for (const int rows : {3, 300, 900}) check({rows, 576, true}, DType::bf16, true);  // alone
   ASSERT_TRUE(party.join());
   for (const Case c : kCases) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -235,7 +236,7 @@ TEST_F(CudaExchange, MeetAnewOverNccl) {
 // "cluster" a row or by "rows".
 struct Exchange {
   Exchange(Party& party, const std::string& what)
-      : rows(what == "pieces" || what == "rows" ? 400 : 8), norms(what == "cluster" || what == "rows") {
+      : rows(what == "pieces" || what == "rows" ? 400 : 8), norms(what != "packets" && what != "pieces") {
     memory = party.put(std::vector<float>(count(), 1));
     weight = party.put(std::vector<float>(kCols, 1));
     out = party.put(std::vector<float>(count()));

@@ -7,9 +7,9 @@
 
 namespace troupe::kernels::cuda {
 
-/// Working memory that groups are expanded into, unless one alone needs more: enough that the multiprocessors
-/// are busy with each part, and little beside the weights.
-inline constexpr std::size_t kExpandedBytes = 256 << 20;
+/// Working memory that groups are expanded into, unless one alone needs more: enough that the last turn of
+/// the multiprocessors, which have not all a tile then, is a small part of a product.
+inline constexpr std::size_t kExpandedBytes = std::size_t{1} << 30;
 
 /// Bytes of one group's weights as bf16.
 inline std::size_t expanded_group_bytes(const Matrix& weight) {

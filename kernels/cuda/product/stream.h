@@ -71,7 +71,7 @@ constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   if (gpu.batch_invariant) return 32;
   const int rows = shape.average_rows();
   // Some groups have several times the average. Codes are expanded for each tile, so fewer tiles pay sooner.
-  if (shape.grouped()) return rows <= 1 ? 8 : rows <= (shape.format.quantised() ? 6 : 16) ? 16 : 32;
+  if (shape.grouped()) return rows <= 1 ? 8 : rows <= (shape.format.quantised() ? 10 : 16) ? 16 : 32;
   return rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
 }
 
