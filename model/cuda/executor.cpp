@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/exchange.h"
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
 #include "model/ranks/exchange_way.h"
@@ -107,6 +108,10 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, co
   } catch (const CudaError& error) {
     return failure(Code::internal, error.what());
   }
+}
+
+std::uint64_t peer_exchange_bytes(int ranks) {
+  return kernels::exchange_inbox_bytes(ranks) + sizeof(kernels::ExchangeTable);
 }
 
 }  // namespace troupe::model

@@ -158,6 +158,7 @@ class DryRun(unittest.TestCase):
         code, output, _ = run_serve("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--dry-run")
         self.assertEqual(code, 0, output)
         self.assertIn("3 ranks, each with 1/3 of every layer; the memory above is each one's", output)
+        self.assertRegex(output, r"ranks     0, 1, 2: weights \d+ MiB, 16384 tokens of the vocabulary; room for \d+ KV blocks")
 
 
 if __name__ == "__main__":
