@@ -40,6 +40,12 @@ TEST(RestartPolicy, ForgetsWhatIsOlderThanTheWindow) {
   EXPECT_EQ(policy.died(t0 + 99 * 60s + 1s), 200ms);
 }
 
+TEST(RestartPolicy, DeathsBeforeReadyCountHoweverFarApart) {
+  RestartPolicy policy({3, 60s, 100ms, 5s});
+  for (int i = 0; i < 3; ++i) EXPECT_NE(policy.died(TimePoint{} + i * 1800s, false), std::nullopt);
+  EXPECT_EQ(policy.died(TimePoint{} + 3 * 1800s, false), std::nullopt) << "it would go on for ever";
+}
+
 TEST(RestartPolicy, DelayIsCapped) {
   RestartPolicy policy({20, 600s, 100ms, 5s});
   Duration last{};
