@@ -8,6 +8,7 @@
 #include "model/cuda/queue.h"
 #include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
+#include "model/ranks/patience.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"
 #include "model/swap/swap_sizing.h"
@@ -95,7 +96,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   }
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(
-      capacity, std::move(model), std::chrono::seconds(options.process.worker_timeout_s)));
+      capacity, std::move(model),
+      step_patience(place.shard, std::chrono::seconds(options.process.worker_timeout_s))));
 }
 
 }  // namespace

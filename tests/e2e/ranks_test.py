@@ -45,7 +45,7 @@ class Ranks(unittest.TestCase):
         cls.folder = Path(tempfile.mkdtemp())
         cls.swap_files = [cls.folder / f"swap.{rank}" for rank in range(RANKS if DEVICE == "cpu" else 0)]
         swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS_PER_GPU)
-        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
+        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS)
         cls.expected = texts(cls.server)
 
     @classmethod
