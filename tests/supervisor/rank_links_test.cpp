@@ -174,6 +174,9 @@ TEST_F(RankGroupServerTest, OneKillThatTakesAllRanksDownCountsOnce) {
   const pid_t server = start();
   ASSERT_TRUE(meet_anew(0));
   ASSERT_TRUE(state_becomes("ready"));
+  const Json ports = status()["ports"];
+  EXPECT_EQ(ports["engine_worker_queue"].size(), 4u) << ports;
+  EXPECT_EQ(ports["cache_queue"].size(), 4u) << ports;
   kill(pids_of("worker").front(), SIGKILL);
   ASSERT_TRUE(meet_anew(kTogether)) << read("stderr");
   EXPECT_EQ(pids_of("worker").size(), 2u * kTogether);
