@@ -37,6 +37,7 @@ void LinkMonitor::set_epoch(std::uint32_t epoch) {
 std::uint32_t LinkMonitor::reaped(Side side) {
   SideWords& words = header().sides[static_cast<int>(side)];
   words.heartbeat_ns.store(0, std::memory_order_relaxed);
+  words.joined.store(0, std::memory_order_relaxed);
   const std::uint32_t next = LinkMonitor::epoch() + 1;
   set_epoch(next);
   return next;
@@ -44,6 +45,10 @@ std::uint32_t LinkMonitor::reaped(Side side) {
 
 std::int64_t LinkMonitor::heartbeat_ns(Side side) const {
   return header().sides[static_cast<int>(side)].heartbeat_ns.load(std::memory_order_relaxed);
+}
+
+std::uint32_t LinkMonitor::joined(Side side) const {
+  return header().sides[static_cast<int>(side)].joined.load(std::memory_order_relaxed);
 }
 
 const RingMemory& LinkMonitor::ring(Channel channel, Side reader) const {

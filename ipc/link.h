@@ -71,7 +71,7 @@ class LinkMonitor {
   /// Sets the epoch and wakes both sides.
   void set_epoch(std::uint32_t epoch);
 
-  /// A side's process has ended and was waited for. Clears its heartbeat, raises the epoch by one and wakes both
+  /// A side's process has ended and was waited for. Clears what it has said of itself, raises the epoch by one and wakes both
   /// sides. Call it before the successor starts. Returns the new epoch.
   std::uint32_t reaped(Side side);
 
@@ -79,6 +79,10 @@ class LinkMonitor {
   /// attached. An attached end beats at every receive() and at least twice a second while it waits there, unless
   /// beat_elsewhere() was called.
   std::int64_t heartbeat_ns(Side side) const;
+
+  /// The last epoch of which the side's process has called LinkEnd::join(); 0: of none. Stays when the process has
+  /// ended, until reaped().
+  std::uint32_t joined(Side side) const;
 
   /// Of the four rings, in the order plan, result, cache_down, cache_up.
   std::vector<QueueDepth> depths() const;
@@ -138,6 +142,9 @@ class LinkEnd : public LinkMonitor {
   /// This side's heartbeat, for the thread that receives: between two calls of receive() it may raise the word as a
   /// sign of progress.
   std::atomic<std::int64_t>& heartbeat() { return header().sides[static_cast<int>(side_)].heartbeat_ns; }
+
+  /// This side is ready in epoch(): who loses it now loses something.
+  void join() { header().sides[static_cast<int>(side_)].joined.store(epoch(), std::memory_order_relaxed); }
 
   /// Records of another epoch that were dropped.
   std::uint64_t stale_records() const { return stale_.load(std::memory_order_relaxed); }

@@ -28,6 +28,7 @@ enum class SegmentKind : std::uint32_t {
 /// Written by one side, read by the supervisor and the peer.
 struct SideWords {
   alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while no process is attached
+  std::atomic<std::uint32_t> joined{0};  ///< the last epoch that the process has taken part in; 0: none yet
 };
 
 /// The first page of a segment. Fields above `epoch` never change; attach checks them. A link uses the

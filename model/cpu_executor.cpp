@@ -1,11 +1,13 @@
 #include "model/cpu_executor.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "gpu/cpu.h"
 #include "model/decoder.h"
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
+#include "model/ranks/patience.h"
 #include "model/swap/swap_sizing.h"
 #include "model/weights.h"
 
@@ -83,6 +85,8 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     Result<std::unique_ptr<Collective<Cpu>>> attached = Collective<Cpu>::attach(place.memory_fd, place.shard);
     if (!attached) return attached.status();
     ranks = std::move(*attached);
+    ranks->set_patience(std::max(RankMeeting::kPatience,
+                                 step_patience(place.shard, std::chrono::seconds(options.process.worker_timeout_s))));
   }
   const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();

@@ -1,16 +1,16 @@
 #include "model/preflight.h"
 
 #include <algorithm>
+#include <functional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "gpu/cuda_probe.h"
-#include "gpu/nccl.h"
+#include "base/counted.h"
 #include "model/bytes_text.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
-#include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
@@ -74,59 +74,43 @@ std::string skipped_note(const std::vector<std::string>& skipped) {
          skipped.front() + "'";
 }
 
-/// What the ranks find on their GPUs.
-struct GpusOfRanks {
-  CudaProbe each;  ///< with the least free memory of all, for one rank
-  ExchangeWay way;
-  std::string note;  ///< of the way; empty: there is nothing to say
+/// A rank's part of the model, and what it takes.
+struct SizedRank {
+  ModelSpec part;
+  wire::Capacity capacity;
+
+  RankShare share() const {
+    const bool spread = part.held_experts.count > 0;
+    return {capacity.weight_bytes, part.tokens_held(), spread ? part.experts_held() : 0,
+            spread ? part.shared_experts : 0, capacity.kv_blocks};
+  }
+  /// Whether the rank sets the limits of all, rather than `other`.
+  bool has_less_room_than(const SizedRank& other) const {
+    const auto room = [](const wire::Capacity& c) { return std::tuple(c.max_slots, c.kv_blocks); };
+    if (room(capacity) != room(other.capacity)) return room(capacity) < room(other.capacity);
+    return capacity.weight_bytes > other.capacity.weight_bytes;
+  }
 };
 
-/// A note that names NCCL's version.
-Result<std::string> find_nccl(const std::string& why) {
-  const Result<std::string> version = nccl_version();
-  if (version.ok()) return "ranks exchange over NCCL " + *version + ", because " + why;
-  return failure(Code::unsupported, "Ranks have to exchange over NCCL, because " + why + "; " +
-                                        version.status().message + ". LD_LIBRARY_PATH may name its folder.");
+/// The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
+Result<std::vector<SizedRank>> size_ranks(const ModelFiles& files, const config::Options& options,
+                                          const Preflight& made, const CudaProbe& gpu) {
+  std::vector<SizedRank> sized;
+  for (Shard shard = made.shard; shard.rank < shard.ranks; ++shard.rank) {
+    Result<ModelSpec> part = part_of(files.spec, shard);
+    if (!part) return part.status();
+    const Result<wire::Capacity> capacity =
+        made.device == config::Device::cuda
+            ? size_cuda(*part, files.formats, files.tied, options, {gpu.free, gpu.total})
+            : size_cpu(*part, files.formats, files.tied, options, made.available_bytes);
+    if (!capacity) return capacity.status();
+    sized.push_back({*std::move(part), *capacity});
+  }
+  return sized;
 }
 
-/// The GPUs have to be alike, or all ranks wait for the slowest.
-Result<GpusOfRanks> probe_gpus(const config::ParallelOptions& parallel) {
-  const int ranks = parallel.tensor_parallel_size, sharing = parallel.ranks_per_gpu, gpus = gpus_of(parallel);
-  std::vector<CudaProbe> probes;
-  GpusOfRanks found;
-  for (int ordinal = 0; ordinal < gpus; ++ordinal) {
-    Result<CudaProbe> gpu = probe_cuda(ordinal);
-    if (!gpu.ok()) return gpu.status();
-    if (gpus > gpu->devices) {
-      return invalid(
-          "--tensor-parallel-size: got " + std::to_string(ranks) + ", expected at most " +
-              std::to_string(gpu->devices * sharing) + ", " +
-              (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
-              " (CUDA_VISIBLE_DEVICES)",
-          "tensor-parallel-size");
-    }
-    if (ordinal == 0) found.each = *gpu;
-    if (gpu->name != found.each.name) {
-      return invalid("--tensor-parallel-size: GPU 0 is " + found.each.name + " and GPU " +
-                         std::to_string(ordinal) + " is " + gpu->name +
-                         ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
-                     "tensor-parallel-size");
-    }
-    found.each.free = std::min(found.each.free, gpu->free);
-    probes.push_back(*std::move(gpu));
-  }
-  if (ranks > 1) {
-    found.way = choose_exchange(parallel, [&](int from, int to) {
-      return (probes[static_cast<std::size_t>(from)].reaches >> to & 1) != 0;
-    });
-  }
-  found.each.free /= static_cast<std::uint64_t>(std::min(sharing, ranks));
-  if (!found.way.nccl) return found;
-  const Result<std::string> note = find_nccl(found.way.why);
-  if (!note.ok()) return note.status();
-  found.note = *note;
-  found.each.free -= std::min(found.each.free, kNcclBytes);
-  return found;
+bool are_equal(const std::vector<RankShare>& shares) {
+  return std::ranges::adjacent_find(shares, std::not_equal_to()) == shares.end();
 }
 
 std::string ranks_note(const Preflight& made) {
@@ -135,25 +119,52 @@ std::string ranks_note(const Preflight& made) {
          (made.spec->experts == 0      ? ""
           : made.shard.expert_parallel ? " and of the experts, which stay whole"
                                        : " and of every expert") +
-         "; the memory above is each one's";
+         "; the memory above is " +
+         (are_equal(made.shares)
+              ? std::string("each one's")
+              : "that of rank " + std::to_string(made.shard.rank) + ", which holds the most");
+}
+
+/// A line for each kind of share: "ranks     0, 2: weights 9.50 GiB, 51,712 tokens of the vocabulary, …".
+std::string shares_text(const std::vector<RankShare>& shares) {
+  std::string text;
+  for (std::size_t first = 0; first < shares.size(); ++first) {
+    const RankShare& share = shares[first];
+    if (std::find(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(first), share) !=
+        shares.begin() + static_cast<std::ptrdiff_t>(first)) {
+      continue;
+    }
+    text += "ranks     " + std::to_string(first);
+    for (std::size_t rank = first + 1; rank < shares.size(); ++rank) {
+      if (shares[rank] == share) text += ", " + std::to_string(rank);
+    }
+    text += ": weights " + bytes_text(share.weight_bytes) + ", " + std::to_string(share.tokens) +
+            " tokens of the vocabulary";
+    if (share.experts > 0) {
+      text += ", " + counted(share.experts, "expert") + " and " +
+              counted(share.shared_experts, "shared expert") + " of a layer";
+    }
+    text += "; room for " + counted(share.kv_blocks, "KV block") + "\n";
+  }
+  return text;
 }
 
 }  // namespace
 
-Result<Preflight> preflight(const config::Options& options) {
+Result<Preflight> preflight(const config::Options& options, const GpuProbes& probes) {
   Preflight made;
   made.shard = {0, options.parallel.tensor_parallel_size, options.parallel.enable_expert_parallel};
   made.device = options.device.device;
-  Result<GpusOfRanks> gpus = GpusOfRanks{};
+  GpusOfRanks gpus;
   if (made.device == config::Device::cuda || made.device == config::Device::automatic) {
-    gpus = probe_gpus(options.parallel);
-    if (made.device == config::Device::automatic) {
-      made.device = gpus.ok() ? config::Device::cuda : config::Device::cpu;
-    }
+    Result<GpusOfRanks> found = find_gpus(options, probes);
+    if (!found) return found.status();
+    gpus = *std::move(found);
+    if (!gpus.absent.ok() && made.device == config::Device::cuda) return gpus.absent;
+    made.device = gpus.absent.ok() ? config::Device::cuda : config::Device::cpu;
   }
   const bool on_gpu = made.device == config::Device::cuda;
-  if (on_gpu && !gpus.ok()) return gpus.status();
-  const CudaProbe gpu = gpus.ok() ? gpus->each : CudaProbe{};
+  const CudaProbe& gpu = gpus.each;
   made.available_bytes =
       on_gpu ? gpu.free : available_memory() / static_cast<std::uint64_t>(made.shard.ranks);
   if (made.device == config::Device::echo) {
@@ -173,29 +184,31 @@ Result<Preflight> preflight(const config::Options& options) {
     if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
   }
   if (Status s = check_ranks(*files, made.shard); !s.ok()) return s;
-  const ModelSpec part = *part_of(files->spec, made.shard);
-  // The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
-  Result<wire::Capacity> capacity =
-      on_gpu ? size_cuda(part, files->formats, files->tied, options, {gpu.free, gpu.total})
-             : size_cpu(part, files->formats, files->tied, options, made.available_bytes);
-  if (!capacity) return capacity.status();
-  const std::uint64_t block_bytes = kv_shape(part, files->formats).block_bytes();
+  const Result<std::vector<SizedRank>> sized = size_ranks(*files, options, made, gpu);
+  if (!sized) return sized.status();
+  const auto least = std::ranges::min_element(*sized, &SizedRank::has_less_room_than);
+  made.shard.rank = static_cast<int>(least - sized->begin());
+  const ModelSpec& part = least->part;
+  made.capacity = least->capacity;
+  made.block_bytes = kv_shape(part, files->formats).block_bytes();
   if (on_gpu) {
-    if (Status s = size_cuda_swap(*capacity, options, block_bytes); !s.ok()) return s;
+    if (Status s = size_cuda_swap(made.capacity, options, made.block_bytes); !s.ok()) return s;
   }
-  if (Status s = check_swap_file(options, *capacity, block_bytes); !s.ok()) return s;
-  made.block_bytes = block_bytes;
+  if (Status s = check_swap_file(options, made.capacity, made.block_bytes); !s.ok()) return s;
   made.sizes =
       format_sizes(part, files->formats, files->tied, made.device, options.quantization, gpu.capability);
-  made.capacity = *capacity;
   made.sequences_at_full_length = sequences_at_full_length(made.capacity);
   made.formats = files->formats;
   made.spec_hash = storage_hash(files->spec, options);
+  if (gpus.absent.code == Code::unavailable) made.notes.push_back("on the CPU: " + gpus.absent.message);
   if (on_gpu) made.notes.push_back(gpu.name);
-  if (on_gpu && !gpus->note.empty()) made.notes.push_back(gpus->note);
+  if (on_gpu && !gpus.note.empty()) made.notes.push_back(gpus.note);
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
-  if (!made.shard.alone()) made.notes.insert(made.notes.begin(), ranks_note(made));
+  if (!made.shard.alone()) {
+    for (const SizedRank& rank : *sized) made.shares.push_back(rank.share());
+    made.notes.insert(made.notes.begin(), ranks_note(made));
+  }
   return made;
 }
 
@@ -234,6 +247,7 @@ std::string summary(const Preflight& p) {
   text += "limits    max-model-len " + std::to_string(c.max_model_len) + ", max-num-seqs " +
           std::to_string(c.max_slots) + ", max-num-batched-tokens " + std::to_string(c.max_tokens_per_step) +
           "\n";
+  text += shares_text(p.shares);
   for (const std::string& note : p.notes) text += "note      " + note + "\n";
   return text;
 }

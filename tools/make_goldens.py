@@ -82,9 +82,15 @@ MOE_SHAPES = {
         num_key_value_heads=2, head_dim=16, rope_theta=500000.0, tie_word_embeddings=True, dtype=torch.float32,
         moe_num_experts=7, moe_k=4, moe_intermediate_size=16, moe_num_shared_experts=1, moe_layer_start_index=1,
         moe_layer_end_index=2, moe_layer_interval=1, router_dtype=torch.float32, unused=(2, 6), values=torch.bfloat16),
+    # For four ranks: they share two KV heads, and two of them have no slice of the shared experts.
+    "moe_gqa4": dict(
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=8,
+        num_key_value_heads=2, head_dim=16, rope_theta=500000.0, tie_word_embeddings=True, dtype=torch.bfloat16,
+        moe_num_experts=8, moe_k=3, moe_intermediate_size=32, moe_num_shared_experts=2, moe_layer_start_index=1,
+        moe_layer_end_index=-1, moe_layer_interval=1, router_dtype=torch.float32, unused=None),
 }
 NOT_OF_TRANSFORMERS = ("dtype", "router_dtype", "values", "unused")
-PADDLE = ("gqa3_tied", "gqa5_untied", "moe_shared2", "moe_interval")
+PADDLE = ("gqa3_tied", "gqa5_untied", "moe_shared2", "moe_interval", "moe_gqa4")
 SHARDED = {"moe_end": 2}  # into so many files
 
 

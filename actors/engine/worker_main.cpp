@@ -60,7 +60,8 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   auto link = ipc::WorkerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
-  return run_worker(*link, **executor, {*hash, arguments.rank}, log, [&control] { return dismissed(control); });
+  const WorkerIdentity identity{*hash, arguments.rank, std::chrono::seconds(options.process.start_timeout_s)};
+  return run_worker(*link, **executor, identity, log, [&control] { return dismissed(control); });
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 namespace troupe::supervisor {
 
-Status Child::start(const std::string& executable, TimePoint now) {
+Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimePoint now) {
   restart_at.reset();
   auto pair = make_control_pair();
   if (!pair.ok()) return pair.status();
@@ -14,6 +14,7 @@ Status Child::start(const std::string& executable, TimePoint now) {
   process = std::move(*made);
   control = std::move(pair->ours);
   started = now;
+  epoch = in_epoch;
   ready = asked_to_end = false;
   state = "starting";
   fatal.clear();

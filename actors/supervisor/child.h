@@ -24,6 +24,7 @@ struct Child {
   ChildProcess process;
   Control control;
   TimePoint started;
+  std::uint32_t epoch = 0;  ///< in which it was started
   TimePoint ended;  ///< of the process before it
   bool ready = false;
   bool asked_to_end = false;
@@ -45,13 +46,15 @@ struct Child {
 
   bool running() const { return process.running(); }
 
-  /// Starts a process. Afterwards running(), unless the Status says why not.
-  Status start(const std::string& executable, TimePoint now);
+  /// Starts a process in an epoch. Afterwards running(), unless the Status says why not.
+  Status start(const std::string& executable, std::uint32_t in_epoch, TimePoint now);
 
   /// Waits for the ended process and returns how it ended: name, exit, its "fatal" message or the kill reason.
   std::string take_exit();
 
   ChildExit last_exit;  ///< as take_exit() found it
+  bool came_up = false;  ///< the process that has ended had got ready; a worker: had greeted the engine
+  bool follows = false;  ///< its end has come from another that was counted before
 };
 
 }  // namespace troupe::supervisor

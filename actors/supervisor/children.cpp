@@ -22,43 +22,47 @@ Status Children::start(std::vector<Child> children, RankLinks& links) {
   all_ = std::move(children);
   links_ = &links;
   for (Child& child : all_) {
-    if (Status status = child.start(executable_, Clock::now()); !status.ok()) return status;
+    if (Status status = child.start(executable_, links.epoch(), Clock::now()); !status.ok()) return status;
     log_(LogLevel::info, "child_started", {kv("child", child.name), kv("pid", child.process.pid())});
   }
   return {};
 }
 
 std::string Children::take_exit(Child& child) {
+  const auto rank = static_cast<std::size_t>(child.rank);
+  const bool worker = child.side == ipc::Side::worker;
+  const std::uint32_t joined = (*links_)[rank].joined(child.side);
+  child.came_up = worker ? joined > 0 : child.ready;
   std::string how = child.take_exit();
   ++child.deaths;
-  if (child.side == ipc::Side::engine) {
-    links_->engine_reaped();
-  } else {
-    links_->worker_reaped(static_cast<std::size_t>(child.rank));
-  }
+  child.follows = worker && std::max(child.epoch, joined) <= counted_;
+  if (!child.follows) counted_ = links_->epoch();
+  worker ? links_->worker_reaped(rank) : links_->engine_reaped();
   return how;
 }
 
 Status Children::plan_restart(Child& child, const std::string& how) {
   if (!child.ever_ready && !child.fatal.empty()) return failure(Code::unavailable, child.fatal);
   const TimePoint now = Clock::now();
-  if (const auto delay = restarts_.died(now)) {
+  if (const auto delay = child.follows ? restarts_.delay() : restarts_.died(now, child.came_up)) {
     child.restart_at = now + *delay;
     return {};
   }
+  const std::string within = child.came_up ? " within " + in_seconds(limits_.restarts.window) : "";
   std::string counts;
   for (const Child& one : all_) {
     if (one.deaths > 0) counts += (counts.empty() ? "" : ", ") + one.name + " " + std::to_string(one.deaths);
   }
-  return failure(Code::unavailable, "giving up after " + counted(restarts_.deaths(), "death") + " within " +
-                                        in_seconds(limits_.restarts.window) + " (" + counts + "); the last: " + how);
+  return failure(Code::unavailable, "giving up after " + counted(restarts_.deaths(), "death") + within + " (" +
+                                        counts + "); the last: " + how);
 }
 
 Status Children::restart_due(TimePoint now) {
   for (Child& child : all_) {
     if (!child.restart_at || now < *child.restart_at) continue;
-    if (Status status = child.start(executable_, Clock::now()); !status.ok()) {
+    if (Status status = child.start(executable_, links_->epoch(), Clock::now()); !status.ok()) {
       // No memory or no pid for a fork counts as a death.
+      child.follows = child.came_up = false;
       status = plan_restart(child, child.name + " cannot be started: " + status.message);
       if (!status.ok()) return status;
       continue;

@@ -40,9 +40,13 @@ class Children {
 
   /// Waits for a child whose process has ended and raises the epoch of all links: what is in the rings no longer
   /// counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it ended, for people.
+  ///
+  /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: it may have
+  /// ended because that one did, or because of what ended it.
   std::string take_exit(Child& child);
 
-  /// Plans the restart of a child that has ended. A failure says why the server has to give up instead.
+  /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A failure says
+  /// why the server has to give up instead.
   Status plan_restart(Child& child, const std::string& how);
 
   /// Starts the children whose delay is over. A failure as of plan_restart().
@@ -71,6 +75,7 @@ class Children {
   std::string executable_;
   ChildLimits limits_;
   RestartPolicy restarts_;
+  std::uint32_t counted_ = 0;  // the last epoch whose end was counted
   LogEvent log_;
   std::vector<Child> all_;
   RankLinks* links_ = nullptr;

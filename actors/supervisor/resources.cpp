@@ -68,9 +68,9 @@ Status Resources::renew(const config::HttpOptions& http) {
 
 namespace {
 
-std::string numbers(const std::vector<ipc::PortLock>& locks) {
+std::string numbers(const std::vector<int>& ports) {
   std::string text;
-  for (const ipc::PortLock& lock : locks) text += (text.empty() ? "" : ",") + std::to_string(lock.port());
+  for (const int port : ports) text += (text.empty() ? "" : ",") + std::to_string(port);
   return text;
 }
 
@@ -90,7 +90,7 @@ std::string absolute_path(const std::string& path) {
 std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
-         ", engine-worker-queue " + numbers(ports.step_queues) + ", cache-queue " + numbers(ports.cache_queues) +
+         ", engine-worker-queue " + numbers(p.engine_worker_queue_ports) + ", cache-queue " + numbers(p.cache_queue_ports) +
          "\nlogs      " + options.log.dir + "\n";
 }
 
@@ -103,8 +103,8 @@ StatusPage Resources::page() const {
     page.logs.actor_dirs[actor] = absolute_path(directory);
   page.http_port = options.http.port;
   page.metrics_port = options.http.metrics_port.value_or(options.http.port);
-  page.engine_worker_queue_port = ports.step_queues.front().port();
-  page.cache_queue_port = ports.cache_queues.front().port();
+  for (const ipc::PortLock& lock : ports.step_queues) page.engine_worker_queue_ports.push_back(lock.port());
+  for (const ipc::PortLock& lock : ports.cache_queues) page.cache_queue_ports.push_back(lock.port());
   for (std::size_t rank = 0; rank < monitors.size(); ++rank) {
     const std::string suffix = monitors.size() == 1 ? "" : "-" + std::to_string(rank);
     for (const ipc::QueueDepth& queue : monitors[rank].depths()) {

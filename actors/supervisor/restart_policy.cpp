@@ -4,10 +4,14 @@
 
 namespace troupe::supervisor {
 
-std::optional<Duration> RestartPolicy::died(TimePoint now) {
-  while (!deaths_.empty() && now - deaths_.front() >= limits_.window) deaths_.pop_front();
+std::optional<Duration> RestartPolicy::died(TimePoint now, bool came_up) {
+  while (came_up && !deaths_.empty() && now - deaths_.front() >= limits_.window) deaths_.pop_front();
   deaths_.push_back(now);
   if (deaths() > limits_.max_restarts) return std::nullopt;
+  return delay();
+}
+
+Duration RestartPolicy::delay() const {
   Duration delay = limits_.first_delay;
   for (int i = 1; i < deaths() && delay < limits_.max_delay; ++i) delay *= 2;
   return std::min(delay, limits_.max_delay);

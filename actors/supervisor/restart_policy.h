@@ -18,13 +18,17 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
 
-  /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded.
-  std::optional<Duration> died(TimePoint now);
+  /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded. `came_up`: it had got
+  /// ready; one that had not, however long it took, counts with those before it.
+  std::optional<Duration> died(TimePoint now, bool came_up = true);
+
+  /// The same for a child whose death is a part of one that died() was told of.
+  Duration delay() const;
 
   /// Requests were answered, or tokens generated: earlier deaths no longer count.
   void served() { deaths_.clear(); }
 
-  /// Deaths in the current window, including the last one.
+  /// Deaths that count, including the last one.
   int deaths() const { return static_cast<int>(deaths_.size()); }
   const RestartLimits& limits() const { return limits_; }
 

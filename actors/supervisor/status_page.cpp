@@ -13,8 +13,15 @@
 
 namespace troupe::supervisor {
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json one_or_all(const std::vector<int>& ports) { return ports.size() == 1 ? Json(ports.front()) : Json(ports); }
+
+}  // namespace
+
 std::string to_json(const StatusPage& page) {
-  using Json = nlohmann::ordered_json;
   Json processes = Json::array();
   for (const ProcessRow& row : page.processes) {
     processes.push_back(Json{{"name", row.name},
@@ -33,8 +40,8 @@ std::string to_json(const StatusPage& page) {
                   {"url", page.url},
                   {"ports", Json{{"http", page.http_port},
                                  {"metrics", page.metrics_port},
-                                 {"engine_worker_queue", page.engine_worker_queue_port},
-                                 {"cache_queue", page.cache_queue_port}}},
+                                 {"engine_worker_queue", one_or_all(page.engine_worker_queue_ports)},
+                                 {"cache_queue", one_or_all(page.cache_queue_ports)}}},
                   {"logs", Json{{"dir", page.logs.dir}, {"actor_dirs", page.logs.actor_dirs}}},
                   {"processes", processes},
                   {"queues", queues},

@@ -9,7 +9,7 @@
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"}}
-// url is where a client on this machine reaches the server; paths are absolute. Depth and capacity of a ring
+// engine_worker_queue and cache_queue are numbers; of several ranks, one for each, in a list. url is where a client on this machine reaches the server; paths are absolute. Depth and capacity of a ring
 // are bytes; those of the engine's own queues are requests.
 #include <cstdint>
 #include <string>
@@ -71,8 +71,8 @@ struct StatusPage {
   LogOptions logs;  ///< only its directories
   int http_port = 0;
   int metrics_port = 0;  ///< the HTTP port when it has none of its own
-  int engine_worker_queue_port = 0;
-  int cache_queue_port = 0;
+  std::vector<int> engine_worker_queue_ports;  ///< by rank
+  std::vector<int> cache_queue_ports;          ///< likewise
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
   TokenTotals tokens;

@@ -319,7 +319,7 @@ void Supervisor::on_exit(Child& child) {
   const std::string how = children_.take_exit(child);
   const bool expected = phase_ == Phase::stopping || (phase_ == Phase::draining && is_engine);
   setup_.log(expected ? LogLevel::info : LogLevel::error, "child_ended",
-             {kv("child", child.name), kv("how", how)});
+             {kv("child", child.name), kv("how", how), kv("follows", child.follows)});
   switch (phase_) {
     case Phase::running:
       if (const Status status = children_.plan_restart(child, how); !status.ok()) {

@@ -1,5 +1,6 @@
 #include "actors/worker/worker_loop.h"
 
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -23,12 +24,19 @@ Status WorkerLoop::begin() {
   executor_.reset(link_.epoch());  // before the first plan, too: a rank has to be in its link's epoch
   pending_ = 0;
   greeted_ = false;
+  prepare_until_ = Clock::now() + identity_.prepare_timeout;
   return greet();
+}
+
+Status WorkerLoop::unprepared() const {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(identity_.prepare_timeout).count();
+  return failure(Code::timeout, "the ranks have not met within " + std::to_string(seconds) + " s (--start-timeout)");
 }
 
 Status WorkerLoop::greet() {
   const Result<bool> prepared = executor_.prepare();
-  if (!prepared.ok() || !*prepared) return prepared.status();
+  if (!prepared.ok()) return prepared.status();
+  if (!*prepared) return Clock::now() < prepare_until_ ? Status() : unprepared();
   greeted_ = true;
   wire::RecordWriter<wire::Hello> hello;
   hello.begin(link_.epoch());
@@ -45,6 +53,7 @@ Status WorkerLoop::greet() {
   inventory.begin(link_.epoch());
   inventory.record().old_epoch = std::exchange(old_epoch_, link_.epoch());
   log_.info("ready", {kv("epoch", link_.epoch()), kv("device", device)});
+  link_.join();
   return send(ipc::Channel::cache, inventory.finish());
 }
 

@@ -14,11 +14,12 @@ namespace troupe {
 struct WorkerIdentity {
   std::uint64_t spec_hash = 0;
   std::int32_t rank = 0;
+  Duration prepare_timeout = std::chrono::minutes(30);  ///< of Executor::prepare(), in each epoch
 };
 
 /// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is replaced
-/// the sequences are dropped and the weights stay. A malformed record, a full result ring or a device error ends
-/// the loop with a Status; the process must then end.
+/// the sequences are dropped and the weights stay. A malformed record, a full result ring, a device error or ranks that
+/// do not meet in time end the loop with a Status; the process must then end.
 template <class Stop>
 Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
 
@@ -41,6 +42,7 @@ class WorkerLoop {
 
  private:
   Status greet();
+  Status unprepared() const;
   Status take(const ipc::Received& got);
   Status send_result();
   Status send_end();
@@ -52,6 +54,7 @@ class WorkerLoop {
   const Log& log_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   bool greeted_ = false;         ///< in this epoch
+  TimePoint prepare_until_{};    ///< likewise
   int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
   wire::RecordWriter<wire::StepEnd> end_;  ///< of a rank above 0

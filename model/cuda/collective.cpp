@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -57,6 +58,16 @@ void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride,
 }
 
 bool Collective<Cuda>::join() {
+  if (go_on()) return true;
+  const bool finding = stage_ == Stage::connecting || stage_ == Stage::waiting;
+  if (finding && !meeting_.ended() && Clock::now() - here_ > RankMeeting::kPatience) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(RankMeeting::kPatience).count();
+    throw CudaError("the ranks have not found each other within " + std::to_string(seconds) + " s");
+  }
+  return false;
+}
+
+bool Collective<Cuda>::go_on() {
   switch (stage_) {
     case Stage::alone:
       if (meeting_.ended()) return false;
@@ -66,6 +77,7 @@ bool Collective<Cuda>::join() {
       [[fallthrough]];
     case Stage::telling:
       if (!meeting_.all_here()) return false;
+      here_ = Clock::now();
       if (cleared_ != nullptr) device_.zero(cleared_, cleared_count_ * sizeof(float));
       way_->with(
           [this](auto& exchange) { exchange.connect([this](int rank) { return meeting_.told(rank); }); });

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/exchange.h"
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
 #include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
+#include "model/ranks/patience.h"
 #include "model/sizing.h"
 #include "model/step_choices.h"
 #include "model/swap/swap_sizing.h"
@@ -94,7 +96,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   }
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(
-      capacity, std::move(model), std::chrono::seconds(options.process.worker_timeout_s)));
+      capacity, std::move(model),
+      step_patience(place.shard, std::chrono::seconds(options.process.worker_timeout_s))));
 }
 
 }  // namespace
@@ -107,6 +110,10 @@ Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, co
   } catch (const CudaError& error) {
     return failure(Code::internal, error.what());
   }
+}
+
+std::uint64_t peer_exchange_bytes(int ranks) {
+  return kernels::exchange_inbox_bytes(ranks) + sizeof(kernels::ExchangeTable);
 }
 
 }  // namespace troupe::model

@@ -1,5 +1,6 @@
 #pragma once
 // Makes the CUDA executor. A build without CUDA links no_executor.cpp instead.
+#include <cstdint>
 #include <memory>
 
 #include "base/status.h"
@@ -17,5 +18,9 @@ namespace troupe::model {
 Result<std::unique_ptr<Executor>> make_cuda_executor(const ModelFiles& files, const config::Options& options,
                                                      const LoadProgress& progress = {},
                                                      const RankPlace& place = {});
+
+/// Device memory that each of so many ranks has for exchanges through the memory of other GPUs: up to
+/// kernels::kMostPeers ranks. 0 in a build without CUDA.
+std::uint64_t peer_exchange_bytes(int ranks);
 
 }  // namespace troupe::model

@@ -33,7 +33,7 @@ auto guarded(Status& broken, F&& body) -> decltype(body()) {
 CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration patience)
     : capacity_(capacity),
       patience_(patience),
-      limits_(patience),
+      limits_(patience, model.ranks ? patience : StepLimits::kLeast),
       model_(std::move(model)),
       check_(capacity),
       gates_(capacity, model_.steps->gate_memory()),

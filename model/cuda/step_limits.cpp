@@ -13,7 +13,7 @@ void StepLimits::ended(StepKind kind, Duration took) {
   std::array<Duration, kKept> sorted = history.took;
   const auto p99 = sorted.begin() + static_cast<std::ptrdiff_t>((kept * 99 + 99) / 100 - 1);
   std::nth_element(sorted.begin(), p99, sorted.begin() + static_cast<std::ptrdiff_t>(kept));
-  history.limit = std::max(kLeast, kTimes * *p99);
+  history.limit = std::max(least_, kTimes * *p99);
 }
 
 }  // namespace troupe::model

@@ -12,14 +12,15 @@ enum class StepKind : std::size_t {
   prompt,  ///< all others
 };
 
-/// max(5 s, 20 times the 99th percentile of the last 256 steps of the kind); `unknown` while fewer than 8 have
-/// ended. Pure: durations are arguments.
+/// 20 times the 99th percentile of the last 256 steps of the kind, and at least `least`; `unknown` while fewer than
+/// 8 have ended. Pure: durations are arguments.
 class StepLimits {
  public:
   static constexpr Duration kLeast = std::chrono::seconds(5);
   static constexpr int kTimes = 20;
 
-  explicit StepLimits(Duration unknown) : kinds_{History{.limit = unknown}, History{.limit = unknown}} {}
+  explicit StepLimits(Duration unknown, Duration least = kLeast)
+      : least_(least), kinds_{History{.limit = unknown}, History{.limit = unknown}} {}
 
   /// A step has ended after so long.
   void ended(StepKind kind, Duration took);
@@ -33,6 +34,7 @@ class StepLimits {
     std::size_t count = 0;  // of all that have ended
     Duration limit{};
   };
+  Duration least_;
   std::array<History, 2> kinds_;
 };
 

@@ -49,6 +49,7 @@ class Collective<Cpu> {
   bool abandoned() const { return meeting_.abandoned(); }
   const Status& late() const { return meeting_.late(); }
   void begin_epoch(std::uint32_t epoch) { meeting_.begin_epoch(epoch); }
+  void set_patience(Duration patience) { meeting_.set_patience(patience); }
 
  private:
   explicit Collective(RankMeeting meeting) : meeting_(std::move(meeting)) {}
@@ -86,7 +87,8 @@ class Collective<Cuda> {
                   int rows, std::span<const int> first);
 
   /// Goes on with meeting the other ranks of the epoch as far as that is possible without waiting. True once
-  /// all have met, until begin_epoch(). The device must be idle.
+  /// all have met, until begin_epoch(). The device must be idle. Throws when all have come and have still not found each
+  /// other after RankMeeting::kPatience: NCCL itself looks for ever.
   bool join();
   /// Ends the exchanges in flight, whose numbers mean nothing. Returns at once. Over NCCL nothing can end
   /// them.
@@ -102,11 +104,13 @@ class Collective<Cuda> {
   enum class Stage { alone, telling, connecting, waiting, joined };
   struct Way;
   Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way);
+  bool go_on();
 
   RankMeeting meeting_;
   Cuda& device_;
   std::unique_ptr<Way> way_;
   Stage stage_ = Stage::alone;
+  TimePoint here_{};  // when all ranks had come to the epoch
   float* cleared_ = nullptr;
   std::size_t cleared_count_ = 0;
 };

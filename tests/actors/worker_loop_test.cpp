@@ -126,6 +126,41 @@ TEST_F(WorkerLoopTest, AnEpochEndsWhileTheExecutorPrepares) {
   EXPECT_EQ(loop->run_once().message, "no other rank can be found");
 }
 
+TEST_F(WorkerLoopTest, RanksThatDoNotMeetInTimeEndTheLoop) {
+  executor.looks_until_ready = 1'000'000;
+  WorkerLoop impatient(*worker, executor, {.prepare_timeout = std::chrono::milliseconds(100)}, log);
+  ASSERT_TRUE(impatient.begin().ok());
+  Status status;
+  const TimePoint end = Clock::now() + test::kPatience;
+  while (status.ok() && Clock::now() < end) status = impatient.run_once();
+  EXPECT_EQ(status.code, Code::timeout);
+  EXPECT_EQ(status.message, "the ranks have not met within 0 s (--start-timeout)");
+  EXPECT_EQ(receive(), wire::RecordKind{}) << "it has not greeted";
+}
+
+TEST_F(WorkerLoopTest, AnEpochInWhichItGreetsIsOneThatItHasJoined) {
+  EXPECT_EQ(engine->joined(ipc::Side::worker), 1u);
+  executor.looks_until_ready = 2;
+  worker->reaped(ipc::Side::engine);
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(engine->joined(ipc::Side::worker), 1u) << "not yet";
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(engine->joined(ipc::Side::worker), 2u);
+}
+
+// As while it waits for a rank that stands still: else it would be killed with that.
+TEST_F(WorkerLoopTest, ItGivesSignsOfLifeWhileAStepDoesNotEnd) {
+  executor.ends_with = 2;
+  send_plan(1);
+  std::int64_t last = engine->heartbeat_ns(ipc::Side::worker);
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_TRUE(loop->run_once().ok());
+    EXPECT_GT(engine->heartbeat_ns(ipc::Side::worker), last);
+    last = engine->heartbeat_ns(ipc::Side::worker);
+  }
+  EXPECT_EQ(receive(), wire::RecordKind{});
+}
+
 TEST_F(WorkerLoopTest, APlanIsTakenWhileAStepRuns) {
   executor.ends_with = 2;
   send_plan(1);

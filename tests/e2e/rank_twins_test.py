@@ -1,7 +1,7 @@
 """Two ranks on real text: they must say what one rank says, of a dense model and of a mixture of experts.
 
 The demo model's nine heads do not divide by two. tools/make_rank_twin.py adds heads that do nothing, so the twin's answers
-are the demo model's own. TROUPE_RANK_PROMPTS=20 asks all prompts.
+are the demo model's own. TROUPE_RANK_PROMPTS=6 asks the first of the prompts alone.
 """
 import json
 import os
@@ -20,7 +20,7 @@ PROMPTS = ["The capital of France is", "def fibonacci(n):\n", "Once upon a time,
            "My favourite season is autumn because", "The three primary colours are", "A recipe for pancakes:",
            "If it rains tomorrow,", "The quick brown fox", "Photosynthesis is the process by which", "E = mc",
            "Roses are red,", "The longest river in the world"]
-PROMPTS = PROMPTS[:int(os.environ.get("TROUPE_RANK_PROMPTS", 6))]
+PROMPTS = PROMPTS[:int(os.environ.get("TROUPE_RANK_PROMPTS", 20))]
 TOKENS = 48
 # Of two ranks a sum over inputs is rounded once more; after 30 layers a logit differs by about so much.
 ROUNDING = 1e-3

@@ -45,7 +45,7 @@ class Ranks(unittest.TestCase):
         cls.folder = Path(tempfile.mkdtemp())
         cls.swap_files = [cls.folder / f"swap.{rank}" for rank in range(RANKS if DEVICE == "cpu" else 0)]
         swap = ("--swap-space", 0.03, "--swap-path", cls.folder / "swap") if DEVICE == "cpu" else ("--ranks-per-gpu", RANKS_PER_GPU)
-        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS, "--worker-timeout", 3)
+        cls.server = Server(*FLAGS, *swap, "--tensor-parallel-size", RANKS)
         cls.expected = texts(cls.server)
 
     @classmethod
@@ -158,6 +158,7 @@ class DryRun(unittest.TestCase):
         code, output, _ = run_serve("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--dry-run")
         self.assertEqual(code, 0, output)
         self.assertIn("3 ranks, each with 1/3 of every layer; the memory above is each one's", output)
+        self.assertRegex(output, r"ranks     0, 1, 2: weights \d+ MiB, 16384 tokens of the vocabulary; room for \d+ KV blocks")
 
 
 if __name__ == "__main__":

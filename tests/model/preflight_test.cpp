@@ -218,6 +218,71 @@ TEST_F(PreflightTest, WithAGpuAutoIsCuda) {
   EXPECT_EQ(checked->capacity.kv_blocks, 16);
 }
 
+TEST_F(PreflightTest, RanksAreSizedByTheFullest) {
+  options.model.load_choices = config::LoadChoice::dummy;
+  options.parallel.tensor_parallel_size = 2;
+  const auto equal = preflight(options);
+  ASSERT_TRUE(equal.ok()) << equal.status().message;
+  ASSERT_EQ(equal->shares.size(), 2u);
+  EXPECT_EQ(equal->shares[0], equal->shares[1]);
+  EXPECT_NE(summary(*equal).find("ranks     0, 1: weights "), std::string::npos) << summary(*equal);
+  EXPECT_NE(summary(*equal).find("the memory above is each one's\n"), std::string::npos) << summary(*equal);
+
+  edit_config("vocab_size", 288);  // nine panels of 32
+  const auto uneven = preflight(options);
+  ASSERT_TRUE(uneven.ok()) << uneven.status().message;
+  ASSERT_EQ(uneven->shares.size(), 2u);
+  EXPECT_EQ(uneven->shares[0].tokens, 128);
+  EXPECT_EQ(uneven->shares[1].tokens, 160);
+  EXPECT_EQ(uneven->shares[1].weight_bytes - uneven->shares[0].weight_bytes, 32u * 64 * sizeof(float))
+      << "rows of 48 numbers take the place of 64";
+  EXPECT_EQ(uneven->capacity.weight_bytes, uneven->shares[1].weight_bytes);
+  const std::string text = summary(*uneven);
+  EXPECT_NE(text.find("ranks     0: weights "), std::string::npos) << text;
+  EXPECT_NE(text.find(" 128 tokens of the vocabulary; room for 16 KV blocks\nranks     1: "), std::string::npos) << text;
+  EXPECT_NE(text.find("the memory above is that of rank 1, which holds the most\n"), std::string::npos) << text;
+}
+
+TEST_F(PreflightTest, RanksOfExpertsDifferInTheSharedOnes) {
+  fs::copy_file(golden_directory("moe_shared2") / "config.json", path("config.json"),
+                fs::copy_options::overwrite_existing);
+  edit_config("moe_num_shared_experts", 3);
+  options.model.load_choices = config::LoadChoice::dummy;
+  options.parallel = {.tensor_parallel_size = 2, .enable_expert_parallel = true};
+  const auto checked = preflight(options);
+  ASSERT_TRUE(checked.ok()) << checked.status().message;
+  EXPECT_EQ(checked->shares[0].shared_experts, 1);
+  EXPECT_EQ(checked->shares[1].shared_experts, 2);
+  EXPECT_EQ(checked->shard.rank, 1);
+  EXPECT_EQ(checked->capacity.weight_bytes, checked->shares[1].weight_bytes);
+  EXPECT_GT(checked->shares[1].weight_bytes, checked->shares[0].weight_bytes);
+  EXPECT_NE(summary(*checked).find(", 4 experts and 1 shared expert of a layer; room for 16 KV blocks\n"),
+            std::string::npos)
+      << summary(*checked);
+}
+
+TEST_F(PreflightTest, KvBlocksOnGpusAreThoseOfTheFullestRank) {
+  options.model.load_choices = config::LoadChoice::dummy;
+  options.parallel.tensor_parallel_size = 2;
+  options.device.num_gpu_blocks_override = 0;
+  edit_config("vocab_size", 288);
+  options.device.device = config::Device::cuda;
+  GpuProbes probes;
+  probes.nccl = [] { return std::string("2.28.9"); };
+  std::uint64_t memory = std::uint64_t{8} << 30;
+  probes.gpu = [&](int) {
+    return CudaProbe{.name = "GPU", .free = memory, .total = memory, .capability = 90, .devices = 2, .reaches = 3};
+  };
+  const auto checked = preflight(options, probes);
+  ASSERT_TRUE(checked.ok()) << checked.status().message;
+  EXPECT_EQ(checked->capacity.kv_blocks, std::min(checked->shares[0].kv_blocks, checked->shares[1].kv_blocks));
+  EXPECT_EQ(checked->shard.rank, 1);
+  memory = std::uint64_t{700} << 20;
+  const auto refused = preflight(options, probes);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message.find("Too little GPU memory"), std::string::npos) << refused.status().message;
+}
+
 TEST_F(PreflightTest, EchoNeedsNoModel) {
   options.device = {.device = config::Device::echo};
   options.model = {};

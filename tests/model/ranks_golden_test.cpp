@@ -79,13 +79,15 @@ std::string name_of(const ::testing::TestParamInfo<RankGoldens::ParamType>& info
 }
 
 // With 4 and 8 ranks the KV head of gqa8 is on each of them. An expert of moe_shared2 is 24 wide: a half is
-// not a whole panel.
+// not a whole panel. Of four ranks two have no slice of moe_gqa4's shared experts, or all have a part of each.
 constexpr RankCase kCases[] = {
     {{"gqa3_tied", "gqa3_tied"}, {2, false}},           {{"gqa3_tied_paddle", "gqa3_tied"}, {2, false}},
     {{"gqa8_tied", "gqa8_tied"}, {2, false}},           {{"gqa8_tied", "gqa8_tied"}, {4, false}},
     {{"gqa8_tied", "gqa8_tied"}, {8, false}},           {{"moe_shared2", "moe_shared2"}, {2, false}},
     {{"moe_shared2", "moe_shared2"}, {2, true}},        {{"moe_shared2_paddle", "moe_shared2"}, {2, false}},
     {{"moe_shared2_paddle", "moe_shared2"}, {2, true}}, {{"moe_end", "moe_end"}, {2, false}},
+    {{"moe_gqa4", "moe_gqa4"}, {4, false}},             {{"moe_gqa4", "moe_gqa4"}, {4, true}},
+    {{"moe_gqa4_paddle", "moe_gqa4"}, {4, false}},      {{"moe_gqa4_paddle", "moe_gqa4"}, {4, true}},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RankGoldens,
@@ -115,8 +117,65 @@ std::vector<test::TestTensor> tensors_of(const TensorMap& part) {
   return tensors;
 }
 
+struct Range {
+  std::int64_t first;
+  std::int64_t count;
+};
+
+/// Rows and columns of a tensor; those of several ranges side by side.
+test::TestTensor piece(const test::TestTensor& whole, Range rows, const std::vector<Range>& columns) {
+  const std::size_t element =
+      whole.data.size() / static_cast<std::size_t>(whole.shape[0]) / static_cast<std::size_t>(whole.shape[1]);
+  test::TestTensor made{whole.name, whole.dtype, {rows.count, 0}, {}};
+  for (const Range& range : columns) made.shape[1] += range.count;
+  for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
+    for (const Range& range : columns) {
+      made.data.append(whole.data, static_cast<std::size_t>(row * whole.shape[1] + range.first) * element,
+                       static_cast<std::size_t>(range.count) * element);
+    }
+  }
+  return made;
+}
+
+/// A rank's part of a tensor with a -Paddle name, as those repositories are cut: fused ones by their parts, the shared
+/// experts as the one MLP that they are.
+test::TestTensor paddle_piece(const test::TestTensor& whole, const ModelSpec& spec, int rank, int ranks) {
+  const auto of = [&](std::int64_t from, std::int64_t count) {
+    return Range{from + count * rank / ranks, count / ranks};
+  };
+  const auto is = [&](const char* part) { return whole.name.find(part) != std::string::npos; };
+  if (whole.shape.size() < 2) return whole;
+  const std::int64_t rows = whole.shape[0], columns = whole.shape[1];
+  if (is("embed_tokens") || is("o_proj") || is("down_proj")) return piece(whole, of(0, rows), {{0, columns}});
+  if (is("up_gate_proj")) return piece(whole, {0, rows}, {of(0, columns / 2), of(columns / 2, columns / 2)});
+  if (is("qkv_proj")) {
+    const std::int64_t q = spec.q_width(), kv = spec.kv_width(), head = spec.head_dim;
+    const auto of_kv = [&](std::int64_t from) {
+      return Range{from + spec.kv_heads * rank / ranks * head, std::max<std::int64_t>(head, kv / ranks)};
+    };
+    return piece(whole, {0, rows}, {of(0, q), of_kv(q), of_kv(q + kv)});
+  }
+  return whole;
+}
+
 class CutCheckpoint : public ::testing::Test {
  protected:
+  /// As cut(), of -Paddle names.
+  void cut_paddle(const std::string& name, int ranks) {
+    const auto from = test::golden_directory(name);
+    const auto spec = read_spec(from);
+    ASSERT_TRUE(spec.ok());
+    std::filesystem::copy_file(from / "config.json", directory.path() / "config.json");
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::vector<test::TestTensor> tensors = test::tensors_of(*Checkpoint::open(from));
+      for (test::TestTensor& tensor : tensors) tensor = paddle_piece(tensor, *spec, rank, ranks);
+      const auto folder = directory.path() / ("rank" + std::to_string(rank));
+      std::filesystem::create_directory(folder);
+      test::write_safetensors(folder / "model.safetensors", tensors);
+    }
+    options.directory = directory.path().string();
+  }
+
   /// Copies the checkpoint as rank0, rank1 …, and its config.json.
   void cut(const std::string& name, int ranks) {
     const auto whole = open_model({.directory = test::golden_directory(name).string()});
@@ -133,32 +192,45 @@ class CutCheckpoint : public ::testing::Test {
     options.directory = directory.path().string();
   }
 
+  void check(const std::string& golden_name, int count) {
+    const auto memory = create_rank_memory(count);
+    ASSERT_TRUE(memory.ok());
+    const test::Golden golden = test::load_golden(golden_name);
+    std::vector<std::vector<float>> logits(static_cast<std::size_t>(count));
+    std::vector<Status> statuses(logits.size());
+    {
+      std::vector<std::jthread> ranks;
+      for (int r = 0; r < count; ++r) {
+        ranks.emplace_back([&, r] {
+          const auto at = static_cast<std::size_t>(r);
+          const auto files = open_model(options, {r, count, false});
+          if (!files) return void(statuses[at] = files.status());
+          logits[at] = logits_of_rank({r, count, false}, *memory, *files, golden, DType::f32, statuses[at]);
+        });
+      }
+    }
+    ::close(*memory);
+    for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message;
+    test::check_logits(logits[0], golden, DType::f32);
+  }
+
   test::TempDirectory directory;
   config::ModelOptions options;
 };
 
 TEST_F(CutCheckpoint, HasTheReferencesLogits) {
-  constexpr int kRanks = 4;  // of one KV head, which each of them has
-  cut("gqa8_tied", kRanks);
-  const auto memory = create_rank_memory(kRanks);
-  ASSERT_TRUE(memory.ok());
-  const test::Golden golden = test::load_golden("gqa8_tied");
-  std::vector<std::vector<float>> logits(kRanks);
-  std::vector<Status> statuses(kRanks);
-  {
-    std::vector<std::jthread> ranks;
-    for (int r = 0; r < kRanks; ++r) {
-      ranks.emplace_back([&, r] {
-        const auto at = static_cast<std::size_t>(r);
-        const auto files = open_model(options, {r, kRanks, false});
-        if (!files) return void(statuses[at] = files.status());
-        logits[at] = logits_of_rank({r, kRanks, false}, *memory, *files, golden, DType::f32, statuses[at]);
-      });
-    }
-  }
-  ::close(*memory);
-  for (const Status& status : statuses) ASSERT_TRUE(status.ok()) << status.message;
-  test::check_logits(logits[0], golden, DType::f32);
+  cut("gqa8_tied", 4);  // of one KV head, which each of them has
+  check("gqa8_tied", 4);
+}
+
+TEST_F(CutCheckpoint, OfExpertsUnderPaddleNamesHasTheReferencesLogits) {
+  cut_paddle("moe_gqa4_paddle", 4);
+  check("moe_gqa4", 4);
+}
+
+TEST_F(CutCheckpoint, OfSharedExpertsThatARankHasWholeHasTheReferencesLogits) {
+  cut_paddle("moe_shared2_paddle", 2);
+  check("moe_shared2", 2);
 }
 
 TEST_F(CutCheckpoint, OtherNumbersOfRanksAreRefused) {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "config/options.h"
+#include "model/ranks/patience.h"
+
 namespace troupe::model {
 namespace {
 
@@ -22,6 +25,18 @@ TEST(StepLimits, AreTwentyTimesTheNinetyNinthPercentile) {
   EXPECT_EQ(limits.limit(StepKind::prompt), Duration(40s));
   for (int i = 0; i < 256; ++i) limits.ended(StepKind::prompt, 1s);
   EXPECT_EQ(limits.limit(StepKind::prompt), Duration(20s)) << "old steps are forgotten";
+}
+
+TEST(StepLimits, ARankWaitsUntilOneThatStandsStillHasBeenKilled) {
+  const Duration silence = std::chrono::seconds(config::ProcessOptions{}.worker_timeout_s);
+  const Duration patience = step_patience({0, 2}, silence);
+  EXPECT_GT(patience, silence + 2s) << "the supervisor looks twice a second";
+  StepLimits limits(patience, patience);
+  for (int i = 0; i < 256; ++i) limits.ended(StepKind::decode, 10ms);
+  EXPECT_EQ(limits.limit(StepKind::decode), patience);
+  for (int i = 0; i < 256; ++i) limits.ended(StepKind::decode, 1s);
+  EXPECT_EQ(limits.limit(StepKind::decode), Duration(20s)) << "slow steps have longer";
+  EXPECT_EQ(step_patience({}, silence), silence) << "one rank waits for nobody";
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 //   silent        never ready
 //   once          crashes in its first life, is ok in the next
 //   serving       like crash, but reports served requests before
+//   together      of a worker among four: ends by itself when an epoch ends in which all four have met
 //
 // What happens to it is appended to LOG_DIR/events, one line each.
 #include <fcntl.h>
@@ -19,8 +20,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "actors/supervisor/child_arguments.h"
@@ -35,12 +38,42 @@ using namespace std::chrono_literals;
 
 std::string g_events;
 
+constexpr int kTogether = 4;
+
+// How many lines of the events begin so.
+int noted(const std::string& beginning) {
+  std::ifstream file(g_events);
+  int n = 0;
+  for (std::string line; std::getline(file, line);) n += line.starts_with(beginning);
+  return n;
+}
+
 int note(const std::string& line) {
   const int fd = open(g_events.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   const std::string text = line + "\n";
   const bool done = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   close(fd);
   return done ? 0 : 1;
+}
+
+// Ranks that meet in every epoch, and of which none outlives the end of one in which they have met.
+int live_together(ipc::WorkerEnd& end, Control& control) {
+  const auto here = [&] { return "rank in epoch " + std::to_string(end.epoch()) + "."; };
+  note(here());
+  for (bool met = false;;) {
+    if (!met && noted(here()) == kTogether) {
+      met = true;
+      end.join();
+      note("rank has met in epoch " + std::to_string(end.epoch()) + ".");
+    }
+    if (end.receive(Clock::now() + 5ms).kind == ipc::Received::Kind::epoch_changed) {
+      if (met) return 9;
+      note(here());
+    }
+    const Packet packet = control.receive(TimePoint{});
+    if (packet.kind == Packet::Kind::closed) return 4;
+    if (packet.kind == Packet::Kind::message && packet.text("do") == "stop") return 0;
+  }
 }
 
 template <class End>
@@ -55,10 +88,14 @@ int live(const std::string& who, const std::string& how, Control& control, const
   }
   if (how == "serving") (void)control.send({{"event", "served"}, {"requests", 1}});
   if (how != "silent") (void)control.send({{"event", "state"}, {"state", "ready"}});
+  if (how != "silent" && how != "together") end->join();
   if (how == "crash" || how == "serving" || (how == "once" && end->epoch() == 1)) {
     std::this_thread::sleep_for(30ms);
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
     raise(SIGSEGV);
+  }
+  if constexpr (std::is_same_v<End, ipc::WorkerEnd>) {
+    if (how == "together") return live_together(*end, control);
   }
   signal(SIGTERM, SIG_IGN);
   std::jthread heart;
@@ -66,6 +103,7 @@ int live(const std::string& who, const std::string& how, Control& control, const
     heart = std::jthread([&](std::stop_token stop) {
       while (!stop.stop_requested()) {
         if (end->receive(Clock::now() + 20ms).kind != ipc::Received::Kind::epoch_changed) continue;
+        end->join();
         note(who + " sees epoch " + std::to_string(end->epoch()));
       }
     });

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <set>
 #include <thread>
 
 #include "actors/supervisor/child_arguments.h"
@@ -17,6 +18,7 @@
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
 #include "support/patience.h"
+#include "support/temp_directory.h"
 
 namespace troupe::supervisor {
 namespace {
@@ -38,6 +40,12 @@ TEST(RestartPolicy, ForgetsWhatIsOlderThanTheWindow) {
   const TimePoint t0{};
   for (int i = 0; i < 100; ++i) EXPECT_EQ(policy.died(t0 + i * 60s), 100ms);
   EXPECT_EQ(policy.died(t0 + 99 * 60s + 1s), 200ms);
+}
+
+TEST(RestartPolicy, DeathsBeforeReadyCountHoweverFarApart) {
+  RestartPolicy policy({3, 60s, 100ms, 5s});
+  for (int i = 0; i < 3; ++i) EXPECT_NE(policy.died(TimePoint{} + i * 1800s, false), std::nullopt);
+  EXPECT_EQ(policy.died(TimePoint{} + 3 * 1800s, false), std::nullopt) << "it would go on for ever";
 }
 
 TEST(RestartPolicy, DelayIsCapped) {
@@ -168,6 +176,43 @@ TEST(ChildProcess, GoesWithItsOwner) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
+// A number for each rank: as given, or above the first, or above the HTTP port; none twice.
+TEST(Ports, EveryRankHasItsQueues) {
+  const test::TempDirectory directory;
+  config::Options options;
+  options.process.runtime_dir = directory.path().string();
+  options.http.port = 0;
+  const auto numbers = [](const std::vector<ipc::PortLock>& locks) {
+    std::vector<int> ports;
+    for (const ipc::PortLock& lock : locks) ports.push_back(lock.port());
+    return ports;
+  };
+  {
+    config::Options chosen = options;
+    const auto ports = take_ports(chosen, 3);
+    ASSERT_TRUE(ports.ok()) << ports.status().message;
+    std::set<int> all{chosen.http.port};
+    for (const auto& locks : {numbers(ports->step_queues), numbers(ports->cache_queues)}) all.insert(locks.begin(), locks.end());
+    EXPECT_EQ(all.size(), 7u);
+    EXPECT_EQ(numbers(ports->step_queues), chosen.process.engine_worker_queue_ports);
+    EXPECT_EQ(numbers(ports->cache_queues), chosen.process.cache_queue_ports);
+  }
+  {
+    config::Options counted = options;
+    counted.process.engine_worker_queue_ports = {40'000};
+    counted.process.cache_queue_ports = {40'001, 39'000, 40'003};
+    const auto ports = take_ports(counted, 3);
+    ASSERT_TRUE(ports.ok()) << ports.status().message;
+    EXPECT_EQ(numbers(ports->step_queues), (std::vector<int>{40'000, 40'002, 40'004}));
+    EXPECT_EQ(numbers(ports->cache_queues), (std::vector<int>{40'001, 39'000, 40'003}));
+  }
+  config::Options too_few = options;
+  too_few.process.cache_queue_ports = {40'001, 40'002};
+  const auto refused = take_ports(too_few, 3);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message, "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
+}
+
 TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {
   config::Options options;
   options.http.port = 0;
@@ -241,8 +286,8 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.logs.actor_dirs = {{"cache", "/other"}};
   page.http_port = 1;
   page.metrics_port = 2;
-  page.engine_worker_queue_port = 3;
-  page.cache_queue_port = 4;
+  page.engine_worker_queue_ports = {3};
+  page.cache_queue_ports = {4};
   page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
   page.tokens = {7000, 300};
@@ -262,6 +307,9 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
             R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5},)"
             R"("swap_space":{"total":20,"free":9,"cached":8,"moving":3,"out_blocks":7,"in_blocks":6,)"
             R"("evicted_blocks":5,"failed_blocks":2,"declined_blocks":1}})");
+  page.engine_worker_queue_ports = {3, 5};
+  page.cache_queue_ports = {4, 6};
+  EXPECT_NE(to_json(page).find(R"("engine_worker_queue":[3,5],"cache_queue":[4,6]})"), std::string::npos);
 }
 
 }  // namespace

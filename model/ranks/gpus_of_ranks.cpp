@@ -1,0 +1,88 @@
+#include "model/ranks/gpus_of_ranks.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "model/cuda/executor.h"
+
+namespace troupe::model {
+namespace {
+
+/// A note that names NCCL's version.
+Result<std::string> find_nccl(const std::string& why, const GpuProbes& probes) {
+  const Result<std::string> version = probes.nccl();
+  if (version.ok()) return "ranks exchange over NCCL " + *version + ", because " + why;
+  return failure(Code::unsupported, "Ranks have to exchange over NCCL, because " + why + "; " +
+                                        version.status().message + ". LD_LIBRARY_PATH may name its folder.");
+}
+
+Status too_many(const config::ParallelOptions& parallel, int visible) {
+  const int sharing = parallel.ranks_per_gpu;
+  return invalid("--tensor-parallel-size: got " + std::to_string(parallel.tensor_parallel_size) +
+                     ", expected at most " + std::to_string(visible * sharing) + ", " +
+                     (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
+                     " (CUDA_VISIBLE_DEVICES)",
+                 "tensor-parallel-size");
+}
+
+Status unlike(const CudaProbe& first, const CudaProbe& other, std::size_t ordinal) {
+  return invalid("--tensor-parallel-size: GPU 0 is " + first.name + " and GPU " + std::to_string(ordinal) +
+                     " is " + other.name + ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
+                 "tensor-parallel-size");
+}
+
+/// NCCL adds up a long message in another order than a short one, and a message is as long as the batch. Two
+/// numbers have one sum.
+Status check_order(const config::Options& options, const ExchangeWay& way) {
+  const int ranks = options.parallel.tensor_parallel_size;
+  if (!way.nccl || ranks <= 2 || !options.device.batch_invariant) return {};
+  return failure(Code::unsupported,
+                 "--batch-invariant is not available with --tensor-parallel-size " + std::to_string(ranks) +
+                     " here: ranks have to exchange over NCCL, because " + way.why +
+                     ", and NCCL's order of a sum over more than two ranks may depend on the batch.");
+}
+
+}  // namespace
+
+Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& probes) {
+  const config::ParallelOptions& parallel = options.parallel;
+  const int ranks = parallel.tensor_parallel_size;
+  std::vector<CudaProbe> gpus;
+  Status refused;  // of the first that cannot be used
+  bool none = true;
+  for (int ordinal = 0; ordinal < gpus_of(parallel); ++ordinal) {
+    Result<CudaProbe> gpu = probes.gpu(ordinal);
+    if (gpu.ok() && gpus_of(parallel) > gpu->devices) return too_many(parallel, gpu->devices);
+    // One without room for a context is there, and another process uses it.
+    if (gpu.ok() || gpu.status().code != Code::unsupported) none = false;
+    if (!gpu.ok() && refused.ok()) refused = gpu.status();
+    if (gpu.ok()) gpus.push_back(*std::move(gpu));
+  }
+  GpusOfRanks found;
+  if (!refused.ok() && (none || ranks == 1)) {
+    found.absent = std::move(refused);
+    return found;
+  }
+  if (!refused.ok()) return refused;
+  found.each = gpus.front();
+  for (std::size_t ordinal = 1; ordinal < gpus.size(); ++ordinal) {
+    if (gpus[ordinal].name != found.each.name) return unlike(found.each, gpus[ordinal], ordinal);
+    found.each.free = std::min(found.each.free, gpus[ordinal].free);
+  }
+  if (ranks == 1) return found;
+  found.way = choose_exchange(parallel, [&](int from, int to) {
+    return (gpus[static_cast<std::size_t>(from)].reaches >> to & 1) != 0;
+  });
+  if (Status s = check_order(options, found.way); !s.ok()) return s;
+  if (found.way.nccl) {
+    Result<std::string> note = find_nccl(found.way.why, probes);
+    if (!note.ok()) return note.status();
+    found.note = *std::move(note);
+  }
+  found.each.free /= static_cast<std::uint64_t>(std::min(parallel.ranks_per_gpu, ranks));
+  found.each.free -= std::min(found.each.free, found.way.nccl ? kNcclBytes : peer_exchange_bytes(ranks));
+  return found;
+}
+
+}  // namespace troupe::model
