@@ -1,4 +1,5 @@
 """Thoughts and answers of a model that was told what to say, with the command line of ERNIE-4.5-21B-A3B-Thinking."""
+import json
 import os
 import signal
 import unittest
@@ -51,6 +52,27 @@ class Thinking(ScriptedCase):
                 self.assertTrue(thought.startswith(choice.message.reasoning))
                 self.assertEqual(choice.message.content, "")
                 self.assertEqual(choice.finish_reason, "length" if more else "stop")
+
+    def test_an_answer_held_to_a_form_does_not_end_in_its_thoughts(self):
+        for limits in ({"max_tokens": 100}, {"max_tokens": 100, "n": 2, "seed": 1},
+                       {"extra_body": {"reasoning_max_tokens": 30}, "max_tokens": 200}):
+            with self.subTest(limits=limits):
+                extra = limits.get("extra_body", {}) | {"guided_regex": "a[bc]d"}
+                for choice in self.chat("Qb", **(limits | {"extra_body": extra})).choices:
+                    self.assertTrue(choice.message.reasoning.startswith("I never end"), choice.message)
+                    self.assertRegex(choice.message.content, "^a[bc]d$")
+                    self.assertEqual(choice.finish_reason, "stop")
+        tool = {"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"]}}}
+        for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+            with self.subTest(tool_choice=choice):
+                answer = self.chat("Qb", tools=[tool], tool_choice=choice, parallel_tool_calls=False, max_tokens=400,
+                                   extra_body={"reasoning_max_tokens": 30})
+                self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+                self.assertEqual(json.loads(answer.choices[0].message.tool_calls[0].function.arguments), {"a": 7})
+        ids = self.server.post("/tokenize", {"prompt": " end"}).json["tokens"]  # in the thoughts, and what ends them
+        answer = self.chat("Qb", max_tokens=100, extra_body={"guided_regex": "a[bc]f", "stop_token_ids": ids})
+        self.assertRegex(answer.choices[0].message.content, "^a[bc]f$")
 
     def test_an_answer_without_response_tags(self):
         message = self.chat("Qc").choices[0].message

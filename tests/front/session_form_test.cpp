@@ -100,6 +100,7 @@ TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
   EXPECT_EQ(job->form.kind, Kind::free);
   EXPECT_EQ(job->thinking.budget, 8);
   EXPECT_EQ(job->thinking.forced, std::vector<TokenId>{kThinkEnd});
+  EXPECT_TRUE(job->thinking.denied.empty()) << "a free answer may end in its thoughts";
   EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 8);
 }
 
@@ -107,9 +108,23 @@ TEST_F(SessionFormTest, ThoughtsWithoutABudgetOrAFormAreFree) {
   EXPECT_FALSE(open({}, kThink).has_value());
 }
 
-TEST_F(SessionFormTest, AFormBehindThoughtsIsGatedFromTheSecondToken) {
-  ASSERT_TRUE(open(with_form(), kThink).has_value());
-  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 1);
+TEST_F(SessionFormTest, ThoughtsBeforeAFormCannotEndTheAnswer) {
+  Generation generation = with_form();
+  generation.stop_ids = {'x', kThinkEnd, 'x', 7};
+  generation.ignore_eos = true;
+  const auto job = open(generation, kThink);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->thinking.denied, (std::vector<TokenId>{7, 'x', ByteTokenizer::kEos}));
+  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
+}
+
+TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverTheirBudget) {
+  Generation generation = with_form();
+  generation.thinking.budget = 8;
+  const auto job = open(generation, kThink);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->thinking.denied, std::vector<TokenId>{ByteTokenizer::kEos});
+  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
 }
 
 }  // namespace

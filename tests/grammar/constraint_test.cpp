@@ -240,14 +240,31 @@ TEST_F(ConstraintTest, AfterATokenThatWasNotAllowedTheAnswerEnds) {
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
 }
 
-TEST_F(ConstraintTest, ThoughtsAreFreeUntilTheyEnd) {
+TEST_F(ConstraintTest, ThoughtsAreFreeButCannotEndTheAnswer) {
   const auto form = compiled(Form::Kind::choice, {"ab"});
-  Constraint constraint(spec(*form, {ByteTokenizer::kEnd, true, -1, {}}));
-  EXPECT_EQ(allowed(constraint).size(), 260u);
+  Constraint constraint(spec(*form, {ByteTokenizer::kEnd, true, -1, {}, {'!', ByteTokenizer::kEos}}));
+  const auto all_but_denied = [&] {
+    const auto ids = allowed(constraint);
+    return ids.size() == 258 && !std::binary_search(ids.begin(), ids.end(), ByteTokenizer::kEos) &&
+           !std::binary_search(ids.begin(), ids.end(), '!');
+  };
+  EXPECT_TRUE(all_but_denied());
   for (const char c : std::string("hm, ab")) constraint.accept(static_cast<unsigned char>(c));
-  EXPECT_EQ(allowed(constraint).size(), 260u);
+  EXPECT_TRUE(all_but_denied());
   constraint.accept(ByteTokenizer::kEnd);
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{'a'});
+  constraint.accept('a');
+  constraint.accept('b');
+  EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
+}
+
+TEST_F(ConstraintTest, WhatThoughtsMayNotSayDoesNotKeepThemOpen) {
+  const auto form = compiled(Form::Kind::choice, {"ab"});
+  Constraint constraint(
+      spec(*form, {ByteTokenizer::kEnd, true, 1, {ByteTokenizer::kEnd}, {ByteTokenizer::kEos}}));
+  EXPECT_EQ(allowed(constraint).size(), 259u);
+  constraint.accept('h');
+  EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEnd});
 }
 
 TEST_F(ConstraintTest, ThoughtsEndAtTheirBudget) {

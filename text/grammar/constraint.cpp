@@ -64,7 +64,12 @@ void Constraint::mask(TokenMask& out) {
   out.words.clear();
   if (thinking_) {
     const ThinkingRule& rule = spec_->thinking;
-    if (rule.budget < 0 || tokens_ < rule.budget) return;
+    if (rule.budget < 0 || tokens_ < rule.budget) {
+      if (rule.denied.empty()) return;
+      out.form = TokenMask::Form::denied;
+      out.words.assign(rule.denied.begin(), rule.denied.end());
+      return;
+    }
     out.form = TokenMask::Form::allowed;
     out.words.push_back(
         static_cast<std::uint32_t>(forced_ < rule.forced.size() ? rule.forced[forced_] : rule.end));
