@@ -1,6 +1,8 @@
 // Requests whose answers are held to a form: compiled before they are submitted, released when they end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "actors/session/session_book.h"
 #include "support/byte_tokenizer.h"
 
@@ -82,6 +84,17 @@ TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_NE(effects_.outputs[0].body.find("invalid_regex"), std::string::npos);
   EXPECT_EQ(book_.size(), 0u);
+}
+
+TEST_F(SessionFormTest, AFormThatFindsNoPlaceToWaitMayComeAgain) {
+  ASSERT_TRUE(open(with_form()).has_value());
+  book_.compiled(5, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20, effects_);
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 429);
+  const auto& headers = effects_.outputs[0].headers;
+  EXPECT_NE(
+      std::find(headers.begin(), headers.end(), std::pair<std::string, std::string>("Retry-After", "1")),
+      headers.end());
 }
 
 TEST_F(SessionFormTest, AClientThatLeavesWhileCompilingLeavesNoGrammar) {

@@ -2,8 +2,12 @@
 #include "text/grammar/constraint.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "grammar/support/test_vocabulary.h"
 #include "support/byte_tokenizer.h"
@@ -87,6 +91,42 @@ TEST_F(ConstraintTest, AFormThatTakesTooLongToFollowIsGivenUp) {
   }
   EXPECT_LT(tokens, 200) << "each letter has several times as many readings as the one before it";
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
+}
+
+/// While it lives, other work takes the processor away from this process five times, for 400 ms each,
+/// whenever it has computed for 5 ms.
+class BusyMachine {
+ public:
+  BusyMachine() {
+    interruptions_ = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      if (++interruptions_ <= 5) poll(nullptr, 0, 400);
+    };
+    sigaction(SIGVTALRM, &action, &before_);
+    const itimerval often{{0, 5000}, {0, 5000}};
+    setitimer(ITIMER_VIRTUAL, &often, nullptr);
+  }
+  ~BusyMachine() {
+    const itimerval never{};
+    setitimer(ITIMER_VIRTUAL, &never, nullptr);
+    sigaction(SIGVTALRM, &before_, nullptr);
+  }
+  static int interruptions() { return interruptions_; }
+
+ private:
+  static inline std::atomic<int> interruptions_ = 0;
+  struct sigaction before_ {};
+};
+
+TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
+  const TokenTable table(testing::test_vocabulary(1000));
+  const auto source = prepare({Form::Kind::regex, "([a-z]{1,10}){1,10}", "f"}, tokenizer_, true);
+  ASSERT_TRUE(source.ok());
+  const BusyMachine busy;
+  const auto form = compile(table, *source, 1);
+  EXPECT_TRUE(form.ok()) << form.status().message;
+  EXPECT_GT(busy.interruptions(), 1);
 }
 
 TEST_F(ConstraintTest, EveryKindOfForm) {
