@@ -4,7 +4,8 @@ import unittest
 
 import anthropic
 
-from scripted import ANSWER, PARIS, THOUGHT, THOUGHT_AND_CALLS, ScriptedCase, call_json
+from scripted import ANSWER, PARIS, THOUGHT, THOUGHT_AND_CALLS, ScriptedCase, call_json, scripted_model
+from server import Server
 
 TOOLS = [{"name": name, "description": "d", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
          for name in ("get_weather", "get_time")]
@@ -101,6 +102,21 @@ class Messages(ScriptedCase):
         self.ask("Qa " + "the same words again and again " * 30)
         again = self.ask("Qa " + "the same words again and again " * 30).usage
         self.assertGreater(again.cache_read_input_tokens, 0)
+
+    def test_tokens_are_counted_with_the_thoughts_turned_off(self):
+        folder = scripted_model({"a": "\nwhy\n</think>\n\nbecause"},
+                                "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}"
+                                "{{ '\nAssistant: <think>' + ('' if enable_thinking else '\n\n</think>\n\n') }}")
+        self.addCleanup(folder.cleanup)
+        with Server("--reasoning-parser", "ernie_45_vl", model=f"{folder.name}/model") as server:
+            counts = []
+            for off in ({}, {"thinking": {"type": "disabled"}}, {"enable_thinking": False}):
+                body = {"messages": [{"role": "user", "content": "Qa"}], **off}
+                counts.append(server.post("/v1/messages/count_tokens", body).json["input_tokens"])
+                usage = server.post("/v1/messages", body | {"max_tokens": 50, "cache": False}).json["usage"]
+                self.assertEqual(counts[-1], usage["input_tokens"], off)
+            self.assertGreater(counts[1], counts[0])  # </think> is in the prompt
+            self.assertEqual(counts[2], counts[1])
 
     def test_errors(self):
         with self.assertRaises(anthropic.BadRequestError) as caught:

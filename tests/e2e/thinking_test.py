@@ -4,7 +4,7 @@ import os
 import signal
 import unittest
 
-from scripted import ANSWER, THINKING_TEMPLATE, THOUGHT, Joined, ScriptedCase, scripted_model
+from scripted import ANSWER, PARIS, THINKING_TEMPLATE, THOUGHT, Joined, ScriptedCase, call_json, scripted_model
 from server import Server, run_serve
 
 LONG = " ".join(f"thought {i}" for i in range(90))
@@ -176,6 +176,57 @@ class VisionLanguageParsers(unittest.TestCase):
                 message = ask(**off)
                 self.assertIsNone(message["reasoning"], off)
                 self.assertEqual(message["content"], "\nwhy\n\n\nbecause", off)
+
+
+class VisionLanguageThinkingParsers(unittest.TestCase):
+    """ernie-45-vl-thinking: a call directly behind the thoughts; the switch is options.thinking_mode."""
+
+    TEMPLATE = ("{% if tools %}{{ 'Tools: ' + tools | tojson }}{% endif %}"
+                "{% for m in messages %}{{ m.role + ': ' + m.content | default('', true) }}{% endfor %}"
+                "{{ '\nAssistant: ' }}"
+                "{% if options.thinking_mode == 'close' %}{{ '<think>\n\n</think>\n\n' }}{% else %}{{ '<think>' }}{% endif %}")
+    SCRIPTS = {"a": "\nwhy\n</think>\n\nbecause",
+               "b": "\nwhy two\n</think>\n\n" + call_json("get_weather", PARIS) + call_json("get_time", {}),
+               "c": "\nwhy text\n</think>\n\nfirst this " + call_json("get_time", {})}
+    TOOLS = [{"type": "function", "function": {"name": name}} for name in ("get_weather", "get_time")]
+
+    def test_thoughts_calls_and_switch(self):
+        folder = scripted_model(self.SCRIPTS, self.TEMPLATE)
+        self.addCleanup(folder.cleanup)
+        with Server("--reasoning-parser", "ernie_45_vl_thinking", "--tool-call-parser", "ernie_45_vl_thinking",
+                    model=f"{folder.name}/model") as server:
+            def ask(text="Qa", **body):
+                body = {"messages": [{"role": "user", "content": text}], "temperature": 0, **body}
+                answer = server.post("/v1/chat/completions", body)
+                self.assertEqual(answer.status, 200, answer.text)
+                return answer.json["choices"][0]
+            on = ask()["message"]
+            self.assertEqual((on["reasoning"], on["content"]), ("\nwhy\n", "because"))
+            close = {"options": {"thinking_mode": "close"}}
+            for off in ({"chat_template_kwargs": close}, {"chat_template_kwargs": {"enable_thinking": False}},
+                        {"enable_thinking": False}, {"metadata": {"enable_thinking": False}},
+                        {"reasoning_effort": "none"}, {"chat_template_kwargs": close, "enable_thinking": True}):
+                message = ask(**off)["message"]
+                self.assertIsNone(message["reasoning"], off)
+                self.assertIn("because", message["content"], off)
+            for on in ({"enable_thinking": True}, {"enable_thinking": True, "reasoning_effort": "none"},
+                       {"chat_template_kwargs": {"options": {"thinking_mode": "open"}}, "enable_thinking": False}):
+                self.assertEqual(ask(**on)["message"]["reasoning"], "\nwhy\n", on)
+
+            called = ask("Qb", tools=self.TOOLS)
+            self.assertEqual(called["message"]["reasoning"], "\nwhy two\n")
+            self.assertEqual([c["function"]["name"] for c in called["message"]["tool_calls"]], ["get_weather", "get_time"])
+            self.assertEqual(json.loads(called["message"]["tool_calls"][0]["function"]["arguments"]), PARIS)
+            self.assertEqual(called["finish_reason"], "tool_calls")
+            with server.client() as client:
+                joined = Joined(client.chat.completions.create(
+                    model="default", messages=[{"role": "user", "content": "Qb"}], temperature=0, tools=self.TOOLS, stream=True))
+            self.assertEqual((joined.reasoning[0], joined.content[0], joined.finish[0]), ("\nwhy two\n", "", "tool_calls"))
+            self.assertEqual([json.loads(joined.calls[0][i]["arguments"]) for i in (0, 1)], [PARIS, {}])
+            text = ask("Qc", tools=self.TOOLS)
+            self.assertIsNone(text["message"]["tool_calls"])
+            self.assertIn("first this", text["message"]["content"])
+            self.assertEqual(text["finish_reason"], "stop")
 
 
 class BadFlags(unittest.TestCase):
