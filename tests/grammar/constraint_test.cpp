@@ -152,6 +152,19 @@ TEST_F(ConstraintTest, EveryKindOfForm) {
                       Json::parse(R"({"format":{"type":"const_string","value":"abc"}})"), "abc"));
 }
 
+TEST_F(ConstraintTest, ExpressionsThatAreHardForOthers) {
+  using Kind = Form::Kind;
+  const std::string letters(100, 'a');
+  EXPECT_TRUE(accepts(Kind::regex, "(a+)+b", letters + "b"));
+  EXPECT_TRUE(accepts(Kind::regex, "(a*)*b", letters + "b"));
+  EXPECT_TRUE(accepts(Kind::regex, "(a{1,1000}){1,1000}", "aaaaaaaa"));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= root \"a\" | \"a\"", letters));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= x \"a\"\nx ::= root | \"b\"", "b" + letters));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= (\"a\"*)*", letters));
+  EXPECT_EQ(reason(Kind::grammar, "root ::= root"), "unsatisfiable_schema");
+  EXPECT_EQ(reason(Kind::grammar, "root ::= x\nx ::= root \"a\""), "unsatisfiable_schema");
+}
+
 TEST_F(ConstraintTest, StringsOfABoundedLength) {
   const Json short_one = {{"type", "string"}, {"minLength", 2}, {"maxLength", 4}},
              long_one = {{"type", "string"}, {"maxLength", 100}};
