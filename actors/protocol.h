@@ -57,7 +57,7 @@ template <class I> typename I::result_type inspect(I& f, Capacity& x) {
 
 namespace grammar {
 template <class I> typename I::result_type inspect(I& f, ThinkingRule& x) {
-  return f(caf::meta::type_name("ThinkingRule"), x.end, x.open, x.budget, x.forced);
+  return f(caf::meta::type_name("ThinkingRule"), x.end, x.open, x.budget, x.forced, x.denied);
 }
 }  // namespace grammar
 

@@ -103,11 +103,13 @@ bool for_each_item(std::string_view text, Each&& each) {
   }
 }
 
-/// The listed spelling of `text`, or nothing. Case and `_`/`-` do not count; an empty list allows all.
+/// The known spelling of `text`, or nothing. Case and `_`/`-` do not count; an empty list allows all.
 std::optional<std::string_view> allowed_form(const Field& field, std::string_view text) {
   if (field.allowed.empty()) return text;
-  for (std::string_view name : field.allowed) {
-    if (canonical(name) == canonical(text)) return name;
+  for (const auto* names : {&field.allowed, &field.unlisted}) {
+    for (std::string_view name : *names) {
+      if (canonical(name) == canonical(text)) return name;
+    }
   }
   return std::nullopt;
 }

@@ -64,6 +64,7 @@ struct Field {
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
   std::vector<std::string_view> allowed = {};  ///< text values; empty: any
+  std::vector<std::string_view> unlisted = {};  ///< text values of FastDeploy's that `refusal` refuses
   Standing standing = Standing::works;
   std::string_view reason = {};                  ///< why it is refused or has no effect
   std::vector<std::string_view> also_fine = {};  ///< values that mean the same as the default

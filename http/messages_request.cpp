@@ -187,6 +187,7 @@ Result<Parsed<TokenizeRequest>> parse_count_tokens(std::string_view body, const 
     ToolRules tools;
     request.model = read_model(fields, rules);
     request.conversation = read_conversation(fields, rules, true, tools);
+    request.effort = read_thinking(fields).effort;
   });
 }
 

@@ -163,7 +163,8 @@ void check_beside_form(Fields& fields, const AnswerForm& form, const SamplingReq
   if (form.kind == Kind::free) return;
   if (sampling.min_tokens > 1) {
     fields.fail("min_tokens",
-                "cannot be above 1 together with " + form.param + ", which says when an answer is complete",
+                "cannot be above 1 together with " + form.param +
+                    ", which says when an answer is complete, got " + std::to_string(sampling.min_tokens),
                 "invalid_value");
   }
 }

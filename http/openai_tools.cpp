@@ -4,6 +4,7 @@
 
 #include "http/object_schema.h"
 #include "http/openai_fields.h"
+#include "http/schema_patterns.h"
 
 namespace troupe::http {
 namespace {
@@ -40,9 +41,12 @@ Status check_function(const Json& function, const std::string& path) {
   if (const Json* description = member(function, "description"); description && !description->is_string()) {
     return invalid_tool(path + ".description", "must be a string, got " + excerpt(*description));
   }
-  if (const Json* parameters = member(function, "parameters"); parameters && !parameters->is_object()) {
-    return invalid_tool(path + ".parameters",
-                        "must be a JSON schema, which is an object, got " + excerpt(*parameters));
+  if (const Json* parameters = member(function, "parameters")) {
+    const std::string place = path + ".parameters";
+    if (!parameters->is_object()) {
+      return invalid_tool(place, "must be a JSON schema, which is an object, got " + excerpt(*parameters));
+    }
+    if (const auto fault = bad_pattern(*parameters)) return invalid_tool(place + fault->path, fault->what);
   }
   if (const Json* strict = member(function, "strict"); strict && !strict->is_boolean()) {
     return invalid_tool(path + ".strict", "must be true or false, got " + excerpt(*strict));

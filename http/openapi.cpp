@@ -161,7 +161,8 @@ Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
   for (const RequestField& field : request_fields()) {
     if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
   }
-  if (properties.contains("n")) properties["n"]["maximum"] = limits.max_n;
+  if (properties.contains("n") && !properties["n"].contains("maximum"))
+    properties["n"]["maximum"] = limits.max_n;
   if (properties.contains("best_of")) properties["best_of"]["maximum"] = limits.max_best_of;
   for (const char* name : route.required) {
     Json& field = properties[name];

@@ -131,6 +131,8 @@ struct TokenizeRequest {
   std::optional<std::string> prompt;
   bool add_special_tokens = true;  ///< of a raw prompt
   Conversation conversation;       ///< set when `prompt` is not
+  std::optional<ReasoningEffort>
+      effort;  ///< of the answer to the conversation; the template may depend on it
   bool return_token_strs = false;
   AnswerStyle style = AnswerStyle::openai;  ///< messages: the answer is the number of tokens alone
 };

@@ -27,8 +27,6 @@ constexpr RefusedField kRefusedFields[] = {
     {"conversation", "is not offered: this server stores nothing. Send the earlier items in input"},
     {"prompt", "is not offered: this server stores no prompts. Use instructions and input"},
     {"context_management", "is not offered: send the items that the model is to see in input"},
-    {"n",
-     "is not offered here: a response is one answer. Send several requests, or use /v1/chat/completions"},
     {"messages", "belongs to /v1/chat/completions; here it is input"},
 };
 
@@ -120,6 +118,13 @@ void check_own_fields(Fields& own) {
       own.fail(not_offered(std::string(refused.field), std::string(refused.why)));
     }
   }
+  if (const Json* n = own.find("n"); n != nullptr && n->is_number_integer() && *n != 1) {
+    own.fail("n",
+             "must be 1, since a response is one answer, got " + excerpt(*n) +
+                 ": send several requests, or use /v1/chat/completions",
+             "out_of_range");
+  }
+  own.integer("n", 1, 1);
   if (own.boolean("background")) {
     own.fail(not_offered("background", "true is not offered: this server stores no answers. Use stream"));
   }

@@ -96,13 +96,6 @@ std::vector<std::string> model_names(const config::ModelOptions& model) {
   return names;
 }
 
-/// What the template lets a request decide about thoughts.
-ThinkingSwitch thinking_switch(const ChatTemplate* chat) {
-  if (chat == nullptr) return ThinkingSwitch::none;
-  if (chat->reads("enable_thinking")) return ThinkingSwitch::enable_thinking;
-  return chat->reads("options") ? ThinkingSwitch::options : ThinkingSwitch::none;
-}
-
 /// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
 std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
   switch (config::kv_cache_dtype(options.quantization)) {

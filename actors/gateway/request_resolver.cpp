@@ -37,7 +37,29 @@ void take_handling(http::SamplingRequest& wanted, Ask& ask) {
   ask.timeout_ns = static_cast<std::int64_t>(wanted.timeout.value_or(0) * 1e9);
 }
 
+/// As a chat template takes a variable for a condition.
+bool is_true(const http::Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  return value.is_number() ? value != 0 : !value.empty();
+}
+
+/// The field that asks for a call, if one is forced, or the one that lists the tools.
+std::string field_of_calls(const http::ToolRules& rules, bool forced) {
+  if (forced) return rules.legacy ? "function_call" : "tool_choice";
+  return rules.legacy ? "functions" : "tools";
+}
+
+bool turns_thoughts_off(const std::optional<http::ReasoningEffort>& effort) {
+  return effort == http::ReasoningEffort::none || effort == http::ReasoningEffort::minimal;
+}
+
 }  // namespace
+
+ThinkingSwitch thinking_switch(const ChatTemplate* chat) {
+  if (chat == nullptr) return ThinkingSwitch::none;
+  if (chat->reads("enable_thinking")) return ThinkingSwitch::enable_thinking;
+  return chat->reads("options") ? ThinkingSwitch::options : ThinkingSwitch::none;
+}
 
 Generation RequestResolver::generation(const http::SamplingRequest& wanted, std::uint64_t random) const {
   const model::GenerationConfig& own = options_.generation;
@@ -112,7 +134,7 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
   const bool forced =
       rules.choice == http::ToolRules::Choice::required || rules.choice == http::ToolRules::Choice::named;
   if (forced && !(parses && options_.enforces_forms)) {
-    const std::string field = rules.legacy ? "function_call" : "tool_choice";
+    const std::string field = field_of_calls(rules, true);
     const std::string why = parses ? "this server holds no answer to a form: start it with --guided-decoding-backend"
                                    : "this server looks for none in answers: start it with --tool-call-parser";
     return {Code::unsupported, field + " asks for a call, but " + why, field, "unsupported_parameter"};
@@ -120,7 +142,7 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
   const http::Conversation& conversation = request.conversation;
   const bool renders = request.prompt_token_ids.empty() && !conversation.without_template;
   if (!conversation.tools.empty() && renders && !options_.template_reads_tools) {
-    const std::string field = rules.legacy ? "functions" : "tools";
+    const std::string field = field_of_calls(rules, false);
     return {Code::unsupported,
             field + " cannot be given: this model's chat template does not show them to the model; start the server "
                     "with --chat-template and one that does",
@@ -135,6 +157,11 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
   if (form.kind == http::AnswerForm::Kind::free && !enforces_calls(request.conversation.tools, rules)) return {};
   auto with_calls = tool_form(request.conversation.tools, rules, options_.syntax, form);
   if (!with_calls.ok()) return with_calls.status();
+  if (const std::int32_t least = ask.generation.sampling.min_tokens; least > 1) {
+    return invalid("min_tokens cannot be above 1 together with " + field_of_calls(rules, forced) +
+                       ", whose enforced calls say when an answer is complete, got " + std::to_string(least),
+                   "min_tokens", "invalid_value");
+  }
   form = *std::move(with_calls);
   return {};
 }
@@ -151,8 +178,7 @@ Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Convers
             field + " needs a server that tells thoughts apart from the answer: start it with --reasoning-parser", field,
             "unsupported_parameter"};
   }
-  const bool off = rules.effort == Effort::none || rules.effort == Effort::minimal;
-  switch_thinking(conversation, !off);
+  switch_thinking(conversation, !turns_thoughts_off(rules.effort));
   if (!options_.enforces_forms) {
     if (!rules.max_tokens) return {};
     return {Code::unsupported,
@@ -170,7 +196,8 @@ Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Convers
   return {};
 }
 
-/// Sets the switch of the chat template, unless the request has set it.
+/// Sets the switch of the chat template, unless the request has set it: by the template's own name, else by
+/// enable_thinking, which counts for every template.
 void RequestResolver::switch_thinking(http::Conversation& conversation, bool on) const {
   if (options_.thinking_switch == ThinkingSwitch::none) return;
   http::Json& kwargs = conversation.template_kwargs;
@@ -179,6 +206,7 @@ void RequestResolver::switch_thinking(http::Conversation& conversation, bool on)
     if (!kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = on;
     return;
   }
+  if (const auto wish = kwargs.find("enable_thinking"); wish != kwargs.end()) on = is_true(*wish);
   if (!kwargs.contains("options")) kwargs["options"] = http::Json::object();
   http::Json& options = kwargs["options"];
   if (options.is_object() && !options.contains("thinking_mode")) options["thinking_mode"] = on ? "open" : "close";
@@ -223,7 +251,9 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
     if (request->prompt) {
       ask.source.texts.push_back(*std::move(request->prompt));
     } else {
-      if (options_.syntax.reasoning() != ReasoningParser::none) switch_thinking(request->conversation, true);
+      if (options_.syntax.reasoning() != ReasoningParser::none) {
+        switch_thinking(request->conversation, !turns_thoughts_off(request->effort));
+      }
       ask.source.conversation = std::move(request->conversation);
     }
     ask.answer.return_token_ids = request->return_token_strs;

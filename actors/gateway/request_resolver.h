@@ -9,6 +9,7 @@
 #include "http/backend.h"
 #include "model/checkpoint/generation_config.h"
 #include "text/parsers/answer_syntax.h"
+#include "text/template/chat_template.h"
 
 namespace troupe {
 
@@ -18,6 +19,9 @@ enum class ThinkingSwitch : std::uint8_t {
   enable_thinking,  ///< true, false
   options,          ///< options.thinking_mode: "open", "close"
 };
+
+/// The switch of a chat template; null: there is no template.
+ThinkingSwitch thinking_switch(const ChatTemplate* chat);
 
 struct ResolverOptions {
   std::string served_name;      ///< the model in answers when the request names none

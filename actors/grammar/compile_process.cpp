@@ -54,12 +54,11 @@ void CompileProcess::stop() {
   child_.reap();
 }
 
-/// What the child has used so far.
+/// What the child has used so far; zero if it has gone.
 Duration CompileProcess::processor_time() const {
   clockid_t clock{};
   timespec used{};
-  if (clock_getcpuclockid(child_.pid(), &clock) != 0 || clock_gettime(clock, &used) != 0)
-    return Duration::max();
+  if (clock_getcpuclockid(child_.pid(), &clock) != 0 || clock_gettime(clock, &used) != 0) return {};
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
@@ -79,10 +78,15 @@ CompileOutcome CompileProcess::compile(const grammar::Source& source, bool& last
   std::string answer;
   const Duration used = processor_time();
   const TimePoint end = Clock::now() + limits_.patience * limits_.time;
-  const auto exceeded = [&] { return Clock::now() >= end || processor_time() - used >= limits_.time; };
+  bool used_up = false;
+  const auto exceeded = [&] {
+    used_up = processor_time() - used >= limits_.time;
+    return used_up || Clock::now() >= end;
+  };
   switch (frames::read(socket_.get(), answer, exceeded, &given_up_)) {
     case frames::Outcome::timeout:
       stop();
+      lasting = used_up;  // by the clock alone it may have been other work on the machine
       return too_complex("is too complex: compiling it takes longer than " +
                          std::to_string(limits_.time.count()) + " ms");
     case frames::Outcome::closed:

@@ -66,7 +66,12 @@ void FormService::look_up(Job job) {
     outcome.status = name_place(std::move(outcome.status), waiter);
     return finish(job.ticket, std::move(outcome));
   }
-  std::vector<Waiter>& waiters = in_progress_[FormCache::key(*source)];
+  const std::string key = FormCache::key(*source);
+  if (sources_.size() >= setup_.most_waiting && !in_progress_.contains(key)) {
+    lock.unlock();
+    return finish(job.ticket, {too_many_waiting(waiter.param), nullptr});
+  }
+  std::vector<Waiter>& waiters = in_progress_[key];
   waiters.push_back(std::move(waiter));
   if (waiters.size() > 1) return;  // it is being compiled for another request
   sources_.push_back(*std::move(source));
@@ -102,6 +107,13 @@ void FormService::compile(const std::stop_token& stop, std::size_t compiler) {
     for (const Waiter& waiter : waiters)
       finish(waiter.ticket, {name_place(outcome.status, waiter), outcome.form});
   }
+}
+
+Status FormService::too_many_waiting(const std::string& param) const {
+  return {Code::overloaded,
+          param + " has to be compiled, and " + std::to_string(setup_.most_waiting) +
+              " other forms are waiting for that: try again later",
+          param, "grammar_queue_full"};
 }
 
 /// A refusal that names a part of the form by its path below the form's field; the result names the place where

@@ -32,6 +32,7 @@ struct FormServiceSetup {
   grammar::FormLimits form_limits;
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
+  std::size_t most_waiting = 128;  ///< forms that wait for a compiler; further ones are refused
 };
 
 class FormService {
@@ -47,7 +48,8 @@ class FormService {
   /// `ticket` must not be in use.
   void submit(std::uint64_t ticket, grammar::Form form);
 
-  /// The outcome of a ticket that notify() named, once. A refusal names the place in the client's own field.
+  /// The outcome of a ticket that notify() named, once. A refusal names the place in the client's own field;
+  /// overloaded when too many other forms wait for a compiler.
   CompileOutcome take(std::uint64_t ticket);
 
  private:
@@ -66,6 +68,7 @@ class FormService {
   void compile(const std::stop_token& stop, std::size_t compiler);
   bool has_work(std::size_t compiler) const;
   void look_up(Job job);
+  Status too_many_waiting(const std::string& param) const;
   static Status name_part(Status refusal, const Waiter& waiter);
   static Status name_place(Status refusal, const Waiter& waiter);
   void finish(std::uint64_t ticket, CompileOutcome outcome);

@@ -65,6 +65,18 @@ SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::i
   return sequence;
 }
 
+/// What ends an answer but may not end its thoughts, if a form is to follow them. Ascending.
+std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Generation& generation) {
+  if (generation.form.kind == http::AnswerForm::Kind::free) return {};
+  std::vector<TokenId> ids = generation.stop_ids;
+  ids.insert(ids.end(), context.eos_ids.begin(), context.eos_ids.end());
+  std::erase_if(
+      ids, [&](TokenId id) { return id < 0 || id >= context.vocab_size || id == generation.thinking.end; });
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 }  // namespace
 
 const char* conversation_field(const Ask& ask) {
@@ -157,6 +169,10 @@ AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenI
   thinking.open = true;
   thinking.end = context.syntax.token_of(Tag::think_end);
   thinking.forced = context.syntax.forced_end();
+  thinking.denied = denied_in_thoughts(context, generation);
+  std::erase_if(thinking.forced, [&](TokenId id) {
+    return std::binary_search(thinking.denied.begin(), thinking.denied.end(), id);
+  });
 
   const std::int32_t most = output_limit(context, generation, static_cast<std::int32_t>(prompt.size()));
   const double share = generation.limits.thinking_share;
@@ -197,17 +213,12 @@ Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<st
 }
 
 void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit) {
-  const Thinking& thinking = generation.thinking;
-  // Thoughts have at least one token; without a form they are free up to their budget.
-  std::int32_t free_tokens = 0;
-  if (thinking.open && thinking.end >= 0) {
-    free_tokens = generation.form.kind == http::AnswerForm::Kind::free ? std::max(thinking.budget, 0)
-                                                                       : std::min(thinking.budget < 0 ? 1 : thinking.budget, 1);
-  }
+  const bool free = generation.form.kind == http::AnswerForm::Kind::free;
   for (SequenceSpec& sequence : submit.sequences) {
     sequence.grammar = grammar;
-    sequence.gated_from = free_tokens;
-    if (generation.form.kind != http::AnswerForm::Kind::free) sequence.sampling.min_tokens = 0;
+    // Without a form only the end of the thoughts is held. With one nothing may end them but their tag.
+    sequence.gated_from = free ? std::max(generation.thinking.budget, 0) : 0;
+    if (!free) sequence.sampling.min_tokens = 0;
   }
 }
 

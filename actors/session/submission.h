@@ -58,8 +58,9 @@ SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, con
 /// request with scores and without max_tokens gets as many tokens as they allow.
 Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<SessionPrompt>& prompts);
 
-/// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag that ends the
-/// thoughts, whether they are open, their limit and what ends them there.
+/// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag
+/// that ends the thoughts, whether they are open, their limit, what ends them there and, with a form, what
+/// may not come in them.
 AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation);
 
 /// A source of keys that never repeat: 128 random bits drawn once, then counted.

@@ -181,6 +181,13 @@ TEST(Parse, ParserNamesMayUseUnderscores) {
             "--reasoning-parser: got \"ernie_x2\", expected none, ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
 }
 
+TEST(Parse, AnUnknownParserOrBackendNamesTheKnownOnes) {
+  EXPECT_EQ(option_error({"--tool-call-parser", "ernie_x2"}),
+            "--tool-call-parser: got \"ernie_x2\", expected none, ernie-x1, ernie-45-vl-thinking or hermes");
+  EXPECT_EQ(option_error({"--guided-decoding-backend", "outlines"}),
+            "--guided-decoding-backend: got \"outlines\", expected auto, xgrammar or off");
+}
+
 TEST(Parse, SwapSpace) {
   EXPECT_EQ(parsed({"--swap-space", "0.5"}).cache.swap_space_gib, 0.5);
   EXPECT_EQ(parsed({"--swap-space", "1", "--swap-path", "/tmp/x"}).cache.swap_path, "/tmp/x");
@@ -200,7 +207,9 @@ TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
     EXPECT_TRUE(line.ends_with("; leave it out") || line.ends_with("; wint8 and wint4 are")) << line;
   }
   option_error({"--splitwise-role", "decode"}, {}, 3);
-  option_error({"--guided-decoding-backend", "guidance"}, {}, 3);
+  EXPECT_NE(option_error({"--guided-decoding-backend", "guidance"}, {}, 3)
+                .find("auto, xgrammar and off are available"),
+            std::string::npos);
   option_error({"--dynamic-load-weight"}, {}, 3);
   option_error({"--block-size", "128"}, {}, 3);
   parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});

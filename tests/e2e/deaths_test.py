@@ -1,10 +1,13 @@
 """Child processes that are killed or hang: streams go on after a worker's death and end with the engine's, later
 requests are served by the restarted child, and after too many restarts the server exits and says why."""
 import http.client
+import json
 import os
 import signal
 import time
 import unittest
+
+import jsonschema
 
 from server import PATIENCE, Server, has_ended, leftovers, wait_until
 from streams import Stream
@@ -120,6 +123,36 @@ class Deaths(unittest.TestCase):
         self.assertGreaterEqual(kills, 2)
         wait_until(lambda: self.try_text() == self.expected, "the same answer from the new worker")
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
+
+    def test_worker_under_streams_held_to_a_schema(self):
+        """GRAMMAR follows each answer on where the new worker takes it up."""
+        self.server.stop()
+        self.server = Server("--guided-decoding-disable-any-whitespace")  # the model would write little else
+        item = {"type": "object", "properties": {"kind": {"enum": ["wave", "fish", "ship"]}, "ok": {"type": "boolean"},
+                                                 "size": {"type": "integer", "minimum": 0, "maximum": 999}},
+                "required": ["kind", "ok", "size"], "additionalProperties": False}
+        schema = {"type": "array", "items": item, "minItems": 10, "maxItems": 10}
+        bodies = [{"prompt": f"What is in sea {i}?", "max_tokens": 600, "temperature": i % 2, "seed": i,
+                   "guided_json": schema} for i in range(6)]
+        undisturbed = [s.join().text for s in [Stream(self.server, body) for body in bodies]]
+        streams = [Stream(self.server, body) for body in bodies]
+        kills, pid = 0, None
+        while kills < 2 and any(s.thread.is_alive() for s in streams):
+            seen = [len(s.events) for s in streams]
+            wait_until(lambda: all(not s.thread.is_alive() or len(s.events) > n + 4
+                                   for s, n in zip(streams, seen)), "tokens of every stream")
+            pid = wait_until(lambda: self.new_worker(pid), "a new worker")
+            alive = sum(s.thread.is_alive() for s in streams)
+            os.kill(pid, signal.SIGKILL)
+            kills += alive > 0
+        self.assertGreaterEqual(kills, 1)
+        self.assertGreaterEqual(self.restarts("worker"), 1)
+        for stream, text in zip(streams, undisturbed):
+            stream.join()
+            self.assertIsNone(stream.error, stream.events[-3:])
+            self.assertEqual(stream.events[-1], "[DONE]")
+            jsonschema.validate(json.loads(stream.text), schema)
+            self.assertEqual(stream.text, text)
 
     def new_worker(self, old):
         pid = self.server.process_pid("worker")

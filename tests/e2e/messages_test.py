@@ -4,10 +4,14 @@ import unittest
 
 import anthropic
 
-from scripted import ANSWER, PARIS, THOUGHT, THOUGHT_AND_CALLS, ScriptedCase, call_json
+from scripted import ANSWER, PARIS, THOUGHT, THOUGHT_AND_CALLS, ScriptedCase, call_json, scripted_model
+from server import Server
 
 TOOLS = [{"name": name, "description": "d", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}
          for name in ("get_weather", "get_time")]
+
+CITY_SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}, "days": {"const": 3}},
+               "required": ["city", "days"], "additionalProperties": False}  # one value: the model has little to say
 
 
 class Messages(ScriptedCase):
@@ -102,6 +106,21 @@ class Messages(ScriptedCase):
         again = self.ask("Qa " + "the same words again and again " * 30).usage
         self.assertGreater(again.cache_read_input_tokens, 0)
 
+    def test_tokens_are_counted_with_the_thoughts_turned_off(self):
+        folder = scripted_model({"a": "\nwhy\n</think>\n\nbecause"},
+                                "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}"
+                                "{{ '\nAssistant: <think>' + ('' if enable_thinking else '\n\n</think>\n\n') }}")
+        self.addCleanup(folder.cleanup)
+        with Server("--reasoning-parser", "ernie_45_vl", model=f"{folder.name}/model") as server:
+            counts = []
+            for off in ({}, {"thinking": {"type": "disabled"}}, {"enable_thinking": False}):
+                body = {"messages": [{"role": "user", "content": "Qa"}], **off}
+                counts.append(server.post("/v1/messages/count_tokens", body).json["input_tokens"])
+                usage = server.post("/v1/messages", body | {"max_tokens": 50, "cache": False}).json["usage"]
+                self.assertEqual(counts[-1], usage["input_tokens"], off)
+            self.assertGreater(counts[1], counts[0])  # </think> is in the prompt
+            self.assertEqual(counts[2], counts[1])
+
     def test_errors(self):
         with self.assertRaises(anthropic.BadRequestError) as caught:
             self.ask([{"role": "user", "content": [{"type": "image", "source": {}}]}])
@@ -120,6 +139,42 @@ class Messages(ScriptedCase):
         self.assertEqual((unauthorized.status, unauthorized.json["error"]["type"]), (401, "authentication_error"))
         self.assertEqual(self.post({}, headers={"x-api-key": "secret", "Authorization": ""}).status, 200)
         self.assertEqual(self.post({}, headers={"anthropic-version": "2023-06-01"}).status, 200)
+
+    def whole_and_streamed(self, text, **more):
+        """The answer, which is the same in both ways."""
+        parameters = self.parameters(text, **more)
+        whole = self.messages.messages.create(**parameters)
+        with self.messages.messages.stream(**parameters) as stream:
+            self.assertEqual(self.without_ids(stream.get_final_message()), self.without_ids(whole))
+        return whole
+
+    def test_answers_in_a_form(self):
+        extra = {"temperature": 0, "output_config": {"format": {"type": "json_schema", "schema": CITY_SCHEMA}}}
+        answer = self.whole_and_streamed("Qa", max_tokens=400, extra_body=extra)
+        thoughts, text = answer.content
+        self.assertEqual((thoughts.thinking, json.loads(text.text)), (THOUGHT, {"city": "Oslo", "days": 3}))
+        self.assertEqual(answer.stop_reason, "end_turn")
+        cut = self.whole_and_streamed("Qa", max_tokens=answer.usage.output_tokens - 3, extra_body=extra)
+        self.assertEqual(cut.stop_reason, "max_tokens")
+        refused = self.post({"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}})
+        self.assertEqual(refused.status, 400)
+        self.assertIn("output_config.format.schema.not", refused.json["error"]["message"])
+
+    def test_calls_that_are_forced(self):
+        tools = [{"name": name, "input_schema": CITY_SCHEMA} for name in ("get_weather", "get_time")]
+        for choice, names in (({"type": "any"}, {"get_weather", "get_time"}), ({"type": "tool", "name": "get_time"}, {"get_time"}),
+                              ({"type": "tool", "name": "get_weather"}, {"get_weather"})):
+            with self.subTest(choice=choice):
+                answer = self.whole_and_streamed("Qc", tools=tools, max_tokens=600,  # by itself it answers with text
+                                                 tool_choice=choice | {"disable_parallel_tool_use": True})
+                thoughts, call = answer.content
+                self.assertEqual((thoughts.type, call.type, answer.stop_reason), ("thinking", "tool_use", "tool_use"))
+                self.assertIn(call.name, names)
+                self.assertEqual(call.input, {"city": "Oslo", "days": 3})
+        refused = self.post({"tools": [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"not": {}}}}}],
+                             "tool_choice": {"type": "any"}})
+        self.assertEqual(refused.status, 400)
+        self.assertIn("tools.0.input_schema.properties.a.not", refused.json["error"]["message"])
 
     def test_raw_events(self):
         events = list(self.server.events("/v1/messages", {"max_tokens": 300, "temperature": 0, "tools": TOOLS,

@@ -24,7 +24,7 @@ DATE = {"type": "object", "properties": {"day": {"type": "string", "format": "da
         "required": ["day", "ok"], "additionalProperties": False}
 QUESTION = "Describe a person in JSON."
 # Compiles for minutes: many ways to split a string into parts, each with a mask of its own.
-SLOW = {"type": "string", "pattern": "^([^a]{0,14}){0,14}[^b]{0,9}$"}
+SLOW, OTHER_SLOW = ({"type": "string", "pattern": "^([^a]{0,14}){0,14}[^b]{0,%d}$" % n} for n in (9, 10))
 
 
 def response_format(schema):
@@ -187,11 +187,34 @@ class Structured(ServerCase):
             self.assertEqual(caught.exception.body["param"], "guided_regex")
         self.assertEqual([p["name"] for p in self.server.status()["processes"] if p["restarts"]], [])
 
+    def test_expressions_that_are_hard_for_others(self):
+        """What backtracks, expands or recurses without end elsewhere is an answer that fits, or an error in time."""
+        pid = self.server.process_pid("engine")
+        for field, form, text in (("guided_regex", "(a+)+b", "a+b"), ("guided_regex", "(a{1,1000}){1,1000}", "a+"),
+                                  ("guided_regex", "(a*)*b", "a*b"), ("guided_regex", "(a|a)*b", "a*b"),
+                                  ("guided_grammar", 'root ::= root "a" | "a"', "a+"),
+                                  ("guided_grammar", 'root ::= x "a"\nx ::= root | "b"', "ba+"),
+                                  ("guided_grammar", 'root ::= ("a"*)*', "a*"),
+                                  ("guided_grammar", 'root ::= (("a"*)*)* "b"', "a*b"),
+                                  ("guided_grammar", "root ::= root", None)):
+            with self.subTest(form=form):
+                began = time.monotonic()
+                body = {"messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20, field: form}
+                answer = self.server.post("/v1/chat/completions", body)
+                self.assertLess(time.monotonic() - began, 15)
+                if answer.status == 400:
+                    self.assertEqual(answer.error["param"], field)
+                    continue
+                self.assertEqual(answer.status, 200, answer.text)
+                choice = answer.json["choices"][0]
+                self.assertRegex(choice["message"]["content"], f"^{text}$" if choice["finish_reason"] == "stop" else "^b?a*$")
+        self.assertEqual(self.server.process_pid("engine"), pid)
+
     def test_a_client_that_leaves_while_compiling(self):
         client = self.client.with_options(timeout=0.4, max_retries=0)
         with self.assertRaises(openai.APITimeoutError):
             client.chat.completions.create(model="default", messages=[{"role": "user", "content": "x"}],
-                                           extra_body={"guided_json": SLOW})
+                                           extra_body={"guided_json": OTHER_SLOW})
         answer = self.chat("Which?", max_tokens=20, extra_body={"guided_choice": ["left", "right"]})
         self.assertIn(answer.choices[0].message.content, ["left", "right"])
 

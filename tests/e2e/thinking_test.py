@@ -1,9 +1,10 @@
 """Thoughts and answers of a model that was told what to say, with the command line of ERNIE-4.5-21B-A3B-Thinking."""
+import json
 import os
 import signal
 import unittest
 
-from scripted import ANSWER, THINKING_TEMPLATE, THOUGHT, Joined, ScriptedCase, scripted_model
+from scripted import ANSWER, PARIS, THINKING_TEMPLATE, THOUGHT, Joined, ScriptedCase, call_json, scripted_model
 from server import Server, run_serve
 
 LONG = " ".join(f"thought {i}" for i in range(90))
@@ -51,6 +52,27 @@ class Thinking(ScriptedCase):
                 self.assertTrue(thought.startswith(choice.message.reasoning))
                 self.assertEqual(choice.message.content, "")
                 self.assertEqual(choice.finish_reason, "length" if more else "stop")
+
+    def test_an_answer_held_to_a_form_does_not_end_in_its_thoughts(self):
+        for limits in ({"max_tokens": 100}, {"max_tokens": 100, "n": 2, "seed": 1},
+                       {"extra_body": {"reasoning_max_tokens": 30}, "max_tokens": 200}):
+            with self.subTest(limits=limits):
+                extra = limits.get("extra_body", {}) | {"guided_regex": "a[bc]d"}
+                for choice in self.chat("Qb", **(limits | {"extra_body": extra})).choices:
+                    self.assertTrue(choice.message.reasoning.startswith("I never end"), choice.message)
+                    self.assertRegex(choice.message.content, "^a[bc]d$")
+                    self.assertEqual(choice.finish_reason, "stop")
+        tool = {"type": "function", "function": {"name": "f", "parameters": {
+            "type": "object", "properties": {"a": {"enum": [7]}}, "required": ["a"]}}}
+        for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+            with self.subTest(tool_choice=choice):
+                answer = self.chat("Qb", tools=[tool], tool_choice=choice, parallel_tool_calls=False, max_tokens=400,
+                                   extra_body={"reasoning_max_tokens": 30})
+                self.assertEqual(answer.choices[0].finish_reason, "tool_calls")
+                self.assertEqual(json.loads(answer.choices[0].message.tool_calls[0].function.arguments), {"a": 7})
+        ids = self.server.post("/tokenize", {"prompt": " end"}).json["tokens"]  # in the thoughts, and what ends them
+        answer = self.chat("Qb", max_tokens=100, extra_body={"guided_regex": "a[bc]f", "stop_token_ids": ids})
+        self.assertRegex(answer.choices[0].message.content, "^a[bc]f$")
 
     def test_an_answer_without_response_tags(self):
         message = self.chat("Qc").choices[0].message
@@ -154,6 +176,57 @@ class VisionLanguageParsers(unittest.TestCase):
                 message = ask(**off)
                 self.assertIsNone(message["reasoning"], off)
                 self.assertEqual(message["content"], "\nwhy\n\n\nbecause", off)
+
+
+class VisionLanguageThinkingParsers(unittest.TestCase):
+    """ernie-45-vl-thinking: a call directly behind the thoughts; the switch is options.thinking_mode."""
+
+    TEMPLATE = ("{% if tools %}{{ 'Tools: ' + tools | tojson }}{% endif %}"
+                "{% for m in messages %}{{ m.role + ': ' + m.content | default('', true) }}{% endfor %}"
+                "{{ '\nAssistant: ' }}"
+                "{% if options.thinking_mode == 'close' %}{{ '<think>\n\n</think>\n\n' }}{% else %}{{ '<think>' }}{% endif %}")
+    SCRIPTS = {"a": "\nwhy\n</think>\n\nbecause",
+               "b": "\nwhy two\n</think>\n\n" + call_json("get_weather", PARIS) + call_json("get_time", {}),
+               "c": "\nwhy text\n</think>\n\nfirst this " + call_json("get_time", {})}
+    TOOLS = [{"type": "function", "function": {"name": name}} for name in ("get_weather", "get_time")]
+
+    def test_thoughts_calls_and_switch(self):
+        folder = scripted_model(self.SCRIPTS, self.TEMPLATE)
+        self.addCleanup(folder.cleanup)
+        with Server("--reasoning-parser", "ernie_45_vl_thinking", "--tool-call-parser", "ernie_45_vl_thinking",
+                    model=f"{folder.name}/model") as server:
+            def ask(text="Qa", **body):
+                body = {"messages": [{"role": "user", "content": text}], "temperature": 0, **body}
+                answer = server.post("/v1/chat/completions", body)
+                self.assertEqual(answer.status, 200, answer.text)
+                return answer.json["choices"][0]
+            on = ask()["message"]
+            self.assertEqual((on["reasoning"], on["content"]), ("\nwhy\n", "because"))
+            close = {"options": {"thinking_mode": "close"}}
+            for off in ({"chat_template_kwargs": close}, {"chat_template_kwargs": {"enable_thinking": False}},
+                        {"enable_thinking": False}, {"metadata": {"enable_thinking": False}},
+                        {"reasoning_effort": "none"}, {"chat_template_kwargs": close, "enable_thinking": True}):
+                message = ask(**off)["message"]
+                self.assertIsNone(message["reasoning"], off)
+                self.assertIn("because", message["content"], off)
+            for on in ({"enable_thinking": True}, {"enable_thinking": True, "reasoning_effort": "none"},
+                       {"chat_template_kwargs": {"options": {"thinking_mode": "open"}}, "enable_thinking": False}):
+                self.assertEqual(ask(**on)["message"]["reasoning"], "\nwhy\n", on)
+
+            called = ask("Qb", tools=self.TOOLS)
+            self.assertEqual(called["message"]["reasoning"], "\nwhy two\n")
+            self.assertEqual([c["function"]["name"] for c in called["message"]["tool_calls"]], ["get_weather", "get_time"])
+            self.assertEqual(json.loads(called["message"]["tool_calls"][0]["function"]["arguments"]), PARIS)
+            self.assertEqual(called["finish_reason"], "tool_calls")
+            with server.client() as client:
+                joined = Joined(client.chat.completions.create(
+                    model="default", messages=[{"role": "user", "content": "Qb"}], temperature=0, tools=self.TOOLS, stream=True))
+            self.assertEqual((joined.reasoning[0], joined.content[0], joined.finish[0]), ("\nwhy two\n", "", "tool_calls"))
+            self.assertEqual([json.loads(joined.calls[0][i]["arguments"]) for i in (0, 1)], [PARIS, {}])
+            text = ask("Qc", tools=self.TOOLS)
+            self.assertIsNone(text["message"]["tool_calls"])
+            self.assertIn("first this", text["message"]["content"])
+            self.assertEqual(text["finish_reason"], "stop")
 
 
 class BadFlags(unittest.TestCase):

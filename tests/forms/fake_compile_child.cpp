@@ -1,5 +1,5 @@
 // A compiling process that also does what hostile forms do to one: the regex "crash" ends it, "hang" keeps it
-// forever.
+// forever without using the processor, "spin" keeps it busy forever.
 #include <unistd.h>
 #include <csignal>
 #include <cstdlib>
@@ -18,6 +18,8 @@ int main(int, char** argv) {
     const auto source = frames::source_from_bytes(bytes);
     if (source->text == "crash") std::raise(SIGKILL);
     if (source->text.starts_with("hang")) pause();
+    for (volatile bool spins = source->text.starts_with("spin"); spins;) {
+    }
     const auto form = grammar::compile(table, *source, 1);
     frames::write(fd, frames::to_bytes(form.status(), form.ok() ? (*form)->to_bytes() : std::string()));
   }

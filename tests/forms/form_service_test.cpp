@@ -131,6 +131,51 @@ TEST_F(FormServiceTest, AHangingFormIsRefusedAndTheNextIsCompiled) {
   EXPECT_TRUE(wait(*service, 7).status.ok()) << "two such forms end too";
 }
 
+TEST_F(FormServiceTest, ATimeOutIsKeptIfTheProcessorWasUsed) {
+  const FormServiceSetup all = setup();
+  const auto vocabulary = std::make_shared<const std::string>(grammar::to_bytes(all.vocabulary));
+  const auto lasts = [&](const char* text, CompileLimits limits) {
+    CompileProcess process(all.executable, vocabulary, grammar::TokenTable(all.vocabulary), limits);
+    bool lasting = false;
+    const CompileOutcome outcome = process.compile({grammar::Source::Kind::regex, true, text}, lasting);
+    EXPECT_EQ(outcome.status.reason, "grammar_too_complex") << outcome.status.message;
+    return lasting;
+  };
+  EXPECT_TRUE(lasts("spin", {std::chrono::milliseconds(200), 500}));
+  EXPECT_FALSE(lasts("hang", {std::chrono::milliseconds(200), 1})) << "a busy machine looks like this";
+}
+
+TEST_F(FormServiceTest, AFormThatUsedUpItsTimeIsRefusedAtOnceThen) {
+  FormServiceSetup patient = setup();
+  patient.limits = {std::chrono::milliseconds(200), 500};
+  const auto service = serve(std::move(patient));
+  service->submit(1, regex("spin"));
+  EXPECT_EQ(wait(*service, 1).status.reason, "grammar_too_complex");
+  service->submit(2, regex("hang1"));  // both compilers are taken
+  service->submit(3, regex("hang2"));
+  service->submit(4, regex("spin"));
+  EXPECT_EQ(wait(*service, 4).status.message,
+            "guided_regex is too complex: compiling it takes longer than 200 ms");
+}
+
+TEST_F(FormServiceTest, FormsBeyondThoseThatMayWaitAreRefused) {
+  FormServiceSetup small = setup();
+  small.limits = {std::chrono::minutes(5), 1};
+  small.most_waiting = 2;
+  const auto service = serve(std::move(small));
+  service->submit(1, regex("known"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  for (std::uint64_t ticket = 2; ticket <= 8; ++ticket)
+    service->submit(ticket, regex("hang" + std::to_string(ticket)));
+  const CompileOutcome refused = wait(*service, 8);  // two at most are compiled, two wait
+  EXPECT_EQ(refused.status.code, Code::overloaded);
+  EXPECT_EQ(refused.status.reason, "grammar_queue_full");
+  EXPECT_EQ(refused.status.param, "guided_regex");
+  service->submit(9, regex("known"));
+  EXPECT_TRUE(wait(*service, 9).status.ok());
+  for (std::uint64_t ticket = 2; ticket <= 3; ++ticket) EXPECT_FALSE(has_come(ticket));
+}
+
 TEST_F(FormServiceTest, ACrashEndsTheChildAlone) {
   const auto service = serve(setup());
   service->submit(1, regex("crash"));

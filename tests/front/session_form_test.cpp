@@ -1,6 +1,8 @@
 // Requests whose answers are held to a form: compiled before they are submitted, released when they end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "actors/session/session_book.h"
 #include "support/byte_tokenizer.h"
 
@@ -84,6 +86,17 @@ TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
   EXPECT_EQ(book_.size(), 0u);
 }
 
+TEST_F(SessionFormTest, AFormThatFindsNoPlaceToWaitMayComeAgain) {
+  ASSERT_TRUE(open(with_form()).has_value());
+  book_.compiled(5, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20, effects_);
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 429);
+  const auto& headers = effects_.outputs[0].headers;
+  EXPECT_NE(
+      std::find(headers.begin(), headers.end(), std::pair<std::string, std::string>("Retry-After", "1")),
+      headers.end());
+}
+
 TEST_F(SessionFormTest, AClientThatLeavesWhileCompilingLeavesNoGrammar) {
   ASSERT_TRUE(open(with_form()).has_value());
   book_.withdraw(5, 15, effects_);
@@ -100,6 +113,7 @@ TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
   EXPECT_EQ(job->form.kind, Kind::free);
   EXPECT_EQ(job->thinking.budget, 8);
   EXPECT_EQ(job->thinking.forced, std::vector<TokenId>{kThinkEnd});
+  EXPECT_TRUE(job->thinking.denied.empty()) << "a free answer may end in its thoughts";
   EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 8);
 }
 
@@ -107,9 +121,23 @@ TEST_F(SessionFormTest, ThoughtsWithoutABudgetOrAFormAreFree) {
   EXPECT_FALSE(open({}, kThink).has_value());
 }
 
-TEST_F(SessionFormTest, AFormBehindThoughtsIsGatedFromTheSecondToken) {
-  ASSERT_TRUE(open(with_form(), kThink).has_value());
-  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 1);
+TEST_F(SessionFormTest, ThoughtsBeforeAFormCannotEndTheAnswer) {
+  Generation generation = with_form();
+  generation.stop_ids = {'x', kThinkEnd, 'x', 7};
+  generation.ignore_eos = true;
+  const auto job = open(generation, kThink);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->thinking.denied, (std::vector<TokenId>{7, 'x', ByteTokenizer::kEos}));
+  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
+}
+
+TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverTheirBudget) {
+  Generation generation = with_form();
+  generation.thinking.budget = 8;
+  const auto job = open(generation, kThink);
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->thinking.denied, std::vector<TokenId>{ByteTokenizer::kEos});
+  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
 }
 
 }  // namespace

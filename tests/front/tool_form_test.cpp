@@ -173,6 +173,32 @@ TEST(ResolvedTools, CallsAreLookedForWhereToolsAreShown) {
   EXPECT_EQ(resolved_chat(request, hermes())->generation.form.kind, AnswerForm::Kind::structural_tag);
 }
 
+TEST(ResolvedTools, EnforcedCallsSayWhenAnAnswerIsComplete) {
+  http::ChatRequest request;
+  const auto refused = [&](bool strict, Choice choice, bool legacy = false) {
+    request.conversation.tools = tools(strict);
+    request.tools = rules(choice);
+    request.tools.legacy = legacy;
+    request.sampling.min_tokens = 1;
+    EXPECT_TRUE(resolved_chat(request, x1()).ok());
+    request.sampling.min_tokens = 2;
+    return resolved_chat(request, x1()).status();
+  };
+  const auto expect = [](const Status& status, const std::string& beside) {
+    EXPECT_EQ(status.code, Code::invalid_argument) << beside;
+    EXPECT_EQ(status.param, "min_tokens");
+    EXPECT_TRUE(status.message.starts_with("min_tokens cannot be above 1 together with " + beside + ", "))
+        << status.message;
+    EXPECT_TRUE(status.message.ends_with("got 2")) << status.message;
+  };
+  expect(refused(false, Choice::required), "tool_choice");
+  expect(refused(false, Choice::named), "tool_choice");
+  expect(refused(false, Choice::named, true), "function_call");
+  expect(refused(true, Choice::automatic), "tools");
+  EXPECT_TRUE(refused(false, Choice::automatic).ok());
+  EXPECT_TRUE(refused(true, Choice::none).ok());
+}
+
 TEST(ResolvedTools, WithoutAParserACallCannotBeForced) {
   http::ChatRequest request;
   request.conversation.tools = tools(true);
@@ -266,12 +292,56 @@ TEST(ResolvedThinking, WithoutFormsThoughtsHaveNoLimit) {
   EXPECT_EQ(RequestResolver(options).resolve(call, 1, 1).status().param, "reasoning_max_tokens");
 }
 
+TEST(ResolvedThinking, TheTemplateSaysWhatItsSwitchIs) {
+  const auto of = [](const char* source) {
+    const auto chat = ChatTemplate::compile(source);
+    EXPECT_TRUE(chat.ok()) << source;
+    return thinking_switch(chat->get());
+  };
+  EXPECT_EQ(thinking_switch(nullptr), ThinkingSwitch::none);
+  EXPECT_EQ(of("{{ messages[0].content }}"), ThinkingSwitch::none);
+  EXPECT_EQ(of("{{ messages[0].options }}"), ThinkingSwitch::none) << "a member of something else";
+  EXPECT_EQ(of("{% if enable_thinking %}<think>{% endif %}"), ThinkingSwitch::enable_thinking);
+  EXPECT_EQ(of("{% if options is defined and options.thinking_mode == 'close' %}x{% endif %}"),
+            ThinkingSwitch::options);
+  EXPECT_EQ(of("{% if options.thinking_mode == 'open' or enable_thinking %}<think>{% endif %}"),
+            ThinkingSwitch::enable_thinking);
+}
+
+TEST(ResolvedThinking, TheTokensOfAPromptAreThoseOfItsEffort) {
+  http::TokenizeRequest request;
+  const auto kwargs = [&](std::optional<http::ReasoningEffort> effort) {
+    request.effort = effort;
+    http::Call call;
+    call.body = request;
+    const auto ask = RequestResolver({"m", {}, 0, x1(), ThinkingSwitch::enable_thinking}).resolve(call, 1, 1);
+    return http::to_text(ask->source.conversation.template_kwargs);
+  };
+  EXPECT_EQ(kwargs({}), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(http::ReasoningEffort::high), R"({"enable_thinking":true})");
+  EXPECT_EQ(kwargs(http::ReasoningEffort::none), R"({"enable_thinking":false})");
+}
+
 TEST(ResolvedThinking, WhatTheRequestSaysOfTheTemplateStands) {
   http::ChatRequest request;
   request.thinking.effort = http::ReasoningEffort::high;
   request.conversation.template_kwargs = Json::parse(R"({"enable_thinking":false})");
   const auto ask = resolved_chat(request, x1(), ThinkingSwitch::enable_thinking);
   EXPECT_EQ(http::to_text(ask->source.conversation.template_kwargs), R"({"enable_thinking":false})");
+  const auto options = [&](const char* kwargs) {
+    request.conversation.template_kwargs = Json::parse(kwargs);
+    return http::to_text(resolved_chat(request, x1(), ThinkingSwitch::options)
+                             ->source.conversation.template_kwargs["options"]);
+  };
+  EXPECT_EQ(options(R"({"enable_thinking":false})"), R"({"thinking_mode":"close"})");
+  EXPECT_EQ(options(R"({"enable_thinking":true})"), R"({"thinking_mode":"open"})");
+  EXPECT_EQ(options(R"({"enable_thinking":null})"), R"({"thinking_mode":"close"})")
+      << "as a template reads it";
+  EXPECT_EQ(options(R"({"enable_thinking":false,"options":{"thinking_mode":"open"}})"),
+            R"({"thinking_mode":"open"})");
+  EXPECT_EQ(options(R"({"enable_thinking":0,"options":{"a":1}})"), R"({"a":1,"thinking_mode":"close"})");
+  request.thinking.effort = http::ReasoningEffort::none;
+  EXPECT_EQ(options(R"({"enable_thinking":true})"), R"({"thinking_mode":"open"})");
   request.thinking.max_tokens = 7;
   request.thinking.response_max_tokens = 9;
   const auto limited = resolved_chat(request, x1());

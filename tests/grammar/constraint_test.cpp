@@ -2,8 +2,12 @@
 #include "text/grammar/constraint.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/time.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "grammar/support/test_vocabulary.h"
 #include "support/byte_tokenizer.h"
@@ -89,6 +93,42 @@ TEST_F(ConstraintTest, AFormThatTakesTooLongToFollowIsGivenUp) {
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
 }
 
+/// While it lives, other work takes the processor away from this process five times, for 400 ms each,
+/// whenever it has computed for 5 ms.
+class BusyMachine {
+ public:
+  BusyMachine() {
+    interruptions_ = 0;
+    struct sigaction action {};
+    action.sa_handler = [](int) {
+      if (++interruptions_ <= 5) poll(nullptr, 0, 400);
+    };
+    sigaction(SIGVTALRM, &action, &before_);
+    const itimerval often{{0, 5000}, {0, 5000}};
+    setitimer(ITIMER_VIRTUAL, &often, nullptr);
+  }
+  ~BusyMachine() {
+    const itimerval never{};
+    setitimer(ITIMER_VIRTUAL, &never, nullptr);
+    sigaction(SIGVTALRM, &before_, nullptr);
+  }
+  static int interruptions() { return interruptions_; }
+
+ private:
+  static inline std::atomic<int> interruptions_ = 0;
+  struct sigaction before_ {};
+};
+
+TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
+  const TokenTable table(testing::test_vocabulary(1000));
+  const auto source = prepare({Form::Kind::regex, "([a-z]{1,10}){1,10}", "f"}, tokenizer_, true);
+  ASSERT_TRUE(source.ok());
+  const BusyMachine busy;
+  const auto form = compile(table, *source, 1);
+  EXPECT_TRUE(form.ok()) << form.status().message;
+  EXPECT_GT(busy.interruptions(), 1);
+}
+
 TEST_F(ConstraintTest, EveryKindOfForm) {
   using Kind = Form::Kind;
   EXPECT_TRUE(accepts(Kind::json_object, {}, R"({"a": [1, {"b": null}], "c": "d\n"})"));
@@ -110,6 +150,19 @@ TEST_F(ConstraintTest, EveryKindOfForm) {
       "free text <f>5</f> more"));
   EXPECT_TRUE(accepts(Kind::structural_tag,
                       Json::parse(R"({"format":{"type":"const_string","value":"abc"}})"), "abc"));
+}
+
+TEST_F(ConstraintTest, ExpressionsThatAreHardForOthers) {
+  using Kind = Form::Kind;
+  const std::string letters(100, 'a');
+  EXPECT_TRUE(accepts(Kind::regex, "(a+)+b", letters + "b"));
+  EXPECT_TRUE(accepts(Kind::regex, "(a*)*b", letters + "b"));
+  EXPECT_TRUE(accepts(Kind::regex, "(a{1,1000}){1,1000}", "aaaaaaaa"));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= root \"a\" | \"a\"", letters));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= x \"a\"\nx ::= root | \"b\"", "b" + letters));
+  EXPECT_TRUE(accepts(Kind::grammar, "root ::= (\"a\"*)*", letters));
+  EXPECT_EQ(reason(Kind::grammar, "root ::= root"), "unsatisfiable_schema");
+  EXPECT_EQ(reason(Kind::grammar, "root ::= x\nx ::= root \"a\""), "unsatisfiable_schema");
 }
 
 TEST_F(ConstraintTest, StringsOfABoundedLength) {
@@ -240,14 +293,31 @@ TEST_F(ConstraintTest, AfterATokenThatWasNotAllowedTheAnswerEnds) {
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
 }
 
-TEST_F(ConstraintTest, ThoughtsAreFreeUntilTheyEnd) {
+TEST_F(ConstraintTest, ThoughtsAreFreeButCannotEndTheAnswer) {
   const auto form = compiled(Form::Kind::choice, {"ab"});
-  Constraint constraint(spec(*form, {ByteTokenizer::kEnd, true, -1, {}}));
-  EXPECT_EQ(allowed(constraint).size(), 260u);
+  Constraint constraint(spec(*form, {ByteTokenizer::kEnd, true, -1, {}, {'!', ByteTokenizer::kEos}}));
+  const auto all_but_denied = [&] {
+    const auto ids = allowed(constraint);
+    return ids.size() == 258 && !std::binary_search(ids.begin(), ids.end(), ByteTokenizer::kEos) &&
+           !std::binary_search(ids.begin(), ids.end(), '!');
+  };
+  EXPECT_TRUE(all_but_denied());
   for (const char c : std::string("hm, ab")) constraint.accept(static_cast<unsigned char>(c));
-  EXPECT_EQ(allowed(constraint).size(), 260u);
+  EXPECT_TRUE(all_but_denied());
   constraint.accept(ByteTokenizer::kEnd);
   EXPECT_EQ(allowed(constraint), std::vector<TokenId>{'a'});
+  constraint.accept('a');
+  constraint.accept('b');
+  EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEos});
+}
+
+TEST_F(ConstraintTest, WhatThoughtsMayNotSayDoesNotKeepThemOpen) {
+  const auto form = compiled(Form::Kind::choice, {"ab"});
+  Constraint constraint(
+      spec(*form, {ByteTokenizer::kEnd, true, 1, {ByteTokenizer::kEnd}, {ByteTokenizer::kEos}}));
+  EXPECT_EQ(allowed(constraint).size(), 259u);
+  constraint.accept('h');
+  EXPECT_EQ(allowed(constraint), std::vector<TokenId>{ByteTokenizer::kEnd});
 }
 
 TEST_F(ConstraintTest, ThoughtsEndAtTheirBudget) {

@@ -25,6 +25,18 @@ TEST_P(Refused, NamesThePlace) {
   EXPECT_TRUE(status.message.starts_with(status.param)) << status.message;
 }
 
+TEST(Refusals, QuoteTheReference) {
+  Json schema = Json::parse(R"({"$ref":"http://example.com/s"})");
+  EXPECT_EQ(enforceable(schema, "s").message,
+            "s.$ref must begin with \"#/\", got \"http://example.com/s\": only definitions within the schema "
+            "are read");
+  schema = {{"$ref", std::string(63, 'x') + "é" + std::string(100, 'y')}};
+  EXPECT_NE(enforceable(schema, "s").message.find(std::string(63, 'x') + "\uFFFD…\""), std::string::npos)
+      << enforceable(schema, "s").message;
+  schema = Json::parse(R"({"$ref":"#/$defs/absent"})");
+  EXPECT_EQ(enforceable(schema, "s").message, "s.$ref points to nothing: \"#/$defs/absent\"");
+}
+
 constexpr const char* kUnsupported = "unsupported_schema";
 constexpr const char* kInvalid = "invalid_schema";
 constexpr const char* kUnsatisfiable = "unsatisfiable_schema";

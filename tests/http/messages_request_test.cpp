@@ -165,6 +165,18 @@ TEST(MessagesRequest, TokensAreCountedWithoutAnAnswer) {
   EXPECT_EQ(parsed.value().request.conversation.messages.size(), 2u);
   EXPECT_EQ(parsed.value().request.conversation.tools.size(), 1u);
   EXPECT_EQ(parse_count_tokens(R"({"messages":5})", kMessagesRules).status().param, "messages");
+  const auto effort = [](const char* more) {
+    const auto parsed = parse_count_tokens(
+        R"({"messages":[{"role":"user","content":"hi"}],)" + std::string(more) + "}", kMessagesRules);
+    EXPECT_TRUE(parsed.ok()) << parsed.status().message;
+    EXPECT_TRUE(parsed.value().ignored_fields.empty()) << more;
+    return parsed.value().request.effort;
+  };
+  EXPECT_EQ(effort(R"("thinking":{"type":"disabled"})"), ReasoningEffort::none);
+  EXPECT_EQ(effort(R"("thinking":{"type":"enabled","budget_tokens":5})"), std::nullopt);
+  EXPECT_EQ(effort(R"("output_config":{"effort":"low"})"), ReasoningEffort::low);
+  EXPECT_EQ(effort(R"("chat_template_kwargs":{"enable_thinking":false},"enable_thinking":false)"),
+            std::nullopt);
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ TEST(OpenApi, FieldsHaveTypesAndBounds) {
   EXPECT_EQ(chat["temperature"]["maximum"], 2);
   EXPECT_EQ(chat["n"]["maximum"], kDocumentLimits.max_n);
   EXPECT_FALSE(chat.contains("input"));
+  EXPECT_EQ(fields("/v1/responses")["properties"]["n"]["maximum"], 1);
   EXPECT_EQ(fields("/v1/messages")["required"], json({"messages", "max_tokens"}));
   EXPECT_EQ(fields("/v1/messages")["properties"]["max_tokens"]["type"], "integer");
   EXPECT_FALSE(fields("/v1/messages/count_tokens")["properties"].contains("max_tokens"));

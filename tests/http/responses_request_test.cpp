@@ -152,7 +152,12 @@ TEST(ResponsesRequest, WhatIsNotStoredIsRefused) {
     bad_response({{field, "resp_1"}}, field, Code::unsupported);
   }
   bad_response({{"background", true}}, "background", Code::unsupported);
-  bad_response({{"n", 2}}, "n", Code::unsupported);
+  bad_response({{"n", 2}}, "n");
+  bad_response({{"n", "1"}}, "n");
+  EXPECT_TRUE(parse_responses(R"({"input":"a","n":2})", kResponsesRules, "r")
+                  .status()
+                  .message.starts_with("n must be 1, since a response is one answer, got 2"));
+  good_response({{"n", 1}});
   bad_response({{"top_logprobs", 2}}, "top_logprobs", Code::unsupported);
   bad_response({{"include", {"message.output_text.logprobs"}}}, "include", Code::unsupported);
   bad_response({{"input", {{{"type", "item_reference"}, {"id", "msg_1"}}}}}, "input.0", Code::unsupported);

@@ -52,6 +52,43 @@ TEST(ToolRequest, ReplayedCallsHaveArgumentsInJson) {
   accepted(call("null"));
 }
 
+TEST(ToolRequest, PatternsAreRegularExpressions) {
+  const auto tool = [](const std::string& schema, const std::string& more = "") {
+    return hello(R"("tools":[{"type":"function","function":{"name":"f","parameters":)" + schema + "}}]" +
+                 more);
+  };
+  const auto pattern = [](const std::string& text) {
+    return Json({{"type", "object"}, {"properties", {{"a", {{"type", "string"}, {"pattern", text}}}}}})
+        .dump();
+  };
+  const char* const place = "tools.0.function.parameters.properties.a.pattern";
+  for (const char* text :
+       {"(", "a)", "[a", "[z-a]", "a\\", "*a", "a**", "a+?*", "(|?a)", "a{3,2}", "a{1}{2}", "[\\]",
+        "("
+        "?:a",
+        "a|+"}) {
+    refused(tool(pattern(text)), place, "invalid_tool");
+    refused(tool(pattern(text), R"(,"tool_choice":"none")"), place, "invalid_tool");
+  }
+  for (const char* text : {"",           "^a{2,3}$", "(?:a|b)*?", "(?=a)b",      "(?<name>a)(?P<x>b)",
+                           "\\bword\\b", "[]a]",     "[^]]",      "[[:alpha:]]", "a{,3}",
+                           "{",          "a{x}",     "a{1",       "a{1,2,3}",    "a}",
+                           "a]",         "[(*+]",    "\\p{L}+",   "a++",         "[a-z0-9_.-]+@",
+                           "[+-z]",      "(a+)+b",   "x{2}?",     "^*",          "é+[à-é]"}) {
+    accepted(tool(pattern(text)));
+  }
+  refused(tool(R"({"type":"object","properties":{"a":{"pattern":5}}})"), place, "invalid_tool");
+  refused(tool(R"({"patternProperties":{"(":{}}})"), "tools.0.function.parameters.patternProperties",
+          "invalid_tool");
+  refused(tool(R"({"$defs":{"x":{"anyOf":[{},{"items":{"pattern":"("}}]}}})"),
+          "tools.0.function.parameters.$defs.x.anyOf.1.items.pattern", "invalid_tool");
+  accepted(tool(
+      R"({"properties":{"pattern":{"type":"string","default":{"pattern":"("}},"b":{"enum":[{"pattern":5}]}}})"));
+  refused(hello(R"("functions":[{"name":"f","parameters":{"pattern":"("}}])"),
+          "functions.0.parameters.pattern", "invalid_tool");
+  refused(tool(pattern(std::string(200'000, '('))), place, "invalid_tool");
+}
+
 TEST(ToolRequest, TheOlderFormOfCallsBecomesTheNewOne) {
   const ChatRequest request = accepted(
       R"({"messages":[{"role":"user","content":"x"},

@@ -104,6 +104,7 @@ struct Row {
 constexpr auto kThoughts = AnswerStart::thoughts;
 constexpr auto kAnswer = AnswerStart::answer;
 constexpr auto kResponse = AnswerStart::response;
+constexpr auto kCall = AnswerStart::call;
 const char kCallF[] = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
 
 // clang-format off
@@ -187,6 +188,27 @@ const Row kRows[] = {
     {"reasoning parser alone", "ernie-x1", "", kThoughts,
      "w</think><tool_call>{}</tool_call>",
      {"w", "<tool_call>{}</tool_call>", {}}},
+
+    // calls that the prompt has opened
+    {"a call opened by the prompt", "ernie-x1", "ernie-x1", kCall,
+     "\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n",
+     {"", "", {{0, "f", "{\"a\": 1}"}}}},
+    {"a call opened by the prompt, and another", "ernie-x1", "ernie-x1", kCall,
+     "{\"name\": \"f\"}</tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call>",
+     {"", "", {{0, "f", "{}"}, {1, "g", "{}"}}}},
+    {"a call opened by the prompt", "ernie-45-vl-thinking", "ernie-45-vl-thinking", kCall,
+     "{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n",
+     {"", "", {{0, "f", "{}"}}}},
+    {"a call opened by the prompt and by the answer", "ernie-x1", "ernie-x1", kCall,
+     "\n<tool_call>{\"name\": \"f\"}</tool_call>",
+     {"", "", {{0, "f", "{}"}}}},
+    {"a call opened by the prompt that is none", "ernie-x1", "ernie-x1", kCall,
+     "\nno </tool_call>more",
+     {"", "no more", {}}},
+    {"a call opened by the prompt and cut", "ernie-x1", "ernie-x1", kCall,
+     "{\"name\": \"f\", \"arguments\": {\"a",
+     {"", "", {{0, "f", "{\"a"}}}},
+    {"a call opened by the prompt, without a tool parser", "ernie-x1", "", kCall, "{}</tool_call>", {"", "{}", {}}},
 
     // what models get wrong in a call's JSON
     {"no outer braces", "", "ernie-x1", kAnswer,
@@ -331,7 +353,7 @@ std::vector<Part> cut_anew(const std::vector<Part>& parts, std::mt19937& random)
     for (std::size_t at = 0; at < part.text.size();) {
       std::size_t end = at + 1;
       while (end < part.text.size() &&
-             ((part.text[end] & 0xC0) == 0x80 || std::uniform_int_distribution<int>(0, 2)(random) > 0)) {
+             ((part.text[end] & 0xC0) == 0x80 || std::uniform_int_distribution<int>(0, 3)(random) > 0)) {
         ++end;
       }
       out.push_back({'x', part.text.substr(at, end - at)});
@@ -409,6 +431,10 @@ TEST(AnswerSyntax, AnswersBeginWhereThePromptsLastTagSays) {
   EXPECT_EQ(after(x1, "<think>a</think><response>b</response>q<think>\n"), AnswerStart::thoughts);
   EXPECT_EQ(after(x1, "q<think>\n\n</think>\n\n"), AnswerStart::answer);
   EXPECT_EQ(after(x1, "q<think></think><response>\n"), AnswerStart::response);
+  EXPECT_EQ(after(x1, "q<response>a</response>"), AnswerStart::answer);
+  EXPECT_EQ(after(x1, "q<think></think><tool_call>\n"), AnswerStart::call);
+  EXPECT_EQ(after(x1, "q<tool_call>{}</tool_call>\n"), AnswerStart::answer);
+  EXPECT_EQ(after(syntax_of("", "ernie-45-vl-thinking"), "q<tool_call>"), AnswerStart::call);
   EXPECT_EQ(after(x1, "no tag"), AnswerStart::thoughts);
   EXPECT_EQ(after(x1, ""), AnswerStart::thoughts);
   EXPECT_EQ(after(syntax_of("", "hermes"), "<tool_call>"), AnswerStart::answer);

@@ -2,21 +2,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <ctime>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace troupe::grammar {
 namespace {
 
 // Far above the slowest mask of a form whose trial was in time, and far below what makes a silent actor suspect.
 constexpr std::int64_t kMostTokenNs = 250'000'000;
-
-/// Processor time of this thread.
-std::int64_t spent_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-}
 
 std::size_t words_for(int vocabulary) { return (static_cast<std::size_t>(vocabulary) + 31) / 32; }
 
@@ -45,9 +39,9 @@ void Constraint::accept(TokenId token) {
   if (thinking_) {
     think(token);
   } else if (matcher_ && !matcher_->ended() && !failed_ && !too_slow_) {
-    const std::int64_t begin = spent_ns();
+    const std::int64_t begin = thread_cpu_ns();
     failed_ = !matcher_->accept(token);
-    accept_ns_ = spent_ns() - begin;
+    accept_ns_ = thread_cpu_ns() - begin;
     too_slow_ = accept_ns_ > kMostTokenNs;
   }
 }
@@ -64,7 +58,12 @@ void Constraint::mask(TokenMask& out) {
   out.words.clear();
   if (thinking_) {
     const ThinkingRule& rule = spec_->thinking;
-    if (rule.budget < 0 || tokens_ < rule.budget) return;
+    if (rule.budget < 0 || tokens_ < rule.budget) {
+      if (rule.denied.empty()) return;
+      out.form = TokenMask::Form::denied;
+      out.words.assign(rule.denied.begin(), rule.denied.end());
+      return;
+    }
     out.form = TokenMask::Form::allowed;
     out.words.push_back(
         static_cast<std::uint32_t>(forced_ < rule.forced.size() ? rule.forced[forced_] : rule.end));
@@ -74,9 +73,9 @@ void Constraint::mask(TokenMask& out) {
   if (failed_ || too_slow_ || matcher_->ended()) return stop_only(out);
 
   out.words.assign(words_for(spec_->vocabulary), 0);
-  const std::int64_t begin = spent_ns();
+  const std::int64_t begin = thread_cpu_ns();
   matcher_->fill(out.words);
-  too_slow_ = accept_ns_ + spent_ns() - begin > kMostTokenNs;
+  too_slow_ = accept_ns_ + thread_cpu_ns() - begin > kMostTokenNs;
   if (too_slow_) return stop_only(out);
   if (spec_->vocabulary % 32 != 0) out.words.back() &= (1u << (spec_->vocabulary % 32)) - 1;
   std::size_t count = 0;

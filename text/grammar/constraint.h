@@ -1,5 +1,6 @@
 #pragma once
-// What one sequence may say next: thoughts first, which nothing holds but their budget, then the form.
+// What one sequence may say next: thoughts first, of which only the end is held (ThinkingRule), then the
+// form.
 #include <cstdint>
 #include <memory>
 #include <optional>

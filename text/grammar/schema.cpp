@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
@@ -24,6 +25,12 @@ constexpr const char* kNeverEnforced[] = {
 constexpr std::size_t kMostExclusive = 256;  // schemas of a oneOf: each is compared with each
 constexpr const char* kIgnorable[] = {"minContains", "maxContains"};  // without contains they mean nothing
 constexpr const char* kComposing[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
+
+/// The begin of a client's text, between quotes.
+std::string quoted(const std::string& text) {
+  constexpr std::size_t kMost = 64;  // bytes
+  return "\"" + utf8::to_valid(text.substr(0, kMost)) + (text.size() > kMost ? "…\"" : "\"");
+}
 
 struct Group {
   const char* type;
@@ -153,11 +160,11 @@ class Walk {
     if (!reference.is_string()) return malformed(here, "must be a string");
     const auto& text = reference.get_ref<const std::string&>();
     if (text != "#" && !text.starts_with("#/")) {
-      return unsupported(here, "must begin with \"#/\": only definitions within the schema are read");
+      return unsupported(here, "must begin with \"#/\", got " + quoted(text) +
+                                   ": only definitions within the schema are read");
     }
     if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
-    if (resolve(root_, text) == nullptr)
-      return malformed(here, "points to nothing: \"" + text.substr(0, 64) + "\"");
+    if (resolve(root_, text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
     references_.emplace_back(text, here);
     return {};
   }

@@ -12,6 +12,7 @@ struct ThinkingRule {
   bool open = false;            ///< the answer begins inside of them; false: it has none
   std::int32_t budget = -1;     ///< tokens after which `forced` follows; -1: no limit
   std::vector<TokenId> forced;  ///< ends with `end`
+  std::vector<TokenId> denied;  ///< ascending; may not come before `end`, unless forced
 };
 
 }  // namespace troupe::grammar

@@ -38,9 +38,10 @@ AnswerParser::AnswerParser(const AnswerSyntax& syntax, AnswerStart start, bool w
     : syntax_(syntax),
       with_tools_(with_tools && syntax.tools() != ToolParser::none),
       text_tags_(with_tools_ && syntax.tool_tags_are_text()),
-      place_(start == AnswerStart::thoughts   ? Place::thoughts
-             : start == AnswerStart::response ? Place::response_begin
-                                              : Place::lead) {}
+      place_(start == AnswerStart::thoughts              ? Place::thoughts
+             : start == AnswerStart::response            ? Place::response_begin
+             : start == AnswerStart::call && with_tools_ ? Place::call
+                                                         : Place::lead) {}
 
 void AnswerParser::take(TokenId id, std::string_view text, AnswerDelta& out) {
   if (!text.empty()) take_text(text, out);
@@ -269,7 +270,7 @@ void AnswerParser::give_call(ToolCallScanner::News&& news, AnswerDelta& out) {
 /// What stands between the tags is no call: it belongs to the text.
 void AnswerParser::call_is_text(AnswerDelta& out) {
   place_ = has_text_ ? Place::text : Place::lead;
-  call_as_text_ = !text_tags_;
+  call_as_text_ = !text_tags_ && raw_.starts_with(kCallBegin);  // the tag may be the prompt's
   take_content(std::exchange(raw_, {}), out);
 }
 

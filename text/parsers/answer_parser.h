@@ -67,7 +67,7 @@ class AnswerParser {
   bool call_as_text_ = false;  ///< a <tool_call> was given out as text: so will be its </tool_call>
 
   ToolCallScanner scanner_;
-  std::string raw_;  ///< the call so far, with its tag, until its name is known
+  std::string raw_;  ///< the call so far, with its tag if the answer has it, until its name is known
   std::int32_t calls_ = 0;
 };
 

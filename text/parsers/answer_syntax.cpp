@@ -119,7 +119,7 @@ AnswerStart AnswerSyntax::start_after(std::span<const TokenId> prompt) const {
       case Tag::tool_call:
       case Tag::tool_call_end:
         if (tools_ == ToolParser::hermes) break;  // its templates show these tags in their instructions
-        return AnswerStart::answer;
+        return tag_of(*id) == Tag::tool_call ? AnswerStart::call : AnswerStart::answer;
     }
   }
   return reasoning_ == ReasoningParser::none ? AnswerStart::answer : AnswerStart::thoughts;

@@ -29,6 +29,7 @@ enum class AnswerStart : std::uint8_t {
   thoughts,  ///< inside of them
   answer,    ///< behind them, or there are none
   response,  ///< behind a <response> that the prompt has opened
+  call,      ///< behind a <tool_call> that the prompt has opened
 };
 
 /// Immutable after make(); any number of threads may use one.
