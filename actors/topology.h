@@ -109,8 +109,8 @@ class Cast {
   void drain();
   bool drained() const { return *drained_; }
 
-  /// Lets `heart` watch every actor, but for the TOKENIZERs, which are replaced and whose jobs have deadlines, and the
-  /// receiving threads of WORKER LINK. The heart must go before this does.
+  /// Lets `heart` watch every actor, TOKENIZERs with the patience that a long text needs, and the receiving threads of
+  /// WORKER LINK. The heart must go before this does.
   void watch_by(Heart& heart) const;
 
   /// Ends the open requests with an error.
@@ -121,7 +121,30 @@ class Cast {
   std::string why() const;
 
  private:
+  /// An actor that is watched, which may be replaced by another one.
+  class Watched {
+   public:
+    explicit Watched(caf::actor actor) : actor_(std::move(actor)) {}
+    void replace(caf::actor actor) {
+      const std::lock_guard lock(mutex_);
+      actor_ = std::move(actor);
+    }
+    caf::actor get() const {
+      const std::lock_guard lock(mutex_);
+      return actor_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    caf::actor actor_;  // guarded by mutex_
+  };
+  struct WatchedPart {
+    HeartPart part;
+    std::shared_ptr<Watched> actor;
+  };
+
   void spawn(CastSetup setup);
+  std::shared_ptr<Watched> watch(const std::string& name, caf::actor actor, Duration patience);
 
   struct SystemConfig : caf::actor_system_config {
     SystemConfig();
@@ -136,7 +159,7 @@ class Cast {
   root_actor root_;
   gateway_actor gateway_;
   metrics_actor metrics_;
-  std::vector<std::pair<std::string, caf::actor>> watched_;
+  std::vector<WatchedPart> watched_;
   std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
   std::vector<Arrow> arrows_;
 };

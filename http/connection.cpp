@@ -31,6 +31,8 @@ Status no_room() {
           {}, "too_many_bytes"};
 }
 
+Status no_memory() { return failure(Code::unavailable, "The server has no memory for this request"); }
+
 }  // namespace
 
 Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
@@ -249,19 +251,21 @@ void Connection::parse_apart() {
   const auto here = io_.context().get_executor();
   shared.parser.post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
                       request_id = request_id_, body = std::move(body)]() mutable {
-    std::variant<Call, Output> outcome;
-    try {
-      outcome = shared.desk.handle(admission, body, request_id, shared.draining);
-    } catch (const std::exception&) {  // a lack of memory
-      outcome = error_output(0, failure(Code::unavailable, "The server has no memory for this request"), 0, admission.style);
-    }
-    std::string().swap(body);
-    asio::post(here, [self = std::move(self), exchange, outcome = std::move(outcome)]() mutable {
-      if (!(self->exchange_ == exchange)) return;  // the client has left
-      self->guarded([&] {
-        if (self->handled(std::move(outcome))) self->flush();
-      });
+    std::optional<std::variant<Call, Output>> outcome;
+    shared.faults.contain(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission, body, request_id, shared.draining));
     });
+    std::string().swap(body);
+    const auto answer = [&] {
+      if (!outcome) outcome.emplace(error_output(0, no_memory(), 0, admission.style));
+      asio::post(here, [self, exchange, outcome = *std::move(outcome)]() mutable {
+        if (!(self->exchange_ == exchange)) return;  // the client has left
+        self->guarded([&] {
+          if (self->handled(std::move(outcome))) self->flush();
+        });
+      });
+    };
+    if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
   });
 }
 
@@ -304,16 +308,19 @@ void Connection::shut() {
   phase_since_ = Clock::now();
 }
 
-void Connection::abort() {
+void Connection::abort() noexcept {
   if (phase_ == Phase::closed) return;
+  Faults& faults = io_.shared().faults;
   const Exchange exchange = std::exchange(exchange_, {});
   if (exchange.id != 0) {
     io_.close_exchange(exchange);
     ++unsettled_;
   }
   settle();
-  if (std::exchange(submitted_, false)) io_.shared().backend.cancel(exchange);
-  record(499);
+  if (std::exchange(submitted_, false)) {
+    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(exchange); });
+  }
+  faults.contain(FaultPlace::connection, [&] { record(499); });
   close();
 }
 
@@ -325,7 +332,7 @@ void Connection::turn_away() {
   });
 }
 
-void Connection::close() {
+void Connection::close() noexcept {
   if (phase_ == Phase::closed) return;
   enter(Phase::closed);
   count_unsent();
@@ -346,6 +353,7 @@ std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
 }
 
 void Connection::tick(TimePoint now) {
+  if (parse_lost_) return abort();
   std::optional<std::uint64_t> received_lately;
   if (phase_ == Phase::body) {
     const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
@@ -356,6 +364,7 @@ void Connection::tick(TimePoint now) {
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
+                                                   .parsing = exchange_.id != 0 && !submitted_,
                                                    .received_lately = received_lately,
                                                    .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);

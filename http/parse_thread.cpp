@@ -1,5 +1,7 @@
 #include "http/parse_thread.h"
 
+#include <pthread.h>
+
 #include "base/give_way.h"
 
 namespace troupe::http {
@@ -11,6 +13,7 @@ void ParseThread::start() {
     give_way();
     context_->run();
   });
+  ::pthread_setname_np(thread_.native_handle(), "http-parser");
 }
 
 void ParseThread::stop() {

@@ -54,13 +54,17 @@ class Server {
   /// Asks the I/O thread `io` to beat the pulse when it gets round to it. Any thread; does not wait.
   void ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse);
 
+  /// The sign of life of the thread that parses large bodies: rises with every body, and is 0 while there is none. Any
+  /// thread.
+  std::uint64_t parser_beats() const;
+
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";
   /// running ones finish. Health is still answered. Returns at once.
   void drain();
 
   /// Requests handed to the backend whose answer has not been sent to its end. 0 after drain(): all done.
   std::size_t active() const;
-  /// Exceptions in the I/O threads, most likely for want of memory; each has ended one connection.
+  /// Exceptions in the HTTP threads, most likely for want of memory; each has ended one connection at most.
   std::uint64_t faults() const;
   /// Open client sockets.
   std::size_t connections() const;

@@ -11,6 +11,7 @@
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "config/quantization.h"
+#include "http/connection_deadlines.h"
 #include "http/server.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
@@ -214,6 +215,7 @@ void Engine::Impl::watch() {
     heart.watch({"http-" + std::to_string(io)},
                 [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
   }
+  heart.watch({"http-parser", true, http::parse_time(options.limits)}, [this] { return server->parser_beats(); });
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
     heart.watch({"worker-" + std::to_string(rank), false}, [link = links[rank]] {
       return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker));

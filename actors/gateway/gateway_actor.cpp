@@ -260,6 +260,12 @@ void HttpSide::handshake_failed(std::string_view address, std::string_view why) 
   }
 }
 
+void HttpSide::faulted(http::FaultPlace place, std::string_view what, std::uint64_t faults) {
+  if (metrics_) caf::anon_send(metrics_, DoorStats{.faults = static_cast<std::int32_t>(faults)});
+  if (fault_logged_[static_cast<std::size_t>(place)].exchange(true)) return;
+  log_.error("http_fault", {kv("place", to_string(place)), kv("what", what)});
+}
+
 void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {
   if (page.kind == http::InfoRequest::Kind::models) {
     deliver_one(deliver_, call.exchange.io, page_output(call.exchange.id, http::format_models(models_)));
