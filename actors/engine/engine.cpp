@@ -180,7 +180,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   http_side = std::make_unique<HttpSide>(
       RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
                        files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
-                       files->chat == nullptr || files->chat->reads("tools")}),
+                       files->chat == nullptr || files->chat->reads("tools"),
+                       std::chrono::seconds(options.limits.request_timeout_s)}),
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

@@ -32,6 +32,8 @@ class FaultyTokenizer final : public testing::ByteTokenizer {
 Ask tokenize(std::uint64_t exchange, const std::string& text) {
   Ask ask;
   ask.exchange = exchange;
+  ask.arrived_ns = now_ns();
+  ask.timeout_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();
   ask.request_id = "r" + std::to_string(exchange);
   ask.api = Api::tokenize;
   ask.source.texts = {text};

@@ -141,6 +141,8 @@ class LayerRules(unittest.TestCase):
 
     def test_a_wait_without_a_deadline(self):
         self.found("actors/scheduler/scheduler_actor.cpp", "self->request(cache, caf::infinite, ask);\n", "without a deadline")
+        self.found("actors/scheduler/scheduler_actor.cpp", "self->request(cache, caf::infinite, ask);  // no deadline: it ends\n",
+                   "without a deadline")
 
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")
