@@ -118,6 +118,16 @@ Result<EngineStatus> Cast::status(Duration patience) {
   return out;
 }
 
+std::future<std::optional<EngineStatus>> Cast::ask_status(Duration patience) {
+  auto promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
+  system_.spawn([root = root_, patience, promise](caf::event_based_actor* self) {
+    self->request(root, caf::timespan(patience), caf::get_atom::value)
+        .then([promise](const EngineStatus& status) { promise->set_value(status); },
+              [promise](const caf::error&) { promise->set_value(std::nullopt); });
+  });
+  return promise->get_future();
+}
+
 Result<std::vector<ActorReport>> Cast::actors(Duration patience) {
   Result<std::vector<ActorReport>> out = failure(Code::timeout, "the engine's root actor did not answer in time");
   caf::scoped_actor self(system_);
@@ -132,13 +142,19 @@ void Cast::drain() {
   });
 }
 
-void Cast::watch_by(Heart& heart) const {
+void Cast::watch_by(Heart& heart) {
   for (const auto& [part, actor] : watched_) {
     heart.watch(part, [actor = actor](const std::shared_ptr<Pulse>& pulse) {
       // Before what waits in the mailbox: a long queue is no silence.
       caf::anon_send<caf::message_priority::high>(actor->get(), Beat{pulse});
     });
   }
+  // CAF's thread that every deadline and every delayed message comes from.
+  heart.watch({"clock"}, [this](const std::shared_ptr<Pulse>& pulse) {
+    caf::actor_clock& clock = system_.clock();
+    clock.schedule_message(clock.now(), caf::actor_cast<caf::strong_actor_ptr>(root_),
+                           caf::make_mailbox_element(nullptr, caf::make_message_id(caf::message_priority::high), {}, Beat{pulse}));
+  });
   for (std::size_t rank = 0; rank < receiver_pulses_.size(); ++rank) {
     const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
     heart.watch({"worker_link" + number + "'s receiver"}, [pulse = receiver_pulses_[rank]] { return pulse->beats(); });

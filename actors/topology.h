@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +104,9 @@ class Cast {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
+  /// The same without waiting: nothing when an actor does not answer within the time given.
+  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
+
   /// A report of every actor; not ok when ROOT does not answer within the time given.
   Result<std::vector<ActorReport>> actors(Duration patience);
 
@@ -109,9 +114,9 @@ class Cast {
   void drain();
   bool drained() const { return *drained_; }
 
-  /// Lets `heart` watch every actor, TOKENIZERs with the patience that a long text needs, and the receiving threads of
-  /// WORKER LINK. The heart must go before this does.
-  void watch_by(Heart& heart) const;
+  /// Lets `heart` watch every actor, TOKENIZERs with the patience that a long text needs, CAF's clock and the receiving threads
+  /// of WORKER LINK. The heart must go before this does.
+  void watch_by(Heart& heart);
 
   /// Ends the open requests with an error.
   void abandon();

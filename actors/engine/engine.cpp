@@ -257,7 +257,7 @@ bool Engine::alive() const { return impl_->cast->alive(); }
 
 std::string Engine::why() const { return impl_->cast->why(); }
 
-Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
+std::future<std::optional<EngineStatus>> Engine::ask_status(Duration patience) { return impl_->cast->ask_status(patience); }
 
 Status Engine::renew_credentials(const config::HttpOptions& http) {
   config::HttpOptions renewed = impl_->options.http;
