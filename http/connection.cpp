@@ -22,7 +22,9 @@ constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above whi
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
 constexpr std::size_t kSmallBody = 64 << 10;     // is not counted among the bodies: it is read in any case
-constexpr std::size_t kParseHere = 256 << 10;    // a larger body is parsed on a thread of its own
+// A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
+constexpr std::size_t kParseHere = 32 << 10;
+constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
@@ -249,7 +251,7 @@ void Connection::parse_apart() {
   std::string body = reader_.take_body();
   reader_.end_request();
   const auto here = io_.context().get_executor();
-  shared.parser.post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
+  shared.parsers[body.size() > kLargeBody ? 1 : 0].post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
                       request_id = request_id_, body = std::move(body)]() mutable {
     std::optional<std::variant<Call, Output>> outcome;
     shared.faults.contain(FaultPlace::parsing, [&] {

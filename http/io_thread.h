@@ -1,6 +1,7 @@
 #pragma once
 // One I/O thread: its event loop, its connections, the exchanges they wait for, and the mailbox into which
 // other threads put outputs. Private to the files that know Asio.
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -26,6 +27,7 @@
 #include "http/faults.h"
 #include "http/front_desk.h"
 #include "http/parse_thread.h"
+#include "http/server.h"
 #include "http/tls_session.h"
 
 namespace troupe::http {
@@ -53,7 +55,7 @@ struct Shared {
   std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
   Faults faults;
-  ParseThread parser;
+  std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
          ModelFacts model, Backend& behind)

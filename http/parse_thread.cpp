@@ -6,14 +6,14 @@
 
 namespace troupe::http {
 
-void ParseThread::start() {
+void ParseThread::start(const char* name) {
   context_.emplace(1);
   work_.emplace(context_->get_executor());
   thread_ = std::thread([this] {
     give_way();
     context_->run();
   });
-  ::pthread_setname_np(thread_.native_handle(), "http-parser");
+  ::pthread_setname_np(thread_.native_handle(), name);
 }
 
 void ParseThread::stop() {

@@ -1,5 +1,5 @@
 #pragma once
-// A thread for bodies that would keep an I/O thread from its connections. Private to the files that know Asio.
+// A thread for bodies that would keep an I/O thread from its connections too long. Private to the files that know Asio.
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -16,7 +16,8 @@ class ParseThread {
  public:
   ~ParseThread() { stop(); }
 
-  void start();
+  /// `name`: at most 15 characters.
+  void start(const char* name);
   /// Waits for the job that runs; the others are dropped. Only when nobody posts any more.
   void stop();
 

@@ -251,7 +251,7 @@ class Server::Impl {
     for (const auto& thread : threads_) {
       thread->start(thread == threads_.front() ? std::function<void()>([this] { accept_again(); }) : nullptr);
     }
-    shared_.parser.start();
+    for (std::size_t i = 0; i < kParsers; ++i) shared_.parsers[i].start(kParserNames[i]);
     started_ = true;
     asio::post(threads_[0]->context(), [this] { accept_again(); });
     return {};
@@ -266,7 +266,7 @@ class Server::Impl {
       }
     });
     for (const auto& thread : threads_) thread->stop();
-    shared_.parser.stop();
+    for (ParseThread& parser : shared_.parsers) parser.stop();
   }
 
   Status renew(const config::HttpOptions& http) {
@@ -358,7 +358,7 @@ std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(imp
 void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
   asio::post(impl_->threads()[io]->context(), [pulse = std::move(pulse)] { pulse->beat(); });
 }
-std::uint64_t Server::parser_beats() const { return impl_->shared().parser.beats(); }
+std::uint64_t Server::parser_beats(std::size_t parser) const { return impl_->shared().parsers[parser].beats(); }
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }

@@ -216,7 +216,9 @@ void Engine::Impl::watch() {
     heart.watch({"http-" + std::to_string(io)},
                 [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
   }
-  heart.watch({"http-parser", true, http::parse_time(options.limits)}, [this] { return server->parser_beats(); });
+  for (std::size_t i = 0; i < http::kParsers; ++i) {
+    heart.watch({http::kParserNames[i], true, http::parse_time(options.limits)}, [this, i] { return server->parser_beats(i); });
+  }
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
     heart.watch({"worker-" + std::to_string(rank), false}, [link = links[rank]] {
       return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::worker));
