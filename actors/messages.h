@@ -88,7 +88,7 @@ struct Ask {
   std::string request_id;      ///< for the log and x-request-id
   Api api = Api::chat;
   std::int64_t arrived_ns = 0;
-  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer; 0: none
+  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer
   std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
   std::int32_t priority = 0;    ///< lower first
   Source source;
@@ -103,10 +103,8 @@ struct Withdraw {
   std::uint64_t exchange = 0;
 };
 
-/// The request's timeout is over; a SESSION HOST tells itself.
-struct Expire {
-  std::uint64_t exchange = 0;
-};
+/// Timeouts of requests may be over; a SESSION HOST tells itself.
+struct Expire {};
 
 /// A part of the answer is still to be written; a SESSION HOST tells itself.
 struct Resume {
@@ -126,11 +124,20 @@ struct Encode {
   std::vector<std::string> bad_words;
   bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
   http::AnswerStyle style = http::AnswerStyle::openai;
+  bool echo = false;            ///< the prompts' text, too
+  std::int64_t echo_tokens = 0; ///< with echo: of a prompt of ids, its last so many
+};
+
+/// What an answer repeats of a prompt.
+struct PromptText {
+  std::string text;
+  std::int64_t chars = 0;  ///< code points
 };
 
 struct Encoded {
   Status status;  ///< not ok: the request is wrong, or its template failed
   std::vector<std::vector<TokenId>> prompts;
+  std::vector<PromptText> texts;      ///< with Encode::echo: of the prompts
   std::vector<wire::LogitBias> bans;  ///< of the bad words
   std::string answer;                 ///< Api::tokenize and detokenize: the whole answer
 };

@@ -53,10 +53,11 @@ struct HttpStats {
   std::int32_t status = 0;
 };
 
-/// Connections that were not served, since the last such message.
+/// Connections that were not served, and exceptions, since the last such message.
 struct DoorStats {
   std::int32_t turned_away = 0;        ///< beyond a limit; requests that a trusted proxy passed on count too
   std::int32_t failed_handshakes = 0;  ///< ended before their TLS began
+  std::int32_t faults = 0;             ///< exceptions in the HTTP threads
 };
 
 struct SchedulerStatus {

@@ -106,11 +106,11 @@ TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
-TROUPE_INSPECT(Expire, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.style)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.bans, x.answer)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.style, x.echo, x.echo_tokens)
+TROUPE_INSPECT(PromptText, x.text, x.chars)
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias, x.grammar, x.gated_from)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
@@ -156,7 +156,7 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
                x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
-TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes)
+TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
 TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
 TROUPE_INSPECT(ProcessReports, x.processes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
@@ -164,6 +164,7 @@ TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
+template <class I> typename I::result_type inspect(I& f, Expire&) { return f(caf::meta::type_name("Expire")); }
 template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
 template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
   return f(caf::meta::type_name("ResetPrefixCache"));
@@ -180,6 +181,17 @@ inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); }
 /// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
 /// stands still, and the engine is about to be restarted.
 inline constexpr std::chrono::seconds kTurnPatience{10};
+/// What GATEWAY and SESSION HOST wait for beyond a request's own timeout, which SESSION HOST ends the request at: for answers
+/// that are being written.
+inline constexpr std::chrono::seconds kAfterTimeout{60};
+
+/// Ends the deadline of a request that has been answered: CAF keeps some 190 bytes for each until it is over, answered or not,
+/// so that with an hour each the requests of a day would fill the memory. `pending` is what request() has returned.
+template <class Self, class Pending>
+auto deadline_end(Self self, const Pending& pending) {
+  return [self, id = pending.id()] { self->clock().cancel_request_timeout(self, id); };
+}
+
 /// The same for a drain, which ends when the requests do: longer than any --drain-timeout.
 inline constexpr std::chrono::minutes kDrainPatience{25 * 60};
 

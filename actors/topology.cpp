@@ -47,6 +47,9 @@ class Introductions {
   std::set<Arrow> arrows_;
 };
 
+/// A TOKENIZER answers a Beat between two jobs. Each has 60 s, then its request has failed.
+constexpr auto kTokenizerSilence = std::chrono::seconds(120);
+
 tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder,
                                 TokenizerKind kind, const Log& log) {
   return system.spawn<caf::detached>(tokenizer_behavior, *encoder, kind, log);
@@ -115,6 +118,16 @@ Result<EngineStatus> Cast::status(Duration patience) {
   return out;
 }
 
+std::future<std::optional<EngineStatus>> Cast::ask_status(Duration patience) {
+  auto promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
+  system_.spawn([root = root_, patience, promise](caf::event_based_actor* self) {
+    self->request(root, caf::timespan(patience), caf::get_atom::value)
+        .then([promise](const EngineStatus& status) { promise->set_value(status); },
+              [promise](const caf::error&) { promise->set_value(std::nullopt); });
+  });
+  return promise->get_future();
+}
+
 Result<std::vector<ActorReport>> Cast::actors(Duration patience) {
   Result<std::vector<ActorReport>> out = failure(Code::timeout, "the engine's root actor did not answer in time");
   caf::scoped_actor self(system_);
@@ -129,13 +142,19 @@ void Cast::drain() {
   });
 }
 
-void Cast::watch_by(Heart& heart) const {
-  for (const auto& [name, actor] : watched_) {
-    heart.watch({name}, [actor = actor](const std::shared_ptr<Pulse>& pulse) {
+void Cast::watch_by(Heart& heart) {
+  for (const auto& [part, actor] : watched_) {
+    heart.watch(part, [actor = actor](const std::shared_ptr<Pulse>& pulse) {
       // Before what waits in the mailbox: a long queue is no silence.
-      caf::anon_send<caf::message_priority::high>(actor, Beat{pulse});
+      caf::anon_send<caf::message_priority::high>(actor->get(), Beat{pulse});
     });
   }
+  // CAF's thread that every deadline and every delayed message comes from.
+  heart.watch({"clock"}, [this](const std::shared_ptr<Pulse>& pulse) {
+    caf::actor_clock& clock = system_.clock();
+    clock.schedule_message(clock.now(), caf::actor_cast<caf::strong_actor_ptr>(root_),
+                           caf::make_mailbox_element(nullptr, caf::make_message_id(caf::message_priority::high), {}, Beat{pulse}));
+  });
   for (std::size_t rank = 0; rank < receiver_pulses_.size(); ++rank) {
     const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
     heart.watch({"worker_link" + number + "'s receiver"}, [pulse = receiver_pulses_[rank]] { return pulse->beats(); });
@@ -199,8 +218,10 @@ void Cast::spawn(CastSetup setup) {
     const TokenizerKind kind = i < setup.tokenizers ? TokenizerKind::common : TokenizerKind::long_texts;
     tokenizers.push_back(spawn_tokenizer(system_, setup.encoder, kind, tokenizer_log));
     add("tokenizer", tokenizers.back());
-    root.children.back().respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, kind, i] {
+    const auto watched = watch("tokenizer", root.children.back().actor, kTokenizerSilence);
+    root.children.back().respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, kind, i, watched] {
       auto fresh = spawn_tokenizer(system_, encoder, kind, tokenizer_log);
+      watched->replace(caf::actor_cast<caf::actor>(fresh));
       for (const auto& host : *hosts) caf::anon_send(host, TokenizerUp{i, fresh});
       return caf::actor_cast<caf::actor>(fresh);
     };
@@ -235,13 +256,20 @@ void Cast::spawn(CastSetup setup) {
   root.ports = {gateway_, scheduler, cache};
   arrows_ = introduce.arrows();
   for (const RootChild& one : root.children) {
-    if (one.on_down == OnDown::restart) continue;
-    const auto same = [&one](const auto& other) { return other.first.starts_with(one.name); };
-    const auto earlier = std::count_if(watched_.begin(), watched_.end(), same);
-    watched_.emplace_back(earlier == 0 ? one.name : one.name + "-" + std::to_string(earlier), one.actor);
+    if (one.on_down != OnDown::restart) watch(one.name, one.actor, {});
   }
   root_ = system_.spawn(root_behavior, std::move(root));
-  watched_.emplace_back("root", caf::actor_cast<caf::actor>(root_));
+  watch("root", caf::actor_cast<caf::actor>(root_), {});
+}
+
+std::shared_ptr<Cast::Watched> Cast::watch(const std::string& name, caf::actor actor, Duration patience) {
+  const auto same = [&name](const WatchedPart& other) { return other.part.name.starts_with(name); };
+  const auto earlier = std::count_if(watched_.begin(), watched_.end(), same);
+  WatchedPart& watched = watched_.emplace_back();
+  watched.part.name = earlier == 0 ? name : name + "-" + std::to_string(earlier);
+  watched.part.patience = patience;
+  watched.actor = std::make_shared<Watched>(std::move(actor));
+  return watched.actor;
 }
 
 std::string topology_json(const std::vector<Arrow>& arrows) {

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +104,9 @@ class Cast {
   /// The state of every part; not ok when an actor does not answer within the time given.
   Result<EngineStatus> status(Duration patience);
 
+  /// The same without waiting: nothing when an actor does not answer within the time given.
+  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
+
   /// A report of every actor; not ok when ROOT does not answer within the time given.
   Result<std::vector<ActorReport>> actors(Duration patience);
 
@@ -109,9 +114,9 @@ class Cast {
   void drain();
   bool drained() const { return *drained_; }
 
-  /// Lets `heart` watch every actor, but for the TOKENIZERs, which are replaced and whose jobs have deadlines, and the
-  /// receiving threads of WORKER LINK. The heart must go before this does.
-  void watch_by(Heart& heart) const;
+  /// Lets `heart` watch every actor, TOKENIZERs with the patience that a long text needs, CAF's clock and the receiving threads
+  /// of WORKER LINK. The heart must go before this does.
+  void watch_by(Heart& heart);
 
   /// Ends the open requests with an error.
   void abandon();
@@ -121,7 +126,30 @@ class Cast {
   std::string why() const;
 
  private:
+  /// An actor that is watched, which may be replaced by another one.
+  class Watched {
+   public:
+    explicit Watched(caf::actor actor) : actor_(std::move(actor)) {}
+    void replace(caf::actor actor) {
+      const std::lock_guard lock(mutex_);
+      actor_ = std::move(actor);
+    }
+    caf::actor get() const {
+      const std::lock_guard lock(mutex_);
+      return actor_;
+    }
+
+   private:
+    mutable std::mutex mutex_;
+    caf::actor actor_;  // guarded by mutex_
+  };
+  struct WatchedPart {
+    HeartPart part;
+    std::shared_ptr<Watched> actor;
+  };
+
   void spawn(CastSetup setup);
+  std::shared_ptr<Watched> watch(const std::string& name, caf::actor actor, Duration patience);
 
   struct SystemConfig : caf::actor_system_config {
     SystemConfig();
@@ -136,7 +164,7 @@ class Cast {
   root_actor root_;
   gateway_actor gateway_;
   metrics_actor metrics_;
-  std::vector<std::pair<std::string, caf::actor>> watched_;
+  std::vector<WatchedPart> watched_;
   std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
   std::vector<Arrow> arrows_;
 };

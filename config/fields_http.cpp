@@ -120,6 +120,9 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("idle-timeout", o.idle_timeout_s, "keep-alive without a request", "seconds"),
       limit("write-timeout", o.write_timeout_s, "a client that reads nothing for this long is disconnected",
             "seconds"),
+      limit("request-timeout", o.request_timeout_s,
+            "from a request's arrival to the end of its answer, if the request names no shorter time: 504 before the first "
+            "token, afterwards the answer ends with what it has", "seconds"),
       limit("max-stream-buffer-bytes", o.max_stream_buffer_bytes,
             "unread output of one answer; while there is more, its client must read as much within 2 s, or "
             "--write-timeout once the answer is complete", "bytes", 4096),

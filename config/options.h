@@ -75,6 +75,7 @@ struct LimitOptions {
   int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
   int idle_timeout_s = 75;                ///< keep-alive without a request
   int write_timeout_s = 30;               ///< a client that reads nothing for this long is dropped
+  int request_timeout_s = 3600;           ///< of a request from its arrival; it may name a shorter time; 504
   int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one answer; above it a client must read as much in time
   std::int64_t max_unsent_bytes = 512 << 20;    ///< unread output of all answers; above it the largest are cut
   std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503

@@ -2,6 +2,7 @@
 // The interface between the HTTP threads and what answers requests. The server knows a Backend and nothing
 // behind it; the backend knows exchanges and outputs and no socket. A request enters as a Call on an I/O
 // thread; answers come back as batches of Outputs through Server::deliver (http/server.h) from any thread.
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -83,6 +84,29 @@ struct AccessRecord {
   Duration duration{};       ///< from the first byte of the request to the end of the answer
 };
 
+/// What an exception in an HTTP thread has ended.
+enum class FaultPlace : std::uint8_t {
+  accepting,   ///< a connection that was new
+  connection,  ///< a connection
+  delivery,    ///< nothing: outputs wait for the thread's next round
+  deadlines,   ///< one round of looking at deadlines
+  parsing,     ///< the connection whose body was parsed
+  loop,        ///< a handler of an event loop
+};
+inline constexpr std::size_t kFaultPlaces = 6;
+
+constexpr std::string_view to_string(FaultPlace place) {
+  switch (place) {
+    case FaultPlace::accepting: return "accepting";
+    case FaultPlace::connection: return "connection";
+    case FaultPlace::delivery: return "delivery";
+    case FaultPlace::deadlines: return "deadlines";
+    case FaultPlace::parsing: return "parsing";
+    case FaultPlace::loop: return "loop";
+  }
+  return "unknown";
+}
+
 /// Implemented by the gateway. Every call comes from an I/O thread, concurrently from several of them, and
 /// must not block. None comes after Server::stop() has returned.
 class Backend {
@@ -101,6 +125,8 @@ class Backend {
   virtual void turned_away(std::string_view /*address*/, const Status& /*why*/) {}
   /// A connection ended before its TLS began.
   virtual void handshake_failed(std::string_view /*address*/, std::string_view /*why*/) {}
+  /// An exception was caught; `faults`: how many since the last call that returned. Any thread of the server.
+  virtual void faulted(FaultPlace /*place*/, std::string_view /*what*/, std::uint64_t /*faults*/) {}
 };
 
 }  // namespace troupe::http

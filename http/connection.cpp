@@ -22,7 +22,9 @@ constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above whi
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
 constexpr std::size_t kSmallBody = 64 << 10;     // is not counted among the bodies: it is read in any case
-constexpr std::size_t kParseHere = 256 << 10;    // a larger body is parsed on a thread of its own
+// A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
+constexpr std::size_t kParseHere = 32 << 10;
+constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
@@ -30,6 +32,8 @@ Status no_room() {
   return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
           {}, "too_many_bytes"};
 }
+
+Status no_memory() { return failure(Code::unavailable, "The server has no memory for this request"); }
 
 }  // namespace
 
@@ -247,21 +251,23 @@ void Connection::parse_apart() {
   std::string body = reader_.take_body();
   reader_.end_request();
   const auto here = io_.context().get_executor();
-  shared.parser.post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
+  shared.parsers[body.size() > kLargeBody ? 1 : 0].post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
                       request_id = request_id_, body = std::move(body)]() mutable {
-    std::variant<Call, Output> outcome;
-    try {
-      outcome = shared.desk.handle(admission, body, request_id, shared.draining);
-    } catch (const std::exception&) {  // a lack of memory
-      outcome = error_output(0, failure(Code::unavailable, "The server has no memory for this request"), 0, admission.style);
-    }
-    std::string().swap(body);
-    asio::post(here, [self = std::move(self), exchange, outcome = std::move(outcome)]() mutable {
-      if (!(self->exchange_ == exchange)) return;  // the client has left
-      self->guarded([&] {
-        if (self->handled(std::move(outcome))) self->flush();
-      });
+    std::optional<std::variant<Call, Output>> outcome;
+    shared.faults.contain(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission, body, request_id, shared.draining));
     });
+    std::string().swap(body);
+    const auto answer = [&] {
+      if (!outcome) outcome.emplace(error_output(0, no_memory(), 0, admission.style));
+      asio::post(here, [self, exchange, outcome = *std::move(outcome)]() mutable {
+        if (!(self->exchange_ == exchange)) return;  // the client has left
+        self->guarded([&] {
+          if (self->handled(std::move(outcome))) self->flush();
+        });
+      });
+    };
+    if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
   });
 }
 
@@ -304,16 +310,19 @@ void Connection::shut() {
   phase_since_ = Clock::now();
 }
 
-void Connection::abort() {
+void Connection::abort() noexcept {
   if (phase_ == Phase::closed) return;
+  Faults& faults = io_.shared().faults;
   const Exchange exchange = std::exchange(exchange_, {});
   if (exchange.id != 0) {
     io_.close_exchange(exchange);
     ++unsettled_;
   }
   settle();
-  if (std::exchange(submitted_, false)) io_.shared().backend.cancel(exchange);
-  record(499);
+  if (std::exchange(submitted_, false)) {
+    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(exchange); });
+  }
+  faults.contain(FaultPlace::connection, [&] { record(499); });
   close();
 }
 
@@ -325,7 +334,7 @@ void Connection::turn_away() {
   });
 }
 
-void Connection::close() {
+void Connection::close() noexcept {
   if (phase_ == Phase::closed) return;
   enter(Phase::closed);
   count_unsent();
@@ -346,6 +355,7 @@ std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
 }
 
 void Connection::tick(TimePoint now) {
+  if (parse_lost_) return abort();
   std::optional<std::uint64_t> received_lately;
   if (phase_ == Phase::body) {
     const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
@@ -356,6 +366,7 @@ void Connection::tick(TimePoint now) {
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
+                                                   .parsing = exchange_.id != 0 && !submitted_,
                                                    .received_lately = received_lately,
                                                    .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);

@@ -8,8 +8,8 @@
 //
 // Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
 // read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
+#include <atomic>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,7 +69,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   /// True when no request is in progress and none has begun: may be closed when draining.
   bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
   /// Closes at once; cancels the request in progress.
-  void abort();
+  void abort() noexcept;
   /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A stream ends
   /// with an error event; a whole answer with the connection.
   void cut();
@@ -104,17 +104,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void enter(Phase phase);
   void begin_head();
   void shut();
-  void close();
+  void close() noexcept;
   void settle();
   void record(std::uint16_t status);
   /// An exception is a lack of memory or a bug: it ends this connection and no other.
   template <class Action>
   void guarded(Action action) {
-    try {
-      action();
-    } catch (const std::exception&) {
-      abort();
-    }
+    if (!io_.shared().faults.contain(FaultPlace::connection, action)) abort();
   }
   bool answering() const { return phase_ == Phase::waiting || phase_ == Phase::streaming; }
 
@@ -147,6 +143,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Exchange exchange_{};        // id 0: there is none
   std::size_t body_bytes_ = 0;
   bool submitted_ = false;     // the backend has it; else it is being parsed
+  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: what it has made of a body cannot be told
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
   std::int64_t held_ = 0;      // of Shared::bodies
   std::int64_t counted_ = 0;   // of Shared::unsent

@@ -27,6 +27,11 @@ std::optional<std::uint64_t> Pace::note(TimePoint now, std::uint64_t total, Dura
   return moved;
 }
 
+Duration parse_time(const config::LimitOptions& limits) {
+  constexpr std::int64_t kPart = 8 << 20;
+  return seconds(60) * ((limits.max_body_bytes + kPart - 1) / kPart);
+}
+
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits) {
   if (progress.blocked > seconds(limits.write_timeout_s)) return {Overdue::abort, {}};
   if (progress.taken_lately && *progress.taken_lately < static_cast<std::uint64_t>(limits.max_stream_buffer_bytes)) {
@@ -50,6 +55,8 @@ DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config
       if (!progress.unsent && progress.in_phase > kLingerTime) return {Overdue::close, {}};
       break;
     case Phase::waiting:
+      if (!progress.parsing || progress.in_phase <= parse_time(limits)) break;
+      return {Overdue::refuse, failure(Code::unavailable, "The body could not be parsed in time: try again later")};
     case Phase::streaming:
     case Phase::closed: break;
   }

@@ -29,6 +29,7 @@ struct ConnectionProgress {
   Duration blocked{};               ///< time for which the socket has taken nothing; 0 when it takes bytes
   bool unsent = false;              ///< bytes of an answer are waiting
   bool input = false;               ///< bytes of a request are buffered
+  bool parsing = false;             ///< while waiting: the body is parsed on another thread
   std::optional<std::uint64_t> received_lately = {};  ///< of a body, within the last body_timeout_s
   std::optional<std::uint64_t> taken_lately = {};     ///< of an answer, while more than its buffer waits, within the last
                                                       ///< kCatchUpTime of a stream or write_timeout_s
@@ -66,6 +67,10 @@ struct DeadlineVerdict {
   Overdue overdue = Overdue::no;
   Status status;
 };
+
+/// How long a large body may take to be parsed once it is read. A legal one takes less than a second of the processor for
+/// each 8 MiB; the thread that parses gives way to all others.
+Duration parse_time(const config::LimitOptions& limits);
 
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits);
 

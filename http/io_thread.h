@@ -1,6 +1,7 @@
 #pragma once
 // One I/O thread: its event loop, its connections, the exchanges they wait for, and the mailbox into which
 // other threads put outputs. Private to the files that know Asio.
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -8,6 +9,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,8 +24,10 @@
 #include "http/api_keys.h"
 #include "http/backend.h"
 #include "http/doorman.h"
+#include "http/faults.h"
 #include "http/front_desk.h"
 #include "http/parse_thread.h"
+#include "http/server.h"
 #include "http/tls_session.h"
 
 namespace troupe::http {
@@ -50,15 +54,16 @@ struct Shared {
   std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
   std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
-  std::atomic<std::uint64_t> faults{0};  ///< exceptions in I/O threads; each ended a connection or a new socket
-  ParseThread parser;
+  Faults faults;
+  std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
          ModelFacts model, Backend& behind)
       : limits(limit_options),
         desk(http.allowed_origins, limits, std::move(model), behind),
         backend(behind),
-        doorman(limits, std::move(trusted_proxies)) {}
+        doorman(limits, std::move(trusted_proxies)),
+        faults(behind) {}
 };
 
 class IoThread {
@@ -68,7 +73,8 @@ class IoThread {
 
   // From any thread.
   boost::asio::io_context& context() { return context_; }
-  void start();
+  /// `each_tick` is called on the thread four times a second; may be empty.
+  void start(std::function<void()> each_tick = {});
   void deliver(std::vector<Output>&& outputs);
   /// From the next request on, and for the TLS of the next connection.
   void renew(Credentials credentials);
@@ -97,6 +103,7 @@ class IoThread {
   void shed();
   void take_reserved_place(Connection* connection);
   void tick();
+  void check_deadlines();
   /// Does `work` for a connection, and ends that connection when it throws.
   template <class Work>
   void protect(const std::shared_ptr<Connection>& connection, Work&& work);
@@ -122,6 +129,8 @@ class IoThread {
   std::mt19937_64 random_;
   std::time_t date_second_ = 0;
   std::string date_;
+  std::function<void()> each_tick_;
+  bool ticking_ = false;  ///< the timer runs
   bool stopping_ = false;
 };
 

@@ -1,16 +1,19 @@
 #include "http/parse_thread.h"
 
+#include <pthread.h>
+
 #include "base/give_way.h"
 
 namespace troupe::http {
 
-void ParseThread::start() {
+void ParseThread::start(const char* name) {
   context_.emplace(1);
   work_.emplace(context_->get_executor());
   thread_ = std::thread([this] {
     give_way();
     context_->run();
   });
+  ::pthread_setname_np(thread_.native_handle(), name);
 }
 
 void ParseThread::stop() {

@@ -178,7 +178,7 @@ constexpr RequestField kFields[] = {
     {"timeout",
      kAnswering,
      FieldType::number,
-     "seconds from arrival to the end of the answer; above 0",
+     "seconds from arrival to the end of the answer; above 0; at most --request-timeout",
      {-kOpen, 86400}},
     {"tokens", kDetokenizeApi, FieldType::list, "token ids"},
     {"tool_choice", kChatApi | kResponsesApi | kTokenizeApi, FieldType::any,

@@ -8,7 +8,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <cstring>
-#include <exception>
+#include <functional>
 #include <utility>
 
 #include "config/credentials.h"
@@ -23,8 +23,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr auto kTick = std::chrono::milliseconds(250);         // precision of the deadlines
-constexpr auto kAcceptPause = std::chrono::milliseconds(100);  // after "too many open files"
+constexpr auto kTick = std::chrono::milliseconds(250);  // precision of the deadlines
 constexpr int kMaxThreads = 4;
 
 std::uint32_t thread_count(int asked) {
@@ -51,22 +50,20 @@ IoThread::IoThread(Shared& shared, std::uint32_t index) : shared_(shared), index
 
 IoThread::~IoThread() { stop(); }
 
-void IoThread::start() {
+void IoThread::start(std::function<void()> each_tick) {
+  each_tick_ = std::move(each_tick);
   work_.emplace(context_.get_executor());
-  tick();
   thread_ = std::thread([this] { run(); });
   ::pthread_setname_np(thread_.native_handle(), ("http-" + std::to_string(index_)).c_str());
 }
 
 // What a handler throws, most likely bad_alloc, has ended what that handler did; the other connections go on.
 void IoThread::run() {
-  for (;;) {
-    try {
-      context_.run();
-      return;
-    } catch (const std::exception&) {
-      shared_.faults.fetch_add(1, std::memory_order_relaxed);
-    }
+  const auto serve = [this] {
+    if (!ticking_ && !stopping_) tick();  // the handler that threw may have been the timer's
+    context_.run();
+  };
+  while (!shared_.faults.contain(FaultPlace::loop, serve)) {
   }
 }
 
@@ -78,7 +75,7 @@ void IoThread::deliver(std::vector<Output>&& outputs) {
     box_.push_back(std::move(outputs));
     if (box_.size() > 1) return;  // the thread was woken already and has not read them yet
   }
-  asio::post(context_, [this] { take_outputs(); });
+  shared_.faults.contain(FaultPlace::delivery, [this] { asio::post(context_, [this] { take_outputs(); }); });
 }
 
 void IoThread::take_outputs() {
@@ -113,19 +110,14 @@ void IoThread::shed() {
     if (most == connections_.end() || (*most)->unsent() == 0) return;
     const std::shared_ptr<Connection> connection = *most;
     const std::size_t before = connection->unsent();
-    connection->cut();
+    protect(connection, [&] { connection->cut(); });
     if (connection->unsent() >= before) connection->abort();
   }
 }
 
 template <class Work>
 void IoThread::protect(const std::shared_ptr<Connection>& connection, Work&& work) {
-  try {
-    work();
-  } catch (const std::exception&) {
-    shared_.faults.fetch_add(1, std::memory_order_relaxed);
-    connection->abort();
-  }
+  if (!shared_.faults.contain(FaultPlace::connection, work)) connection->abort();
 }
 
 void IoThread::drain() {
@@ -145,10 +137,12 @@ void IoThread::stop() {
   }
   asio::post(context_, [this] {
     stopping_ = true;
-    timer_.cancel();
-    const auto connections = connections_;
-    for (const auto& connection : connections) connection->abort();
     work_.reset();
+    timer_.cancel();
+    while (!connections_.empty()) {
+      const auto connection = std::move(connections_.extract(connections_.begin()).value());
+      connection->abort();
+    }
   });
   thread_.join();
 }
@@ -160,7 +154,7 @@ void IoThread::renew(Credentials credentials) {
 void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
   if (stopping_) return;  // closes the socket
   std::shared_ptr<Connection> connection;
-  try {
+  const auto admit = [&] {
     Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);
     const Status refusal = visit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
@@ -168,8 +162,8 @@ void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open)
     connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
-  } catch (const std::exception&) {
-    shared_.faults.fetch_add(1, std::memory_order_relaxed);
+  };
+  if (!shared_.faults.contain(FaultPlace::accepting, admit)) {
     if (connection != nullptr) remove(connection);
     return;
   }
@@ -216,13 +210,21 @@ std::string_view IoThread::date() {
 void IoThread::tick() {
   timer_.expires_after(kTick);
   timer_.async_wait([this](error_code error) {
+    ticking_ = false;
     if (error || stopping_) return;
-    const TimePoint now = Clock::now();
-    const auto connections = connections_;  // a copy: tick() may remove a connection
-    for (const auto& connection : connections) connection->tick(now);
-    shed();
+    shared_.faults.contain(FaultPlace::deadlines, [this] { check_deadlines(); });
+    if (each_tick_) each_tick_();
     tick();
   });
+  ticking_ = true;
+}
+
+void IoThread::check_deadlines() {
+  const TimePoint now = Clock::now();
+  const auto connections = connections_;  // a copy: tick() may remove a connection
+  for (const auto& connection : connections) protect(connection, [&] { connection->tick(now); });
+  shed();
+  take_outputs();  // which deliver() could wake nobody for
 }
 
 // ---- Server -----------------------------------------------------------------------------------------
@@ -246,12 +248,12 @@ class Server::Impl {
       return status;
     }
     if (status = renew(setup_.http); !status.ok()) return status;
-    for (const auto& thread : threads_) thread->start();
-    shared_.parser.start();
-    for (const auto& listener : listeners_) {
-      asio::post(threads_[0]->context(), [this, &listener = *listener] { accept(listener); });
+    for (const auto& thread : threads_) {
+      thread->start(thread == threads_.front() ? std::function<void()>([this] { accept_again(); }) : nullptr);
     }
+    for (std::size_t i = 0; i < kParsers; ++i) shared_.parsers[i].start(kParserNames[i]);
     started_ = true;
+    asio::post(threads_[0]->context(), [this] { accept_again(); });
     return {};
   }
 
@@ -261,11 +263,10 @@ class Server::Impl {
       for (const auto& listener : listeners_) {
         error_code ignored;
         listener->acceptor.close(ignored);
-        listener->pause.cancel();
       }
     });
     for (const auto& thread : threads_) thread->stop();
-    shared_.parser.stop();
+    for (ParseThread& parser : shared_.parsers) parser.stop();
   }
 
   Status renew(const config::HttpOptions& http) {
@@ -287,9 +288,9 @@ class Server::Impl {
  private:
   struct Listener {
     asio::ip::tcp::acceptor acceptor;
-    asio::steady_timer pause;
     Pages pages;
     bool open;
+    bool accepting = false;
   };
 
   Status listen(int fd, Pages pages, bool open) {
@@ -300,8 +301,7 @@ class Server::Impl {
                      std::string("The listening socket is unusable: ") + std::strerror(errno));
     }
     auto& context = threads_[0]->context();
-    auto listener = std::make_unique<Listener>(
-        Listener{asio::ip::tcp::acceptor(context), asio::steady_timer(context), pages, open});
+    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open});
     error_code error;
     listener->acceptor.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd,
                               error);
@@ -310,30 +310,35 @@ class Server::Impl {
     return {};
   }
 
-  // Runs on the first I/O thread. Connections are given to the threads in turn.
+  // On the first I/O thread, like all that follows.
+  void accept_again() {
+    for (const auto& listener : listeners_) {
+      if (listener->accepting || !listener->acceptor.is_open()) continue;
+      shared_.faults.contain(FaultPlace::accepting, [&] { accept(*listener); });
+    }
+  }
+
+  // Connections are given to the threads in turn.
   void accept(Listener& listener) {
     IoThread& target = *threads_[next_thread_++ % threads_.size()];
-    listener.acceptor.async_accept(
-        target.context(), [this, &listener, &target](error_code error, Socket socket) {
-          if (!listener.acceptor.is_open()) return;
-          if (error) {  // most likely out of descriptors; after any error accepting pauses shortly
-            listener.pause.expires_after(kAcceptPause);
-            listener.pause.async_wait([this, &listener](error_code cancelled) {
-              if (!cancelled) accept(listener);
-            });
-            return;
-          }
-          error_code gone;
-          const auto peer = socket.remote_endpoint(gone);
-          if (!gone) {
-            asio::dispatch(target.context(),
-                           [&target, socket = std::move(socket), address = peer.address().to_string(),
-                            pages = listener.pages, open = listener.open]() mutable {
-                             target.adopt(std::move(socket), std::move(address), pages, open);
-                           });
-          }
-          accept(listener);
-        });
+    listener.acceptor.async_accept(target.context(), [this, &listener, &target](error_code error, Socket socket) {
+      listener.accepting = false;
+      // Most likely out of descriptors. After any error accepting pauses until the thread's next tick.
+      if (error || !listener.acceptor.is_open()) return;
+      shared_.faults.contain(FaultPlace::accepting, [&] { hand_over(std::move(socket), listener, target); });
+      shared_.faults.contain(FaultPlace::accepting, [&] { accept(listener); });
+    });
+    listener.accepting = true;
+  }
+
+  static void hand_over(Socket socket, const Listener& listener, IoThread& target) {
+    error_code gone;
+    const auto peer = socket.remote_endpoint(gone);
+    if (gone) return;
+    asio::dispatch(target.context(), [&target, socket = std::move(socket), address = peer.address().to_string(),
+                                      pages = listener.pages, open = listener.open]() mutable {
+      target.adopt(std::move(socket), std::move(address), pages, open);
+    });
   }
 
   const ServerSetup setup_;
@@ -353,12 +358,13 @@ std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(imp
 void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
   asio::post(impl_->threads()[io]->context(), [pulse = std::move(pulse)] { pulse->beat(); });
 }
+std::uint64_t Server::parser_beats(std::size_t parser) const { return impl_->shared().parsers[parser].beats(); }
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }
 Status Server::renew(const config::HttpOptions& http) { return impl_->renew(http); }
 void Server::drain() { impl_->drain(); }
-std::uint64_t Server::faults() const { return impl_->shared().faults.load(std::memory_order_relaxed); }
+std::uint64_t Server::faults() const { return impl_->shared().faults.count(); }
 std::size_t Server::active() const { return impl_->shared().active; }
 std::size_t Server::connections() const { return impl_->shared().doorman.inside(); }
 void Server::stop() { impl_->stop(); }

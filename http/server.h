@@ -3,6 +3,7 @@
 // threads, each with its own event loop and its own connections; a connection never changes threads and
 // they share only the counters of open connections. The listening socket is inherited, already bound and
 // listening; the supervisor keeps it open when this process ends.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +16,10 @@
 #include "http/openai_request.h"
 
 namespace troupe::http {
+
+/// Threads that parse bodies, by index: their names.
+inline constexpr std::size_t kParsers = 2;
+inline constexpr std::array<const char*, kParsers> kParserNames{"http-parser", "http-parser-big"};
 
 struct ServerSetup {
   config::HttpOptions http;
@@ -54,13 +59,17 @@ class Server {
   /// Asks the I/O thread `io` to beat the pulse when it gets round to it. Any thread; does not wait.
   void ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse);
 
+  /// The sign of life of a thread that parses bodies, the one for middling or the one for large ones: rises with every body,
+  /// and is 0 while there is none. Any thread.
+  std::uint64_t parser_beats(std::size_t parser) const;
+
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";
   /// running ones finish. Health is still answered. Returns at once.
   void drain();
 
   /// Requests handed to the backend whose answer has not been sent to its end. 0 after drain(): all done.
   std::size_t active() const;
-  /// Exceptions in the I/O threads, most likely for want of memory; each has ended one connection.
+  /// Exceptions in the HTTP threads, most likely for want of memory; each has ended one connection at most.
   std::uint64_t faults() const;
   /// Open client sockets.
   std::size_t connections() const;

@@ -40,6 +40,11 @@ PLACES = [
 BEAST_FILES = 3  # most files that may include Beast: each of them compiles its templates again
 ENVIRONMENT_PLACE = "config/parse.cpp"
 
+# The clock on the wall may jump, so no deadline and no interval may come from it: it is for logs and for dates that clients see.
+WALL_CLOCK = re.compile(r"\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b|(?<![\w.>:])(std::|::)?time\s*\(\s*(nullptr|NULL|0|&\w+)\s*\)")
+WALL_CLOCK_PLACES = [r"base/log(fmt|_writer)?\.(h|cpp)", r"cli/log_follow\.cpp", r"http/server\.cpp", r"actors/gateway/gateway_actor\.cpp",
+                     r"actors/engine/engine\.cpp", r"text/template/jinja/functions\.cpp"]
+
 # Files with device code. kernels/cuda/*.h is plain C++ for both compilers. bench/*_cuda.cu holds kernels that only
 # measure (bounds to compare products with) and are not part of the server.
 DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cuda\.cu")
@@ -172,11 +177,20 @@ class Tree:
             self.report(name, number, "the environment may be read in one place only")
 
     def check_deadlines(self):
-        """Every request between actors has a deadline, or says beside it why not."""
+        """Every request between actors has a deadline."""
         for name in self.product():
             for number, line in enumerate(self.code[name], 1):
-                if re.search(r"\bcaf::infinite\b", line.split("//", 1)[0]) and "// no deadline: " not in line:
+                if re.search(r"\bcaf::infinite\b", line.split("//", 1)[0]):
                     self.report(name, number, "a wait without a deadline: caf::infinite")
+
+    def check_clocks(self):
+        """Only what shows dates reads the clock on the wall."""
+        for name in self.product():
+            if any(re.fullmatch(place, name) for place in WALL_CLOCK_PLACES):
+                continue
+            for number, line in enumerate(self.code[name], 1):
+                if WALL_CLOCK.search(line.split("//", 1)[0]):
+                    self.report(name, number, "the clock on the wall, which may jump: use Clock (base/clock.h)")
 
     def check_text_rules(self):
         for name, lines in self.code.items():
@@ -226,6 +240,7 @@ class Tree:
         self.check_hidden()
         self.check_environment()
         self.check_deadlines()
+        self.check_clocks()
         self.check_text_rules()
         return self.violations
 

@@ -11,6 +11,7 @@
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "config/quantization.h"
+#include "http/connection_deadlines.h"
 #include "http/server.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
@@ -172,7 +173,8 @@ Status Engine::Impl::build(const EngineFds& fds) {
   http_side = std::make_unique<HttpSide>(
       RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
                        files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
-                       files->chat == nullptr || files->chat->reads("tools")}),
+                       files->chat == nullptr || files->chat->reads("tools"),
+                       std::chrono::seconds(options.limits.request_timeout_s)}),
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
@@ -206,6 +208,9 @@ void Engine::Impl::watch() {
   for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
     heart.watch({"http-" + std::to_string(io)},
                 [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
+  }
+  for (std::size_t i = 0; i < http::kParsers; ++i) {
+    heart.watch({http::kParserNames[i], true, http::parse_time(options.limits)}, [this, i] { return server->parser_beats(i); });
   }
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
     heart.watch({"worker-" + std::to_string(rank), false}, [link = links[rank]] {
@@ -247,7 +252,7 @@ bool Engine::alive() const { return impl_->cast->alive(); }
 
 std::string Engine::why() const { return impl_->cast->why(); }
 
-Result<EngineStatus> Engine::status(Duration patience) { return impl_->cast->status(patience); }
+std::future<std::optional<EngineStatus>> Engine::ask_status(Duration patience) { return impl_->cast->ask_status(patience); }
 
 Status Engine::renew_credentials(const config::HttpOptions& http) {
   config::HttpOptions renewed = impl_->options.http;

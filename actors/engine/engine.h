@@ -2,7 +2,9 @@
 // Everything between the HTTP sockets and the rings, started and stopped as one object. engine_main.cpp passes
 // sockets and rings from the supervisor; a bench or a test can pass its own.
 #include <cstdint>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +43,8 @@ class Engine {
   /// The part that stands still, as of the last beat(): of the engine, or a worker. Empty: none does.
   std::string silent() const;
 
-  /// The state of every part; not ok when an actor does not answer within the time given.
-  Result<EngineStatus> status(Duration patience);
+  /// The state of every part, once it is known; nothing when an actor does not answer within the time given.
+  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
 
   /// Takes what --api-key-file and the PEM files hold now from `http`; its other members are not read. Not ok: nothing
   /// has changed.

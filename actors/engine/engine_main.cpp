@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 
+#include <deque>
+#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -22,6 +24,7 @@ constexpr auto kTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
 constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
+constexpr std::size_t kMostAsked = 4;                    // the supervisor asks again after a while
 constexpr int kPagesOfItsOwn = 1 << 20;                  // bytes
 
 /// The engine process's main loop: obeys the supervisor and reports to it.
@@ -37,6 +40,7 @@ class EngineProcess {
       tell_silent();
       tell_state();
       tell_served();
+      tell_status();
       if (!engine_->alive()) break;
       if (drain_until_ && engine_->idle()) break;
       if (drain_until_ && Clock::now() >= *drain_until_) {
@@ -57,7 +61,7 @@ class EngineProcess {
   void obey(const Packet& packet) {
     const std::string what = packet.text("do");
     if (what == "status") {
-      answer_status(packet.number("id"));
+      ask_status(packet.number("id"));
     } else if (what == "renew") {
       renew(packet);
     } else if (what == "processes") {
@@ -89,26 +93,37 @@ class EngineProcess {
     engine_->report(std::move(reports));
   }
 
-  void answer_status(std::int64_t id) {
-    const auto status = engine_->status(kStatusPatience);
-    if (!status.ok()) return;
-    const CacheStatus& cache = status->cache;
+  // Without waiting for the actors: this thread is the one that sees who stands still.
+  void ask_status(std::int64_t id) {
+    asked_.push_back({id, engine_->ask_status(kStatusPatience)});
+    if (asked_.size() > kMostAsked) asked_.pop_front();
+  }
+
+  void tell_status() {
+    while (!asked_.empty() && asked_.front().status.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      if (const auto status = asked_.front().status.get()) tell(asked_.front().id, *status);
+      asked_.pop_front();
+    }
+  }
+
+  void tell(std::int64_t id, const EngineStatus& status) {
+    const CacheStatus& cache = status.cache;
     control_.tell({{"event", "status"},
                    {"id", id},
-                   {"state", status->state},
-                   {"tokens", {{"prompt", status->scheduler.prompt_tokens}, {"generated", engine_->generated_tokens()}}},
+                   {"state", status.state},
+                   {"tokens", {{"prompt", status.scheduler.prompt_tokens}, {"generated", engine_->generated_tokens()}}},
                    {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
                                   {"leased", cache.leased}, {"moving", cache.moving}}},
-                   {"prefix_cache", {{"prompt_tokens", status->scheduler.prompt_tokens},
-                                     {"cached_tokens", status->scheduler.cached_tokens},
+                   {"prefix_cache", {{"prompt_tokens", status.scheduler.prompt_tokens},
+                                     {"cached_tokens", status.scheduler.cached_tokens},
                                      {"evicted_blocks", cache.evicted}}},
                    {"swap_space", {{"total", cache.swap.total}, {"free", cache.swap.free}, {"cached", cache.swap.cached},
                                    {"moving", cache.swap.moving}, {"out_blocks", cache.swap.out}, {"in_blocks", cache.swap.in},
                                    {"evicted_blocks", cache.swap.evicted}, {"failed_blocks", cache.swap.failed},
                                    {"declined_blocks", cache.swap.declined}}},
-                   {"queues", {{{"name", "open_requests"}, {"depth", status->open_requests}, {"capacity", status->max_requests}},
-                               {{"name", "running"}, {"depth", status->scheduler.running}, {"capacity", status->scheduler.max_running}},
-                               {{"name", "waiting"}, {"depth", status->scheduler.waiting}, {"capacity", status->scheduler.max_waiting}}}}});
+                   {"queues", {{{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}},
+                               {{"name", "running"}, {"depth", status.scheduler.running}, {"capacity", status.scheduler.max_running}},
+                               {{"name", "waiting"}, {"depth", status.scheduler.waiting}, {"capacity", status.scheduler.max_waiting}}}}});
   }
 
   void tell_state() {
@@ -135,8 +150,14 @@ class EngineProcess {
     next_served_ = Clock::now() + kServedInterval;
   }
 
+  struct Asked {
+    std::int64_t id;
+    std::future<std::optional<EngineStatus>> status;
+  };
+
   Control& control_;
   std::unique_ptr<Engine> engine_;
+  std::deque<Asked> asked_;
   const Log log_;
   std::string told_state_;
   std::string told_silent_;

@@ -33,7 +33,7 @@ void Heart::check(TimePoint now) {
     } else {
       one.silence += since_last;
     }
-    if (one.ask && count != one.when_asked && now - one.asked >= kAskPeriod) {
+    if (one.ask && now - one.asked >= (count != one.when_asked ? kAskPeriod : kAskAgain)) {
       one.when_asked = count;
       one.asked = now;
       one.ask();

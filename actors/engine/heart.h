@@ -1,6 +1,7 @@
 #pragma once
 // Which part of the engine has stood still, and for how long. A thread that no actor runs on asks every part for a
 // beat four times a second and counts the answers: a part that works late answers late, a frozen one never.
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,17 +17,20 @@ namespace troupe {
 struct HeartPart {
   std::string name;
   bool in_engine = true;  ///< false: a worker
+  Duration patience{};    ///< for a part that answers between its jobs: longer than any of them takes
 };
 
 struct Silence {
   const HeartPart* part = nullptr;  ///< lives as long as the Heart; null: there are no parts
-  Duration time{};
+  Duration time{};                  ///< beyond the part's patience
 };
 
 /// One thread.
 class Heart {
  public:
   static constexpr Duration kAskPeriod = std::chrono::milliseconds(250);
+  /// A part that has not answered for so long is asked again: it may be another one of the same name.
+  static constexpr Duration kAskAgain = std::chrono::seconds(10);
 
   /// Asks a part to beat the pulse once. Must not wait for the part.
   using Ask = std::function<void(const std::shared_ptr<Pulse>&)>;
@@ -64,7 +68,8 @@ class Heart {
   Silence longest(Counts&& counts) const {
     Silence out;
     for (const Watched& one : parts_) {
-      if (counts(one.part) && (out.part == nullptr || one.silence > out.time)) out = {&one.part, one.silence};
+      const Duration time = std::max(one.silence - one.part.patience, Duration::zero());
+      if (counts(one.part) && (out.part == nullptr || time > out.time)) out = {&one.part, time};
     }
     return out;
   }

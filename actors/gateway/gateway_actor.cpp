@@ -87,16 +87,20 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto style = ask.answer.style;
-  // CAF keeps 190 bytes for a deadline until it is over, answered or not: with hours here, a day of requests would fill the
-  // memory. A SESSION HOST ends each request at the request's own timeout; one that stands still or dies ends the engine.
-  self->request(host, caf::infinite, std::move(ask))  // no deadline: see above
-      .then([self](const Closed&) { close_one(self->state); },
-            [self, host, exchange, io, style](const caf::error&) {
-              self->send(host, Withdraw{io, exchange});
-              const Status lost = failure(Code::internal, "the request's session was lost");
-              deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
-              close_one(self->state);
-            });
+  const auto patience = std::chrono::nanoseconds(ask.timeout_ns) + kAfterTimeout;
+  auto pending = self->request(host, patience, std::move(ask));
+  pending.then(
+      [self, end_deadline = deadline_end(self, pending)](const Closed&) {
+        end_deadline();
+        close_one(self->state);
+      },
+      [self, host, exchange, io, style, end_deadline = deadline_end(self, pending)](const caf::error&) {
+        end_deadline();
+        self->send(host, Withdraw{io, exchange});
+        const Status lost = failure(Code::internal, "the request's session was lost");
+        deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
+        close_one(self->state);
+      });
 }
 
 void dispatch(GatewaySelf self, Ask& ask) {
@@ -258,6 +262,12 @@ void HttpSide::handshake_failed(std::string_view address, std::string_view why) 
   if (const auto connections = handshake_lines_.admit(Clock::now())) {
     log_.info("handshake_failed", {kv("address", address), kv("why", why), kv("connections", connections)});
   }
+}
+
+void HttpSide::faulted(http::FaultPlace place, std::string_view what, std::uint64_t faults) {
+  if (metrics_) caf::anon_send(metrics_, DoorStats{.faults = static_cast<std::int32_t>(faults)});
+  if (fault_logged_[static_cast<std::size_t>(place)].exchange(true)) return;
+  log_.error("http_fault", {kv("place", to_string(place)), kv("what", what)});
 }
 
 void HttpSide::models(const http::Call& call, const http::InfoRequest& page) const {

@@ -1,6 +1,7 @@
 #pragma once
 // GATEWAY: where requests come from the I/O threads into the engine. HttpSide is what those threads call: it
 // resolves requests, answers what needs no actor, and sends the rest to the actor, which admits or refuses.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -60,6 +61,7 @@ class HttpSide final : public http::Backend {
   void answered(const http::AccessRecord& record) override;
   void turned_away(std::string_view address, const Status& why) override;
   void handshake_failed(std::string_view address, std::string_view why) override;
+  void faulted(http::FaultPlace place, std::string_view what, std::uint64_t faults) override;
 
   /// Generation requests that ended without an error: the supervisor forgives earlier deaths for them.
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
@@ -80,6 +82,7 @@ class HttpSide final : public http::Backend {
   RateLimit turned_away_lines_{std::chrono::seconds(1)};
   RateLimit handshake_lines_{std::chrono::seconds(1)};
   RateLimit unknown_field_lines_{std::chrono::seconds(1)};
+  std::array<std::atomic<bool>, http::kFaultPlaces> fault_logged_{};
 };
 
 }  // namespace troupe

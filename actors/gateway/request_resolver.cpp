@@ -34,7 +34,7 @@ void take_handling(http::SamplingRequest& wanted, Ask& ask) {
   ask.prefix = {wanted.cache, std::move(wanted.cache_salt)};
   ask.priority = wanted.priority;
   ask.source.keep_tokens = wanted.truncate_prompt_tokens;
-  ask.timeout_ns = static_cast<std::int64_t>(wanted.timeout.value_or(0) * 1e9);
+  if (wanted.timeout) ask.timeout_ns = std::min(ask.timeout_ns, static_cast<std::int64_t>(*wanted.timeout * 1e9));
 }
 
 /// As a chat template takes a variable for a condition.
@@ -239,6 +239,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   ask.request_id = call.request_id;
   ask.body_bytes = static_cast<std::int64_t>(call.body_bytes);
   ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
+  ask.timeout_ns = std::chrono::nanoseconds(options_.timeout).count();
   ask.answer.created_s = unix_s;
 
   Status status;

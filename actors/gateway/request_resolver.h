@@ -1,6 +1,7 @@
 #pragma once
 // From a client's request to the engine's Ask: every default is resolved here, in one place, so that no later
 // code meets an unset value. Pure; used by several I/O threads at once.
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -31,6 +32,7 @@ struct ResolverOptions {
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
   bool enforces_forms = true;   ///< false: no answer can be held to a form, and no thoughts to a limit
   bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
+  std::chrono::seconds timeout{3600};  ///< of a request that names no shorter one
 };
 
 class RequestResolver {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include <functional>
 #include <utility>
 
 #include "actors/grammar/frames.h"
@@ -12,8 +13,10 @@
 namespace troupe {
 namespace {
 
-constexpr auto kStartTime =
-    std::chrono::seconds(20);  // reading and sorting the vocabulary, on a busy machine
+/// True when so much time has passed from now on.
+std::function<bool()> after(std::chrono::milliseconds limit) {
+  return [end = Clock::now() + limit] { return Clock::now() >= end; };
+}
 
 CompileOutcome refused(Status status) { return {std::move(status), nullptr}; }
 
@@ -37,14 +40,18 @@ Status CompileProcess::start() {
   other.reset();  // so that the child's end closes with the child
   ++starts_;
   std::string ready;
-  if (!frames::write(socket_.get(), *vocabulary_) ||
-      frames::read(
-          socket_.get(), ready, [end = Clock::now() + kStartTime] { return Clock::now() >= end; },
-          &given_up_) != frames::Outcome::done) {
+  const auto late = after(limits_.start);
+  if (frames::write(socket_.get(), *vocabulary_, late, &given_up_) != frames::Outcome::done ||
+      frames::read(socket_.get(), ready, late, &given_up_) != frames::Outcome::done) {
     stop();
     return failure(Code::unavailable, "the process that compiles grammars did not start");
   }
   return {};
+}
+
+/// False when the child has not taken the bytes within the limit, or is gone.
+bool CompileProcess::give(std::string_view bytes, std::chrono::milliseconds limit) {
+  return frames::write(socket_.get(), bytes, after(limit), &given_up_) == frames::Outcome::done;
 }
 
 void CompileProcess::stop() {
@@ -67,10 +74,11 @@ CompileOutcome CompileProcess::compile(const grammar::Source& source, bool& last
   if (!child_.running()) {
     if (Status status = start(); !status.ok()) return refused(std::move(status));
   }
-  if (!frames::write(socket_.get(), frames::to_bytes(source))) {  // it died while it had nothing to do
+  const std::string job = frames::to_bytes(source);
+  if (!give(job, limits_.take)) {  // it died, or stands still, since it had nothing to do
     stop();
     if (Status status = start(); !status.ok()) return refused(std::move(status));
-    if (!frames::write(socket_.get(), frames::to_bytes(source))) {
+    if (!give(job, limits_.take)) {
       stop();
       return refused(failure(Code::unavailable, "the process that compiles grammars does not work"));
     }

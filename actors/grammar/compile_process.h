@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "actors/grammar/form_cache.h"
 #include "actors/supervisor/child_process.h"
@@ -19,6 +20,9 @@ struct CompileLimits {
   std::chrono::milliseconds time{10'000};  ///< of the processor
   int patience =
       3;  ///< times as long by the clock: on a busy machine the process gets little of the processor
+  /// Of the process's start, in which it reads and sorts the vocabulary, on a busy machine.
+  std::chrono::milliseconds start{20'000};
+  std::chrono::milliseconds take{5'000};  ///< until an idle process has taken a form; one that has not is replaced
 };
 
 /// Used by one thread, and ends with it.
@@ -32,7 +36,7 @@ class CompileProcess {
         table_(std::move(table)),
         limits_(limits) {}
 
-  /// Blocks for at most the time limit and the start of a process. A refusal with the code invalid_argument
+  /// Blocks for at most the limits of a form and of the start of a process. A refusal with the code invalid_argument
   /// is the form's fault. `lasting`: the same form would have the same outcome again, as far as is known.
   CompileOutcome compile(const grammar::Source& source, bool& lasting);
 
@@ -44,6 +48,7 @@ class CompileProcess {
  private:
   Status start();
   void stop();
+  bool give(std::string_view bytes, std::chrono::milliseconds limit);
   Duration processor_time() const;
 
   const std::string executable_;

@@ -10,34 +10,37 @@
 namespace troupe::frames {
 namespace {
 
-bool write_all(int fd, const char* bytes, std::size_t size) {
-  while (size > 0) {
-    const ssize_t sent = ::send(fd, bytes, size, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    bytes += sent;
-    size -= static_cast<std::size_t>(sent);
-  }
-  return true;
-}
-
 constexpr int kPatienceMs = 100;
 
-Outcome read_all(int fd, char* bytes, std::size_t size, const std::function<bool()>& exceeded,
-                 const std::atomic<bool>* given_up) {
-  while (size > 0) {
+/// Moves `size` bytes by calls of `move`, each behind a wait until the socket is ready for `event`.
+template <class Move>
+Outcome move_all(int fd, short event, std::size_t size, const std::function<bool()>& exceeded,
+                 const std::atomic<bool>* given_up, Move move) {
+  for (std::size_t done = 0; done < size;) {
     if (given_up != nullptr && *given_up) return Outcome::closed;
-    pollfd waited{fd, POLLIN, 0};
+    pollfd waited{fd, event, 0};
     const int ready = ::poll(&waited, 1, exceeded ? kPatienceMs : -1);
     if (ready == 0 && exceeded && exceeded()) return Outcome::timeout;
     if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
-    const ssize_t got = ::recv(fd, bytes, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return Outcome::closed;
-    bytes += got;
-    size -= static_cast<std::size_t>(got);
+    const ssize_t moved = move(done);
+    if (moved < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (moved <= 0) return Outcome::closed;
+    done += static_cast<std::size_t>(moved);
   }
   return Outcome::done;
+}
+
+Outcome write_all(int fd, const char* bytes, std::size_t size, const std::function<bool()>& exceeded,
+                  const std::atomic<bool>* given_up) {
+  return move_all(fd, POLLOUT, size, exceeded, given_up, [&](std::size_t done) {
+    return ::send(fd, bytes + done, size - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+  });
+}
+
+Outcome read_all(int fd, char* bytes, std::size_t size, const std::function<bool()>& exceeded,
+                 const std::atomic<bool>* given_up) {
+  return move_all(fd, POLLIN, size, exceeded, given_up,
+                  [&](std::size_t done) { return ::recv(fd, bytes + done, size - done, MSG_DONTWAIT); });
 }
 
 void put(std::string& out, std::string_view text) {
@@ -59,11 +62,13 @@ bool take(std::string_view& in, std::string& text) {
 
 }  // namespace
 
-bool write(int fd, std::string_view bytes) {
+Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded, const std::atomic<bool>* given_up) {
   const std::uint64_t size = bytes.size();
-  return write_all(fd, reinterpret_cast<const char*>(&size), sizeof size) &&
-         write_all(fd, bytes.data(), bytes.size());
+  const Outcome head = write_all(fd, reinterpret_cast<const char*>(&size), sizeof size, exceeded, given_up);
+  return head != Outcome::done ? head : write_all(fd, bytes.data(), bytes.size(), exceeded, given_up);
 }
+
+bool write(int fd, std::string_view bytes) { return write(fd, bytes, nullptr, nullptr) == Outcome::done; }
 
 Outcome read(int fd, std::string& bytes, const std::function<bool()>& exceeded,
              const std::atomic<bool>* given_up) {

@@ -16,11 +16,14 @@ inline constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 30;
 
 enum class Outcome : std::uint8_t { done, closed, timeout };
 
-/// Writes a whole frame. False when the other side is gone.
+/// Writes a whole frame, however long that takes. False when the other side is gone.
 bool write(int fd, std::string_view bytes);
 
-/// Reads a whole frame. Gives up when `exceeded` returns true, and when `given_up` is; both are looked at
+/// Writes a whole frame. Gives up when `exceeded` returns true, and when `given_up` is; both are looked at
 /// every tenth of a second. `closed` stands for everything else that ends the connection.
+Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded, const std::atomic<bool>* given_up);
+
+/// Reads a whole frame. Gives up as write() does.
 Outcome read(int fd, std::string& bytes, const std::function<bool()>& exceeded,
              const std::atomic<bool>* given_up);
 

@@ -93,6 +93,7 @@ void Registry::add(const HttpStats& answer) {
 void Registry::add(const DoorStats& door) {
   turned_away_ += static_cast<std::uint64_t>(door.turned_away);
   failed_handshakes_ += static_cast<std::uint64_t>(door.failed_handshakes);
+  faults_ += static_cast<std::uint64_t>(door.faults);
 }
 
 }  // namespace troupe::metrics

@@ -75,6 +75,7 @@ class Registry {
   ProcessReports processes_;
   std::uint64_t turned_away_ = 0;
   std::uint64_t failed_handshakes_ = 0;
+  std::uint64_t faults_ = 0;
   Histogram ttft_, tpot_, gap_, e2e_, inference_, queue_, prefill_, decode_;
   Histogram request_prompt_, request_generation_, request_max_tokens_;
   Histogram step_;

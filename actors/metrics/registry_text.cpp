@@ -140,6 +140,8 @@ void Registry::append_http(Exposition& out) const {
               static_cast<double>(turned_away_));
   out.counter("troupe:tls_handshakes_failed_total", "Connections that ended before their TLS began",
               static_cast<double>(failed_handshakes_));
+  out.counter("troupe:http_faults_total", "Exceptions in the HTTP threads, each the end of a connection",
+              static_cast<double>(faults_));
 }
 
 void Registry::append_processes(Exposition& out) const {

@@ -32,10 +32,9 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
 
 Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
-             ask_.answer.return_token_ids, ask_.answer.style};
+             ask_.answer.return_token_ids, ask_.answer.style, ask_.answer.echo, kept_tokens(*context_, ask_)};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
-  if (ask_.answer.echo) ask_.source.texts = job.source.texts;
   return job;
 }
 
@@ -51,8 +50,9 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
     close(Ending::stop, now_ns, effects);
     return {};
   }
-  for (const auto& ids : encoded.prompts) {
-    content_.prompts.push_back(describe_prompt(*context_, ask_, ids, content_.prompts.size()));
+  encoded.texts.resize(encoded.prompts.size());
+  for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
+    content_.prompts.push_back(describe_prompt(ask_, encoded.prompts[i], std::move(encoded.texts[i])));
   }
   if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
     fail(status, now_ns, effects);

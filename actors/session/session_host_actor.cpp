@@ -13,8 +13,9 @@ using SessionHostSelf = session_host_actor::stateful_pointer<SessionHostState>;
 /// A TOKENIZER that dies while it works on a request does not answer: the request fails after this time.
 constexpr auto kTokenizerPatience = std::chrono::seconds(60);
 
-/// GRAMMAR compiles one form after the other and bounds the time of each.
-constexpr auto kCompilePatience = std::chrono::minutes(60);
+/// A SESSION HOST with open requests looks at their deadlines at least so often: one timer for all of them, since CAF keeps each
+/// until it is over.
+constexpr std::int64_t kLookNs = 1'000'000'000;
 
 /// One job in progress and one that waits. No more: clients may leave meanwhile, which frees their admission
 /// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
@@ -61,7 +62,8 @@ void act(SessionHostSelf self, Effects& effects) {
   for (const std::uint64_t exchange : state.book->take_closed()) {
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
-    credit->second.deliver(Closed{exchange});
+    credit->second.promise.deliver(Closed{exchange});
+    state.deadlines.erase({credit->second.deadline_ns, exchange});
     state.credits.erase(credit);
   }
 }
@@ -83,14 +85,22 @@ void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
           });
 }
 
+/// For a neighbour's work on a request: until the request has ended in any case.
+std::chrono::nanoseconds patience_for(SessionHostSelf self, std::uint64_t exchange) {
+  const auto credit = self->state.credits.find(exchange);
+  const std::int64_t left = credit == self->state.credits.end() ? 0 : credit->second.deadline_ns - now_ns();
+  return std::chrono::nanoseconds(std::max<std::int64_t>(left, 0)) + kAfterTimeout;
+}
+
 /// Ends the request when GRAMMAR cannot follow its answer any longer. GRAMMAR's death ends the engine.
 void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
-  self->request(self->state.parts.grammar, caf::infinite, WatchGrammar{grammar})  // no deadline: answered when the request ends
-      .then(
-          [=](const Status& status) {
-            if (!status.ok()) fail(self, exchange, status);
-          },
-          [](const caf::error&) {});
+  auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), WatchGrammar{grammar});
+  pending.then(
+      [=, end_deadline = deadline_end(self, pending)](const Status& status) {
+        end_deadline();
+        if (!status.ok()) fail(self, exchange, status);
+      },
+      [](const caf::error&) {});
 }
 
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
@@ -98,19 +108,20 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
     return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
                                  "unsupported_parameter"});
   }
-  self->request(self->state.parts.grammar, kCompilePatience, std::move(job))
-      .then(
-          [=](const Compiled& compiled) {
-            Effects effects;
-            Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
-            act(self, effects);
-            if (sequences.sequences.empty()) return;
-            watch(self, exchange, compiled.grammar);
-            submit(self, exchange, std::move(sequences));
-          },
-          [=](const caf::error&) {
-            fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));
-          });
+  auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), std::move(job));
+  pending.then(
+      [=, end_deadline = deadline_end(self, pending)](const Compiled& compiled) {
+        end_deadline();
+        Effects effects;
+        Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
+        act(self, effects);
+        if (sequences.sequences.empty()) return;
+        watch(self, exchange, compiled.grammar);
+        submit(self, exchange, std::move(sequences));
+      },
+      [=](const caf::error&) {
+        fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));
+      });
 }
 
 void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
@@ -170,16 +181,40 @@ void feed_tokenizers(SessionHostSelf self) {
   feed(self, self->state.waiting_long, [](SessionHostState& state) { return state.jobs.size() - 1; });
 }
 
+/// Sees to it that an Expire comes when the next request's time is over.
+void look_at_deadlines(SessionHostSelf self) {
+  auto& state = self->state;
+  if (state.deadlines.empty()) return;
+  const std::int64_t now = now_ns();
+  const std::int64_t next = std::clamp(state.deadlines.begin()->first, now, now + kLookNs);
+  if (state.next_look_ns != 0 && state.next_look_ns <= next) return;
+  state.next_look_ns = next;
+  self->delayed_send(self, std::chrono::nanoseconds(next - now), Expire{});
+}
+
+void expire(SessionHostSelf self) {
+  auto& state = self->state;
+  const std::int64_t now = now_ns();
+  Effects effects;
+  while (!state.deadlines.empty() && state.deadlines.begin()->first <= now) {
+    const std::uint64_t exchange = state.deadlines.begin()->second;
+    state.deadlines.erase(state.deadlines.begin());
+    state.book->expire(exchange, now, begin_slice(), effects);
+  }
+  act(self, effects);
+  if (state.next_look_ns <= now) state.next_look_ns = 0;
+  look_at_deadlines(self);
+}
+
 caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
   auto credit = self->make_response_promise<Closed>();
-  state.credits.emplace(exchange, credit);
+  const std::int64_t deadline = ask.arrived_ns + ask.timeout_ns;
+  state.credits.emplace(exchange, SessionHostState::Credit{credit, deadline});
+  state.deadlines.emplace(deadline, exchange);
+  look_at_deadlines(self);
   state.parts.log.stage("opened", {kv("req", ask.request_id)});
-  if (ask.timeout_ns > 0) {
-    const std::int64_t left = ask.arrived_ns + ask.timeout_ns - now_ns();
-    self->delayed_send(self, std::chrono::nanoseconds(std::max<std::int64_t>(0, left)), Expire{exchange});
-  }
   auto& queue = ask.body_bytes > kLongBytes ? state.waiting_long : state.waiting;
   const std::int64_t order = ask.arrived_ns + ask.body_bytes * kNsPerByte;
   state.book->open(std::move(ask));
@@ -210,11 +245,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
-      [self](const Expire& late) {
-        Effects effects;
-        self->state.book->expire(late.exchange, now_ns(), begin_slice(), effects);
-        act(self, effects);
-      },
+      [self](const Expire&) { expire(self); },
       [self](const Resume& more) {
         Effects effects;
         self->state.book->resume(more.exchange, now_ns(), begin_slice(), effects);

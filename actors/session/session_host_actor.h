@@ -3,6 +3,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "actors/protocol.h"
@@ -30,7 +32,13 @@ struct SessionHostState {
   static inline const char* name = "session";
   SessionHostParts parts;
   std::unique_ptr<SessionBook> book;
-  std::map<std::uint64_t, caf::typed_response_promise<Closed>> credits;  ///< by exchange
+  struct Credit {
+    caf::typed_response_promise<Closed> promise;
+    std::int64_t deadline_ns = 0;
+  };
+  std::map<std::uint64_t, Credit> credits;  ///< by exchange
+  std::set<std::pair<std::int64_t, std::uint64_t>> deadlines;  ///< of the credits, each with its exchange
+  std::int64_t next_look_ns = 0;  ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
   std::vector<int> jobs;              ///< by TOKENIZER: given and not answered

@@ -1,10 +1,9 @@
 #include "actors/session/submission.h"
 
 #include <algorithm>
+#include <limits>
 #include <random>
-
-#include "base/utf8.h"
-#include "text/detokenizer.h"
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -85,11 +84,15 @@ const char* conversation_field(const Ask& ask) {
 
 std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
 
-void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts) {
+std::int64_t kept_tokens(const SessionContext& context, const Ask& ask) {
   const std::int64_t asked = ask.source.keep_tokens;
-  if (asked == 0) return;
+  if (asked == 0) return std::numeric_limits<std::int64_t>::max();
   const std::int64_t room = context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
-  const auto kept = static_cast<std::size_t>(std::max<std::int64_t>(asked < 0 ? room : asked, 1));
+  return std::max<std::int64_t>(asked < 0 ? room : asked, 1);
+}
+
+void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts) {
+  const auto kept = static_cast<std::uint64_t>(kept_tokens(context, ask));
   for (auto& prompt : prompts) {
     if (prompt.size() > kept) prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(kept));
   }
@@ -103,21 +106,13 @@ Status check_prompts(const SessionContext& context, const Ask& ask,
   return {};
 }
 
-SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
-                              std::size_t index) {
+SessionPrompt describe_prompt(const Ask& ask, const std::vector<TokenId>& ids, PromptText&& text) {
   SessionPrompt prompt;
   prompt.tokens = static_cast<std::int32_t>(ids.size());
   prompt.first = ids.front();
   if (ask.answer.return_token_ids) prompt.ids = ids;
-  if (!ask.answer.echo) return prompt;
-  if (index < ask.source.texts.size()) {
-    prompt.text = ask.source.texts[index];
-  } else {
-    Detokenizer text(context.tokenizer, /*skip_special_tokens=*/false);
-    for (const TokenId id : ids) prompt.text += text.append(id);
-    prompt.text += text.flush();
-  }
-  prompt.chars = static_cast<std::int64_t>(utf8::length(prompt.text));
+  prompt.text = std::move(text.text);
+  prompt.chars = text.chars;
   return prompt;
 }
 

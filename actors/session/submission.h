@@ -44,15 +44,17 @@ const char* conversation_field(const Ask& ask);
 /// Sequences of each prompt: n, or best_of when that is more.
 std::int32_t candidates(const Generation& generation);
 
+/// How many tokens of each prompt's end are kept at most.
+std::int64_t kept_tokens(const SessionContext& context, const Ask& ask);
+
 /// Leaves out what Ask::source.keep_tokens does not keep of each prompt's beginning.
 void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts);
 
 /// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
 Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
 
-/// The prompt with index `index` of the request. `ids` is not empty.
-SessionPrompt describe_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& ids,
-                              std::size_t index);
+/// A prompt of the request; `text` as TOKENIZER gave it, empty without echo. `ids` is not empty.
+SessionPrompt describe_prompt(const Ask& ask, const std::vector<TokenId>& ids, PromptText&& text);
 
 /// Holds the answer to its bounds: invalid_argument when its scores or what it repeats of its prompts exceed them. A
 /// request with scores and without max_tokens gets as many tokens as they allow.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/utf8.h"
 #include "http/messages_answer.h"
 #include "http/openai_response.h"
 #include "text/detokenizer.h"
@@ -84,9 +85,25 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
   for (const std::string& text : job.source.texts) {
     out.prompts.push_back(tokenizer_->encode(text, SpecialTokens::parse));
   }
+  if (job.echo) add_texts(job, out);
   for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
   if (job.api == Api::tokenize) out.answer = tokenized(job, out);
   return ban_words(job.bad_words, out.bans);
+}
+
+/// What the answer repeats of the prompts: texts as they came, ids as text. A prompt that is too long for the model is
+/// refused later, so its text is not made.
+void Encoder::add_texts(Encode& job, Encoded& out) const {
+  for (std::string& text : job.source.texts) out.texts.push_back({std::move(text), 0});
+  for (const auto& ids : job.source.ids) {
+    std::string& text = out.texts.emplace_back().text;
+    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(ids.size(), static_cast<std::uint64_t>(job.echo_tokens)));
+    if (bounds_.max_model_len > 0 && kept > static_cast<std::size_t>(bounds_.max_model_len)) continue;
+    Detokenizer detokenizer(tokenizer_, /*skip_special_tokens=*/false);
+    for (std::size_t i = ids.size() - kept; i < ids.size(); ++i) text += detokenizer.append(ids[i]);
+    text += detokenizer.flush();
+  }
+  for (PromptText& prompt : out.texts) prompt.chars = static_cast<std::int64_t>(utf8::length(prompt.text));
 }
 
 Status Encoder::check_bytes(std::size_t bytes, const Encode& job, const char* field) const {

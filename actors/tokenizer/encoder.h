@@ -39,6 +39,7 @@ class Encoder {
   Status encode_source(Encode& job, Encoded& out) const;
   Status check_bytes(std::size_t bytes, const Encode& job, const char* field) const;
   Status ban_words(const std::vector<std::string>& words, std::vector<wire::LogitBias>& bans) const;
+  void add_texts(Encode& job, Encoded& out) const;
   std::string tokenized(const Encode& job, const Encoded& out) const;
   Result<std::vector<TokenId>> chat(http::Conversation& conversation, const Encode& job) const;
   Status check_ids(const std::vector<std::vector<TokenId>>& prompts) const;

@@ -169,6 +169,24 @@ TEST_F(GatewayTest, AWithdrawalFollowsItsAsk) {
   EXPECT_EQ(heard_, (std::vector<std::string>{"ask 8", "withdraw 8"}));
 }
 
+TEST_F(GatewayTest, AnAskHasADeadlineThatEndsWithIt) {
+  link_up();
+  for (std::uint64_t exchange = 1; exchange <= 50; ++exchange) {
+    send(exchange);
+    close(exchange);
+  }
+  EXPECT_EQ(asks_.size(), 50u);
+  EXPECT_TRUE(scheduler_.clock().schedule().empty()) << "answered";
+  send(99);
+  EXPECT_EQ(scheduler_.clock().schedule().size(), 1u);
+  scheduler_.advance_time(kAfterTimeout + std::chrono::seconds(1));  // beyond the request's own timeout, which is 0 here
+  run();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 500);
+  EXPECT_EQ(heard_.back(), "withdraw 99");
+  EXPECT_EQ(ask<EngineStatus>(gateway_, caf::get_atom::value).open_requests, 0);
+}
+
 TEST_F(GatewayTest, ALostSessionHostAnswersWithAnError) {
   link_up();
   self_->send_exit(host_, caf::exit_reason::kill);

@@ -89,5 +89,29 @@ TEST_F(HeartTest, TimeInWhichNobodyLookedIsNoSilence) {
   EXPECT_LE(heart_.longest().time, 2 * Heart::kAskPeriod);
 }
 
+TEST_F(HeartTest, APartWithPatienceIsSilentOnlyBeyondIt) {
+  heart_.watch({"tokenizer", true, 60s}, [](const std::shared_ptr<Pulse>&) {});
+  const auto other = part("other");
+  pass(50s);
+  EXPECT_LE(heart_.longest().time, Heart::kAskPeriod + 40ms) << "it may work for so long";
+  pass(12s);
+  EXPECT_EQ(heart_.longest().part->name, "tokenizer");
+  EXPECT_NEAR(std::chrono::duration<double>(heart_.longest().time).count(), 2, 0.1);
+  *other = false;
+  pass(3s);
+  EXPECT_EQ(heart_.longest().part->name, "tokenizer") << "the time beyond their patience compares";
+}
+
+TEST_F(HeartTest, APartThatWasReplacedIsAskedAgain) {
+  bool there = true;
+  heart_.watch({"tokenizer", true, 60s}, [&](const std::shared_ptr<Pulse>& pulse) {
+    if (std::exchange(there, true)) pulse->beat();
+  });
+  pass(1s);
+  there = false;  // who is asked next has died
+  pass(120s);
+  EXPECT_EQ(heart_.longest().time, Duration{});
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,7 +1,12 @@
 // What the I/O threads call, with GATEWAY and METRICS played by the test.
 #include "actors/gateway/gateway_actor.h"
 
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
 #include "support/actor_world.h"
+#include "support/temp_directory.h"
 
 namespace troupe {
 namespace {
@@ -16,6 +21,7 @@ class HttpSideTest : public testing::ActorWorld {
               [this](const DoorStats& door) {
                 turned_away += door.turned_away;
                 failed_handshakes += door.failed_handshakes;
+                faults += door.faults;
               },
               [](caf::get_atom) { return std::string(); }};
     }));
@@ -37,7 +43,7 @@ class HttpSideTest : public testing::ActorWorld {
   }
 
   std::vector<HttpStats> counted;
-  int turned_away = 0, failed_handshakes = 0;
+  int turned_away = 0, failed_handshakes = 0, faults = 0;
   std::vector<std::string> heard;
   std::vector<http::Output> delivered;
   metrics_actor metrics_;
@@ -71,6 +77,27 @@ TEST_F(HttpSideTest, CountsEveryConnectionThatWasNotServed) {
   run();
   EXPECT_EQ(turned_away, 5);
   EXPECT_EQ(failed_handshakes, 3);
+}
+
+TEST_F(HttpSideTest, CountsFaultsAndLogsTheFirstOfEachKind) {
+  const test::TempDirectory folder;
+  LogOptions options;
+  options.dir = folder.path().string();
+  const auto log = Log::open("http_side_test", options);
+  ASSERT_TRUE(log.ok()) << log.status().message;
+  HttpSide logging(RequestResolver({"m", {}, 0}), {}, std::make_shared<HealthCell>(), {}, *log);
+  logging.connect(gateway_, metrics_, nullptr);
+  for (const auto place : {http::FaultPlace::loop, http::FaultPlace::parsing, http::FaultPlace::loop}) {
+    logging.faulted(place, "std::bad_alloc", 2);
+  }
+  run();
+  EXPECT_EQ(faults, 6);
+  ASSERT_TRUE(Log::flush(30'000));
+  std::ifstream file(log_path("http_side_test", options));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
+  EXPECT_NE(text.find("event=http_fault place=loop what=std::bad_alloc"), text.npos) << text;
+  EXPECT_NE(text.find("place=parsing"), text.npos) << text;
 }
 
 TEST_F(HttpSideTest, AnswersTheModelsItself) {

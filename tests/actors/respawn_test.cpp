@@ -11,11 +11,13 @@
 namespace troupe {
 namespace {
 
-/// Crashes its actor on the text "crash": what is thrown is no std::exception, so nothing on the way catches it.
-class CrashingTokenizer final : public testing::ByteTokenizer {
+/// Crashes its actor on the text "crash": what is thrown is no std::exception, so nothing on the way catches it. Keeps it
+/// at work on the text "hang" until it is told to go on.
+class FaultyTokenizer final : public testing::ByteTokenizer {
  public:
   std::vector<TokenId> encode(std::span<const TextSpan> spans) const override {
     for (const TextSpan& span : spans) {
+      if (span.text == "hang") go_on.wait(false);
       if (span.text == "crash") {
         ++crashes;
         throw 1;
@@ -24,56 +26,105 @@ class CrashingTokenizer final : public testing::ByteTokenizer {
     return ByteTokenizer::encode(spans);
   }
   mutable std::atomic<int> crashes{0};
+  mutable std::atomic<bool> go_on{false};
 };
 
 Ask tokenize(std::uint64_t exchange, const std::string& text) {
   Ask ask;
   ask.exchange = exchange;
+  ask.arrived_ns = now_ns();
+  ask.timeout_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();
   ask.request_id = "r" + std::to_string(exchange);
   ask.api = Api::tokenize;
   ask.source.texts = {text};
   return ask;
 }
 
-TEST(Respawn, ADeadTokenizerIsReplacedAndTheSessionsUseTheNewOne) {
-  auto fds = ipc::create_link();
-  ASSERT_TRUE(fds.ok());
-  auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
-  ASSERT_TRUE(link.ok());
-  const auto tokenizer = std::make_shared<CrashingTokenizer>();
-  std::atomic<int> answered{0}, ok{0};
-  CastSetup setup;
-  setup.links = {std::make_shared<ipc::EngineEnd>(*std::move(link))};
-  setup.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
-  setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
-  setup.health = std::make_shared<HealthCell>();
-  setup.deliver = [&](std::uint32_t, std::vector<http::Output>&& outputs) {
-    for (const http::Output& output : outputs) {
-      ok += output.status == 200;
-      ++answered;
-    }
-  };
-  setup.log = [](const std::string&) { return Log(); };
-  Cast cast(std::move(setup));
-  caf::anon_send(cast.gateway(), LinkUp{});
+class Respawn : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto fds = ipc::create_link();
+    ASSERT_TRUE(fds.ok());
+    auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+    ASSERT_TRUE(link.ok());
+    CastSetup setup;
+    setup.links = {std::make_shared<ipc::EngineEnd>(*std::move(link))};
+    setup.encoder = std::make_shared<Encoder>(tokenizer_, nullptr);
+    setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer_, {}, 64, 258});
+    setup.health = std::make_shared<HealthCell>();
+    setup.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
+      for (const http::Output& output : outputs) {
+        ok_ += output.status == 200;
+        ++answered_;
+      }
+    };
+    setup.log = [](const std::string&) { return Log(); };
+    cast_ = std::make_unique<Cast>(std::move(setup));
+    caf::anon_send(cast_->gateway(), LinkUp{});
+  }
 
-  std::uint64_t exchange = 0;
-  const auto ask_until_ok = [&](int wanted) {
+  template <class Done>
+  static bool wait(Done done) {
     const TimePoint end = Clock::now() + test::kPatience;
-    while (ok < wanted && Clock::now() < end) {
-      const int before = answered;
-      caf::anon_send(cast.gateway(), tokenize(++exchange, "hello"));
-      while (answered == before && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    return ok >= wanted;
-  };
+    while (!done() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return done();
+  }
+  void ask(const std::string& text) { caf::anon_send(cast_->gateway(), tokenize(++exchange_, text)); }
+  bool ask_until_ok(int wanted) {
+    return wait([&] {
+      const int before = answered_;
+      ask("hello");
+      return wait([&] { return answered_ > before; }) && ok_ >= wanted;
+    });
+  }
+
+  const std::shared_ptr<FaultyTokenizer> tokenizer_ = std::make_shared<FaultyTokenizer>();
+  std::atomic<int> answered_{0}, ok_{0};
+  std::uint64_t exchange_ = 0;
+  std::unique_ptr<Cast> cast_;
+};
+
+TEST_F(Respawn, ADeadTokenizerIsReplacedAndTheSessionsUseTheNewOne) {
   ASSERT_TRUE(ask_until_ok(1));
-  caf::anon_send(cast.gateway(), tokenize(++exchange, "crash"));
-  const TimePoint end = Clock::now() + test::kPatience;
-  while (tokenizer->crashes == 0 && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  ASSERT_EQ(tokenizer->crashes, 1);
-  EXPECT_TRUE(ask_until_ok(ok + 1)) << answered << " answers";
-  EXPECT_TRUE(cast.alive()) << cast.why();
+  ask("crash");
+  ASSERT_TRUE(wait([&] { return tokenizer_->crashes == 1; }));
+  EXPECT_TRUE(ask_until_ok(ok_ + 1)) << answered_ << " answers";
+  EXPECT_TRUE(cast_->alive()) << cast_->why();
+}
+
+// The heart has a time of its own here: a quarter of a second passes in a few milliseconds.
+TEST_F(Respawn, ATokenizerThatDoesNotComeBackIsMissedAndOneThatWasReplacedIsNot) {
+  Heart heart;
+  cast_->watch_by(heart);
+  TimePoint now = TimePoint{} + std::chrono::hours(1);
+  const auto pass = [&](Duration time) {
+    for (const TimePoint end = now + time; now < end; heart.check(now += Heart::kAskPeriod)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  };
+  const auto missed = [&] {
+    const Silence longest = heart.longest();
+    return longest.part != nullptr && longest.part->name.starts_with("tokenizer") && longest.time > Duration{};
+  };
+  ask("crash");
+  ASSERT_TRUE(wait([&] { return tokenizer_->crashes == 1; }));
+  ASSERT_TRUE(ask_until_ok(1));
+  pass(std::chrono::minutes(3));
+  EXPECT_FALSE(missed()) << "it was replaced";
+  ask("hang");
+  pass(std::chrono::minutes(1));
+  EXPECT_FALSE(missed()) << "a long text may take so long";
+  EXPECT_TRUE(wait([&] {
+    pass(Heart::kAskPeriod);
+    return missed();
+  }));
+  tokenizer_->go_on = true;
+  tokenizer_->go_on.notify_all();
+  EXPECT_TRUE(wait([&] {
+    pass(Heart::kAskPeriod);
+    return !missed();
+  }));
+  heart.clear();
 }
 
 }  // namespace

@@ -67,8 +67,11 @@ class SessionHostTest : public testing::ActorWorld {
   }
 
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
-  void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100) {
+  void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100,
+            std::chrono::nanoseconds timeout = std::chrono::hours(1)) {
     Ask ask;
+    ask.arrived_ns = now_ns();
+    ask.timeout_ns = timeout.count();
     ask.exchange = exchange;
     ask.body_bytes = body_bytes;
     ask.request_id = "r" + std::to_string(exchange);
@@ -172,6 +175,38 @@ TEST_F(SessionHostTest, AShortTextDoesNotWaitForMiddlingOnes) {
   run();
   ASSERT_GE(encodes_.size(), 3u);
   EXPECT_EQ(encodes_[2], "r9");
+}
+
+TEST_F(SessionHostTest, ARequestEndsAtItsOwnTimeout) {
+  open(false, 3, 100, std::chrono::hours(1));
+  open(false, 4, 100, std::chrono::nanoseconds(1));
+  EXPECT_TRUE(answers_.empty());
+  ActorWorld::scheduler_.advance_time(std::chrono::seconds(1));
+  run();
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].exchange_id, 4u);
+  EXPECT_EQ(answers_[0].status, 504);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{4});
+}
+
+// Or the requests of a day would fill the memory with deadlines of an hour each.
+TEST_F(SessionHostTest, NothingIsLeftOfTheDeadlinesOfRequestsThatHaveEnded) {
+  for (std::uint64_t exchange = 1; exchange <= 100; ++exchange) {
+    open(false, exchange);
+    withdraw(exchange);
+  }
+  ASSERT_EQ(closed_.size(), 100u);
+  const auto left = [&] {
+    std::size_t count = 0;
+    for (const auto& [due, event] : ActorWorld::scheduler_.clock().schedule()) {
+      count += due > ActorWorld::scheduler_.clock().now() + std::chrono::minutes(2);
+    }
+    return count;
+  };
+  EXPECT_EQ(left(), 0u);
+  ActorWorld::scheduler_.advance_time(std::chrono::minutes(2));
+  run();
+  EXPECT_LE(ActorWorld::scheduler_.clock().schedule().size(), 1u);
 }
 
 TEST_F(SessionHostTest, WithdrawnBeforeTheFirstToken) {

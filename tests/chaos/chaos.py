@@ -1,7 +1,8 @@
 """What the scripts beside share: the server under test, streams that may be cut, figures.
 
 Each script is bounded in count and time, speaks to 127.0.0.1 alone and ends only the processes of the server that it
-started. Without arguments it runs short, as ctest does; --count makes it longer.
+started. Without arguments it runs short, as ctest does, and its times may be those of a busy machine; with a larger --count
+it runs long, on a machine with nothing else to do, and holds the server to its bounds.
 """
 import argparse
 import http.client
@@ -11,13 +12,25 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "e2e"))
-from server import Server, leftovers, wait_until  # noqa: E402,F401 (for the scripts)
+from server import Server, leftovers, lines_of, wait_until  # noqa: E402,F401 (for the scripts)
 
 
 def arguments(description, count, what):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--count", type=int, default=count, help=f"{what} (default {count})")
+    parser.set_defaults(short_count=count)
     return parser
+
+
+def is_long(options):
+    return options.count > options.short_count
+
+
+def hold(what, seconds, bound, short_bound, options):
+    """The 99th percentile of some times is at most `bound` seconds in a long run, `short_bound` in a short one."""
+    allowed = bound if is_long(options) else short_bound
+    most = percentile(seconds, 0.99)
+    assert most <= allowed, f"{what}: p99 is {most * 1e3:.0f} ms, allowed are {allowed * 1e3:.0f}"
 
 
 def percentile(values, share):
@@ -42,7 +55,7 @@ class Answer:
         self.response = self.connection.getresponse()
 
     def events(self):
-        for line in self.response:
+        for line in lines_of(self.response):
             if line.startswith(b"data: "):
                 yield line[6:].strip()
 

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 
-from chaos import Answer, Server, arguments, recover, show
+from chaos import Answer, Server, arguments, hold, percentile, recover, show
 
 BODY = {"prompt": "The sea", "max_tokens": 2000, "temperature": 0, "ignore_eos": True}
 THREADS = 8
@@ -18,18 +18,21 @@ def running(server):
 
 
 def times_alone(server):
-    """From the close to the first look that finds nothing running, a look taking about 2 ms."""
-    times = []
+    """From the close to the first look that finds nothing running, a look taking about 2 ms; and times of steps."""
+    times, steps = [], []
     for _ in range(ALONE):
         answer = Answer(server, BODY)
         events = answer.events()
-        for _ in range(random.randrange(1, 20)):
+        seen = []
+        for _ in range(random.randrange(2, 20)):
             next(events)
+            seen.append(time.monotonic())
+        steps += [after - before for before, after in zip(seen, seen[1:])]
         closed = answer.cut()
         while running(server) > 0:
             assert time.monotonic() - closed < 5, "a client that has left is still served after 5 s"
         times.append(time.monotonic() - closed)
-    return times
+    return times, steps
 
 
 def leave(server, count):
@@ -45,7 +48,9 @@ if __name__ == "__main__":
     options = arguments(__doc__, 64, "clients that leave while others come").parse_args()
     with Server("--max-num-seqs", 16) as server:
         free = server.free_blocks()
-        show("left alone, free again", times_alone(server))
+        times, steps = times_alone(server)
+        show("left alone, free again", times)
+        hold("left alone, free again", times, max(0.1, 2 * percentile(steps, 0.99)), 2, options)
         threads = [threading.Thread(target=leave, args=(server, options.count // THREADS)) for _ in range(THREADS)]
         for thread in threads:
             thread.start()

@@ -141,6 +141,16 @@ class LayerRules(unittest.TestCase):
 
     def test_a_wait_without_a_deadline(self):
         self.found("actors/scheduler/scheduler_actor.cpp", "self->request(cache, caf::infinite, ask);\n", "without a deadline")
+        self.found("actors/scheduler/scheduler_actor.cpp", "self->request(cache, caf::infinite, ask);  // no deadline: it ends\n",
+                   "without a deadline")
+
+    def test_the_clock_on_the_wall(self):
+        for line in ("auto end = std::chrono::system_clock::now() + limit;", "clock_gettime(CLOCK_REALTIME, &now);",
+                     "const std::time_t now = std::time(nullptr);", "if (time(NULL) > end) return;"):
+            self.found("actors/scheduler/scheduler.h", "#pragma once\n" + line + "\n", "clock on the wall")
+        for line in ("auto end = std::chrono::steady_clock::now();", "usage.time(0);", "// not system_clock"):
+            status, output = run("check_layers.py", {"actors/scheduler/scheduler.h": "#pragma once\n" + line + "\n"})
+            self.assertEqual(status, 0, output)
 
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")

@@ -144,6 +144,11 @@ TEST(Parse, UnitsOfBytesAndRates) {
   option_error({"--max-restarts", "3/0"});
 }
 
+TEST(Parse, ARequestHasATimeout) {
+  EXPECT_EQ(config::Options().limits.request_timeout_s, 3600);
+  EXPECT_NE(option_error({"--request-timeout", "0"}).find("--request-timeout: got \"0\""), std::string::npos);
+}
+
 TEST(Parse, WrongValuesNameFlagValueAndWhatIsAllowed) {
   EXPECT_EQ(option_error({"--port", "http"}),
             "--port: got \"http\", expected a whole number from 0 to 65535");

@@ -34,6 +34,12 @@ class Deaths(unittest.TestCase):
         except (OSError, http.client.HTTPException):
             return None
 
+    def assert_failed(self, stream):
+        """The engine held its connection: it has ended, and its client cannot take it for complete."""
+        stream.join()
+        self.assertNotIn("[DONE]", stream.events, "an answer that was cut off must not look complete")
+        self.assertIsInstance(stream.failure, (OSError, http.client.HTTPException), "the last chunk is missing, or the connection")
+
     def restarts(self, name):
         return next(p["restarts"] for p in self.server.status()["processes"] if p["name"].startswith(name))
 
@@ -74,7 +80,7 @@ class Deaths(unittest.TestCase):
         stream = Stream(self.server)
         pid = self.server.process_pid("engine")
         os.kill(pid, signal.SIGKILL)
-        stream.join()  # the engine held its connection: it may end in any way, but it must end
+        self.assert_failed(stream)
         wait_until(lambda: self.try_text() == self.expected, "the same answer from the new engine")
         self.assertNotEqual(self.server.process_pid("engine"), pid)
         self.assertEqual(self.restarts("engine"), 1)
@@ -163,8 +169,7 @@ class Deaths(unittest.TestCase):
         streams = self.many_streams()
         killed = self.kill("engine")
         for stream in streams:
-            stream.join()
-            self.assertNotIn("[DONE]", stream.events, "an answer that was cut off must not look complete")
+            self.assert_failed(stream)
         self.recovered(killed, free)
 
     def test_both_children_at_once(self):
@@ -172,7 +177,7 @@ class Deaths(unittest.TestCase):
         streams = self.many_streams()
         killed = self.kill("worker", "engine")
         for stream in streams:
-            stream.join()
+            self.assert_failed(stream)
         self.recovered(killed, free)
         self.assertIsNone(self.server.process.poll())
 

@@ -52,6 +52,21 @@ class Fairness(ServerCase):
             self.assertEqual((answer.status, answer.error["param"]), (400, field), value)
 
 
+class ServersTimeout(ServerCase):
+    flags = ("--request-timeout", 2)
+
+    def test_a_request_without_a_timeout_has_the_servers(self):
+        body = {"prompt": "The sea", "max_tokens": 4000, "ignore_eos": True}
+        for timeout in ({}, {"timeout": 600}):
+            began = time.monotonic()
+            answer = self.server.post("/v1/completions", body | timeout)
+            self.assertLess(time.monotonic() - began, 20)
+            if answer.status == 200:
+                self.assertEqual(answer.json["choices"][0]["finish_reason"], "timeout")
+            else:  # a busy machine had no first token in time
+                self.assertEqual((answer.status, answer.error["code"]), (504, "timeout"))
+
+
 class Priority(ServerCase):
     flags = ("--max-num-seqs", 1)
 

@@ -39,6 +39,17 @@ def free_port():
         return port
 
 
+def lines_of(answer):
+    """The lines of a body as they come. A missing last chunk is http.client.IncompleteRead; who iterates over the answer itself
+    takes it for the end."""
+    rest = b""
+    while piece := answer.read1(1 << 16):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    if rest:
+        yield rest
+
+
 def has_ended(pid):
     """True if the process does not exist any more or is a zombie."""
     try:
@@ -211,8 +222,8 @@ class Server:
             if not kind.startswith("text/event-stream"):
                 raise AssertionError(f"a stream has content type {kind}")
             name = None
-            for line in answer:
-                line = line.decode("utf-8").rstrip("\r\n")
+            for line in lines_of(answer):
+                line = line.decode("utf-8").rstrip("\r")
                 if line.startswith("data: "):
                     if named and json.loads(line[6:])["type"] != name:
                         raise AssertionError(f"the event {name!r} has the data {line!r}")

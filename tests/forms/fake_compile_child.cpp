@@ -1,14 +1,18 @@
 // A compiling process that also does what hostile forms do to one: the regex "crash" ends it, "hang" keeps it
-// forever without using the processor, "spin" keeps it busy forever.
+// forever without using the processor, "spin" keeps it busy forever, "stop" stops it behind its answer. Under a
+// name with "stopped" in it, it stops at its start.
 #include <unistd.h>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include "actors/grammar/frames.h"
 
 int main(int, char** argv) {
   using namespace troupe;
+  const std::string own_name = std::filesystem::read_symlink("/proc/self/exe").filename().string();
+  if (own_name.find("stopped") != std::string::npos) std::raise(SIGSTOP);
   const int fd = std::atoi(argv[2] + 5);
   std::string bytes;
   if (frames::read(fd, bytes) != frames::Outcome::done) return 1;
@@ -22,6 +26,7 @@ int main(int, char** argv) {
     }
     const auto form = grammar::compile(table, *source, 1);
     frames::write(fd, frames::to_bytes(form.status(), form.ok() ? (*form)->to_bytes() : std::string()));
+    if (source->text == "stop") std::raise(SIGSTOP);
   }
   return 0;
 }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <mutex>
 
 #include "support/byte_tokenizer.h"
+#include "support/temp_directory.h"
 
 namespace troupe {
 namespace {
@@ -223,6 +225,33 @@ TEST(FormCache, KeepsWhatWasUsedLast) {
   cache.put(source(std::string(2 << 20, 'x').c_str()), refused);  // larger than everything
   EXPECT_EQ(cache.entries(), 0u);
   EXPECT_EQ(cache.bytes(), 0u);
+}
+
+// It does not even read the vocabulary, which is larger than what a socket holds.
+TEST_F(FormServiceTest, AChildThatStopsAtItsStartIsGivenUp) {
+  const test::TempDirectory folder;
+  const auto stopped = folder.path() / "stopped_compile_child";
+  std::filesystem::copy_file(TROUPE_FAKE_COMPILE_CHILD, stopped);
+  FormServiceSetup with = setup();
+  with.executable = stopped.string();
+  with.vocabulary = grammar::vocabulary_of(*with.tokenizer, 400'000, {ByteTokenizer::kEos});
+  with.limits.start = std::chrono::milliseconds(300);
+  const auto service = serve(std::move(with));
+  service->submit(1, regex("a"));
+  EXPECT_EQ(wait(*service, 1).status.code, Code::unavailable);
+}
+
+// The next form is larger than what a socket holds.
+TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
+  FormServiceSetup with = setup();
+  with.form_limits.text_bytes = 4 << 20;
+  with.limits.take = std::chrono::milliseconds(300);
+  const auto service = serve(std::move(with));
+  service->submit(1, regex("stop"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  service->submit(2, {Form::Kind::grammar, "root ::= \"a\" # " + std::string(1 << 20, 'x') + "\n", "guided_grammar"});
+  const CompileOutcome next = wait(*service, 2);
+  EXPECT_TRUE(next.status.ok()) << next.status.message;
 }
 
 }  // namespace

@@ -36,6 +36,26 @@ TEST(Encoder, RendersMessagesInTheOrderOfTheirKeys) {
   EXPECT_EQ(encoded.prompts.at(0), encoder.tokenizer()->encode("role content b a ", SpecialTokens::plain));
 }
 
+TEST(Encoder, TellsTheTextOfPromptsThatAreRepeated) {
+  const Encoder encoder(tokenizer(), nullptr, bounds_of(*tokenizer(), 8));
+  Encode job;
+  job.api = Api::completion;
+  job.source.texts = {"caf\u00e9"};
+  job.source.ids = {encoder.tokenizer()->encode("tea", SpecialTokens::plain), std::vector<TokenId>(9, 40)};
+  EXPECT_TRUE(encoder.encode(job).texts.empty()) << "without echo";
+  job.echo = true;
+  job.echo_tokens = 100;
+  const Encoded encoded = encoder.encode(job);
+  ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
+  ASSERT_EQ(encoded.prompts.size(), 3u);
+  ASSERT_EQ(encoded.texts.size(), 3u);
+  EXPECT_EQ(encoded.texts[0].text, "caf\u00e9");
+  EXPECT_EQ(encoded.texts[0].chars, 4);
+  EXPECT_EQ(encoded.texts[1].text, "tea");
+  EXPECT_EQ(encoded.texts[1].chars, 3);
+  EXPECT_EQ(encoded.texts[2].text, "") << "it has more tokens than the model takes";
+}
+
 // A text that cannot fit is refused by its bytes; where they could fit, by its tokens, later.
 TEST(Encoder, RefusesATextWithMoreBytesThanTheModelHasRoomForBeforeReadingIt) {
   const EncoderBounds bounds = bounds_of(*tokenizer(), 100);

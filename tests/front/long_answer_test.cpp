@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/session/session_book.h"
+#include "actors/tokenizer/encoder.h"
 #include "support/byte_tokenizer.h"
 
 namespace troupe {
@@ -43,9 +44,10 @@ class LongAnswerTest : public ::testing::Test {
 
   Submit open(Ask request, std::int32_t prompt_tokens = kPrompt) {
     const std::uint64_t exchange = request.exchange;
-    book_->open(std::move(request));
     Encoded encoded;
     encoded.prompts.emplace_back(static_cast<std::size_t>(prompt_tokens), 'p');
+    if (request.answer.echo) encoded.texts.push_back({std::string(static_cast<std::size_t>(prompt_tokens), 'p'), prompt_tokens});
+    book_->open(std::move(request));
     return book_->encoded(exchange, std::move(encoded), 10, effects_);
   }
 
@@ -103,6 +105,44 @@ class LongAnswerTest : public ::testing::Test {
   std::unique_ptr<SessionBook> book_;
   Effects effects_;
 };
+
+/// Counts the tokens that are turned to text.
+class CountingTokenizer final : public ByteTokenizer {
+ public:
+  std::string_view token_bytes(TokenId id) const override {
+    ++asked;
+    return ByteTokenizer::token_bytes(id);
+  }
+  mutable std::size_t asked = 0;
+};
+
+// Ids that are repeated are turned to text by TOKENIZER, not in a turn of the SESSION HOST.
+TEST_F(LongAnswerTest, OpeningASessionTurnsNoIdsToText) {
+  const auto tokenizer = std::make_shared<CountingTokenizer>();
+  const SessionContext context{tokenizer, {ByteTokenizer::kEos}, kModelLen, 258, {}, {}};
+  SessionBook book(std::make_shared<SessionContext>(context), KeySource({1, 0}));
+  Ask request = ask(/*stream=*/true, /*echo=*/true, 1);
+  request.generation.sampling.logprobs = request.generation.sampling.prompt_logprobs = -1;
+  request.source.keep_tokens = 2500;
+  request.source.ids.emplace_back(3000, 'p');
+  book.open(std::move(request));
+  Encoded encoded = Encoder(tokenizer, nullptr).encode(*book.take_encode(5));
+  EXPECT_EQ(std::exchange(tokenizer->asked, 0), 2500u);
+  Effects effects;
+  const Submit submit = book.encoded(5, std::move(encoded), 10, effects);
+  EXPECT_EQ(tokenizer->asked, 0u);
+  StepTokens step;
+  SequenceTokens tokens;
+  tokens.key = submit.sequences.at(0).key;
+  tokens.finish = Finish::length;
+  tokens.tokens = 1;
+  step.tokens = {'x'};
+  step.sequences.push_back(tokens);
+  book.take(step, 20, Slice(), effects);
+  std::string bytes;
+  for (const http::Output& output : effects.outputs) bytes += output.body;
+  EXPECT_NE(bytes.find('"' + std::string(2500, 'p') + '"'), bytes.npos);
+}
 
 TEST_F(LongAnswerTest, IsTheSameInSlices) {
   for (const bool echo : {false, true}) {

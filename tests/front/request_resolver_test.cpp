@@ -41,6 +41,26 @@ TEST(RequestResolver, TheRequestGoesBeforeTheCheckpointBeforeTheDefault) {
   EXPECT_EQ(resolved(sampling, own).sampling.top_k, 0);
 }
 
+TEST(RequestResolver, EveryRequestHasATimeoutAndNoneALongerOneThanTheServers) {
+  ResolverOptions options{"m", {}, 0};
+  options.timeout = std::chrono::seconds(60);
+  const auto timeout_ns = [&](http::RequestBody body) {
+    http::Call call;
+    call.body = std::move(body);
+    return RequestResolver(options).resolve(call, 1, 1)->timeout_ns;
+  };
+  const auto completion = [](std::optional<double> timeout) {
+    http::CompletionRequest request{.prompts = {std::string("a")}};
+    request.sampling.timeout = timeout;
+    return request;
+  };
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  EXPECT_EQ(timeout_ns(completion(std::nullopt)), 60 * kSecond);
+  EXPECT_EQ(timeout_ns(completion(1.5)), kSecond * 3 / 2);
+  EXPECT_EQ(timeout_ns(completion(3600)), 60 * kSecond);
+  EXPECT_EQ(timeout_ns(http::DetokenizeRequest{}), 60 * kSecond);
+}
+
 TEST(RequestResolver, AZeroTopPOrTemperatureIsGreedy) {
   http::SamplingRequest sampling;
   sampling.top_p = 0.0;

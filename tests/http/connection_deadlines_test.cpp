@@ -78,5 +78,17 @@ TEST(ConnectionDeadlines, APendingAnswerHasNoneButAReaderThatStopsHas) {
   }
 }
 
+TEST(ConnectionDeadlines, ABodyThatIsParsedHasALimit) {
+  const Duration limit = parse_time(kDeadlineLimits);
+  EXPECT_EQ(limit, seconds(60));
+  EXPECT_EQ(verdict({.phase = Phase::waiting, .parsing = true}, limit).overdue, Overdue::no);
+  const DeadlineVerdict late = verdict({.phase = Phase::waiting, .parsing = true}, limit + milliseconds(1));
+  EXPECT_EQ(late.overdue, Overdue::refuse);
+  EXPECT_EQ(late.status.code, Code::unavailable);
+  config::LimitOptions large;
+  large.max_body_bytes = std::int64_t{256} << 20;
+  EXPECT_EQ(parse_time(large), 32 * seconds(60)) << "a legal body has its time";
+}
+
 }  // namespace
 }  // namespace troupe::http

@@ -1,6 +1,8 @@
 // What the server keeps in memory for its clients: bodies that arrive, answers that are not read.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "http/support.h"
 
 namespace troupe::http::test {
@@ -152,11 +154,43 @@ TEST_F(ServerBounds, ParsesLargeBodiesApart) {
   client.post("/v1/completions", R"({"prompt":")" + std::string(300 << 10, 'x') + "\"}");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
+  const std::thread::id large = backend.asked_from;
   EXPECT_EQ(backend.call(1).body_bytes, (std::size_t{300} << 10) + 13);
   client.post("/v1/completions", std::string(300 << 10, '['));  // a refusal comes back the same way
   EXPECT_EQ(client.receive().error()["code"], "json_too_deep");
   client.post("/v1/completions", R"({"prompt":"again"})");
   EXPECT_EQ(client.receive().status, 200);
+  client.post("/v1/completions", R"({"prompt":")" + std::string(40 << 10, 'x') + "\"}");  // and waits for no large one
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
+  EXPECT_NE(backend.asked_from.load(), large);
+}
+
+// So who watches it sees that it stands still.
+TEST_F(ServerBounds, TheThreadThatParsesBeatsWithEveryBody) {
+  std::promise<void> release;
+  const std::shared_future<void> released = release.get_future().share();
+  std::atomic<int> parsing{0};
+  backend.asked = [&] {
+    ++parsing;
+    released.wait();
+  };
+  start();
+  EXPECT_EQ(server->parser_beats(1), 0u) << "there is nothing to do";
+  const std::string body = R"({"prompt":")" + std::string(300 << 10, 'x') + R"("})";
+  Client first(port), second(port);
+  first.post("/v1/completions", body);
+  while (parsing == 0) std::this_thread::sleep_for(milliseconds(1));
+  const std::uint64_t beats = server->parser_beats(1);
+  EXPECT_GT(beats, 0u);
+  second.post("/v1/completions", body);
+  ASSERT_TRUE(becomes_active(2));
+  EXPECT_EQ(server->parser_beats(1), beats);
+  release.set_value();
+  ASSERT_TRUE(backend.wait_calls(2));
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (server->parser_beats(1) > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_EQ(server->parser_beats(1), 0u);
 }
 
 TEST_F(ServerBounds, AClientThatLeavesWhileItsBodyIsParsedIsForgotten) {

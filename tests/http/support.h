@@ -51,6 +51,7 @@ class FakeBackend : public Backend {
   }
   Health health() const override {
     asked_from = std::this_thread::get_id();
+    if (asked) asked();
     return {.live = live, .state = state, .silent = silent.load()};
   }
   void answered(const AccessRecord& record) override {
@@ -110,6 +111,7 @@ class FakeBackend : public Backend {
   }
 
   std::function<void(Exchange)> script;
+  std::function<void()> asked;  // for the health, by the thread that handles a request
   std::atomic<Health::State> state{Health::State::ready};
   mutable std::atomic<std::thread::id> asked_from{};   // the thread that handled the last request
   std::atomic<std::thread::id> submitted_from{};
