@@ -165,7 +165,7 @@ TEST_F(GpusOfRanksTest, TheMemoryOfExchangesIsCounted) {
   options.parallel.tensor_parallel_size = 2;
   EXPECT_EQ(find_gpus(options, probes())->each.free, 60 * kGiB - peer_exchange_bytes(2));
   if (peer_exchange_bytes(2) > 0) {  // else a build without CUDA
-    EXPECT_GT(peer_exchange_bytes(2), 2 * 2 * sizeof(float) * kernels::most_in_pieces(2)) << "two halves, of two ranks";
+    EXPECT_GT(peer_exchange_bytes(2), 2 * sizeof(float) * kernels::most_in_pieces(2)) << "two halves, of the other rank";
   }
   options.parallel.disable_custom_all_reduce = true;
   EXPECT_EQ(find_gpus(options, probes())->each.free, 60 * kGiB - kNcclBytes);
