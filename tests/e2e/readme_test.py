@@ -110,7 +110,7 @@ class Commands(ServerCase):
         self.assertGreaterEqual(len(good), 19, [choice.message.content[:80] for choice in choices])
 
     def test_subcommands_in_the_text(self):
-        for shown, words in (("`build/troupe chat`", ["chat", "--port", self.server.port, "Hello"]),
+        for shown, words in (("`build/troupe chat`", ["chat", "--port", self.server.port, "--max-tokens", 64, "Hello"]),
                              ("`build/troupe status`", ["status", "--port", self.server.port]),
                              ("`build/troupe logs", ["logs", "--log-dir", self.server.log_dir])):
             self.assertIn(shown, README)
