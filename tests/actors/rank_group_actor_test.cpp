@@ -60,7 +60,8 @@ class RankGroupActorTest : public testing::ActorWorld {
     parts.children.push_back({"rank_group", OnDown::escalate, caf::actor_cast<caf::actor>(group), {}});
     parts.log = log_of("root", heard);
     const auto root = keep(system_.spawn(root_behavior, std::move(parts)));
-    root->attach_functor([this](const caf::error& reason) { end = reason ? system_.render(reason) : "it ended"; });
+    // The world kills it after this object's members are gone.
+    root->attach_functor([this, said = end](const caf::error& reason) { *said = reason ? system_.render(reason) : "it ended"; });
     self_->send(group, Attach{{}, caf::actor_cast<scheduler_actor>(listener), {}});
     run();
   }
@@ -96,7 +97,7 @@ class RankGroupActorTest : public testing::ActorWorld {
   std::vector<workers_actor> links;
   rank_group_actor group;
   std::vector<std::string> told, news;
-  std::string end;  // why the root has ended; empty: it has not
+  const std::shared_ptr<std::string> end = std::make_shared<std::string>();  // why the root has ended; empty: it has not
 };
 
 TEST_F(RankGroupActorTest, AllAreToldAndAnswerAsOne) {
@@ -114,18 +115,18 @@ TEST_F(RankGroupActorTest, AllAreToldAndAnswerAsOne) {
   run();
   EXPECT_EQ(news.back(), "down: rank 1: the worker was restarted");
   EXPECT_TRUE(heard->has("rank_group group_down why=rank 1: the worker was restarted"));
-  EXPECT_EQ(end, "");
+  EXPECT_EQ(*end, "");
 }
 
 TEST_F(RankGroupActorTest, RanksThatSampleOtherTokensEndTheEngineWhichSaysWhy) {
   up(0, 1);
   up(1, 1);
   answer(0, 5);
-  EXPECT_EQ(end, "");
+  EXPECT_EQ(*end, "");
   answer(1, 6);
   const std::string why = "rank 1 has sampled other tokens than rank 0 in step 1";
-  EXPECT_NE(end.find("rank_group: "), std::string::npos) << end;
-  EXPECT_NE(end.find(why), std::string::npos) << "the engine's last words: " << end;
+  EXPECT_NE(end->find("rank_group: "), std::string::npos) << *end;
+  EXPECT_NE(end->find(why), std::string::npos) << "the engine's last words: " << *end;
   EXPECT_TRUE(heard->has("rank_group ranks_disagree why=" + why));
   EXPECT_TRUE(heard->has("root actor_down name=rank_group"));
   EXPECT_EQ(news, std::vector<std::string>{"up 1"}) << "no result of that step";

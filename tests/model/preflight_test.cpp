@@ -277,7 +277,7 @@ TEST_F(PreflightTest, KvBlocksOnGpusAreThoseOfTheFullestRank) {
   ASSERT_TRUE(checked.ok()) << checked.status().message;
   EXPECT_EQ(checked->capacity.kv_blocks, std::min(checked->shares[0].kv_blocks, checked->shares[1].kv_blocks));
   EXPECT_EQ(checked->shard.rank, 1);
-  memory = std::uint64_t{700} << 20;
+  memory = std::uint64_t{256} << 20;
   const auto refused = preflight(options, probes);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.status().message.find("Too little GPU memory"), std::string::npos) << refused.status().message;
