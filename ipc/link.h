@@ -71,8 +71,8 @@ class LinkMonitor {
   /// Sets the epoch and wakes both sides.
   void set_epoch(std::uint32_t epoch);
 
-  /// A side's process has ended and was waited for. Clears what it has said of itself, raises the epoch by one and wakes both
-  /// sides. Call it before the successor starts. Returns the new epoch.
+  /// A side's process has ended and was waited for. Clears what it has said of itself, raises the epoch by one and
+  /// wakes both sides. Call it before the successor starts. Returns the new epoch.
   std::uint32_t reaped(Side side);
 
   /// Monotonic time of the side's last heartbeat, or a little more after signs of progress; 0 while it is not

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/cuda/exchange.cuh"

@@ -41,8 +41,8 @@ class Children {
   /// Waits for a child whose process has ended and raises the epoch of all links: what is in the rings no longer
   /// counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it ended, for people.
   ///
-  /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: it may have
-  /// ended because that one did, or because of what ended it.
+  /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: one loss
+  /// may have ended both.
   std::string take_exit(Child& child);
 
   /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A failure says

@@ -37,9 +37,8 @@ struct CudaModel {
 };
 
 /// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow, counts as
-/// hanging, but not while it waits for masks. Steps of several ranks are allowed at least `patience`. poll() then returns internal; reset() returns after `patience`, and
-/// submit() and poll() return
-/// internal from then on. After any internal error the device is of no further use: the destructor waits for
+/// hanging, but not while it waits for masks. Steps of several ranks are allowed at least `patience`. poll() then
+/// returns internal; reset() returns after `patience`, and submit() and poll() return internal from then on. After any internal error the device is of no further use: the destructor waits for
 /// nothing and leaves the device's memory to the end of the process.
 class CudaQueue final : public Executor {
  public:
