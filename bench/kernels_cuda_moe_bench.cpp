@@ -1,6 +1,6 @@
-// A mixture-of-experts layer of the 21B shape on the GPU: decode batches compared with the copy bandwidth of
-// this run, prefill in floating-point operations per second. Only the weights of experts with rows count as
-// bytes.
+// Mixture-of-experts layers on the GPU: the 21B's in bf16 and int4, and half of the 300B's in int4, a rank's
+// of two. Decode batches are compared with the copy bandwidth of this run, prefill in floating-point
+// operations per second. Only the weights of experts with rows count as bytes.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -20,23 +20,37 @@ namespace {
 
 using namespace kernels;
 
-constexpr int kHidden = 2560, kIntermediate = 1536, kExperts = 64, kShared = 2, kTopK = 6;
-constexpr int kLayers = 2;  // 3.1 GB: a layer's weights do not stay in the L2 cache
+constexpr int kLayers = 2;  // of more than 1 GB: a layer's weights do not stay in the L2 cache
 constexpr int kMostRows = 8192;
+
+struct Shape {
+  const char* name;
+  WeightFormat format;
+  int hidden, intermediate, experts, shared, top_k;
+};
+constexpr WeightFormat kInt4{WeightKind::int4, DType::bf16};
+constexpr Shape k21B{"cuda.moe", DType::bf16, 2560, 1536, 64, 2, 6},
+    k21BInt4{"cuda.moe.int4", kInt4, 2560, 1536, 64, 2, 6},
+    kHalf300B{"cuda.moe.300b_half.int4", kInt4, 8192, 1792, 64, 0, 8};
 
 class Layers {
  public:
-  explicit Layers(Cuda& device) : device_(device) {
+  Layers(Cuda& device, const Shape& shape) : device_(device), shape_(shape) {
     for (int i = 0; i < kLayers; ++i) {
-      gate_up_[i] = stack(gate_up_outputs(kIntermediate), kHidden);
-      down_[i] = stack(kHidden, kIntermediate);
-      router_[i] = random(DType::f32, kExperts, kHidden, 0.02f);
+      gate_up_[i] = stack(gate_up_outputs(shape.intermediate), shape.hidden);
+      down_[i] = stack(shape.hidden, shape.intermediate);
+      router_[i] = random(DType::f32, shape.experts, shape.hidden, 0.02f);
     }
-    x_ = random(DType::bf16, kMostRows, kHidden, 1).data;
-    residual_ = static_cast<float*>(random(DType::f32, kMostRows, kHidden, 1).data);
-    bias_ = static_cast<const float*>(matrix(DType::f32, 1, kExperts).data);
-    chosen_ = static_cast<std::int32_t*>(matrix(DType::f32, kMostRows, kTopK).data);
+    x_ = random(DType::bf16, kMostRows, shape.hidden, 1).data;
+    residual_ = static_cast<float*>(random(DType::f32, kMostRows, shape.hidden, 1).data);
+    bias_ = static_cast<const float*>(matrix(DType::f32, 1, shape.experts).data);
+    chosen_ = static_cast<std::int32_t*>(matrix(DType::f32, kMostRows, shape.top_k).data);
   }
+  ~Layers() {
+    for (void* memory : memory_) device_.free(memory);
+  }
+  Layers(const Layers&) = delete;
+  Layers& operator=(const Layers&) = delete;
 
   Moe op(int layer, int rows) const {
     return {.residual = residual_,
@@ -45,9 +59,9 @@ class Layers {
             .bias = bias_,
             .gate_up = gate_up_[layer],
             .down = down_[layer],
-            .experts = kExperts,
-            .shared = kShared,
-            .top_k = kTopK,
+            .experts = shape_.experts,
+            .shared = shape_.shared,
+            .top_k = shape_.top_k,
             .rows = rows,
             .chosen = chosen_};
   }
@@ -57,7 +71,7 @@ class Layers {
     int sum = 0;
     for (int layer = 0; layer < kLayers; ++layer) {
       run(device_, op(layer, rows));
-      std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * kTopK));
+      std::vector<std::int32_t> chosen(static_cast<std::size_t>(rows * shape_.top_k));
       device_.download(chosen.data(), chosen_, chosen.size() * sizeof(std::int32_t));
       device_.sync();
       sum += static_cast<int>(std::set<std::int32_t>(chosen.begin(), chosen.end()).size());
@@ -66,10 +80,11 @@ class Layers {
   }
 
  private:
-  Matrix matrix(DType dtype, int outputs, int inputs, int count = 1) {
-    void* memory = device_.alloc(static_cast<std::size_t>(count) * matrix_bytes(dtype, outputs, inputs));
+  Matrix matrix(const WeightFormat& format, int outputs, int inputs, int count = 1) {
+    void* memory = device_.alloc(static_cast<std::size_t>(count) * matrix_bytes(format, outputs, inputs));
     if (memory == nullptr) throw CudaError("no memory for the weights that are timed");
-    return {memory, dtype, outputs, inputs};
+    memory_.push_back(memory);
+    return {memory, format, outputs, inputs};
   }
   Matrix random(DType dtype, int outputs, int inputs, float deviation) {
     const Matrix m = matrix(dtype, outputs, inputs);
@@ -77,15 +92,17 @@ class Layers {
     return m;
   }
   MatrixStack stack(int outputs, int inputs) {
-    constexpr int kCount = kExperts + kShared;
-    const MatrixStack all{matrix(DType::bf16, outputs, inputs, kCount), kCount};
-    for (int i = 0; i < kCount; ++i) {
+    const int count = shape_.experts + shape_.shared;
+    const MatrixStack all{matrix(shape_.format, outputs, inputs, count), count};
+    for (int i = 0; i < count; ++i) {
       run(device_, FillRandom{.into = all.at(i), .outputs = outputs, .seed = seed_++});
     }
     return all;
   }
 
   Cuda& device_;
+  const Shape& shape_;
+  std::vector<void*> memory_;
   std::uint64_t seed_ = 1;
   MatrixStack gate_up_[kLayers], down_[kLayers];
   Matrix router_[kLayers];
@@ -105,26 +122,30 @@ double seconds(Cuda& device, const auto& layer) {
   return median_seconds(device, graph, kLaunches) / (kTurns * kLayers);
 }
 
-void measure(Report& report, bool quick) {
-  Cuda device;
-  const double bandwidth = copy_bandwidth(device) * 1e-9;
-  report.row({"gpu.copy", bandwidth, "GB/s"});
-  Layers layers(device);
+std::string row_name(const Shape& shape, const char* what, int rows) {
+  return std::string(shape.name) + "." + what + ".rows_" + std::to_string(rows);
+}
+
+void measure_decode(Report& report, Cuda& device, const Shape& shape, Layers& layers, double bandwidth) {
   const double expert_bytes =
-      static_cast<double>(matrix_bytes(DType::bf16, gate_up_outputs(kIntermediate), kHidden) +
-                          matrix_bytes(DType::bf16, kHidden, kIntermediate));
+      static_cast<double>(matrix_bytes(shape.format, gate_up_outputs(shape.intermediate), shape.hidden) +
+                          matrix_bytes(shape.format, shape.hidden, shape.intermediate));
+  const bool demanded = &shape == &k21B;
   for (const int rows : {1, 8, 32, 64, 128, 256}) {
-    const std::string name = ".rows_" + std::to_string(rows);
     const double touched = static_cast<double>(layers.touched(rows)) / kLayers;
+    const double bytes = (touched + shape.shared) * expert_bytes;
     const double time = seconds(device, [&](int i) { run(device, layers.op(i, rows)); });
-    report.row({"cuda.moe.experts_touched" + name, touched, "of 64", 0, rows == 64 ? 61.0 : 0});
-    report.row({"cuda.moe.decode" + name, time * 1e6, "us",
-                (touched + kShared) * expert_bytes / bandwidth * 1e-3, 0, Better::lower});
-    report.row({"cuda.moe.decode" + name, (touched + kShared) * expert_bytes / time * 1e-9, "GB/s", bandwidth,
-                0.72 * bandwidth});
+    report.row(
+        {row_name(shape, "experts_touched", rows), touched, "of 64", 0, demanded && rows == 64 ? 61.0 : 0});
+    report.row(
+        {row_name(shape, "decode", rows), time * 1e6, "us", bytes / bandwidth * 1e-3, 0, Better::lower});
+    report.row({row_name(shape, "decode", rows), bytes / time * 1e-9, "GB/s", bandwidth,
+                demanded ? 0.72 * bandwidth : 0});
   }
+}
+
+void measure_routing(Report& report, Cuda& device, const Shape& shape, Layers& layers) {
   for (const int rows : {1, 32, 256, 2048, 8192}) {
-    if (quick) break;
     const auto routed = [&](int i) {
       const Moe op = layers.op(i, rows);
       cuda::Routing routing;
@@ -132,22 +153,38 @@ void measure(Report& report, bool quick) {
       cuda::lay_out(routing, op, static_cast<std::byte*>(device.scratch(bytes)));
       cuda::route(device, op, routing);
     };
-    report.row({"cuda.moe.route.rows_" + std::to_string(rows), seconds(device, routed) * 1e6, "us"});
+    report.row({row_name(shape, "route", rows), seconds(device, routed) * 1e6, "us"});
   }
+}
+
+void measure_prefill(Report& report, Cuda& device, const Shape& shape, Layers& layers) {
   for (const int rows : {512, 2048, 8192}) {
-    const std::string name = ".rows_" + std::to_string(rows);
     const double time = seconds(device, [&](int i) { run(device, layers.op(i, rows)); });
-    const double operations = 2.0 * rows * (kTopK + kShared) * 3 * kHidden * kIntermediate;
-    report.row({"cuda.moe.prefill" + name, time * 1e6, "us"});
-    report.row(
-        {"cuda.moe.prefill" + name, operations / time * 1e-12, "TFLOP/s", 0, rows == kMostRows ? 480.0 : 0});
+    const double operations =
+        2.0 * rows * (shape.top_k + shape.shared) * 3 * shape.hidden * shape.intermediate;
+    report.row({row_name(shape, "prefill", rows), time * 1e6, "us"});
+    report.row({row_name(shape, "prefill", rows), operations / time * 1e-12, "TFLOP/s", 0,
+                &shape == &k21B && rows == kMostRows ? 480.0 : 0});
+  }
+}
+
+void measure(Report& report, bool quick) {
+  Cuda device;
+  const double bandwidth = copy_bandwidth(device) * 1e-9;
+  report.row({"gpu.copy", bandwidth, "GB/s"});
+  for (const Shape* shape : {&k21B, &k21BInt4, &kHalf300B}) {
+    Layers layers(device, *shape);
+    measure_decode(report, device, *shape, layers, bandwidth);
+    if (quick) continue;
+    if (shape == &k21B) measure_routing(report, device, *shape, layers);
+    measure_prefill(report, device, *shape, layers);
   }
 }
 
 }  // namespace
 }  // namespace troupe::bench
 
-// --quick: without the router alone.
+// --quick: decode batches alone.
 int main(int argc, char** argv) {
   using namespace troupe;
   if (!bench::gpu_is_there("kernels_cuda_moe")) return 0;

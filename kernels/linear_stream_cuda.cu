@@ -15,15 +15,14 @@ namespace {
 using namespace streaming;
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads)
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     stream(const StreamArgs a, const __grid_constant__ CUtensorMap weight_map,
            const __grid_constant__ CUtensorMap x_map) {
   extern __shared__ __align__(1024) char shared[];
   StreamBlock<Tile> block{.a = a, .shared = shared};
   const bool dense = a.groups.offsets == nullptr;
   if (dense) troupe::cuda::let_next_start();
-  const bool brings_weights = block.warp == Tile::kWarps;
-  if (brings_weights) {
+  if (block.warp == Tile::kWarps) {
     if (block.lane == 0) {
       const int of_x = Tile::kWholeX ? 0 : a.groups.gather != nullptr ? 32 : kBoxArrivals;
 #pragma unroll 1
@@ -50,13 +49,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
     ptx::warp_cluster_arrive_relaxed();
   }
 
-  if (block.warp >= Tile::kWarps) {
-    if (brings_weights) {
-      if (!dense) block.fill_ring(&weight_map);
-      block.refill_ring(&weight_map);
-    }
+  if (block.warp == Tile::kWarps) {
+    if (!dense) block.fill_ring(&weight_map);
+    if constexpr (Tile::kWholeX) block.refill_ring(&weight_map);
     troupe::cuda::wait_for_previous();
-    if (!Tile::kWholeX && !brings_weights) block.bring_x(&x_map);
+    if constexpr (!Tile::kWholeX) block.refill_ring_with_x(&weight_map, &x_map);
     if (a.cluster > 1) ptx::warp_cluster_wait();
     return;
   }
@@ -132,13 +129,24 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   troupe::cuda::launch(device, kernel, shape, a, weight_map, x_map);
 }
 
+template <class T, class Codes, int kM>
+void start_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  switch (plan.tile_rows) {
+    case 16: return launch_tiles<StreamTile<T, Codes, kM, 16, 4, 1>>(device, linear, plan);
+    default: return launch_tiles<StreamTile<T, Codes, kM, 32, 4, 1>>(device, linear, plan);
+  }
+}
+
 template <class T, class Codes>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  if constexpr (Codes::kOperands > 1) {
+    if (plan.outputs == kWideOutputs) return start_tiles<T, Codes, kWideOutputs>(device, linear, plan);
+  }
+  TROUPE_CHECK(plan.outputs == kOutputs);
   switch (plan.tile_rows) {
     case 8: return launch_tiles<StreamTile<T, Codes, kOutputs, 8, 4, 1>>(device, linear, plan);
-    case 16: return launch_tiles<StreamTile<T, Codes, kOutputs, 16, 4, 1>>(device, linear, plan);
-    case 32: return launch_tiles<StreamTile<T, Codes, kOutputs, 32, 4, 1>>(device, linear, plan);
-    default: return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
+    case 64: return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
+    default: return start_tiles<T, Codes, kOutputs>(device, linear, plan);
   }
 }
 

@@ -71,10 +71,11 @@ __device__ __forceinline__ std::uint32_t multiply_pairs(std::uint32_t a, std::ui
   return reinterpret_cast<const std::uint32_t&>(d);
 }
 
-/// int8 at bits 0 … 7 and 16 … 23 as a pair of bf16, exactly; other bits do not matter. The low seven bits below
-/// 0x4300 are 128 + them; bit 7 there is 128 + 128.
+/// int8 at bits 0 … 7 and 16 … 23 as a pair of bf16, exactly; other bits do not matter. The low seven bits
+/// below 0x4300 are 128 + them; bit 7 there is 128 + 128.
 __device__ __forceinline__ std::uint32_t int8_pair(std::uint32_t codes) {
-  return subtract_pairs((codes & 0x007f007fu) | 0x43004300u, (codes & 0x00800080u) | 0x43004300u);
+  return subtract_pairs(ptx::mask_and_flip(codes, 0x007f007fu, 0x43004300u),
+                        ptx::mask_and_flip(codes, 0x00800080u, 0x43004300u));
 }
 
 /// Calls function(Element{}) with the device type of `dtype`.

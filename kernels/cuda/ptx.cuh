@@ -30,6 +30,13 @@ template <class T>
 concept SharedOperand = std::is_same_v<T, SharedAddress> || std::is_pointer_v<T>;
 
 // ---- Loads, stores and arithmetic
+/// (value & mask) ^ flips in one instruction. The compiler would take two if both are constants.
+__device__ __forceinline__ std::uint32_t mask_and_flip(std::uint32_t value, std::uint32_t mask,
+                                                       std::uint32_t flips) {
+  std::uint32_t r;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(r) : "r"(value), "r"(mask), "r"(flips));
+  return r;
+}
 __device__ __forceinline__ uint4 load_shared_16(SharedOperand auto from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

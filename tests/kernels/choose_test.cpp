@@ -146,6 +146,23 @@ TEST(ChooseLinear, CodesRunTheSameWays) {
   }
 }
 
+TEST(ChooseLinear, ExpertsOfCodesTakeWideBlocksIfTheyAreEnough) {
+  LinearShape s = grouped(Ending::swiglu, 3584, 8192, 8, 64);  // half of the 300B's, one row
+  s.format = {WeightKind::int4, DType::bf16};
+  const auto outputs = [&] { return choose(s, kH200).stream.outputs; };
+  EXPECT_EQ(outputs(), streaming::kWideOutputs) << "8 experts × 28 tiles";
+  s.outputs = 896;  // an eighth
+  EXPECT_EQ(outputs(), streaming::kOutputs) << "8 experts × 7 tiles leave multiprocessors without work";
+  for (const int rows : {64 * 8, 64 * 16, 64 * 32}) {
+    s.rows = rows;
+    EXPECT_EQ(outputs(), streaming::kWideOutputs) << rows;
+    EXPECT_LE(3 * (choose(s, kH200).stream.shared_bytes + 1024), 228 * 1024)
+        << "three blocks on a multiprocessor";
+  }
+  s.format = DType::bf16;
+  EXPECT_EQ(outputs(), streaming::kOutputs);
+}
+
 TEST(ChooseLinear, CodesThatNoTensorCoreTakes) {
   LinearShape s = product(Ending::add, 2560, 576, 8);
   s.format = {WeightKind::int8, DType::bf16};

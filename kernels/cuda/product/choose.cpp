@@ -124,7 +124,7 @@ std::string to_string(const LinearChoice& c) {
     text += ", copy interval " + number(p.copy_interval_cycles) + " cycles per KiB";
   } else if (c.way == LinearWay::stream) {
     const StreamPlan& p = c.stream;
-    text += ": tiles of " + number(streaming::kOutputs) + " outputs × " + number(p.tile_rows) + " rows";
+    text += ": tiles of " + number(p.outputs) + " outputs × " + number(p.tile_rows) + " rows";
     if (p.cluster > 1) text += ", clusters of " + number(p.cluster);
     text += ", " + number(p.stages) + (p.stages == 1 ? " stage of " : " stages of ") +
             number(p.boxes * streaming::kBox) + " inputs";

@@ -36,7 +36,7 @@ struct Int4Codes {
 
   /// Codes at bits 0 … 3 and 16 … 19, as bf16: 128 + (code + 8), less 136.
   __device__ __forceinline__ static std::uint32_t pair(std::uint32_t codes) {
-    return subtract_pairs((codes & 0x000f000fu) ^ 0x43084308u, 0x43084308u);
+    return subtract_pairs(ptx::mask_and_flip(codes, 0x000f000fu, 0x43084308u), 0x43084308u);
   }
   __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
     const std::uint32_t word = i == 0 ? codes.x : i == 1 ? codes.y : i == 2 ? codes.z : codes.w;

@@ -13,8 +13,8 @@ inline constexpr int kChunkBytes = 64;  ///< of a row, that four lanes load, 16 
 inline constexpr int kRowBytes = 128;   ///< of a box, two chunks; a box has the same part of several rows
 inline constexpr int kBox =
     64;  ///< inputs of a box of x (fp8: 128); a box of weights covers boxes_of_x() times as many
-inline constexpr int kOutputs = 64;  ///< of a block
-inline constexpr int kScaleLineBytes = kOutputs * 2;
+inline constexpr int kOutputs = 64;       ///< of a block
+inline constexpr int kWideOutputs = 128;  ///< of a wide one
 inline constexpr int kMaxStages = 8;
 inline constexpr int kMaxCluster = 8;
 inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes lie at multiples of 1024
@@ -28,12 +28,14 @@ constexpr int scale_lines(const WeightFormat& format) {
 }
 /// Boxes of x that a box of weights multiplies. fp8 takes x in codes.
 constexpr int boxes_of_x(const WeightFormat& format) { return format.fp8() ? 1 : operands_of(format); }
-/// fp8: bytes of the scales of a block's inputs, of n rows of x and of its outputs.
-constexpr int block_scale_bytes(int boxes, int n) { return boxes * (n + kOutputs / kFp8ScaleOutputs) * 4; }
+/// Bytes from the scales of one group of inputs to those of the next, in a stage of m outputs.
+constexpr int scale_line_pitch(int m) { return m * 2; }
+/// fp8: bytes of the scales of a block's inputs, of n rows of x and of m outputs.
+constexpr int block_scale_bytes(int boxes, int m, int n) { return boxes * (n + m / kFp8ScaleOutputs) * 4; }
 /// Bytes of a stage with boxes of m outputs and n rows of the x that they multiply. Boxes begin at multiples
 /// of 1024.
 constexpr int stage_bytes(int m, int n, int boxes, int operands, int scale_lines) {
-  const int scales = boxes * scale_lines * kScaleLineBytes;
+  const int scales = boxes * scale_lines * scale_line_pitch(m);
   return boxes * (m + n * operands) * kRowBytes + (scales + 1023) / 1024 * 1024;
 }
 
@@ -47,15 +49,16 @@ constexpr int log_slice_of(int m, int cluster) {
 }  // namespace streaming
 
 struct StreamPlan {
-  int tile_rows = 8;          ///< 8, 16, 32 or 64: rows of x that a block takes at once
-  int cluster = 1;            ///< blocks that share a tile's inputs: 1, 2, 4 or 8
-  int block_boxes = 0;        ///< of a block's inputs, at most
-  int boxes = 4;              ///< of weights, of a stage
-  int operands = 1;           ///< boxes_of_x()
-  int scale_lines = 0;        ///< of a box of weights
-  bool block_scales = false;  ///< fp8: each box of weights and of x has scales
-  int stages = 2;             ///< of a block's ring
-  int shared_bytes = 0;       ///< of a block
+  int outputs = streaming::kOutputs;  ///< of a block, or kWideOutputs
+  int tile_rows = 8;                  ///< 8, 16, 32 or 64: rows of x that a block takes at once
+  int cluster = 1;                    ///< blocks that share a tile's inputs: 1, 2, 4 or 8
+  int block_boxes = 0;                ///< of a block's inputs, at most
+  int boxes = 4;                      ///< of weights, of a stage
+  int operands = 1;                   ///< boxes_of_x()
+  int scale_lines = 0;                ///< of a box of weights
+  bool block_scales = false;          ///< fp8: each box of weights and of x has scales
+  int stages = 2;                     ///< of a block's ring
+  int shared_bytes = 0;               ///< of a block
 };
 
 namespace streaming {
@@ -92,16 +95,26 @@ constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int r
   return cluster;
 }
 
+/// Outputs of a block. A wide one reads half as much of x for each weight and loads half as many of mma's
+/// operands of x. That pays for codes of experts, if there are three blocks for two multiprocessors. The
+/// order of additions is the same.
+constexpr int block_outputs(const LinearShape& shape, const GpuTraits& gpu, int rows) {
+  const bool codes = shape.format.quantised() && !shape.format.fp8();
+  if (!shape.grouped() || !codes || rows < 16 || rows > 32) return kOutputs;
+  const int tiles = (padded(shape.outputs) + kWideOutputs - 1) / kWideOutputs;
+  return 2 * tiles * std::min(shape.groups, shape.rows) >= 3 * gpu.multiprocessors ? kWideOutputs : kOutputs;
+}
+
 constexpr int shared_bytes(const StreamPlan& plan) {
   const int n = plan.tile_rows;
   const bool whole_x = n == 8;  // lies beside the ring, not in it
   const int ring =
-      plan.stages * stage_bytes(kOutputs, whole_x ? 0 : n, plan.boxes, plan.operands, plan.scale_lines);
+      plan.stages * stage_bytes(plan.outputs, whole_x ? 0 : n, plan.boxes, plan.operands, plan.scale_lines);
   const int x = whole_x ? plan.block_boxes * plan.operands * n * kRowBytes : 0;
-  const int slice = 1 << log_slice_of(kOutputs, plan.cluster);
+  const int slice = 1 << log_slice_of(plan.outputs, plan.cluster);
   const int inbox = plan.cluster > 1 ? plan.cluster * n * (slice + 4) * 4 : 0;
-  const int scales = plan.block_scales ? block_scale_bytes(plan.block_boxes, n) : 0;
-  return kHeaderBytes + std::max(ring + x + inbox, n * (kOutputs + 4) * 4) + scales;
+  const int scales = plan.block_scales ? block_scale_bytes(plan.block_boxes, plan.outputs, n) : 0;
+  return kHeaderBytes + std::max(ring + x + inbox, n * (plan.outputs + 4) * 4) + scales;
 }
 
 }  // namespace streaming
@@ -120,7 +133,10 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
   if (plan.tile_rows == 8 && shape.stride() / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
   plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);
   plan.boxes = plan.tile_rows == 8 || plan.operands > 1 ? 1 : 2;
-  plan.stages = plan.tile_rows > 8 ? 3 : shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4;
+  plan.outputs = block_outputs(shape, gpu, plan.tile_rows);
+  plan.stages = plan.tile_rows == 8 ? shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4
+                : plan.outputs == kWideOutputs && plan.tile_rows == 32 ? 2
+                                                                       : 3;
   if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
       tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {
     plan.boxes = plan.block_boxes;

@@ -5,7 +5,7 @@
 // weights; the others multiply. Weights are constants, so the ring is filled before the kernel waits for the
 // previous one: the memory is at work while that one ends. Blocks are small, so that several fit on a
 // multiprocessor, also the next kernel's. Up to 8 rows of x are resident in shared memory, loaded by the
-// warps that multiply; more rows go through the ring, loaded by a warp of their own.
+// warps that multiply; more rows go through the ring, beside their weights.
 //
 // Operands of mma.sync: weights are A (16 outputs × 16 inputs), rows of x are B (8 columns). The 16 inputs of
 // an instruction may be any, if A and B agree, and so may the outputs that are A's rows. Lane 4 g + t takes
@@ -68,7 +68,7 @@ struct StreamBlock {
                  a.stages * stage_bytes + (Tile::kWholeX ? a.block_boxes * kOperands * kN * kRowBytes : 0));
   /// fp8, behind all else: scales of weights, [box][eight outputs], and of x, [box][row].
   const ptx::SharedAddress weight_scales_at =
-      full + static_cast<ptx::SharedAddress>(a.shared_bytes - block_scale_bytes(a.block_boxes, kN));
+      full + static_cast<ptx::SharedAddress>(a.shared_bytes - block_scale_bytes(a.block_boxes, kM, kN));
   const ptx::SharedAddress x_scales_at =
       weight_scales_at + static_cast<ptx::SharedAddress>(a.block_boxes * (kM / kFp8ScaleOutputs) * 4);
   // Outputs that the block finishes: fours from m_first; of gate|up only those that are gates.
@@ -109,7 +109,7 @@ struct StreamBlock {
         for (int line = 0; line < scale_lines; ++line) {
           const int group = chunk * (kOperands * 32) / a.scale_group + line;
           copy_line(scales_at + at_stage(stage) +
-                        static_cast<ptx::SharedAddress>((b * scale_lines + line) * kScaleLineBytes),
+                        static_cast<ptx::SharedAddress>((b * scale_lines + line) * scale_line_pitch(kM)),
                     weight() + a.scales_at +
                         (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
                     scale_line_bytes(), barrier, lane);
@@ -132,6 +132,7 @@ struct StreamBlock {
   __device__ __forceinline__ void fill_ring(const CUtensorMap* map) const {
     for (int i = 0; i < a.stages && i * piece_chunks < chunks; ++i) bring_piece(map, i, i);
   }
+  /// Brings the weights that did not fit the ring, where x is resident.
   __device__ __forceinline__ void refill_ring(const CUtensorMap* map) const {
     Turn turn{a.stages, 0};
     for (int i = a.stages; i * piece_chunks < chunks; ++i, turn.next()) {
@@ -139,9 +140,8 @@ struct StreamBlock {
       bring_piece(map, i, turn.stage);
     }
   }
-
-  /// Loads x into the ring, piece by piece. Called by one warp.
-  __device__ __forceinline__ void bring_x(const CUtensorMap* map) const {
+  /// Brings x, and the weights that did not fit the ring.
+  __device__ __forceinline__ void refill_ring_with_x(const CUtensorMap* map, const CUtensorMap* x_map) const {
     constexpr int kOfLane = (kN + 3) / 4;  // gathered: lane 8 q + c takes chunk c of rows q, q + 4, …
     const bool gathered = a.groups.gather != nullptr;
     const int chunk16 = lane % 8, first_row = lane / 8;
@@ -158,12 +158,13 @@ struct StreamBlock {
       const int here = chunks_of(i) * kOperands, boxes = (here + 1) / 2;  // of x
       const ptx::SharedAddress barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
       ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
+      if (i >= a.stages) bring_piece(map, i, turn.stage);
       if (!gathered) {
         begin_boxes(barrier, boxes * kN * kRowBytes, lane);
         for (int b = 0; b < boxes; ++b) {
           const int chunk = (first_chunk + i * piece_chunks) * kOperands + b * 2;
           copy_box(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes), barrier,
-                   {.map = map,
+                   {.map = x_map,
                     .column = chunk * (kChunkBytes / 2),
                     .row = rows.first,
                     .first = a.x + static_cast<std::size_t>(rows.first) * a.x_row_bytes + chunk * kChunkBytes,
@@ -269,11 +270,18 @@ struct StreamBlock {
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
+  /// Addresses of a lane's operand in a box: chunk t of its row, and chunk t + 4.
+  struct Halves {
+    ptx::SharedAddress at[2];
+    __device__ __forceinline__ Halves operator+(ptx::SharedAddress bytes) const {
+      return {at[0] + bytes, at[1] + bytes};
+    }
+  };
   /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first.
   /// `scales` is the line of the chunk's first group.
   __device__ __forceinline__ uint4 operand(uint4 codes, int i, ptx::SharedAddress scales, int output) const {
     if constexpr (Codes::kGroupScales) {
-      const auto line = static_cast<ptx::SharedAddress>(i * 32 / a.scale_group * kScaleLineBytes);
+      const auto line = static_cast<ptx::SharedAddress>(i * 32 / a.scale_group * scale_line_pitch(kM));
       return Codes::operand(
           codes, i,
           *reinterpret_cast<const Bf16*>(shared + (scales + line - full) + (m0() + row() + output) * 2));
@@ -281,13 +289,17 @@ struct StreamBlock {
       return Codes::operand(codes, i);
     }
   }
-  /// `x` is where the first of the chunk's operands lies; each covers half a box of x.
-  __device__ __forceinline__ void multiply_chunk(Sums& sums, int chain, ptx::SharedAddress w,
-                                                 ptx::SharedAddress x, ptx::SharedAddress scales) const {
+  /// Multiplies chunk `half` (0 or 1) of a box of weights by its inputs, in the boxes from x_box on. Each
+  /// operand covers half a box of x. `scales` is the line of the chunk's first group.
+  __device__ __forceinline__ void multiply_chunk(Sums& sums, int half, const Halves& w_box,
+                                                 const Halves& x_box, ptx::SharedAddress scales) const {
+    const int chain = half * (kChains / 2);
+    const ptx::SharedAddress w = w_box.at[half];
     uint4 codes[kTilesM][2];
 #pragma unroll
     for (int o = 0; o < kOperands; ++o) {
-      const ptx::SharedAddress at = kOperands == 1 ? x : (x + o / 2 * (kN * kRowBytes)) ^ (o % 2 * 64);
+      const int of_box = half * kOperands + o;
+      const ptx::SharedAddress at = x_box.at[of_box % 2] + of_box / 2 * (kN * kRowBytes);
       uint4 b[kTilesN];
 #pragma unroll
       for (int j = 0; j < kTilesN; ++j) b[j] = load(at + j * 8 * kRowBytes);
@@ -312,24 +324,28 @@ struct StreamBlock {
       }
     }
   }
-  /// Addresses of a lane's operands in the first boxes: chunk t of a row. Chunk t + 4 is at this address
-  /// ^ 64.
   struct Operands {
-    ptx::SharedAddress w, x;
+    Halves w, x;
   };
+  /// In the first boxes.
   __device__ __forceinline__ Operands place_operands() const {
-    const ptx::SharedAddress chunk = row() * kRowBytes + (t() ^ row()) * 16;
-    Operands operands{ring + m0() * kRowBytes + chunk, x_at + n0() * kRowBytes + chunk};
-    ptx::materialize(operands.w);
-    ptx::materialize(operands.x);
+    Operands operands;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const ptx::SharedAddress chunk = row() * kRowBytes + ((t() + half * 4) ^ row()) * 16;
+      operands.w.at[half] = ring + m0() * kRowBytes + chunk;
+      operands.x.at[half] = x_at + n0() * kRowBytes + chunk;
+      ptx::materialize(operands.w.at[half]);
+      ptx::materialize(operands.x.at[half]);
+    }
     return operands;
   }
   /// Adds the product of a box, scaled, to chain 0 of `sums`. `box` counts the block's boxes.
-  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, ptx::SharedAddress w,
-                                                      ptx::SharedAddress x) const {
+  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, const Halves& w,
+                                                      const Halves& x) const {
     Sums part;
     multiply_chunk(part, 0, w, x, 0);
-    multiply_chunk(part, kChains / 2, w ^ 64, x ^ 64, 0);
+    multiply_chunk(part, 1, w, x, 0);
     const auto* of_x = floats(x_scales_at) + box * kN + n0() + t();
     const auto* of_weight = floats(weight_scales_at) + (box * kM + m0()) / kFp8ScaleOutputs;
 #pragma unroll
@@ -350,8 +366,8 @@ struct StreamBlock {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
-      const ptx::SharedAddress w = operands.w + at_stage(turn.stage);
-      const ptx::SharedAddress x =
+      const Halves w = operands.w + at_stage(turn.stage);
+      const Halves x =
           operands.x + (Tile::kWholeX
                             ? static_cast<ptx::SharedAddress>(i * a.boxes * kOperands * kN * kRowBytes)
                             : at_stage(turn.stage));
@@ -359,23 +375,21 @@ struct StreamBlock {
       const int here = chunks_of(i);
 #pragma unroll 2
       for (int b = 0; b < here / 2; ++b) {
-        const ptx::SharedAddress w_box = w + b * (kM * kRowBytes),
-                                 x_box = x + b * (kOperands * kN * kRowBytes);
+        const Halves w_box = w + b * (kM * kRowBytes), x_box = x + b * (kOperands * kN * kRowBytes);
         if constexpr (Codes::kBlockScales) {
           multiply_scaled_box(sums, i * a.boxes + b, w_box, x_box);
           continue;
         }
         const ptx::SharedAddress lines =
-            scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes);
+            scales + static_cast<ptx::SharedAddress>(b * scale_lines * scale_line_pitch(kM));
         multiply_chunk(sums, 0, w_box, x_box, lines);
-        multiply_chunk(sums, kChains / 2, w_box ^ 64,
-                       kOperands == 1 ? x_box ^ 64 : x_box + kOperands / 2 * (kN * kRowBytes),
-                       lines + static_cast<ptx::SharedAddress>(scale_lines / 2 * kScaleLineBytes));
+        multiply_chunk(sums, 1, w_box, x_box,
+                       lines + static_cast<ptx::SharedAddress>(scale_lines / 2 * scale_line_pitch(kM)));
       }
       if (here % 2 != 0) {
         const int b = here / 2;
         multiply_chunk(sums, 0, w + b * (kM * kRowBytes), x + b * (kOperands * kN * kRowBytes),
-                       scales + static_cast<ptx::SharedAddress>(b * scale_lines * kScaleLineBytes));
+                       scales + static_cast<ptx::SharedAddress>(b * scale_lines * scale_line_pitch(kM)));
       }
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(empty + 8 * turn.stage);

@@ -41,7 +41,10 @@ struct StreamTile {
   static constexpr int kWarps = kWarpsM * kWarpsN;
   static constexpr bool kWholeX = kN == 8;
   static constexpr int kRingN = kWholeX ? 0 : kN;
-  static constexpr int kThreads = (kWarps + (kWholeX ? 1 : 2)) * 32;
+  static constexpr int kThreads = (kWarps + 1) * 32;
+  /// Blocks that a multiprocessor's registers have to hold; 0: what the compiler finds best. Of 64 rows and
+  /// scales of groups it would find one.
+  static constexpr int kBlocks = kN == 64 && !Codes::kBlockScales ? 2 : 0;
   static constexpr int kTilesM = kM / kWarpsM / 16, kTilesN = kN / kWarpsN / 8;
   /// Independent sums of a tile, because an instruction takes 30 cycles.
   static constexpr int kChains = kTilesM * kTilesN == 1 ? 4 : 1;
