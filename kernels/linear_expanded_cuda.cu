@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(kExpandWarps * 32) expand_weights(const Expand
 #pragma unroll
     for (int o = 0; o < Codes::kOperands; ++o) {
       const int input = (i / 4 * Codes::kOperands + o) * 32 + i % 4 * 8;
+      if (input >= a.stride) break;  // codes of zero, of no input
       uint4 expanded;
       if constexpr (Codes::kGroupScales) {
         const auto* scales = reinterpret_cast<const Bf16*>(group + a.scales_at);

@@ -12,9 +12,9 @@ namespace troupe::kernels::cuda::streaming {
 struct BoxSource {
   const CUtensorMap* map;  // Hopper: the tensor, and the box's coordinates
   int column, row, group;
-  const char* first;  // other GPUs: the box's first element; rows and columns past the matrix are not read
+  const char* first;  // other GPUs: the box's first element
   std::size_t row_bytes;
-  int rows, columns;
+  int rows, columns;  // that exist; columns past them are zero in both ways
 };
 
 // The arrivals that the boxes of one phase make on their barrier.
@@ -37,10 +37,10 @@ __device__ __forceinline__ void copy_box(ptx::SharedAddress to, ptx::SharedAddre
   if (lane == 0) ptx::bulk_copy_box(to, from.map, barrier, from.column, from.row, from.group);
 #else
   const int chunk = lane % 8;
-  if (chunk * 8 >= from.columns) return;
   for (int row = lane / 8; row < from.rows; row += 4) {
-    ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(row * 128 + ((chunk ^ (row % 8)) * 16)),
-                       from.first + static_cast<std::size_t>(row) * from.row_bytes + chunk * 16);
+    ptx::copy_async_16_or_zero(to + static_cast<ptx::SharedAddress>(row * 128 + ((chunk ^ (row % 8)) * 16)),
+                               from.first + static_cast<std::size_t>(row) * from.row_bytes + chunk * 16,
+                               chunk * 8 < from.columns);
   }
 #endif
 }
@@ -51,7 +51,8 @@ __device__ __forceinline__ void copy_line(ptx::SharedAddress to, const char* fro
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   ptx::bulk_copy_if(to, from, static_cast<std::uint32_t>(bytes), barrier, lane == 0);
 #else
-  if (lane * 16 < bytes) ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(lane * 16), from + lane * 16);
+  if (lane * 16 < bytes)
+    ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(lane * 16), from + lane * 16);
 #endif
 }
 

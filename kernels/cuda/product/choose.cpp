@@ -64,8 +64,6 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
   if (s.format.quantised() && s.activations() == DType::f16)
     return {.way = LinearWay::generic,
             .reason = "codes are expanded to bfloat16, and the activations are float16"};
-  if (!s.covers_x())
-    return {.way = LinearWay::generic, .reason = "a piece of codes covers more inputs than a row of x has"};
   return with_tensor_cores(s, gpu);
 }
 

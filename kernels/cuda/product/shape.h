@@ -33,7 +33,7 @@ struct LinearShape {
   /// Elements of a row of x, padding included.
   constexpr int stride() const { return row_stride(inputs); }
   constexpr int weight_row_bytes() const { return row_bytes(format, inputs); }
-  /// True if a row of the weight covers the inputs of a row of x and no more.
+  /// True if a row of the weight covers the inputs of a row of x and no more, as strips need it.
   constexpr bool covers_x() const { return padded_inputs(format, inputs) == stride(); }
   constexpr DType activations() const { return format.activations; }
 };

@@ -54,6 +54,9 @@ struct StreamBlock {
   const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
   const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
   const int piece_chunks = a.boxes * 2;
+  /// 16-byte pieces of a row of x. A row of codes may cover more inputs, by weights of zero: those of x are
+  /// then made zero too.
+  const int x_sixteens = static_cast<int>(a.x_row_bytes / 16);
   const int scale_lines = Codes::kGroupScales ? kBox * kOperands / a.scale_group : 0;
   const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes, kOperands, scale_lines);
   /// Boxes of x: those of the ring's first stage, or all resident ones.
@@ -170,7 +173,7 @@ struct StreamBlock {
                     .first = a.x + static_cast<std::size_t>(rows.first) * a.x_row_bytes + chunk * kChunkBytes,
                     .row_bytes = a.x_row_bytes,
                     .rows = rows.count,
-                    .columns = (here - b * 2) * (kChunkBytes / 2)},
+                    .columns = min(here - b * 2, x_sixteens / 4 - chunk) * (kChunkBytes / 2)},
                    lane);
         }
         end_boxes(barrier);
@@ -178,13 +181,15 @@ struct StreamBlock {
       }
       for (int b = 0; b < boxes; ++b) {
         if (b * 8 + chunk16 >= here * 4) break;
+        const int chunk = i * piece_chunks * kOperands + b * 2;
+        const bool there = (first_chunk * kOperands + chunk) * 4 + chunk16 < x_sixteens;
 #pragma unroll
         for (int q = 0; q < kOfLane; ++q) {
           const int r = first_row + 4 * q;
           if (from[q] != nullptr) {
-            ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(b * kN * kRowBytes + r * kRowBytes +
-                                                                    (chunk16 ^ r % 8) * 16),
-                               from[q] + (i * piece_chunks * kOperands + b * 2) * kChunkBytes);
+            ptx::copy_async_16_or_zero(to + static_cast<ptx::SharedAddress>(
+                                                b * kN * kRowBytes + r * kRowBytes + (chunk16 ^ r % 8) * 16),
+                                       from[q] + chunk * kChunkBytes, there);
           }
         }
       }
@@ -219,8 +224,9 @@ struct StreamBlock {
       if (a.groups.gather != nullptr) {
         whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.x_row_bytes;
       }
+      const int left = x_sixteens - first_chunk * (kOperands * 4);
       for (; whole.sixteen < chunks * kOperands * 4; whole.sixteen += whole.boxes_a_turn * 8) {
-        ptx::copy_async_16(whole.to, whole.from);
+        ptx::copy_async_16_or_zero(whole.to, whole.from, whole.sixteen < left);
         whole.from += whole.boxes_a_turn * kRowBytes;
         whole.to += static_cast<ptx::SharedAddress>(whole.boxes_a_turn * kN * kRowBytes);
       }

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -59,7 +60,9 @@ inline pid_t start_rank(const std::string& test, const RankProcess& rank) {
     }
   }
   std::vector<std::string> words;
-  for (char** e = environ; *e != nullptr; ++e) words.emplace_back(*e);
+  for (char** e = environ; *e != nullptr; ++e) {
+    if (!std::string_view(*e).starts_with("GTEST_")) words.emplace_back(*e);  // a shard would run no rank
+  }
   const std::map<std::string, std::string> added = {{"RANK", std::to_string(rank.shard.rank)},
                                                     {"RANKS", std::to_string(rank.shard.ranks)},
                                                     {"EXPERTS", rank.shard.expert_parallel ? "1" : "0"},
