@@ -101,24 +101,30 @@ void run(Cuda& device, const Moe& op) {
   const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
   const std::size_t fixed_bytes =
       routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes;
-  const auto expanded_bytes_of = [&](const MatrixStack& stack, cuda::Ending ending) {
+  const auto way_of = [&](const MatrixStack& stack, cuda::Ending ending) {
     const cuda::LinearShape shape{.ending = ending,
                                   .format = stack.first.format,
                                   .outputs = stack.first.outputs,
                                   .inputs = stack.first.inputs,
                                   .rows = places,
                                   .groups = stack.count};
-    return choose(shape, cuda::traits_of(device)).way == cuda::LinearWay::expanded
-               ? cuda::expanded_bytes(stack.first, stack.count)
-               : 0;
+    return choose(shape, cuda::traits_of(device)).way;
   };
-  const std::size_t expanded_bytes = std::max(expanded_bytes_of(op.gate_up, cuda::Ending::swiglu),
-                                              expanded_bytes_of(op.down, cuda::Ending::store_scaled));
-  auto* memory = static_cast<std::byte*>(device.scratch(fixed_bytes + expanded_bytes));
+  const cuda::LinearWay gate_up_way = way_of(op.gate_up, cuda::Ending::swiglu),
+                        down_way = way_of(op.down, cuda::Ending::store_scaled);
+  const bool interleaved = gate_up_way == cuda::LinearWay::unpacked && down_way == cuda::LinearWay::unpacked;
+  const auto working_bytes_of = [&](const MatrixStack& stack, cuda::LinearWay way, int x_rows) {
+    return way == cuda::LinearWay::expanded   ? cuda::expanded_bytes(stack.first, stack.count)
+           : way == cuda::LinearWay::unpacked ? cuda::interleaved_bytes(x_rows, stack.first.inputs)
+                                              : 0;
+  };
+  const std::size_t working_bytes = std::max(working_bytes_of(op.gate_up, gate_up_way, op.rows),
+                                             working_bytes_of(op.down, down_way, interleaved ? 0 : places));
+  auto* memory = static_cast<std::byte*>(device.scratch(fixed_bytes + working_bytes));
   cuda::lay_out(routing, op, memory);
   std::byte* activations = memory + routing_bytes;
   std::byte* outputs = activations + activation_bytes;
-  void* expanded = memory + fixed_bytes;
+  void* working_memory = memory + fixed_bytes;
   lay_out(coded_x, outputs + rows_of(hidden));
   lay_out(coded_activations, outputs + rows_of(hidden) + x_bytes);
   coded_activations.x = activations;
@@ -147,7 +153,9 @@ void run(Cuda& device, const Moe& op) {
                                  .x_scales = coded ? coded_x.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.gate_up, routing.gather, false),
-                                 .expanded = expanded,
+                                 .x_rows = op.rows,
+                                 .interleaves_out = interleaved,
+                                 .working_memory = working_memory,
                                  .ending = cuda::Ending::swiglu,
                                  .out = activations});
   run(device, coded_activations);
@@ -157,12 +165,13 @@ void run(Cuda& device, const Moe& op) {
                                  .x_scales = coded ? coded_activations.scales : nullptr,
                                  .rows = places,
                                  .groups = groups(op.down, nullptr, true),
-                                 .expanded = expanded,
+                                 .x_is_interleaved = interleaved,
+                                 .working_memory = working_memory,
                                  .ending = cuda::Ending::store_scaled,
                                  .out = outputs,
                                  .scale = routing.scale});
-  const CombineArgs arguments{op.residual, outputs,   routing.places, routing.offsets, op.slots,
-                              op.in_stacks(), op.shared, op.top_k,    hidden};
+  const CombineArgs arguments{op.residual,    outputs,   routing.places, routing.offsets, op.slots,
+                              op.in_stacks(), op.shared, op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;
   const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;

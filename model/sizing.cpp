@@ -6,6 +6,7 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/attention/expand.h"
 #include "kernels/cuda/product/expanded.h"
+#include "kernels/cuda/product/unpacked.h"
 #include "kernels/quantise_rows.h"
 #include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
@@ -186,8 +187,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
 
 namespace {
 
-// Weights that long prompts expand to bf16, at most; of dense products, and of the experts' beside their
-// rows.
+// Weights that long prompts expand to bf16, at most; of dense products, and of experts beside their rows.
 std::uint64_t bytes_of_expansion(const kernels::WeightFormat& format, int outputs, int inputs, int groups) {
   if (!format.quantised() || format.fp8()) return 0;
   if (groups == 0 || format.activations != DType::bf16) return 0;
@@ -201,7 +201,8 @@ std::uint64_t working_bytes_of_dense(const ModelSpec& spec, const WeightFormats&
 }
 
 // Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
-// the codes of the rows and of the activations.
+// the codes of the rows and of the activations. int8 and int4 with a scale for each output: and for the rows,
+// interleaved; with others, for weights.
 std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const WeightFormats& formats) {
   if (spec.experts == 0) return 0;
   const int places = rows * (spec.top_k + spec.shared_experts);
@@ -211,10 +212,12 @@ std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const We
       formats.experts.fp8()
           ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
           : 0;
-  const std::uint64_t expanded =
-      bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden,
-                         spec.experts + spec.shared_experts);
-  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes + expanded;
+  const std::uint64_t weights_or_x =
+      formats.experts.scales_outputs() && formats.activations == DType::bf16
+          ? kernels::cuda::interleaved_bytes(rows, spec.hidden)
+          : bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate),
+                               spec.hidden, spec.experts + spec.shared_experts);
+  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes + weights_or_x;
 }
 
 // Codes of the widest input of a dense product with fp8 weights.

@@ -15,18 +15,20 @@
 
 namespace troupe::cuda {
 
-/// A tensor of 16-bit elements, dimensions innermost first. It is copied in boxes with the 128-byte swizzle;
-/// a box has 64 elements in the first dimension. Elements outside the sizes read as zeros.
-struct SwizzledTensor {
+/// A tensor of 16-bit elements, dimensions innermost first. It is copied in boxes, with the 128-byte swizzle
+/// or row after row; a swizzled box has 64 elements in the first dimension. Elements outside the sizes read
+/// as zeros.
+struct BoxedTensor {
   const void* data = nullptr;  ///< 16-byte aligned
   DType dtype = DType::bf16;
   std::uint64_t sizes[3] = {1, 1, 1};
   std::uint64_t strides[2] = {
       16, 16};  ///< bytes from one index of dimensions 1 and 2 to the next; multiples of 16
   std::uint32_t box[3] = {64, 1, 1};  ///< each at most 256
+  bool swizzled = true;
 };
 
-inline CUtensorMap tensor_map(const SwizzledTensor& tensor) {
+inline CUtensorMap tensor_map(const BoxedTensor& tensor) {
   using Encode = decltype(&cuTensorMapEncodeTiled);
   static const Encode encode = [] {
     void* function = nullptr;
@@ -41,8 +43,9 @@ inline CUtensorMap tensor_map(const SwizzledTensor& tensor) {
   const CUresult result = encode(
       &map, tensor.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       3, const_cast<void*>(tensor.data), tensor.sizes, tensor.strides, tensor.box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      CU_TENSOR_MAP_INTERLEAVE_NONE,
+      tensor.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw CudaError("cuTensorMapEncodeTiled refused a tensor: error " +
                     std::to_string(static_cast<int>(result)));

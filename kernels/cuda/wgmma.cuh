@@ -63,6 +63,9 @@ __device__ __forceinline__ void lower_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+#define TROUPE_SUMS_16 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+
 #define TROUPE_SUMS_32                                                      \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
@@ -102,6 +105,7 @@ __device__ __forceinline__ void lower_registers() {
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define TROUPE_OUT_32(i) TROUPE_OUT_8(i), TROUPE_OUT_8(i + 8), TROUPE_OUT_8(i + 16), TROUPE_OUT_8(i + 24)
+#define TROUPE_OUTS_16 TROUPE_OUT_8(0), TROUPE_OUT_8(8)
 #define TROUPE_OUTS_32 TROUPE_OUT_32(0)
 #define TROUPE_OUTS_64 TROUPE_OUT_32(0), TROUPE_OUT_32(32)
 #define TROUPE_OUTS_80 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_8(64), TROUPE_OUT_8(72)
@@ -184,13 +188,16 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand
   }
 }
 
-/// The same with A in registers.
+/// The same with A in registers; N may be 32 too (__nv_bfloat16, not transposed).
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b_operand,
                                       bool accumulate) {
-  static_assert(N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
+  static_assert(N == 32 || N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    if constexpr (N == 64 && !kTransposed)
+    static_assert(N != 32 || !kTransposed);
+    if constexpr (N == 32)
+      TROUPE_WGMMA_A(32, "bf16", 16, 16, 17, 18, 19, 20, 21, 0);
+    else if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 0);
     else if constexpr (N == 64 && kTransposed)
       TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 1);
@@ -243,6 +250,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_OUTS_80
 #undef TROUPE_OUTS_64
 #undef TROUPE_OUTS_32
+#undef TROUPE_OUTS_16
 #undef TROUPE_OUT_32
 #undef TROUPE_OUT_8
 #undef TROUPE_SUMS_128
@@ -250,6 +258,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_SUMS_80
 #undef TROUPE_SUMS_64
 #undef TROUPE_SUMS_32
+#undef TROUPE_SUMS_16
 
 #else  // Never launched there; the kernels have to compile.
 

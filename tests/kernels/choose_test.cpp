@@ -140,10 +140,17 @@ TEST(ChooseLinear, CodesRunTheSameWays) {
     experts.rows = 256 * 8;
     EXPECT_EQ(way(experts), LinearWay::stream) << "codes are not expanded for a few rows";
     experts.rows = 8192 * 8;
-    const LinearChoice many = choose(experts, kH200);
+    EXPECT_EQ(way(experts), LinearWay::unpacked) << to_string(format);
+    EXPECT_EQ(way(experts, ampere()), LinearWay::stream);
+    EXPECT_EQ(way(experts, invariant()), LinearWay::stream);
+    LinearShape dense = product(Ending::add, 2560, 2560, 1024);
+    dense.format = format;
+    const LinearChoice many = choose(dense, kH200);
     ASSERT_EQ(many.way, LinearWay::expanded) << to_string(format);
     EXPECT_TRUE(kWgmmaTiles[many.wgmma_tile].scaled) << "a tile that is compiled for scales of outputs";
   }
+  experts.format = grouped;
+  EXPECT_EQ(way(experts), LinearWay::expanded) << "scales of groups";
 }
 
 TEST(ChooseLinear, ExpertsOfCodesTakeWideBlocksIfTheyAreEnough) {

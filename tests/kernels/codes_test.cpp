@@ -186,17 +186,34 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
 
   bool wide() const { return c().ending == Ending::add || c().ending == Ending::store_f32; }
 
-  /// The outputs, row after row.
+  /// unpacked.h: applied twice it gives the old order.
+  static std::vector<float> interleaved(const std::vector<float>& rows, int cols) {
+    std::vector<float> made(rows.size());
+    for (std::size_t first = 0; first < rows.size(); first += static_cast<std::size_t>(cols)) {
+      for (int i = 0; i < cols; ++i) {
+        const int t = i % 32 / 8, k = i % 8 / 2, e = i % 2;
+        made[first + static_cast<std::size_t>(i / 32 * 32 + 8 * k + 2 * t + e)] =
+            rows[first + static_cast<std::size_t>(i)];
+      }
+    }
+    return made;
+  }
+
+  /// The outputs, row after row. `x_is_interleaved`: x is given in that order.
   template <class Run>
-  std::vector<float> check(const char* way, Run&& run_it) {
+  std::vector<float> check(const char* way, Run&& run_it, bool x_is_interleaved = false,
+                           bool interleaves_out = false) {
     const DType out_type = wide() ? DType::f32 : DType::bf16;
     const std::vector<float> before = random_floats(static_cast<std::size_t>(rows_ * c().outputs), 8);
     Rows out(*device_, out_type, rows_, c().outputs, before);
     const bool grouped = c().group_rows.size() > 1;
-    Rows x(*device_, DType::bf16, x_rows_, c().inputs, x_);
+    Rows x(*device_, DType::bf16, x_rows_, c().inputs, x_is_interleaved ? interleaved(x_, c().inputs) : x_);
     Linear linear{.weight = matrix(0),
                   .x = x.data(),
                   .rows = rows_,
+                  .x_rows = x_rows_,
+                  .x_is_interleaved = x_is_interleaved,
+                  .interleaves_out = interleaves_out,
                   .ending = c().ending,
                   .out = out.data(),
                   .scale = device_->put(scale_)};
@@ -211,12 +228,14 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
     for (int p = 0; p < rows_; ++p) {
       for (int o = 0; o < c().outputs; ++o) numbers.push_back(out.at(p, o));
     }
+    if (interleaves_out) numbers = interleaved(numbers, c().outputs);
     int failures = 0;
     for (const Expected& e : expected_) {
       const double old = c().ending == Ending::add
                              ? static_cast<double>(before[static_cast<std::size_t>(e.p * c().outputs + e.o)])
                              : 0.0;
-      const double want = old + e.sum, got = static_cast<double>(out.at(e.p, e.o));
+      const double want = old + e.sum,
+                   got = static_cast<double>(numbers[static_cast<std::size_t>(e.p * c().outputs + e.o)]);
       const double allowed = (wide() ? 1e-6 : 0x1p-8) * std::abs(want) + 3e-4;
       if (!(std::abs(got - want) <= allowed) && ++failures <= 3)
         ADD_FAILURE() << way << ", row " << e.p << ", output " << e.o << ": " << got << " instead of "
@@ -253,6 +272,14 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
     EXPECT_EQ(stream(small), narrow) << "the order of additions is the same";
   }
   if (!gpu.hopper) return;
+  if (unpacked_takes(shape, gpu)) {
+    const auto unpacked = [](Cuda& device, const Linear& l) { run_unpacked(device, l); };
+    const std::vector<float> plain = check("unpacked", unpacked);
+    EXPECT_EQ(check("unpacked, interleaved x", unpacked, true), plain);
+    if (pairs()) {
+      EXPECT_EQ(check("unpacked, interleaved out", unpacked, false, true), plain);
+    }
+  }
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
     if (kWgmmaTiles[tile].fp8 || (format().scales_outputs() && !kWgmmaTiles[tile].scaled) ||
         wgmma_cycles(kWgmmaTiles[tile], shape, gpu.multiprocessors) < 0)

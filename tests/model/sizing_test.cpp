@@ -171,8 +171,10 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   // heads.
   const std::uint64_t rows = 512 * (6 + 2), experts = rows * (2560 + 1536) * 2;
   EXPECT_EQ(fixed(kv) - fixed(DType::bf16), std::uint64_t{131072} * 2 * 4 * 128 * 2 - experts);
-  // All experts and shared slices of 3,072 × 2,560 numbers in bf16 are less than a gibibyte.
   int4.experts = {kernels::WeightKind::int4, DType::bf16};
+  EXPECT_EQ(fixed(int4) - fixed(DType::bf16), std::uint64_t{512} * 2560 * 2) << "the rows, interleaved";
+  // All experts and shared slices of 3,072 × 2,560 numbers in bf16 are less than a gibibyte.
+  int4.experts = {kernels::WeightKind::int4, DType::bf16, 64};
   EXPECT_EQ(fixed(int4) - fixed(DType::bf16), std::uint64_t{64 + 2} * 3072 * 2560 * 2);
   // A byte for each number, and four for 128: of the rows and of the activations.
   const std::uint64_t numbers = 512 * 2560 + rows * 1536;

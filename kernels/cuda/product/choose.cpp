@@ -27,6 +27,8 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
     return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
   if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
+  if (unpacked_takes(s, gpu) && s.rows > kManyRowsOfUnpacked * s.groups)
+    return {.way = LinearWay::unpacked, .reason = "many rows in an average group"};
   if (!many_rows(s)) {
     return streamed(s, gpu,
                     s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
@@ -91,6 +93,7 @@ const char* to_string(LinearWay way) {
     case LinearWay::stream: return "stream";
     case LinearWay::strips: return "strips";
     case LinearWay::wgmma: return "wgmma";
+    case LinearWay::unpacked: return "codes unpacked for wgmma";
     case LinearWay::expanded: return "expanded, then wgmma";
   }
   return "?";

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/product/unpacked.h"
 #include "kernels/cuda/product/shape.h"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/strip.h"
@@ -19,6 +20,7 @@ enum class LinearWay {
   stream,       ///< 16-bit types: weights are read once for a few rows (decode); mma.sync
   strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
   wgmma,        ///< 16-bit types on Hopper: many rows (prefill)
+  unpacked,     ///< int8 and int4 of experts on Hopper: many rows. Codes become bf16 in registers; wgmma
   expanded,     ///< int8 and int4 on Hopper: many rows. Codes become bf16 in memory, then wgmma
 };
 

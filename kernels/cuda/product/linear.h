@@ -4,7 +4,7 @@
 //   y[p] = W_g · x[row(p)]        for every row p of group g
 //
 // A dense product is one group of all rows. A grouped product has one weight per group (an expert) and its
-// rows sorted by group. There are five ways to run it; choose.h says which.
+// rows sorted by group. There are six ways to run it; choose.h says which.
 #include <cstddef>
 #include <cstdint>
 
@@ -55,9 +55,13 @@ struct Linear {
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
-  /// expanded_bytes() (expanded.h) of working memory, if the way is LinearWay::expanded; null: run() takes
-  /// the device's.
-  void* expanded = nullptr;
+  // LinearWay::unpacked reads x in an order of its own (unpacked.h):
+  int x_rows = 0;                 ///< of x, if rows are gathered
+  bool x_is_interleaved = false;  ///< x has that order already
+  bool interleaves_out = false;   ///< swiglu: out gets it
+  /// LinearWay::expanded: expanded_bytes() (expanded.h); LinearWay::unpacked: interleaved_bytes() of all rows
+  /// of x, unless x is interleaved. Null: run() takes the device's.
+  void* working_memory = nullptr;
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
                                  ///< for store_f32 and add, else as x. Unused by qkv. Padding
@@ -114,6 +118,7 @@ void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
 void run_wgmma_fp8(Cuda& device, const Linear& linear, int tile);
+void run_unpacked(Cuda& device, const Linear& linear);
 void run_expanded(Cuda& device, const Linear& linear, int tile);  ///< the same for weights that are codes
 
 }  // namespace troupe::kernels::cuda

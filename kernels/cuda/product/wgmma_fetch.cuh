@@ -61,6 +61,7 @@ struct TileShape {
   static constexpr int kSharedBytes = kSlots * (kSlotBytes + kScaleBytes) + 1024;
   static_assert(kSplit == 1 || kSlots * kSlotBytes >= kRows * kColumns * 4);
   using Walk = TileWalk<kRows, kColumns>;
+  static constexpr bool kReadsFewer = false;  ///< rows_read() says so; else the products read kRows rows of x
 };
 
 /// Position in the ring.
@@ -169,35 +170,39 @@ __device__ __forceinline__ void fetch_boxes(const Product& product, const WgmmaS
   } while (walk.next(tile));
 }
 
-/// Rows of x that an index names, fetched by a warpgroup: eight neighbouring threads take a row's 128 bytes.
-template <class Shape>
-struct GatheredRows {
+/// Rows of x, named by an index if there is one, fetched by a warpgroup: eight neighbouring threads take a
+/// row's 128 bytes. Source: has x, row_chunks and gather, as Product.
+template <class Shape, class Source>
+struct RowsOfTile {
   static constexpr int kRowsAtOnce = 128 / 8;
   static constexpr int kTurns = Shape::kRows / kRowsAtOnce;
 
-  const Product& product;
+  const Source& source;
   const int row = static_cast<int>(threadIdx.x) / 8, chunk = static_cast<int>(threadIdx.x) % 8;
   const std::uint32_t to = static_cast<std::uint32_t>(row * kRowBytes + (chunk ^ (row % 8)) * 16);
-  int here = 0;  ///< of my rows; the rest gets zeros
+  int here = 0;       ///< of my rows; the rest gets zeros
+  int read = kTurns;  ///< of my rows, those that the products read
   std::uint32_t from[kTurns];
 
   __device__ __forceinline__ void enter(const ProductTile& tile) {
     here = (tile.end - tile.row - row + kRowsAtOnce - 1) / kRowsAtOnce;
+    if constexpr (Shape::kReadsFewer) read = Shape::rows_read(tile.end - tile.row) / kRowsAtOnce;
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
       const int p = min(tile.row + row + i * kRowsAtOnce, tile.end - 1);
-      from[i] = static_cast<std::uint32_t>(__ldcg(product.gather + p)) *
-                    static_cast<std::uint32_t>(product.row_chunks) +
+      const int of_x = source.gather != nullptr ? __ldcg(source.gather + p) : p;
+      from[i] = static_cast<std::uint32_t>(of_x) * static_cast<std::uint32_t>(source.row_chunks) +
                 static_cast<std::uint32_t>(chunk);
     }
   }
   /// Requests a step's part of the rows, as one group of copies.
   __device__ __forceinline__ void fetch(const std::byte* slot, int step) const {
-    const auto* x = static_cast<const uint4*>(product.x);
-    const int turns = step * 8 + chunk < product.row_chunks ? here : 0;
+    const auto* x = static_cast<const uint4*>(source.x);
+    const int turns = step * 8 + chunk < source.row_chunks ? here : 0;
     const std::uint32_t base = ptx::shared_address(slot) + to;
 #pragma unroll
     for (int i = 0; i < kTurns; ++i) {
+      if (Shape::kReadsFewer && i >= read) break;
       ptx::copy_async_16_or_zero(base + i * kRowsAtOnce * kRowBytes,
                                  x + (i < turns ? from[i] + step * 8 : from[i]), i < turns);
     }
@@ -212,29 +217,42 @@ __device__ __forceinline__ void arrive_after_writes(ptx::Barrier* barrier) {
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-/// Steps whose rows of x are in flight, at most three; a slot is full when its copies have landed.
-template <class Shape>
+/// Steps whose rows of x are in flight, fewer than kMost of them once add() returns; a slot is full when its
+/// copies have landed.
+template <int kSlots, int kMost>
 struct FlyingSteps {
-  const WgmmaShared<Shape>& shared;
-  Ring<Shape::kSlots> oldest{};
+  ptx::Barrier* full;  ///< of the ring's slots
+  Ring<kSlots> oldest{};
   int count = 0;
 
+  __device__ __forceinline__ void add() {
+    if (++count == kMost) land();
+  }
   __device__ __forceinline__ void land() {
-    if (count == 3) {
-      ptx::copy_async_wait<2>();
-    } else if (count == 2) {
-      ptx::copy_async_wait<1>();
-    } else {
-      ptx::copy_async_wait<0>();
-    }
-    arrive_after_writes(&shared.full[oldest.slot]);
+    wait_for_oldest<kMost - 1>();
+    arrive_after_writes(&full[oldest.slot]);
     oldest.next();
     --count;
   }
-  /// Until the slot that comes next is empty.
-  __device__ __forceinline__ void land_while_full(int slot, std::uint32_t parity) {
-    while (count > 0 && !ptx::mbarrier_test_wait(&shared.empty[slot], parity)) land();
-    ptx::mbarrier_wait(&shared.empty[slot], parity);
+  __device__ __forceinline__ void land_all() {
+    while (count > 0) land();
+  }
+  /// Until `empty` has that parity.
+  __device__ __forceinline__ void land_until(ptx::Barrier* empty, std::uint32_t parity) {
+    while (count > 0 && !ptx::mbarrier_test_wait(empty, parity)) land();
+    ptx::mbarrier_wait(empty, parity);
+  }
+
+ private:
+  template <int kYounger>
+  __device__ __forceinline__ void wait_for_oldest() const {
+    if constexpr (kYounger == 0) {
+      ptx::copy_async_wait<0>();
+    } else if (count > kYounger) {
+      ptx::copy_async_wait<kYounger>();
+    } else {
+      wait_for_oldest<kYounger - 1>();
+    }
   }
 };
 
@@ -245,20 +263,20 @@ __device__ __forceinline__ void fetch_gathered(const Product& product, const Wgm
   wait_for_previous();
   auto walk = walk_of<Shape>(product, GroupOffsets{product.offsets});
   const Steps steps = steps_of<Shape>(product);
-  GatheredRows<Shape> rows{product};
-  FlyingSteps<Shape> flying{shared};
+  RowsOfTile<Shape, Product> rows{product};
+  FlyingSteps<Shape::kSlots, 3> flying{shared.full};
   Ring<Shape::kSlots> ring;
   for (ProductTile tile; walk.next(tile);) {
     rows.enter(tile);
     for (int step = steps.begin; step < steps.end; ++step, ring.next()) {
       const int slot = ring.slot;
-      flying.land_while_full(slot, ring.parity ^ 1);
+      flying.land_until(&shared.empty[slot], ring.parity ^ 1);
       if (threadIdx.x == 0) fetch_weight(product, shared, weight_map, tile, slot, step, 0);
       rows.fetch(shared.x(slot), step);
-      if (++flying.count == 3) flying.land();
+      flying.add();
     }
   }
-  while (flying.count > 0) flying.land();
+  flying.land_all();
 }
 
 }  // namespace troupe::kernels::cuda

@@ -207,8 +207,9 @@ __device__ __forceinline__ void sum_blocks(const WgmmaShared<Shape>& shared, con
 /// Offsets that are copied to shared memory, and so the groups that need no load from L2.
 inline constexpr int kCopiedOffsets = 272;
 
-/// Copies the first offsets. Both warpgroups that multiply.
-__device__ __forceinline__ GroupOffsets copy_offsets(const Product& product, std::int32_t* copies) {
+/// Copies the first offsets. Both warpgroups that multiply. Source: has offsets and groups, as Product.
+template <class Source>
+__device__ __forceinline__ GroupOffsets copy_offsets(const Source& product, std::int32_t* copies) {
   if (product.offsets == nullptr) return {};
   const int copied = min(product.groups + 1, kCopiedOffsets);
   for (int i = static_cast<int>(threadIdx.x) - 128; i < copied; i += 256)

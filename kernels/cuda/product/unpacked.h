@@ -1,0 +1,33 @@
+#pragma once
+// Products of experts on Hopper whose weights are codes, for more rows than streams like
+// (LinearWay::unpacked): which they are, and how x lies. The kernel: unpacked_product.cuh.
+//
+// x is interleaved: of each 32 elements of a row, element 8 t + 2 k + e lies at 8 k + 2 t + e (t, k: 0 … 3;
+// e: 0, 1). Doing it twice gives the natural order.
+#include <cstddef>
+
+#include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/product/shape.h"
+
+namespace troupe::kernels::cuda {
+
+/// Outputs and rows of x of a tile. A tile with fewer rows multiplies fewer.
+inline constexpr int kUnpackedOutputs = 256, kUnpackedRows = 128;
+/// Bytes of codes of an output that are fetched at a time.
+inline constexpr int kUnpackedPieceBytes = 64;
+/// Rows of an average group from which it beats streams. They expand codes anew for each 32 rows.
+inline constexpr int kManyRowsOfUnpacked = 48;
+
+/// Codes with a scale for each output, multiplied by bf16; the endings of experts.
+constexpr bool unpacked_takes(const LinearShape& shape, const GpuTraits& gpu) {
+  return gpu.hopper && shape.grouped() && shape.format.scales_outputs() &&
+         shape.activations() == DType::bf16 &&
+         (shape.ending == Ending::swiglu || shape.ending == Ending::store_scaled);
+}
+
+/// Bytes of `rows` interleaved rows of x.
+constexpr std::size_t interleaved_bytes(int rows, int inputs) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(row_stride(inputs)) * 2;
+}
+
+}  // namespace troupe::kernels::cuda
