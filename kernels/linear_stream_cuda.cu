@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (a.cluster > 1) ptx::warp_cluster_wait();
     return;
   }
-  typename StreamBlock<Tile>::WholeX whole;
+  WholeX whole;
   if constexpr (Tile::kWholeX) whole = block.place_whole_x();
   const auto operands = block.place_operands();
   const auto destination = block.place_sums();

@@ -197,13 +197,6 @@ struct StreamBlock {
     }
   }
 
-  /// How the warps that multiply load a resident x: eight threads for each row of a box, all rows at a time.
-  /// Computed before the wait.
-  struct WholeX {
-    const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
-    ptx::SharedAddress to = 0;
-    int row = 0, sixteen = 0, boxes_a_turn = 0;
-  };
   __device__ __forceinline__ WholeX place_whole_x() const {
     const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
     const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
@@ -276,13 +269,6 @@ struct StreamBlock {
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
   }
-  /// Addresses of a lane's operand in a box: chunk t of its row, and chunk t + 4.
-  struct Halves {
-    ptx::SharedAddress at[2];
-    __device__ __forceinline__ Halves operator+(ptx::SharedAddress bytes) const {
-      return {at[0] + bytes, at[1] + bytes};
-    }
-  };
   /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first.
   /// `scales` is the line of the chunk's first group.
   __device__ __forceinline__ uint4 operand(uint4 codes, int i, ptx::SharedAddress scales, int output) const {
@@ -330,12 +316,9 @@ struct StreamBlock {
       }
     }
   }
-  struct Operands {
-    Halves w, x;
-  };
   /// In the first boxes.
-  __device__ __forceinline__ Operands place_operands() const {
-    Operands operands;
+  __device__ __forceinline__ StreamOperands place_operands() const {
+    StreamOperands operands;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const ptx::SharedAddress chunk = row() * kRowBytes + ((t() + half * 4) ^ row()) * 16;
@@ -368,7 +351,7 @@ struct StreamBlock {
       }
     }
   }
-  __device__ __forceinline__ void multiply(Sums& sums, const Operands& operands) const {
+  __device__ __forceinline__ void multiply(Sums& sums, const StreamOperands& operands) const {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
@@ -402,14 +385,8 @@ struct StreamBlock {
     }
   }
 
-  /// Where a lane stores its sums, for each tile of outputs: in a cluster the inbox of the block that
-  /// finishes them, indexed by sender, row of x and output; otherwise over the ring.
-  struct Destination {
-    ptx::SharedAddress sums[kTilesM];
-    ptx::SharedAddress barrier[kTilesM];
-  };
-  __device__ __forceinline__ Destination place_sums() const {
-    Destination to;
+  __device__ __forceinline__ SumsPlace<Tile> place_sums() const {
+    SumsPlace<Tile> to;
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
       const int m = m0() + i * 16, owner = m >> log_slice;
@@ -422,7 +399,7 @@ struct StreamBlock {
     }
     return to;
   }
-  __device__ __forceinline__ void hand_over(const Sums& sums, const Destination& to) const {
+  __device__ __forceinline__ void hand_over(const Sums& sums, const SumsPlace<Tile>& to) const {
     if (a.cluster > 1) {
       ptx::warp_cluster_wait();  // all blocks have begun
     } else {

@@ -9,6 +9,7 @@
 #include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
 #include "kernels/cuda/product/stream.h"
+#include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda::streaming {
 
@@ -62,6 +63,33 @@ struct StreamSums {
       return (of[0][i][j][c] + of[1][i][j][c]) + (of[2][i][j][c] + of[3][i][j][c]);
     }
   }
+};
+
+/// Where a lane stores its sums, for each tile of outputs: in a cluster the inbox of the block that finishes
+/// them, indexed by sender, row of x and output; otherwise over the ring.
+template <class Tile>
+struct SumsPlace {
+  ptx::SharedAddress sums[Tile::kTilesM];
+  ptx::SharedAddress barrier[Tile::kTilesM];
+};
+
+/// Addresses of a lane's operand in a box: chunk t of its row, and chunk t + 4.
+struct Halves {
+  ptx::SharedAddress at[2];
+  __device__ __forceinline__ Halves operator+(ptx::SharedAddress bytes) const {
+    return {at[0] + bytes, at[1] + bytes};
+  }
+};
+struct StreamOperands {
+  Halves w, x;
+};
+
+/// How a thread that multiplies loads its part of a resident x: eight threads for each row of a box, all rows
+/// at a time. Computed before the wait.
+struct WholeX {
+  const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
+  ptx::SharedAddress to = 0;
+  int row = 0, sixteen = 0, boxes_a_turn = 0;
 };
 
 /// Position in the ring, for a warp that fills or empties it.
