@@ -5,10 +5,10 @@
 #include <string>
 
 #include "kernels/cuda/gpu_traits.h"
-#include "kernels/cuda/product/unpacked.h"
 #include "kernels/cuda/product/shape.h"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/strip.h"
+#include "kernels/cuda/product/unpacked.h"
 #include "kernels/cuda/product/wgmma.h"
 
 namespace troupe::kernels::cuda {

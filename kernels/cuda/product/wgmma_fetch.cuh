@@ -61,7 +61,7 @@ struct TileShape {
   static constexpr int kSharedBytes = kSlots * (kSlotBytes + kScaleBytes) + 1024;
   static_assert(kSplit == 1 || kSlots * kSlotBytes >= kRows * kColumns * 4);
   using Walk = TileWalk<kRows, kColumns>;
-  static constexpr bool kReadsFewer = false;  ///< rows_read() says so; else the products read kRows rows of x
+  static constexpr bool kReadsFewer = false;  ///< the products read all rows of a slot, whatever the tile has
 };
 
 /// Position in the ring.
