@@ -253,7 +253,7 @@ __device__ __forceinline__ void multiply_tiles(const UnpackedProduct& product, c
     multiply_tile<Codes>(product, shared, tile, tile.column + output, turns);
 }
 
-/// A warpgroup. The codes' way is the copy engine's.
+/// A warpgroup fills both rings: rows of x itself, codes through the copy engine.
 template <class Codes>
 __device__ __forceinline__ void fetch_tiles(const UnpackedProduct& product, const UnpackedShared& shared,
                                             const CUtensorMap* codes_map) {
