@@ -23,19 +23,19 @@ using namespace kernels;
 constexpr int kLayers = 2;  // of more than 1 GB: a layer's weights do not stay in the L2 cache
 constexpr int kMostRows = 8192;
 
-struct Shape {
+struct MoeShape {
   const char* name;
   WeightFormat format;
   int hidden, intermediate, experts, shared, top_k;
 };
 constexpr WeightFormat kInt4{WeightKind::int4, DType::bf16};
-constexpr Shape k21B{"cuda.moe", DType::bf16, 2560, 1536, 64, 2, 6},
+constexpr MoeShape k21B{"cuda.moe", DType::bf16, 2560, 1536, 64, 2, 6},
     k21BInt4{"cuda.moe.int4", kInt4, 2560, 1536, 64, 2, 6},
     kHalf300B{"cuda.moe.300b_half.int4", kInt4, 8192, 1792, 64, 0, 8};
 
 class Layers {
  public:
-  Layers(Cuda& device, const Shape& shape) : device_(device), shape_(shape) {
+  Layers(Cuda& device, const MoeShape& shape) : device_(device), shape_(shape) {
     for (int i = 0; i < kLayers; ++i) {
       gate_up_[i] = stack(gate_up_outputs(shape.intermediate), shape.hidden);
       down_[i] = stack(shape.hidden, shape.intermediate);
@@ -101,7 +101,7 @@ class Layers {
   }
 
   Cuda& device_;
-  const Shape& shape_;
+  const MoeShape& shape_;
   std::vector<void*> memory_;
   std::uint64_t seed_ = 1;
   MatrixStack gate_up_[kLayers], down_[kLayers];
@@ -122,11 +122,11 @@ double seconds(Cuda& device, const auto& layer) {
   return median_seconds(device, graph, kLaunches) / (kTurns * kLayers);
 }
 
-std::string row_name(const Shape& shape, const char* what, int rows) {
+std::string row_name(const MoeShape& shape, const char* what, int rows) {
   return std::string(shape.name) + "." + what + ".rows_" + std::to_string(rows);
 }
 
-void measure_decode(Report& report, Cuda& device, const Shape& shape, Layers& layers, double bandwidth) {
+void measure_decode(Report& report, Cuda& device, const MoeShape& shape, Layers& layers, double bandwidth) {
   const double expert_bytes =
       static_cast<double>(matrix_bytes(shape.format, gate_up_outputs(shape.intermediate), shape.hidden) +
                           matrix_bytes(shape.format, shape.hidden, shape.intermediate));
@@ -144,7 +144,7 @@ void measure_decode(Report& report, Cuda& device, const Shape& shape, Layers& la
   }
 }
 
-void measure_routing(Report& report, Cuda& device, const Shape& shape, Layers& layers) {
+void measure_routing(Report& report, Cuda& device, const MoeShape& shape, Layers& layers) {
   for (const int rows : {1, 32, 256, 2048, 8192}) {
     const auto routed = [&](int i) {
       const Moe op = layers.op(i, rows);
@@ -157,7 +157,7 @@ void measure_routing(Report& report, Cuda& device, const Shape& shape, Layers& l
   }
 }
 
-void measure_prefill(Report& report, Cuda& device, const Shape& shape, Layers& layers) {
+void measure_prefill(Report& report, Cuda& device, const MoeShape& shape, Layers& layers) {
   for (const int rows : {512, 2048, 8192}) {
     const double time = seconds(device, [&](int i) { run(device, layers.op(i, rows)); });
     const double operations =
@@ -172,7 +172,7 @@ void measure(Report& report, bool quick) {
   Cuda device;
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
-  for (const Shape* shape : {&k21B, &k21BInt4, &kHalf300B}) {
+  for (const MoeShape* shape : {&k21B, &k21BInt4, &kHalf300B}) {
     Layers layers(device, *shape);
     measure_decode(report, device, *shape, layers, bandwidth);
     if (quick) continue;

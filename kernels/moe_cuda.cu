@@ -101,25 +101,25 @@ void run(Cuda& device, const Moe& op) {
   const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
   const std::size_t fixed_bytes =
       routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes;
-  const auto way_of = [&](const MatrixStack& stack, cuda::Ending ending) {
+  const auto choice_of = [&](const MatrixStack& stack, cuda::Ending ending) {
     const cuda::LinearShape shape{.ending = ending,
                                   .format = stack.first.format,
                                   .outputs = stack.first.outputs,
                                   .inputs = stack.first.inputs,
                                   .rows = places,
                                   .groups = stack.count};
-    return choose(shape, cuda::traits_of(device)).way;
+    return choose(shape, cuda::traits_of(device));
   };
-  const cuda::LinearWay gate_up_way = way_of(op.gate_up, cuda::Ending::swiglu),
-                        down_way = way_of(op.down, cuda::Ending::store_scaled);
-  const bool interleaved = gate_up_way == cuda::LinearWay::unpacked && down_way == cuda::LinearWay::unpacked;
+  const cuda::LinearChoice gate_up = choice_of(op.gate_up, cuda::Ending::swiglu),
+                           down = choice_of(op.down, cuda::Ending::store_scaled);
+  const bool interleaved = gate_up.way == cuda::LinearWay::unpacked && down.way == cuda::LinearWay::unpacked;
   const auto working_bytes_of = [&](const MatrixStack& stack, cuda::LinearWay way, int x_rows) {
     return way == cuda::LinearWay::expanded   ? cuda::expanded_bytes(stack.first, stack.count)
            : way == cuda::LinearWay::unpacked ? cuda::interleaved_bytes(x_rows, stack.first.inputs)
                                               : 0;
   };
-  const std::size_t working_bytes = std::max(working_bytes_of(op.gate_up, gate_up_way, op.rows),
-                                             working_bytes_of(op.down, down_way, interleaved ? 0 : places));
+  const std::size_t working_bytes = std::max(working_bytes_of(op.gate_up, gate_up.way, op.rows),
+                                             working_bytes_of(op.down, down.way, interleaved ? 0 : places));
   auto* memory = static_cast<std::byte*>(device.scratch(fixed_bytes + working_bytes));
   cuda::lay_out(routing, op, memory);
   std::byte* activations = memory + routing_bytes;
@@ -147,29 +147,33 @@ void run(Cuda& device, const Moe& op) {
                         .weight_stride = stack.stride(),
                         .settled = settled};
   };
-  cuda::run(device, cuda::Linear{.weight = op.gate_up.first,
-                                 .x = op.x,
-                                 .x_codes = coded ? coded_x.codes : nullptr,
-                                 .x_scales = coded ? coded_x.scales : nullptr,
-                                 .rows = places,
-                                 .groups = groups(op.gate_up, routing.gather, false),
-                                 .x_rows = op.rows,
-                                 .interleaves_out = interleaved,
-                                 .working_memory = working_memory,
-                                 .ending = cuda::Ending::swiglu,
-                                 .out = activations});
+  cuda::run(device,
+            cuda::Linear{.weight = op.gate_up.first,
+                         .x = op.x,
+                         .x_codes = coded ? coded_x.codes : nullptr,
+                         .x_scales = coded ? coded_x.scales : nullptr,
+                         .rows = places,
+                         .groups = groups(op.gate_up, routing.gather, false),
+                         .x_rows = op.rows,
+                         .interleaves_out = interleaved,
+                         .working_memory = working_memory,
+                         .ending = cuda::Ending::swiglu,
+                         .out = activations},
+            gate_up);
   run(device, coded_activations);
-  cuda::run(device, cuda::Linear{.weight = op.down.first,
-                                 .x = activations,
-                                 .x_codes = coded ? coded_activations.codes : nullptr,
-                                 .x_scales = coded ? coded_activations.scales : nullptr,
-                                 .rows = places,
-                                 .groups = groups(op.down, nullptr, true),
-                                 .x_is_interleaved = interleaved,
-                                 .working_memory = working_memory,
-                                 .ending = cuda::Ending::store_scaled,
-                                 .out = outputs,
-                                 .scale = routing.scale});
+  cuda::run(device,
+            cuda::Linear{.weight = op.down.first,
+                         .x = activations,
+                         .x_codes = coded ? coded_activations.codes : nullptr,
+                         .x_scales = coded ? coded_activations.scales : nullptr,
+                         .rows = places,
+                         .groups = groups(op.down, nullptr, true),
+                         .x_is_interleaved = interleaved,
+                         .working_memory = working_memory,
+                         .ending = cuda::Ending::store_scaled,
+                         .out = outputs,
+                         .scale = routing.scale},
+            down);
   const CombineArgs arguments{op.residual,    outputs,   routing.places, routing.offsets, op.slots,
                               op.in_stacks(), op.shared, op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks

@@ -213,7 +213,7 @@ std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const We
           ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
           : 0;
   const std::uint64_t weights_or_x =
-      formats.experts.scales_outputs() && formats.activations == DType::bf16
+      kernels::cuda::unpacked_takes(formats.experts)
           ? kernels::cuda::interleaved_bytes(rows, spec.hidden)
           : bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate),
                                spec.hidden, spec.experts + spec.shared_experts);

@@ -105,6 +105,12 @@ constexpr int block_outputs(const LinearShape& shape, const GpuTraits& gpu, int 
   return 2 * tiles * std::min(shape.groups, shape.rows) >= 3 * gpu.multiprocessors ? kWideOutputs : kOutputs;
 }
 
+/// Stages of a ring, if the inputs and shared memory are enough for them.
+constexpr int wanted_stages(const LinearShape& shape, int outputs, int rows) {
+  if (rows == 8) return shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4;
+  return outputs == kWideOutputs && rows == 32 ? 2 : 3;
+}
+
 constexpr int shared_bytes(const StreamPlan& plan) {
   const int n = plan.tile_rows;
   const bool whole_x = n == 8;  // lies beside the ring, not in it
@@ -134,9 +140,7 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
   plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);
   plan.boxes = plan.tile_rows == 8 || plan.operands > 1 ? 1 : 2;
   plan.outputs = block_outputs(shape, gpu, plan.tile_rows);
-  plan.stages = plan.tile_rows == 8 ? shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4
-                : plan.outputs == kWideOutputs && plan.tile_rows == 32 ? 2
-                                                                       : 3;
+  plan.stages = wanted_stages(shape, plan.outputs, plan.tile_rows);
   if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
       tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {
     plan.boxes = plan.block_boxes;

@@ -18,10 +18,13 @@ inline constexpr int kUnpackedPieceBytes = 64;
 /// Rows of an average group from which it beats streams. They expand codes anew for each 32 rows.
 inline constexpr int kManyRowsOfUnpacked = 48;
 
-/// Codes with a scale for each output, multiplied by bf16; the endings of experts.
+/// Codes with a scale for each output, multiplied by bf16.
+constexpr bool unpacked_takes(const WeightFormat& format) {
+  return format.scales_outputs() && format.activations == DType::bf16;
+}
+/// Of experts, with their endings.
 constexpr bool unpacked_takes(const LinearShape& shape, const GpuTraits& gpu) {
-  return gpu.hopper && shape.grouped() && shape.format.scales_outputs() &&
-         shape.activations() == DType::bf16 &&
+  return gpu.hopper && shape.grouped() && unpacked_takes(shape.format) &&
          (shape.ending == Ending::swiglu || shape.ending == Ending::store_scaled);
 }
 

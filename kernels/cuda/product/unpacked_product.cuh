@@ -66,6 +66,14 @@ struct UnpackedShared {
   }
 };
 
+/// Slots that a piece covers, and a row.
+template <class Codes>
+inline constexpr int kSlotsOfPiece = Codes::kOperands / 2;
+template <class Codes>
+__device__ __forceinline__ int slots_of_row(const UnpackedProduct& product) {
+  return product.row_bytes / kUnpackedPieceBytes * kSlotsOfPiece<Codes>;
+}
+
 /// A thread's sums: of both operands A, as wgmma leaves them.
 using UnpackedSums = float[2][kUnpackedRows / 2];
 
@@ -195,16 +203,14 @@ struct UnpackedTurns {
 template <class Codes>
 __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, const UnpackedShared& shared,
                                               const ProductTile& tile, int output, UnpackedTurns& turns) {
-  constexpr int kSlotsOfPiece = Codes::kOperands / 2;
   const bool first_lane = threadIdx.x % 32 == 0;
-  const int rows = UnpackedShape::rows_read(tile.end - tile.row);
-  const int steps = product.row_bytes / kUnpackedPieceBytes * kSlotsOfPiece;
+  const int rows = UnpackedShape::rows_read(tile.end - tile.row), steps = slots_of_row<Codes>(product);
   UnpackedSums d;
   CodesOfLane codes;
   int previous = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    if (step % kSlotsOfPiece == 0) {
+    if (step % kSlotsOfPiece<Codes> == 0) {
       ptx::mbarrier_wait(&shared.codes_full[turns.pieces.slot], turns.pieces.parity);
       codes.load(turns.codes + turns.pieces.slot * UnpackedShape::kPieceBytes);
     } else {
@@ -220,7 +226,7 @@ __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, co
     } else {
       multiply_slot<Codes, UnpackedShape::kRows>(shared, codes, x, step == 0, previous, d);
     }
-    if (step % kSlotsOfPiece == kSlotsOfPiece - 1) {
+    if ((step + 1) % kSlotsOfPiece<Codes> == 0) {
       if (first_lane) ptx::mbarrier_arrive(&shared.codes_empty[turns.pieces.slot]);
       turns.pieces.next();
     }
@@ -257,8 +263,7 @@ __device__ __forceinline__ void multiply_tiles(const UnpackedProduct& product, c
 template <class Codes>
 __device__ __forceinline__ void fetch_tiles(const UnpackedProduct& product, const UnpackedShared& shared,
                                             const CUtensorMap* codes_map) {
-  constexpr int kSlotsOfPiece = Codes::kOperands / 2;
-  const int steps = product.row_bytes / kUnpackedPieceBytes * kSlotsOfPiece;
+  const int steps = slots_of_row<Codes>(product);
   wait_for_previous();
   auto walk = walk_of(product, {product.offsets});
   RowsOfTile<UnpackedShape, UnpackedProduct> rows{product};
@@ -268,13 +273,14 @@ __device__ __forceinline__ void fetch_tiles(const UnpackedProduct& product, cons
   for (ProductTile tile; walk.next(tile);) {
     rows.enter(tile);
     for (int step = 0; step < steps; ++step, slots.next()) {
-      if (step % kSlotsOfPiece == 0) {
+      if (step % kSlotsOfPiece<Codes> == 0) {
         ptx::Barrier* full = &shared.codes_full[pieces.slot];
         flying.land_until(&shared.codes_empty[pieces.slot], pieces.parity ^ 1);
         if (threadIdx.x == 0) {
           ptx::mbarrier_arrive_expect(full, UnpackedShape::kPieceBytes);
           ptx::bulk_copy_box(shared.codes(pieces.slot), codes_map, full,
-                             step / kSlotsOfPiece * (kUnpackedPieceBytes / 2), tile.column, tile.group);
+                             step / kSlotsOfPiece<Codes> * (kUnpackedPieceBytes / 2), tile.column,
+                             tile.group);
         }
         pieces.next();
       }
