@@ -21,7 +21,7 @@ struct HostMemory {
 HostMemory host_memory(const std::filesystem::path& root = "/");
 
 /// What a server holds beside weights, activations and KV blocks: its engine and supervisor, tokenizer, rings, buffers of
-/// requests, the process that compiles forms, and the programs' own pages.
+/// requests, the process that compiles forms, and the programs' own pages. The demo model's takes 57 MiB without load.
 inline constexpr std::uint64_t kServerBytes = std::uint64_t{128} << 20;
 
 /// MemAvailable in bytes; `text` is the content of /proc/meminfo.

@@ -22,7 +22,7 @@ namespace {
 constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
 constexpr int kDefaultCudaTokens = 8192;
-/// KV tokens that each of the default number of sequences should find.
+/// KV tokens that each of the default number of sequences should find on a GPU; and one at least on the CPU.
 constexpr int kTokensOfASequence = 1024;
 /// Estimate for graphs, the kernels' code and the driver's own memory.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
@@ -137,6 +137,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   const std::uint64_t free = usable - fixed;
   const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
   std::uint64_t blocks = 0;
+  int wanted = std::max(1, options.scheduler.max_model_len);
   const char* flag = "--cpu-kv-bytes";
   if (options.device.num_gpu_blocks_override > 0) {
     blocks = static_cast<std::uint64_t>(options.device.num_gpu_blocks_override);
@@ -147,6 +148,9 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   } else {
     blocks = std::min<std::uint64_t>(std::min(free / 4, kDefaultKvBytes) / block_bytes,
                                      static_cast<std::uint64_t>(useful_blocks(capacity)));
+    const int least = std::min(kTokensOfASequence, capacity.max_model_len);
+    blocks = std::max(blocks, std::min(static_cast<std::uint64_t>(blocks_for(least)), free / block_bytes));
+    if (options.scheduler.max_model_len == 0) wanted = least;
   }
   blocks = std::min<std::uint64_t>(blocks, kMaxBlocks);
   if (blocks * block_bytes > free) {
@@ -154,7 +158,6 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
                       std::string("lower ") + flag);
   }
   const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
-  const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
   if (tokens < wanted) {
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
     if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {

@@ -142,6 +142,20 @@ TEST(Sizing, ARefusalNamesEachPartAndTheSum) {
   EXPECT_TRUE(size_cpu(small_ernie(), DType::bf16, true, options, memory).ok());
 }
 
+TEST(Sizing, ThereIsRoomForAThousandTokensOrARefusal) {
+  const auto roomy = size({}, 8 * kGiB);
+  ASSERT_TRUE(roomy.ok());
+  const std::uint64_t fixed = roomy->weight_bytes + roomy->arena_bytes, sixteen = 16 * std::uint64_t{1'179'648};
+  const auto tight = size({}, fixed + sixteen);
+  ASSERT_TRUE(tight.ok()) << tight.status().message;
+  EXPECT_EQ(tight->kv_blocks, 16);
+  EXPECT_EQ(tight->max_model_len, 1024);
+  refused({}, fixed + sixteen - 1, "KV blocks for 1024 tokens");
+  config::Options options;
+  options.scheduler.max_model_len = 64;
+  EXPECT_EQ(size(options, fixed + sixteen - 1)->max_model_len, 64);
+}
+
 TEST(Sizing, KvIsAQuarterOfWhatIsLeftBesideTheReserve) {
   HostMemory memory = 3 * kGiB;
   memory.reserved = kGiB;
