@@ -103,7 +103,7 @@ Result<std::string> prepare(config::Options& options) {
   if (!text_files.ok()) return text_files;
   options.device.device = found->device;
   if (found->device == config::Device::cpu && found->shard.ranks > 1) {
-    options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes);
+    options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
   }
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.

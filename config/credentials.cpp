@@ -14,11 +14,7 @@
 namespace troupe::config {
 namespace {
 
-// Together they fit a message to a running engine.
-constexpr std::size_t kMaxCertificateBytes = 24 << 10;
-constexpr std::size_t kMaxKeyBytes = 16 << 10;
-constexpr std::size_t kMaxApiKeyBytes = 16 << 10;
-constexpr std::size_t kMaxFileBytes = 1 << 20;  // a PEM file may hold comments
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 Status bad_file(const char* flag, const std::string& path, const std::string& why) {
   return invalid(std::string("--") + flag + " " + path + ": " + why, flag, "invalid_value");
@@ -60,16 +56,11 @@ std::string pem_blocks(std::string_view text) {
   }
 }
 
-Result<std::string> read_pem(const char* flag, const std::string& path, std::size_t limit) {
+Result<std::string> read_pem(const char* flag, const std::string& path) {
   auto text = read_credential_file(flag, path);
   if (!text.ok()) return text;
   std::string blocks = pem_blocks(*text);
   if (blocks.empty()) return bad_file(flag, path, "holds nothing in PEM form (\"-----BEGIN …\")");
-  if (blocks.size() > limit) {
-    return bad_file(flag, path,
-                    "holds " + std::to_string(blocks.size()) + " bytes of PEM, expected at most " +
-                        std::to_string(limit));
-  }
   return blocks;
 }
 
@@ -78,7 +69,6 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
   auto text = read_credential_file("api-key-file", path);
   if (!text.ok()) return text.status();
   std::vector<std::string> keys;
-  std::size_t bytes = 0;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
@@ -94,15 +84,9 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
                           " has a blank or a character that is not printable ASCII");
     }
     keys.emplace_back(line);
-    bytes += line.size();
   }
   if (keys.empty())
     return bad_file("api-key-file", path, "holds no key; leave the flag out to serve without keys");
-  if (bytes > kMaxApiKeyBytes) {
-    return bad_file("api-key-file", path,
-                    "holds " + std::to_string(bytes) + " bytes of keys, expected at most " +
-                        std::to_string(kMaxApiKeyBytes));
-  }
   return keys;
 }
 
@@ -117,9 +101,9 @@ Status read_credentials(HttpOptions& http) {
   }
   if (!http.ssl_certfile.empty()) {
     const bool apart = !http.ssl_keyfile.empty();
-    auto certificate = read_pem("ssl-certfile", http.ssl_certfile, kMaxCertificateBytes);
+    auto certificate = read_pem("ssl-certfile", http.ssl_certfile);
     if (!certificate.ok()) return certificate.status();
-    auto key = apart ? read_pem("ssl-keyfile", http.ssl_keyfile, kMaxKeyBytes) : certificate;
+    auto key = apart ? read_pem("ssl-keyfile", http.ssl_keyfile) : certificate;
     if (!key.ok()) return key.status();
     fresh.certificate_pem = *std::move(certificate);
     fresh.private_key_pem = *std::move(key);

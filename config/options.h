@@ -142,7 +142,7 @@ struct AnswerOptions {
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
-  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores
+  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
   /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
   /// at most 4 GiB.
   std::int64_t cpu_kv_bytes = 0;

@@ -11,6 +11,7 @@
 #include "config/environment.h"
 #include "config/fields.h"
 #include "config/nearest.h"
+#include "config/platform_variables.h"
 #include "config/validate.h"
 
 namespace troupe::config {
@@ -118,8 +119,9 @@ void judge_pairs(const Options& options, const std::vector<Field>& all, std::vec
 
 void judge_variables(const Environment& environment, std::vector<std::string>& warnings,
                      std::vector<std::string>& refusals) {
+  const std::set<std::string> platform = platform_variables(environment);
   for (const auto& [name, value] : environment) {
-    if (value.empty()) continue;
+    if (value.empty() || platform.contains(name)) continue;
     for (const KnownVariable& known : known_variables()) {
       const bool family = known.name.ends_with('*');
       const bool same =
@@ -142,8 +144,9 @@ void judge_names(const Environment& environment, const std::vector<Field>& field
   std::vector<std::string> names;
   for (const Field& field : fields) names.push_back(variable_name(field).substr(kPrefix.size()));
   const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::set<std::string> platform = platform_variables(environment);
   for (const auto& [variable, value] : environment) {
-    if (!variable.starts_with(kPrefix)) continue;
+    if (!variable.starts_with(kPrefix) || platform.contains(variable)) continue;
     const std::string_view name = std::string_view(variable).substr(kPrefix.size());
     if (contains(views, name)) continue;
     const std::string guess = did_you_mean(name, views, kPrefix);
@@ -193,10 +196,11 @@ std::string service_manager_socket(const Environment& environment) {
 }
 
 Status read_environment(const Environment& environment, const std::vector<Field>& fields) {
+  const std::set<std::string> platform = platform_variables(environment);
   for (const Field& field : fields) {
     for (const std::string& name : {std::string(field.env), variable_name(field)}) {
       const auto found = environment.find(name);
-      if (field.hidden || found == environment.end()) continue;
+      if (field.hidden || found == environment.end() || platform.contains(name)) continue;
       if (found->second.empty() && field.refuses_empty) {
         return invalid(name + " is set, but empty: unset it, or give it a value", std::string(field.name), "invalid_value");
       }
@@ -235,6 +239,7 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   if (!status.ok()) return status;
 
   std::vector<std::string> refusals;
+  if (std::string note = platform_note(environment, all, true); !note.empty()) out.warnings.push_back(std::move(note));
   judge_fields(all, out.warnings, refusals);
   judge_pairs(options, all, out.warnings);
   judge_variables(environment, out.warnings, refusals);

@@ -1,28 +1,31 @@
 #include "http/api_keys.h"
 
-#include <openssl/crypto.h>
 #include <openssl/sha.h>
+
+#include <algorithm>
+#include <random>
 
 #include "http/request_head.h"
 
 namespace troupe::http {
 
-ApiKeys::Digest ApiKeys::digest(std::string_view key) {
+ApiKeys::Digest ApiKeys::digest(std::string_view key) const {
+  const std::string salted = salt_ + std::string(key);
   Digest out;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), out.data());
+  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), out.data());
   return out;
 }
 
 ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
+  constexpr std::size_t kSaltBytes = 32;
+  std::random_device random;
+  while (salt_.size() < kSaltBytes) salt_.push_back(static_cast<char>(random()));
   for (const std::string& key : keys) digests_.push_back(digest(key));
+  std::ranges::sort(digests_);
 }
 
 bool ApiKeys::known(std::string_view key) const {
-  const Digest given = digest(key);
-  bool known = false;
-  for (const Digest& digest : digests_)
-    known |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;
-  return known && !key.empty();
+  return std::ranges::binary_search(digests_, digest(key)) && !key.empty();
 }
 
 bool ApiKeys::allow(std::string_view authorization, std::string_view x_api_key) const {

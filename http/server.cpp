@@ -11,6 +11,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/usable_cores.h"
 #include "config/credentials.h"
 #include "http/connection.h"
 #include "http/io_thread.h"
@@ -28,7 +29,7 @@ constexpr int kMaxThreads = 4;
 
 std::uint32_t thread_count(int asked) {
   if (asked > 0) return static_cast<std::uint32_t>(asked);
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMaxThreads);
+  return std::clamp(static_cast<int>(usable_cores()) / 2, 1, kMaxThreads);
 }
 
 // The list was checked when the options were read.
@@ -152,7 +153,7 @@ void IoThread::renew(Credentials credentials) {
 }
 
 void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
-  if (stopping_) return;  // closes the socket
+  if (stopping_) return close_socket(socket);
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
     Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);

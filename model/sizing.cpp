@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "kernels/batch.h"
 #include "kernels/cuda/attention/expand.h"
@@ -20,7 +22,7 @@ namespace {
 constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
 constexpr int kDefaultCudaTokens = 8192;
-/// KV tokens that each of the default number of sequences should find.
+/// KV tokens that each of the default number of sequences should find on a GPU; and one at least on the CPU.
 constexpr int kTokensOfASequence = 1024;
 /// Estimate for graphs, the kernels' code and the driver's own memory.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
@@ -38,10 +40,27 @@ std::int64_t blocks_for(std::int64_t tokens) {
 
 int or_default(int value, int fallback) { return value > 0 ? value : fallback; }
 
-Status too_little(std::uint64_t needed, std::uint64_t available, const std::string& what,
-                  const std::string& advice) {
-  return failure(Code::unavailable, "Too little memory: " + what + " take " + bytes_text(needed) + ", " +
-                                        bytes_text(available) + " are free; " + advice + ".");
+std::uint64_t usable_bytes(const HostMemory& memory) {
+  return memory.available - std::min(memory.available, memory.reserved);
+}
+
+/// `kv`: the KV blocks, named; empty when there is no room for any.
+Status too_little(const wire::Capacity& capacity, const std::string& kv, std::uint64_t kv_bytes,
+                  const HostMemory& memory, const std::string& advice) {
+  std::vector<std::pair<std::string, std::uint64_t>> parts = {{"the weights", capacity.weight_bytes},
+                                                              {"activations", capacity.arena_bytes}};
+  if (!kv.empty()) parts.emplace_back(kv, kv_bytes);
+  if (memory.reserved > 0) parts.emplace_back("the rest of the server", memory.reserved);
+  std::string text;
+  std::uint64_t sum = 0;
+  for (const auto& [what, bytes] : parts) {
+    text += text.empty() ? "" : what == parts.back().first ? " and " : ", ";
+    text += what + " (" + bytes_text(bytes) + ")";
+    sum += bytes;
+  }
+  return failure(Code::unavailable, "Too little memory: " + text + " take " + bytes_text(sum) + ", " +
+                                        bytes_text(memory.available) + " are free" + memory.limit + "; " + advice +
+                                        ".");
 }
 
 // The limits, which do not depend on the device's memory; `sequences` and `tokens` are its defaults.
@@ -98,7 +117,7 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
 }
 
 Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                               const config::Options& options, std::uint64_t available) {
+                               const config::Options& options, const HostMemory& memory) {
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
@@ -107,19 +126,18 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
-  if (fixed > available) {
-    std::string advice = capacity.weight_bytes <= available
+  const std::uint64_t usable = usable_bytes(memory);
+  if (fixed > usable) {
+    std::string advice = capacity.weight_bytes <= usable
                              ? "a lower --max-num-batched-tokens or --max-num-seqs needs less"
                              : "the weights alone need a machine with more";
     if (formats.activations == DType::f32) advice += ", or --dtype bfloat16";
-    return too_little(fixed, available,
-                      "the weights (" + bytes_text(capacity.weight_bytes) + ") and activations (" +
-                          bytes_text(capacity.arena_bytes) + ")",
-                      advice);
+    return too_little(capacity, "", 0, memory, advice);
   }
-  const std::uint64_t free = available - fixed;
+  const std::uint64_t free = usable - fixed;
   const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
   std::uint64_t blocks = 0;
+  int wanted = std::max(1, options.scheduler.max_model_len);
   const char* flag = "--cpu-kv-bytes";
   if (options.device.num_gpu_blocks_override > 0) {
     blocks = static_cast<std::uint64_t>(options.device.num_gpu_blocks_override);
@@ -130,15 +148,16 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   } else {
     blocks = std::min<std::uint64_t>(std::min(free / 4, kDefaultKvBytes) / block_bytes,
                                      static_cast<std::uint64_t>(useful_blocks(capacity)));
+    const int least = std::min(kTokensOfASequence, capacity.max_model_len);
+    blocks = std::max(blocks, std::min(static_cast<std::uint64_t>(blocks_for(least)), free / block_bytes));
+    if (options.scheduler.max_model_len == 0) wanted = least;
   }
   blocks = std::min<std::uint64_t>(blocks, kMaxBlocks);
   if (blocks * block_bytes > free) {
-    return too_little(fixed + blocks * block_bytes, available,
-                      "weights, activations and " + std::to_string(blocks) + " KV blocks",
+    return too_little(capacity, std::to_string(blocks) + " KV blocks", blocks * block_bytes, memory,
                       std::string("lower ") + flag);
   }
   const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
-  const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
   if (tokens < wanted) {
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
     if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {
@@ -148,8 +167,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
                          ".",
                      "cpu-kv-bytes");
     }
-    return too_little(fixed + needed, available,
-                      "weights, activations and KV blocks for " + std::to_string(wanted) + " tokens",
+    return too_little(capacity, "KV blocks for " + std::to_string(wanted) + " tokens", needed, memory,
                       "lower --max-model-len or raise " + std::string(flag));
   }
   capacity.kv_blocks = static_cast<std::int32_t>(blocks);
@@ -161,16 +179,16 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
 }  // namespace
 
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                                const config::Options& options, std::uint64_t available) {
-  Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, available);
+                                const config::Options& options, const HostMemory& memory) {
+  Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, memory);
   if (made) {
-    const std::uint64_t left = available - made->weight_bytes - made->arena_bytes - made->kv_bytes;
+    const std::uint64_t left = usable_bytes(memory) - made->weight_bytes - made->arena_bytes - made->kv_bytes;
     const Status swap = size_swap(*made, options, kv_shape(spec, formats).block_bytes(), left);
     return swap.ok() ? made : Result<wire::Capacity>(swap);
   }
   return with_format(
       made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
-      [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });
+      [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, memory).ok(); });
 }
 
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,

@@ -9,6 +9,7 @@
 #include "actors/engine/request_traces.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
+#include "base/usable_cores.h"
 #include "config/dump.h"
 #include "config/quantization.h"
 #include "http/connection_deadlines.h"
@@ -115,7 +116,7 @@ std::string cache_type(const config::Options& options, const model::ModelSpec& s
 
 std::uint32_t half_the_cores(int wanted) {
   if (wanted > 0) return static_cast<std::uint32_t>(wanted);
-  return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+  return std::clamp(usable_cores() / 2, 1u, 4u);
 }
 
 }  // namespace

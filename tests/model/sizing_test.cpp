@@ -117,28 +117,76 @@ TEST(Sizing, BytesAreReadable) {
   EXPECT_EQ(bytes_text(kGiB * 3 / 2), "1.50 GiB");
 }
 
+TEST(Sizing, ARefusalNamesEachPartAndTheSum) {
+  HostMemory memory = kGiB;
+  memory.reserved = std::uint64_t{256} << 20;
+  memory.limit = " under the limit of 1.00 GiB in /a/memory.max";
+  config::Options options;
+  options.scheduler.max_num_seqs = 1;
+  options.scheduler.max_num_batched_tokens = 16;
+  options.device.num_gpu_blocks_override = 100;
+  const auto refused = size_cpu(small_ernie(), DType::bf16, true, options, memory);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code, Code::unavailable);
+  const std::string& message = refused.status().message;
+  const auto roomy = size(options, 8 * kGiB);
+  ASSERT_TRUE(roomy.ok());
+  const std::uint64_t sum = roomy->weight_bytes + roomy->arena_bytes + roomy->kv_bytes + memory.reserved;
+  EXPECT_EQ(message, "Too little memory: the weights (" + bytes_text(roomy->weight_bytes) + "), activations (" +
+                         bytes_text(roomy->arena_bytes) + "), 100 KV blocks (" + bytes_text(roomy->kv_bytes) +
+                         ") and the rest of the server (256 MiB) take " + bytes_text(sum) +
+                         ", 1.00 GiB are free under the limit of 1.00 GiB in /a/memory.max; lower "
+                         "--num-gpu-blocks-override.");
+  EXPECT_TRUE(size(options, sum).ok()) << "without a reserve";
+  memory.available = sum;
+  EXPECT_TRUE(size_cpu(small_ernie(), DType::bf16, true, options, memory).ok());
+}
+
+TEST(Sizing, ThereIsRoomForAThousandTokensOrARefusal) {
+  const auto roomy = size({}, 8 * kGiB);
+  ASSERT_TRUE(roomy.ok());
+  const std::uint64_t fixed = roomy->weight_bytes + roomy->arena_bytes, sixteen = 16 * std::uint64_t{1'179'648};
+  const auto tight = size({}, fixed + sixteen);
+  ASSERT_TRUE(tight.ok()) << tight.status().message;
+  EXPECT_EQ(tight->kv_blocks, 16);
+  EXPECT_EQ(tight->max_model_len, 1024);
+  refused({}, fixed + sixteen - 1, "KV blocks for 1024 tokens");
+  config::Options options;
+  options.scheduler.max_model_len = 64;
+  EXPECT_EQ(size(options, fixed + sixteen - 1)->max_model_len, 64);
+}
+
+TEST(Sizing, KvIsAQuarterOfWhatIsLeftBesideTheReserve) {
+  HostMemory memory = 3 * kGiB;
+  memory.reserved = kGiB;
+  const auto capacity = size_cpu(small_ernie(), DType::bf16, true, {}, memory);
+  ASSERT_TRUE(capacity.ok());
+  EXPECT_EQ(capacity->kv_blocks, size({}, 2 * kGiB)->kv_blocks);
+}
+
 TEST(HostMemory, ReadsWhatTheSystemSays) {
   EXPECT_EQ(parse_meminfo("MemTotal:  100 kB\nMemAvailable:   42 kB\n"), 42u * 1024);
   EXPECT_EQ(parse_meminfo("MemTotal: 100 kB\n"), std::nullopt);
-  EXPECT_GT(available_memory(), 1u << 20);
+  EXPECT_GT(host_memory().available, 1u << 20);
 }
 
-TEST(HostMemory, TheTightestControlGroupCounts) {
+TEST(HostMemory, TheSmallerOfMachineAndControlGroupCounts) {
   const test::TempDirectory root;
-  const auto group = [&](const std::string& name, const char* max, const char* current, const char* stat) {
-    std::filesystem::create_directories(root.path() / name);
-    test::write_text(root.path() / name / "memory.max", max);
-    test::write_text(root.path() / name / "memory.current", current);
-    test::write_text(root.path() / name / "memory.stat", stat);
+  const auto file = [&](const std::string& path, const std::string& text) {
+    std::filesystem::create_directories((root.path() / path).parent_path());
+    test::write_text(root.path() / path, text);
   };
-  group("a", "1000\n", "600\n", "anon 5\ninactive_file 100\n");
-  group("a/b", "max\n", "600\n", "");
-  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 500u);
-  group("a/b", "700\n", "600\n", "");
-  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 100u);
-  group("a/b", "500\n", "600\n", "");
-  EXPECT_EQ(cgroup_headroom(root.path(), "/a/b"), 0u);
-  EXPECT_EQ(cgroup_headroom(root.path(), "/"), std::nullopt);
+  file("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable:   2097152 kB\n");
+  EXPECT_EQ(host_memory(root.path()).available, 2 * kGiB);
+  EXPECT_EQ(host_memory(root.path()).limit, "");
+  file("proc/self/cgroup", "4:memory:/pod\n0::/\n");
+  file("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "1073741824\n");
+  file("sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "536870912\n");
+  EXPECT_EQ(host_memory(root.path()).available, kGiB / 2);
+  EXPECT_EQ(host_memory(root.path()).limit, " under the limit of 1.00 GiB in /sys/fs/cgroup/memory/pod/memory.limit_in_bytes");
+  file("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "8589934592\n");
+  EXPECT_EQ(host_memory(root.path()).available, 2 * kGiB) << "more than the machine has";
+  EXPECT_EQ(host_memory(root.path()).limit, "");
 }
 
 // ------------------------------------------------------------------------------------------- CUDA
