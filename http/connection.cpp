@@ -37,14 +37,13 @@ Status no_memory() { return failure(Code::unavailable, "The server has no memory
 
 }  // namespace
 
-Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
-    : doorman_(&doorman), peer_(std::move(peer)), pages_(pages), open_(open), refusal_(doorman.enter(peer_)) {}
+Visit::Visit(Doorman& doorman, Peer peer, Entrance entrance)
+    : doorman_(&doorman), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(doorman.enter(peer_)) {}
 
 Visit::Visit(Visit&& other) noexcept
     : doorman_(std::exchange(other.doorman_, nullptr)),
       peer_(std::move(other.peer_)),
-      pages_(other.pages_),
-      open_(other.open_),
+      entrance_(std::move(other.entrance_)),
       refusal_(std::move(other.refusal_)),
       client_(std::move(other.client_)) {}
 
@@ -167,7 +166,7 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
+  admission_ = io_.shared().desk.admit(head, visit_.entrance(), io_.keys());
   check_limits();
   return begin_body();
 }
@@ -177,7 +176,7 @@ void Connection::check_limits() {
   const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
   if (!visit_.refusal().ok()) {
     keep_alive_ = false;
-    if (!health && !visit_.open()) admission_.refusal = visit_.refusal();
+    if (!health && !visit_.entrance().open) admission_.refusal = visit_.refusal();
   } else if (visit_.peer().trusted_proxy && !health) {
     Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
     if (status.ok()) return;

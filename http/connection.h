@@ -30,15 +30,13 @@ namespace troupe::http {
 /// Who has connected, and to which listener. Counted by the doorman until it ends.
 class Visit {
  public:
-  /// `open`: the listener asks for no key.
-  Visit(Doorman& doorman, Peer peer, Pages pages, bool open);
+  Visit(Doorman& doorman, Peer peer, Entrance entrance);
   ~Visit();
   Visit(Visit&& other) noexcept;
   Visit& operator=(Visit&&) = delete;
 
   const Peer& peer() const { return peer_; }
-  Pages pages() const { return pages_; }
-  bool open() const { return open_; }
+  const Entrance& entrance() const { return entrance_; }
   /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
   const Status& refusal() const { return refusal_; }
 
@@ -49,8 +47,7 @@ class Visit {
  private:
   Doorman* doorman_;  // null: moved from
   Peer peer_;
-  Pages pages_;
-  bool open_;
+  Entrance entrance_;
   Status refusal_;
   std::string client_;  // of the request in progress, when it is counted
 };

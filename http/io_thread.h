@@ -44,6 +44,9 @@ struct Credentials {
 /// Connections beyond a limit that a thread keeps nevertheless, so that health can be asked for whoever else is there.
 inline constexpr std::size_t kReservedPlaces = 16;
 
+/// What --host names and this machine's name.
+std::vector<std::string> own_hosts(const config::HttpOptions& http);
+
 /// What all threads of one server share.
 struct Shared {
   config::LimitOptions limits;
@@ -60,7 +63,7 @@ struct Shared {
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
          ModelFacts model, Backend& behind)
       : limits(limit_options),
-        desk(http.allowed_origins, limits, std::move(model), behind),
+        desk(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model), behind),
         backend(behind),
         doorman(limits, std::move(trusted_proxies)),
         faults(behind) {}
@@ -82,8 +85,7 @@ class IoThread {
   void stop();  ///< cancels what is active, closes all, joins
 
   // From this thread only.
-  /// `open`: pages need no key, and there is no TLS.
-  void adopt(Socket socket, std::string address, Pages pages, bool open);
+  void adopt(Socket socket, std::string address, Entrance entrance);
   void remove(const std::shared_ptr<Connection>& connection);
   Exchange open_exchange(const std::shared_ptr<Connection>& connection);
   /// Outputs for it are dropped from now on. It counts as active until settle().

@@ -101,7 +101,10 @@ HeadView RequestReader::head() const {
           .x_api_key = header("x-api-key"),
           .content_type = header("Content-Type"),
           .if_none_match = header("If-None-Match"),
+          .host = header("Host"),
+          .host_optional = facts_.http10,
           .origin = header("Origin"),
+          .fetch_site = header("Sec-Fetch-Site"),
           .preflight_method = header("Access-Control-Request-Method"),
           .preflight_headers = header("Access-Control-Request-Headers"),
           .encoded = facts_.encoded};

@@ -38,7 +38,20 @@ AddressSet trusted_proxies_of(const config::HttpOptions& http) {
   return set;
 }
 
+/// Also of an IPv4 address in its IPv6 form.
+bool is_loopback_address(const asio::ip::address& address) {
+  const auto parsed = parse_address(address.to_string());
+  return parsed && is_loopback(*parsed);
+}
+
 }  // namespace
+
+std::vector<std::string> own_hosts(const config::HttpOptions& http) {
+  std::array<char, 256> name{};
+  std::vector<std::string> own{http.host};
+  if (::gethostname(name.data(), name.size() - 1) == 0) own.emplace_back(name.data());
+  return own;
+}
 
 // ---- IoThread ---------------------------------------------------------------------------------------
 
@@ -151,14 +164,14 @@ void IoThread::renew(Credentials credentials) {
   asio::post(context_, [this, credentials = std::move(credentials)] { credentials_ = credentials; });
 }
 
-void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
+void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   if (stopping_) return;  // closes the socket
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
-    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);
+    Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
+    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), std::move(entrance));
     const Status refusal = visit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
-    Transport transport(std::move(socket), open ? nullptr : credentials_.tls);
     connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
@@ -272,7 +285,7 @@ class Server::Impl {
   Status renew(const config::HttpOptions& http) {
     auto tls = make_server_tls(http);
     if (!tls.ok()) return tls.status();
-    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http)), *std::move(tls)};
+    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http), config::all_admin_api_keys(http)), *std::move(tls)};
     for (const auto& thread : threads_) thread->renew(fresh);
     return {};
   }
@@ -290,6 +303,7 @@ class Server::Impl {
     asio::ip::tcp::acceptor acceptor;
     Pages pages;
     bool open;
+    bool loopback;
     bool accepting = false;
   };
 
@@ -301,11 +315,12 @@ class Server::Impl {
                      std::string("The listening socket is unusable: ") + std::strerror(errno));
     }
     auto& context = threads_[0]->context();
-    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open});
+    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open, false});
     error_code error;
     listener->acceptor.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd,
                               error);
     if (error) return failure(Code::internal, "The listening socket is unusable: " + error.message());
+    listener->loopback = is_loopback_address(listener->acceptor.local_endpoint(error).address());
     listeners_.push_back(std::move(listener));
     return {};
   }
@@ -333,11 +348,16 @@ class Server::Impl {
 
   static void hand_over(Socket socket, const Listener& listener, IoThread& target) {
     error_code gone;
-    const auto peer = socket.remote_endpoint(gone);
+    const auto peer = socket.remote_endpoint(gone).address();
     if (gone) return;
-    asio::dispatch(target.context(), [&target, socket = std::move(socket), address = peer.address().to_string(),
-                                      pages = listener.pages, open = listener.open]() mutable {
-      target.adopt(std::move(socket), std::move(address), pages, open);
+    const auto here = socket.local_endpoint(gone).address();
+    Entrance entrance{.pages = listener.pages,
+                      .open = listener.open,
+                      .loopback = listener.loopback || is_loopback_address(peer),
+                      .address = here.to_string()};
+    asio::dispatch(target.context(), [&target, socket = std::move(socket), address = peer.to_string(),
+                                      entrance = std::move(entrance)]() mutable {
+      target.adopt(std::move(socket), std::move(address), std::move(entrance));
     });
   }
 

@@ -80,6 +80,9 @@ class EngineProcess {
     for (const json& key : packet.message.value("api_keys", json::array())) {
       if (key.is_string()) http.file_api_keys.push_back(key.get<std::string>());
     }
+    for (const json& key : packet.message.value("admin_api_keys", json::array())) {
+      if (key.is_string()) http.file_admin_api_keys.push_back(key.get<std::string>());
+    }
     const Status status = engine_->renew_credentials(http);
     if (!status.ok()) log_.error("credentials_kept", {kv("why", status.message)});
   }

@@ -20,7 +20,8 @@
 //   {"event":"fatal","message":…}
 // to the engine
 //   {"do":"status","id":n}
-//   {"do":"renew","api_keys":[…],"certificate":…,"private_key":…}   what --api-key-file and the PEM files hold now
+//   {"do":"renew","api_keys":[…],"admin_api_keys":[…],"certificate":…,"private_key":…}   what the files of keys and the
+//                                                        PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
 // to a worker

@@ -250,6 +250,7 @@ Status Supervisor::renew_credentials() {
   if (engine.running() && engine.control.open()) {
     Status told = engine.control.send({{"do", "renew"},
                                        {"api_keys", http.file_api_keys},
+                                       {"admin_api_keys", http.file_admin_api_keys},
                                        {"certificate", http.certificate_pem},
                                        {"private_key", http.private_key_pem}});
     if (!told.ok()) return told;

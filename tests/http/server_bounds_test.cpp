@@ -107,7 +107,7 @@ TEST_F(ServerBounds, BoundsWhatIsUnsentOnAllConnections) {
 TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
   setup.limits.max_buffered_bytes = 4 << 20;
   start();
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   std::vector<std::unique_ptr<Client>> clients;
   int refused = 0;
   for (int i = 0; i < 8; ++i) {  // each sends 1 MiB of its 1.5
@@ -138,7 +138,7 @@ TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
   setup.limits.max_buffered_bytes = 1 << 20;
   start();
   Client client(port);
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n");
   EXPECT_EQ(client.receive().status, 503);
   EXPECT_TRUE(client.closed());
 }

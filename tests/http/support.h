@@ -191,11 +191,11 @@ class Client {
   }
   void post(std::string_view path, std::string_view body, std::string_view extra = {}) {
     send("POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: " +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + std::string(extra) + "\r\n" + std::string(body));
   }
   void get(std::string_view path, std::string_view extra = {}, std::string_view method = "GET") {
-    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: a\r\n" + std::string(extra) +
+    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) +
          "\r\n");
   }
 
