@@ -171,7 +171,8 @@ std::vector<Field> limit_fields(LimitOptions& o) {
             "--write-timeout once the answer is complete", "bytes", 4096),
       limit_bytes("max-unsent-bytes", o.max_unsent_bytes, "unread output of all answers; the largest are cut off"),
       limit_bytes("max-buffered-bytes", o.max_buffered_bytes,
-                  "request bodies above 64 KiB that are read or wait for an answer; 503"),
+                  "memory of requests that are read or wait for an answer; 503; one larger body 413. For bodies up to 64 KiB there is "
+                  "an eighth more"),
       limit_bytes("max-answer-bytes", o.max_answer_bytes, "one answer that is not streamed, or what it repeats of its prompt; 400"),
       {.name = "max-answer-scores",
        .slot = &o.max_answer_scores,

@@ -85,8 +85,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_body();
   bool finish_request();
   void parse_apart();
+  void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
   bool handled(std::variant<Call, Output>&& outcome);
-  bool hold_body(std::size_t bytes);
+  bool count_held();
+  Status too_large_to_hold(std::uint64_t bytes) const;
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);
 
@@ -142,7 +144,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool submitted_ = false;     // the backend has it; else it is being parsed
   std::atomic<bool> parse_lost_{false};  // set by the parsing thread: what it has made of a body cannot be told
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
-  std::int64_t held_ = 0;      // of Shared::bodies
+  std::int64_t held_ = 0;      // of Shared::held
   std::int64_t counted_ = 0;   // of Shared::unsent
   Pace receiving_;
   Pace taking_;

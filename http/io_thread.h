@@ -54,7 +54,8 @@ struct Shared {
   Backend& backend;
   Doorman doorman;
   std::atomic<std::size_t> active{0};
-  std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
+  std::atomic<std::int64_t> held{0};       ///< bytes that requests take which are read, or which nothing was answered to
+  std::atomic<std::int64_t> most_held{0};  ///< the most of that since memory was last returned to the system
   std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
   Faults faults;

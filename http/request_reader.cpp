@@ -1,5 +1,6 @@
 #include "http/request_reader.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -38,8 +39,15 @@ std::size_t RequestReader::discard() {
 }
 
 void RequestReader::shrink() {
-  constexpr std::size_t kKept = 64 << 10;
+  constexpr std::size_t kKept = 4 << 10;  // of thousands of idle connections
   if (buffer_.size() == 0 && buffer_.capacity() > kKept) buffer_.shrink_to_fit();
+}
+
+std::size_t RequestReader::held_bytes() const {
+  // Of a large body's reservation only what was written takes memory.
+  constexpr std::size_t kReserved = 64 << 10;
+  if (parser_ == nullptr) return buffer_.capacity();
+  return buffer_.capacity() + std::min(body().capacity(), body().size() + kReserved);
 }
 
 RequestReader::Progress RequestReader::refuse(Status status) {

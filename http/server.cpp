@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::milliseconds(250);  // precision of the deadlines
 constexpr int kMaxThreads = 4;
+constexpr std::int64_t kReturnedBytes = 16 << 20;  // less than this is not worth the look through all memory
+constexpr auto kBetweenReturns = std::chrono::seconds(5);
 
 std::uint32_t thread_count(int asked) {
   if (asked > 0) return static_cast<std::uint32_t>(asked);
@@ -262,7 +265,7 @@ class Server::Impl {
     }
     if (status = renew(setup_.http); !status.ok()) return status;
     for (const auto& thread : threads_) {
-      thread->start(thread == threads_.front() ? std::function<void()>([this] { accept_again(); }) : nullptr);
+      thread->start(thread == threads_.front() ? std::function<void()>([this] { tick(); }) : nullptr);
     }
     for (std::size_t i = 0; i < kParsers; ++i) shared_.parsers[i].start(kParserNames[i]);
     started_ = true;
@@ -326,6 +329,22 @@ class Server::Impl {
   }
 
   // On the first I/O thread, like all that follows.
+  void tick() {
+    accept_again();
+    return_memory();
+  }
+
+  // Requests of many clients leave holes in the allocator's memory that it keeps. Returned after a peak, and on a thread on
+  // which that may take its time.
+  void return_memory() {
+    const std::int64_t held = shared_.held;
+    const TimePoint now = Clock::now();
+    if (shared_.most_held - held < kReturnedBytes || now < next_return_) return;
+    shared_.most_held = held;
+    next_return_ = now + kBetweenReturns;
+    shared_.faults.contain(FaultPlace::loop, [this] { shared_.parsers.back().post([] { ::malloc_trim(0); }); });
+  }
+
   void accept_again() {
     for (const auto& listener : listeners_) {
       if (listener->accepting || !listener->acceptor.is_open()) continue;
@@ -366,6 +385,7 @@ class Server::Impl {
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // on the first thread's context
   std::size_t next_thread_ = 0;
+  TimePoint next_return_{};
   bool started_ = false;
 };
 
