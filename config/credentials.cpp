@@ -65,8 +65,8 @@ Result<std::string> read_pem(const char* flag, const std::string& path) {
 }
 
 /// One key a line; blank lines and lines that begin with # do not count.
-Result<std::vector<std::string>> read_api_keys(const std::string& path) {
-  auto text = read_credential_file("api-key-file", path);
+Result<std::vector<std::string>> read_api_keys(const char* flag, const std::string& path) {
+  auto text = read_credential_file(flag, path);
   if (!text.ok()) return text.status();
   std::vector<std::string> keys;
   for (std::string_view rest = *text; !rest.empty();) {
@@ -79,14 +79,14 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
     if (line.empty() || line.front() == '#') continue;
     for (const char c : line) {
       if (c > ' ' && c <= '~') continue;
-      return bad_file("api-key-file", path,
+      return bad_file(flag, path,
                       "key " + std::to_string(keys.size() + 1) +
                           " has a blank or a character that is not printable ASCII");
     }
     keys.emplace_back(line);
   }
   if (keys.empty())
-    return bad_file("api-key-file", path, "holds no key; leave the flag out to serve without keys");
+    return bad_file(flag, path, "holds no key; leave the flag out to serve without keys");
   return keys;
 }
 
@@ -95,9 +95,14 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
 Status read_credentials(HttpOptions& http) {
   HttpOptions fresh = http;
   if (!http.api_key_file.empty()) {
-    auto keys = read_api_keys(http.api_key_file);
+    auto keys = read_api_keys("api-key-file", http.api_key_file);
     if (!keys.ok()) return keys.status();
     fresh.file_api_keys = *std::move(keys);
+  }
+  if (!http.admin_api_key_file.empty()) {
+    auto keys = read_api_keys("admin-api-key-file", http.admin_api_key_file);
+    if (!keys.ok()) return keys.status();
+    fresh.file_admin_api_keys = *std::move(keys);
   }
   if (!http.ssl_certfile.empty()) {
     const bool apart = !http.ssl_keyfile.empty();
@@ -115,6 +120,12 @@ Status read_credentials(HttpOptions& http) {
 std::vector<std::string> all_api_keys(const HttpOptions& http) {
   std::vector<std::string> keys = http.api_keys;
   keys.insert(keys.end(), http.file_api_keys.begin(), http.file_api_keys.end());
+  return keys;
+}
+
+std::vector<std::string> all_admin_api_keys(const HttpOptions& http) {
+  std::vector<std::string> keys = http.admin_api_keys;
+  keys.insert(keys.end(), http.file_admin_api_keys.begin(), http.file_admin_api_keys.end());
   return keys;
 }
 

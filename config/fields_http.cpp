@@ -1,4 +1,7 @@
 // Flags of the HTTP server: where it listens, who may ask, and how much.
+#include <algorithm>
+#include <cctype>
+
 #include "base/address_set.h"
 #include "config/fields.h"
 
@@ -10,6 +13,25 @@ Status check_networks(std::string_view value) {
   while (!value.empty()) {
     const std::size_t comma = value.find(',');
     if (Status status = set.add(value.substr(0, comma)); !status.ok()) return status;
+    value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
+  }
+  return {};
+}
+
+/// Names of hosts, IPv4 addresses, and IPv6 addresses with or without brackets; no ports.
+Status check_hosts(std::string_view value) {
+  while (!value.empty()) {
+    const std::size_t comma = value.find(',');
+    const std::string_view name = value.substr(0, comma);
+    const bool bracketed = name.size() > 2 && name.front() == '[' && name.back() == ']';
+    const bool address = parse_address(bracketed ? name.substr(1, name.size() - 2) : name).has_value();
+    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+    });
+    if (name != "*" && !plain && !address) {
+      return invalid("got \"" + std::string(name.substr(0, 80)) +
+                     "\", expected * or a name or an address, without scheme, port and path");
+    }
     value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
   }
   return {};
@@ -51,6 +73,22 @@ std::vector<Field> http_fields(HttpOptions& o) {
        .slot = &o.allowed_origins,
        .help = "origins of web pages that may read the server's answers, as https://name:port; * for all",
        .when_unset = "only the server's own pages"},
+      {.name = "allowed-hosts",
+       .slot = &o.allowed_hosts,
+       .help = "names and addresses that a request's Host may name, with any port, besides the server's own; * for all",
+       .check = check_hosts,
+       .when_unset = "the server's own, asked for only without a key on a loopback address"},
+      {.name = "admin-api-key",
+       .slot = &o.admin_api_keys,
+       .help = "key for the routes that control the server, and for all others; repeat it for several",
+       .when_unset = "those routes need no key, or are closed if --api-key is given",
+       .secret = true,
+       .refuses_empty = true},
+      {.name = "admin-api-key-file",
+       .slot = &o.admin_api_key_file,
+       .help = "file with such keys, one a line; SIGHUP reads it again",
+       .when_unset = "none",
+       .refuses_empty = true},
       {.name = "api-key-file",
        .slot = &o.api_key_file,
        .help = "file with keys, one a line, at most 1 MiB, as --api-key; SIGHUP reads it again",
@@ -75,6 +113,11 @@ std::vector<Field> http_fields(HttpOptions& o) {
       {.name = "file-api-keys",
        .slot = &o.file_api_keys,
        .help = "keys of --api-key-file",
+       .secret = true,
+       .hidden = true},
+      {.name = "file-admin-api-keys",
+       .slot = &o.file_admin_api_keys,
+       .help = "keys of --admin-api-key-file",
        .secret = true,
        .hidden = true},
       {.name = "certificate-pem",
@@ -106,7 +149,7 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("max-connections", o.max_connections, "open sockets; one more gets 429"),
       {.name = "max-connections-per-address",
        .slot = &o.max_connections_per_address,
-       .help = "open sockets of one address, or of one client behind --trusted-proxies; one more gets 429",
+       .help = "open sockets of one address (of IPv6: of one /64), or of one client behind --trusted-proxies; one more gets 429",
        .min = 0,
        .max = 1 << 30,
        .when_unset = "256; --max-connections for addresses of this machine"},
@@ -128,7 +171,8 @@ std::vector<Field> limit_fields(LimitOptions& o) {
             "--write-timeout once the answer is complete", "bytes", 4096),
       limit_bytes("max-unsent-bytes", o.max_unsent_bytes, "unread output of all answers; the largest are cut off"),
       limit_bytes("max-buffered-bytes", o.max_buffered_bytes,
-                  "request bodies above 64 KiB that are read or wait for an answer; 503"),
+                  "memory of requests that are read or wait for an answer; 503; one larger body 413. For bodies up to 64 KiB there is "
+                  "an eighth more"),
       limit_bytes("max-answer-bytes", o.max_answer_bytes, "one answer that is not streamed, or what it repeats of its prompt; 400"),
       {.name = "max-answer-scores",
        .slot = &o.max_answer_scores,

@@ -44,16 +44,24 @@ struct HttpOptions {
   /// metrics port.
   std::vector<std::string> api_keys;
   std::string api_key_file;  ///< more keys, one a line; read again on SIGHUP
+  /// Keys that open what client keys do not: the routes that control the server, and all others. Empty, but api_keys
+  /// not: those routes are closed.
+  std::vector<std::string> admin_api_keys;
+  std::string admin_api_key_file;  ///< more of them, as api_key_file
   std::string ssl_certfile;  ///< PEM: the certificate, then its chain; empty: plain HTTP
   std::string ssl_keyfile;   ///< PEM: its private key; empty: the key is in ssl_certfile too
   /// Networks of proxies in front of the server, in CIDR form. X-Forwarded-For is taken from them alone.
   std::vector<std::string> trusted_proxies;
   // What the files held. Not flags: filled by read_credentials(), so that children need not read the files.
   std::vector<std::string> file_api_keys;
+  std::vector<std::string> file_admin_api_keys;
   std::string certificate_pem;
   std::string private_key_pem;
   /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
   std::vector<std::string> allowed_origins;
+  /// Names under which the server may be asked, without ports, or "*" for all. Empty: its own, which are checked only
+  /// without a key on a loopback address.
+  std::vector<std::string> allowed_hosts;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;

@@ -258,6 +258,7 @@ std::future<std::optional<EngineStatus>> Engine::ask_status(Duration patience) {
 Status Engine::renew_credentials(const config::HttpOptions& http) {
   config::HttpOptions renewed = impl_->options.http;
   renewed.file_api_keys = http.file_api_keys;
+  renewed.file_admin_api_keys = http.file_admin_api_keys;
   renewed.certificate_pem = http.certificate_pem;
   renewed.private_key_pem = http.private_key_pem;
   Status status = impl_->server->renew(renewed);

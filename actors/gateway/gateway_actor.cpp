@@ -14,6 +14,13 @@ namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
+/// The Ask of a request that was resolved before it was submitted.
+struct PreparedAsk : http::Prepared {
+  PreparedAsk(http::AnswerStyle of, Result<Ask> resolved) : style(of), ask(std::move(resolved)) {}
+  http::AnswerStyle style;
+  Result<Ask> ask;
+};
+
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
                          http::Output::Content content = http::Output::Content::json) {
@@ -206,6 +213,19 @@ void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* f
   feed_ = feed;
 }
 
+Result<Ask> HttpSide::resolve(http::Call& call) const {
+  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
+  if (ask.ok() && log_.details(2)) log_parameters(log_, *ask);
+  return ask;
+}
+
+void HttpSide::prepare(http::Call& call) {
+  if (std::holds_alternative<http::InfoRequest>(call.body)) return;
+  const http::AnswerStyle style = http::style_of(call.body);
+  call.prepared = std::make_shared<PreparedAsk>(style, resolve(call));
+  call.body = http::DetokenizeRequest();  // frees here what the Ask has left of a large one
+}
+
 void HttpSide::submit(http::Call&& call) {
   if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
     if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
@@ -225,13 +245,13 @@ void HttpSide::submit(http::Call&& call) {
                                       kv("requests", requests)});
     }
   }
-  const http::AnswerStyle style = http::style_of(call.body);
-  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
+  auto* prepared = static_cast<PreparedAsk*>(call.prepared.get());  // of no other kind: prepare() made it
+  const http::AnswerStyle style = prepared != nullptr ? prepared->style : http::style_of(call.body);
+  auto ask = prepared != nullptr ? std::move(prepared->ask) : resolve(call);
   if (!ask.ok()) {
     deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
-  if (log_.details(2)) log_parameters(log_, *ask);
   caf::anon_send(gateway_, *std::move(ask));
 }
 

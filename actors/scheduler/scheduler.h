@@ -218,7 +218,8 @@ class Scheduler {
 
   // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const Submit& request);
+  Status check_size(std::int64_t sequences, std::int64_t tokens) const;
+  void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
@@ -316,6 +317,7 @@ class Scheduler {
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   StepStats since_step_;              ///< counts that the next commit() reports
+  std::vector<TokenId> block_ids_;         ///< scratch: a block of which some ids are shared
   std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;

@@ -20,7 +20,7 @@
 //   {"event":"fatal","message":…}
 // to the engine
 //   {"do":"status","id":n}
-//   {"do":"renew"}                                       with the descriptor of a file of options: what --api-key-file and
+//   {"do":"renew"}                                       with the descriptor of a file of options: what the files of keys and
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
