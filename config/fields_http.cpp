@@ -1,12 +1,17 @@
 // Flags of the HTTP server: where it listens, who may ask, and how much.
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 
 #include "base/address_set.h"
 #include "config/fields.h"
 
 namespace troupe::config {
 namespace {
+
+constexpr double kMostUriBytes = 56 << 10;  // a line of a head cannot be longer than 60 KiB
+constexpr double kMostJsonDepth = 1000;     // values are copied and written by recursion
+constexpr double kMostLogitBias = 28'000;   // with stop ids and banned words, what one sequence may send a worker
 
 Status check_networks(std::string_view value) {
   AddressSet set;
@@ -37,9 +42,24 @@ Status check_hosts(std::string_view value) {
   return {};
 }
 
+/// Why a number of alternatives is more than a device gives; "-1" asks for the whole vocabulary.
+std::string too_many_logprobs(std::string_view value) {
+  int count = 0;
+  std::from_chars(value.data(), value.data() + value.size(), count);
+  if (count >= 0 && count <= kMostLogprobs) return {};
+  return "a device gives at most " + std::to_string(kMostLogprobs) + " alternatives beside a token";
+}
+
+/// `max`: the largest number that holds as a limit, if something else gives in before.
 Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
-            double min = 1) {
-  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = 1 << 30};
+            double min = 1, double max = 1 << 30) {
+  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = max};
+}
+
+Field limit_logprobs(std::string_view name, int& member, std::string_view help, double min) {
+  Field field = limit(name, member, help, {}, min);
+  field.refusal = too_many_logprobs;
+  return field;
 }
 
 Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
@@ -155,7 +175,7 @@ std::vector<Field> limit_fields(LimitOptions& o) {
        .when_unset = "256; --max-connections for addresses of this machine"},
       limit("max-header-bytes", o.max_header_bytes, "header lines together; 431", "bytes", 256),
       limit("max-header-count", o.max_header_count, "header lines; 431"),
-      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64),
+      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64, kMostUriBytes),
       limit("header-timeout", o.header_timeout_s, "from the first byte to the end of the headers; 408",
             "seconds"),
       limit("body-timeout", o.body_timeout_s, "for a body slower than --min-body-rate; 408", "seconds"),
@@ -183,16 +203,16 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       {.name = "strict-requests",
        .slot = &o.strict_requests,
        .help = "unknown fields of a request are refused with 400, not only warned about"},
-      limit("max-json-depth", o.max_json_depth, "nesting of a request body"),
+      limit("max-json-depth", o.max_json_depth, "nesting of a request body", {}, 1, kMostJsonDepth),
       limit("max-json-elements", o.max_json_elements, "values in a request body"),
       limit("max-prompts", o.max_prompts, "prompts in one completions request"),
       limit("max-n", o.max_n, "choices per prompt"),
       limit("max-best-of", o.max_best_of, "candidates per prompt"),
       limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
       limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
-      limit("max-logprobs", o.max_logprobs, "top_logprobs; -1: the whole vocabulary", {}, -1),
-      limit("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request", {}, 0),
-      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0),
+      limit_logprobs("max-logprobs", o.max_logprobs, "top_logprobs and prompt_logprobs; at most 20", -1),
+      limit_logprobs("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request; at most 20", 0),
+      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0, kMostLogitBias),
       limit("max-messages", o.max_messages, "messages of one chat request"),
       limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),
       {.name = "max-schema-depth",

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "config/arguments.h"
@@ -36,10 +37,13 @@ class Layers {
     next_source();
     const auto entries = read_config_file(path);
     if (!entries.ok()) return entries.status();
+    std::map<const Field*, const FileEntry*> given;
     for (const FileEntry& entry : *entries) {
       const Field* field = find_field(fields_, entry.name);
       if (field == nullptr) return unknown_option(path, entry.name);
       if (field->name == "config") return invalid(path + ": config cannot be given in a config file");
+      const auto [first, fresh] = given.emplace(field, &entry);
+      if (!fresh) return given_twice(path, *first->second, entry);
       const std::string written = path + ": " + entry.name;
       if (entry.values.size() > 1 && !is_list(*field))
         return invalid(written + ": takes one value, not a list");
@@ -61,6 +65,13 @@ class Layers {
   }
 
  private:
+  static Status given_twice(const std::string& path, const FileEntry& first, const FileEntry& second) {
+    const std::string names = first.name == second.name ? second.name : second.name + ", which is also " + first.name + ",";
+    return invalid(path + ":" + std::to_string(second.line) + ": " + names + " is given twice, in lines " +
+                       std::to_string(first.line) + " and " + std::to_string(second.line),
+                   second.name, "duplicate_key");
+  }
+
   Status unknown_option(const std::string& path, const std::string& name) const {
     std::vector<std::string_view> names;
     for (const Field& field : fields_) {

@@ -213,11 +213,8 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
 }
 
 void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling) {
-  const std::int64_t vocab = rules.model.vocab_size > 0 ? rules.model.vocab_size : kMaxInteger;
-  const std::int64_t limit = rules.limits.max_logprobs < 0 ? vocab : rules.limits.max_logprobs;
-  const auto count = [](std::int64_t value) {
-    return static_cast<std::int32_t>(std::min<std::int64_t>(value, 1 << 24));
-  };
+  const std::int64_t limit = rules.limits.max_logprobs;
+  const auto count = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   if (dialect == Dialect::completion) {
     if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
       sampling.logprobs = count(*n);

@@ -83,6 +83,7 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   capacity.max_model_len = or_default(
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
+  static_assert(config::kMostLogprobs == kernels::kMaxTopLogprobs, "what --max-logprobs allows, the kernels give");
   capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
   return capacity;
 }

@@ -38,15 +38,6 @@ struct ModelFiles {
   model::GenerationConfig generation;
 };
 
-/// Ids that end an answer: generation_config.json's, else config.json's, else the tokenizer's.
-std::vector<TokenId> end_ids(const model::GenerationConfig& generation, const model::ModelSpec& spec,
-                             const Tokenizer& tokenizer) {
-  if (!generation.eos_ids.empty()) return generation.eos_ids;
-  if (!spec.eos_ids.empty()) return spec.eos_ids;
-  if (const auto eos = tokenizer.eos_id()) return {*eos};
-  return {};
-}
-
 Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   ModelFiles files;
   const std::string& directory = options.model.directory;
@@ -60,6 +51,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     files.chat = *loaded;
+    for (const std::string& name : files.chat->missing()) log.warning("chat_template_lacks", {kv("name", name)});
   } else if (loaded.status().code != Code::not_found) {
     return loaded.status();
   } else {
@@ -75,7 +67,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   const config::SchedulerOptions& limits = options.scheduler;
   files.sessions = std::make_shared<SessionContext>(
       SessionContext{*tokenizer,
-                     end_ids(files.generation, files.spec, **tokenizer),
+                     model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
                      limits.max_model_len > 0     ? limits.max_model_len
                      : limits.found_model_len > 0 ? limits.found_model_len
                                                   : files.spec.max_positions,

@@ -66,6 +66,7 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
     const SequenceSpec& sequence = submit.sequences[i];
     const ChoiceOptions options{ask_.generation.stop,   ask_.generation.include_stop,
                                 sequence.prompt_tokens, ask_.generation.sampling.logprobs,
+                                ask_.generation.sampling.min_tokens,
                                 syntax_of_answer(),     start,
                                 ask_.generation.limits, context_->logged_bytes};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);

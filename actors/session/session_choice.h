@@ -24,6 +24,7 @@ struct ChoiceOptions {
   bool include_stop = false;
   std::int32_t prompt_tokens = 0;
   std::int32_t logprobs = -1;  ///< alternatives shown beside each output token; -1: no logprobs
+  std::int32_t min_tokens = 0;  ///< a stop string counts only if a later token than these completes it
   const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
   AnswerStart start = AnswerStart::answer;
   AnswerLimits limits;
@@ -61,7 +62,8 @@ class SessionChoice {
   /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
   void expire();
 
-  /// What may be sent now. Logprobs and ids wait with the text of their tokens.
+  /// What may be sent now. Logprobs and ids wait with the text of their tokens. Both have an entry for each token up to
+  /// the one that ended the choice, that one too, even if its text is left out.
   ChoiceNews take_news();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
@@ -90,6 +92,7 @@ class SessionChoice {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int32_t prompt_tokens_;
   std::int32_t logprobs_;
+  std::int32_t min_tokens_;
   bool include_stop_;
   AnswerLimits limits_;
   Detokenizer detokenizer_;

@@ -326,8 +326,15 @@ TEST_P(MoeTest, PaddingRowsTouchNothing) {
 
 TEST_P(MoeTest, NothingWithoutRows) {
   const MoeLayer layer(device(), dtype(), {16, 16, 4, 0, 2, 0});
-  const Rows none(device(), DType::f32, 1, 16);
-  run(device(), layer.op(none, none.data(), 0));
+  const Rows x(device(), dtype(), 1, 16, random_floats(16, 5));
+  const std::vector<float> before(16, -3);
+  Rows y(device(), DType::f32, 1, 16, before);
+  run(device(), layer.op(y, x.data(), 0));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(y.at(0, i), -3) << i;
+  run(device(), layer.op(y, x.data(), 1));
+  int changed = 0;
+  for (int i = 0; i < 16; ++i) changed += y.at(0, i) != -3;
+  EXPECT_EQ(changed, 16) << "the device still works";
 }
 
 TEST_P(MoeTest, NotANumberStaysInItsRow) {

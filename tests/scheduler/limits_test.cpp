@@ -184,15 +184,20 @@ TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {
 
 TEST(SchedulerLimits, RefusesSamplingThatTheWorkerWouldRefuse) {
   Rig rig;
-  const auto refused = [&](auto&& change) {
+  const auto submitted = [&](auto&& change) {
     Submit request;
     SequenceSpec& spec = request.sequences.emplace_back();
     spec.key = {1, 1};
     spec.prompt = {1};
     spec.prompt_tokens = spec.max_output_tokens = 1;
     change(spec);
-    return rig.scheduler.submit(request).param;
+    return rig.scheduler.submit(request);
   };
+  const auto refused = [&](auto&& change) { return submitted(change).param; };
+  EXPECT_EQ(submitted([](SequenceSpec& s) { s.sampling.logprobs = 21; }).message,
+            "logprobs is 21; it must be at least -1 and at most 20.");
+  EXPECT_EQ(submitted([](SequenceSpec& s) { s.sampling.min_p = 1.1f; }).message,
+            "min_p is 1.1; it must be at least 0 and at most 1.");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.top_p = 0; }), "top_p");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.temperature = NAN; }), "temperature");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.logprobs = 21; }), "logprobs");
