@@ -30,7 +30,7 @@ struct Call {
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
   std::size_t body_bytes = 0;  ///< of the request as it was sent
-  std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
+  std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
 /// What has to be written for one exchange. Allowed sequences: one `whole`; or `head`, any number of `data`,

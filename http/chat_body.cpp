@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "http/client_policy.h"
 #include "http/request_fields.h"
 
 namespace troupe::http {
@@ -99,6 +100,25 @@ Status not_offered(const std::string& field, const std::string& why) {
   return {Code::unsupported, field + " " + why, field, "unsupported_parameter"};
 }
 
+void read_effort(Fields& own, Json& chat) {
+  const auto effort = own.string("reasoning_effort");
+  if (!effort) return;
+  if (!effort_of(*effort)) {
+    own.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"", "invalid_value");
+  }
+  if (!chat.contains("reasoning_effort")) chat["reasoning_effort"] = *effort;
+}
+
+void check_one_answer(Fields& own) {
+  if (const Json* n = own.find("n"); n != nullptr && n->is_number_integer() && *n != 1) {
+    own.fail("n",
+             "must be 1, since a response is one answer, got " + excerpt(*n) +
+                 ": send several requests, or use /v1/chat/completions",
+             "out_of_range");
+  }
+  own.integer("n", 1, 1);
+}
+
 Json* member_of(Json& object, std::string_view name) {
   for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
     if (key == name) return value.is_null() ? nullptr : &value;
@@ -143,7 +163,21 @@ void MessageList::add_thoughts(std::string text) {
 }
 
 void MessageList::add_assistant_text(Json content) {
-  turn({"content", "tool_calls"})["content"] = std::move(content);
+  if (messages_.empty() || !messages_.back().contains("tool_calls")) {
+    turn({"content"})["content"] = std::move(content);
+    return;
+  }
+  Json& before = messages_.back()["content"];
+  if (before.is_string() && content.is_string()) {
+    before = Json(before.get_ref<const std::string&>() + content.get_ref<const std::string&>());
+    return;
+  }
+  Json parts = Json::array();
+  for (Json* some : {&before, &content}) {
+    if (some->is_string()) *some = Json::array({{{"type", "text"}, {"text", std::move(*some)}}});
+    for (Json& part : *some) parts.push_back(std::move(part));
+  }
+  before = std::move(parts);
 }
 
 void MessageList::add_call(std::string id, std::string name, Json arguments) {

@@ -278,7 +278,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  warning_ = warning_text(call.ignored_fields);
+  ignored_ = ignored_text(call.ignored_fields);
   if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
   call.exchange = exchange_;
   call.request_id = request_id_;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "http/chat_body.h"
+#include "http/client_policy.h"
 
 namespace troupe::http {
 namespace {
@@ -23,6 +24,8 @@ Result<std::string> block_string(Json& block, const char* name, const std::strin
 
 class BlockReader {
  public:
+  explicit BlockReader(Fields& own) : own_(own) {}
+
   void add_system(Json content) { messages_.add("system", std::move(content)); }
 
   Status read(Json& message, const std::string& path) {
@@ -58,6 +61,7 @@ class BlockReader {
     for (std::size_t i = 0; i < content->size(); ++i) {
       if (Status status = block((*content)[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
+    if (assistant_ && content->empty()) text_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
     give_text();
     return {};
   }
@@ -67,9 +71,12 @@ class BlockReader {
  private:
   Status block(Json& block, const std::string& path) {
     const Json* type = block.is_object() ? member_of(block, "type") : nullptr;
+    if (type != nullptr && type->is_string() && is_left_out_block(type->get_ref<const std::string&>())) {
+      own_.leave_out(path);
+      return {};
+    }
     if (assistant_ && type != nullptr) {
       if (*type == "thinking") return thinking(block, path);
-      if (*type == "redacted_thinking") return {};  // encrypted by another server
       if (*type == "tool_use") return tool_use(block, path);
     }
     if (!assistant_ && type != nullptr && *type == "tool_result") return tool_result(block, path);
@@ -78,7 +85,7 @@ class BlockReader {
 
   Status text(Json& block, const std::string& path) {
     constexpr std::string_view kOfUser[] = {"text", "tool_result"};
-    constexpr std::string_view kOfAssistant[] = {"text", "thinking", "redacted_thinking", "tool_use"};
+    constexpr std::string_view kOfAssistant[] = {"text", "thinking", "tool_use"};
     Json one = Json::array({std::move(block)});
     auto content = assistant_ ? text_content(one, path, kOfAssistant) : text_content(one, path, kOfUser);
     if (!content.ok()) {
@@ -122,6 +129,7 @@ class BlockReader {
     Json* content = member_of(block, "content");
     Json result = "";
     if (content != nullptr) {
+      leave_out_parts(*content, path + ".content");
       auto text = text_content(*content, path + ".content", kBlockTextTypes);
       if (!text.ok()) return text.status();
       result = *std::move(text);
@@ -129,6 +137,21 @@ class BlockReader {
     give_text();
     messages_.add_result(*std::move(id), std::move(result));
     return {};
+  }
+
+  /// Takes the parts that are left out from a result's list.
+  void leave_out_parts(Json& content, const std::string& path) {
+    if (!content.is_array()) return;
+    Json kept = Json::array();
+    for (std::size_t i = 0; i < content.size(); ++i) {
+      const Json* type = content[i].is_object() ? member_of(content[i], "type") : nullptr;
+      if (type != nullptr && type->is_string() && is_left_out_block(type->get_ref<const std::string&>())) {
+        own_.leave_out(path + "." + std::to_string(i));
+      } else {
+        kept.push_back(std::move(content[i]));
+      }
+    }
+    content = std::move(kept);
   }
 
   /// The text blocks since the last block of another kind become a message, or the text of the assistant's
@@ -144,6 +167,7 @@ class BlockReader {
     }
   }
 
+  Fields& own_;
   MessageList messages_;
   Json text_;
   bool assistant_ = false;
@@ -152,7 +176,7 @@ class BlockReader {
 }  // namespace
 
 Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) {
-  BlockReader reader;
+  BlockReader reader(own);
   if (Json* system = own.find("system")) {
     auto text = text_content(*system, "system", kBlockTextTypes);
     if (text.ok()) {

@@ -27,13 +27,6 @@ class FormReader {
   FormReader(Fields& fields, const RequestRules& rules) : fields_(fields), rules_(rules) {}
 
   AnswerForm read() {
-    if (fields_.find("guided_whitespace_pattern") != nullptr) {
-      fields_.fail({Code::unsupported,
-                    "guided_whitespace_pattern is not offered by this server; "
-                    "--guided-decoding-disable-any-whitespace "
-                    "turns white space off for all",
-                    "guided_whitespace_pattern", "unsupported_parameter"});
-    }
     if (Json* format = fields_.find("response_format")) read_response_format(*format);
     for (const NamedForm& field : kGuided) {
       if (Json* value = fields_.find(field.name)) take(field.kind, *value, std::string(field.name));

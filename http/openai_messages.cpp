@@ -25,8 +25,8 @@ bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
   });
 }
 
-// Checks one {type, …} part of a message's content. Images, video and audio are refused.
-Status check_part(const Json& part, const std::string& path) {
+// Checks one {type, …} part of a message's content and makes a refusal's text a text. Images, video and audio are refused.
+Status check_part(Json& part, std::string_view role, const std::string& path) {
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
     return invalid(path + " must be an object with a type", path, "invalid_value");
   }
@@ -35,6 +35,10 @@ Status check_part(const Json& part, const std::string& path) {
       type == "image" || type == "video" || type == "file") {
     return {Code::unsupported, path + " has the type \"" + type + "\", but this model reads text only", path,
             "unsupported_modality"};
+  }
+  if (type == "refusal" && role == "assistant" && part.contains("refusal") && part["refusal"].is_string()) {
+    part = {{"type", "text"}, {"text", std::move(part["refusal"])}};
+    return {};
   }
   if (type != "text") {
     return invalid(path + ".type must be \"text\", got \"" + cut(type) + "\"", path + ".type",
@@ -46,7 +50,15 @@ Status check_part(const Json& part, const std::string& path) {
   return {};
 }
 
-Status check_content(const Json& message, std::string_view role, const std::string& path) {
+/// A member that is a string, when it is there and not null.
+Status check_string(const Json& message, const char* name, const std::string& path) {
+  const auto found = message.find(name);
+  if (found == message.end() || found->is_null() || found->is_string()) return {};
+  const std::string place = path + "." + name;
+  return invalid(place + " must be a string, got " + excerpt(*found), place, "invalid_type");
+}
+
+Status check_content(Json& message, std::string_view role, const std::string& path) {
   const std::string content_path = path + ".content";
   const auto found = message.find("content");
   if (found == message.end() || found->is_null()) {
@@ -60,7 +72,7 @@ Status check_content(const Json& message, std::string_view role, const std::stri
                    content_path, "invalid_value");
   }
   for (std::size_t i = 0; i < found->size(); ++i) {
-    Status status = check_part((*found)[i], content_path + "." + std::to_string(i));
+    Status status = check_part((*found)[i], role, content_path + "." + std::to_string(i));
     if (!status.ok()) return status;
   }
   return {};
@@ -100,7 +112,7 @@ Status modernize(Json& message, std::string& role, const std::string& path) {
   const auto call = message.find("function_call");
   if (call == message.end() || call->is_null()) return {};
   const std::string place = path + ".function_call";
-  if (role != "assistant" || message.contains("tool_calls")) {
+  if (role != "assistant" || (message.contains("tool_calls") && !message["tool_calls"].is_null())) {
     return invalid(place + " is only allowed in assistant messages without tool_calls", place, "invalid_value");
   }
   if (Status status = read_function(*call, place); !status.ok()) return status;
@@ -128,6 +140,9 @@ Status read_message(Json& message, const std::string& path) {
   if (name == "developer") message["role"] = "system";  // the newer name of the same role, which templates do not know
   Status status = check_content(message, name, path);
   if (!status.ok()) return status;
+  for (const char* text : {"name", "reasoning_content", "reasoning", "refusal"}) {
+    if (status = check_string(message, text, path); !status.ok()) return status;
+  }
   if (name == "tool" && (!message.contains("tool_call_id") || !message["tool_call_id"].is_string())) {
     return invalid(path + ".tool_call_id must name the call that this message answers",
                    path + ".tool_call_id", "invalid_value");
@@ -228,9 +243,13 @@ Status read_arguments(Json& call, const std::string& path) {
     return {};
   }
   auto parsed = parse_json(text, kArgumentBounds);
-  if (!parsed.ok() || !parsed->is_object()) return fail();
-  *arguments = std::move(*parsed);
-  return {};
+  if (parsed.ok() && parsed->is_object()) {
+    *arguments = std::move(*parsed);
+    return {};
+  }
+  // What a model wrote as an object, and was cut or wrote wrongly, is given back to it as it was told.
+  const std::size_t first = text.find_first_not_of(" \t\r\n");
+  return !parsed.ok() && first != text.npos && text[first] == '{' ? Status() : fail();
 }
 
 Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <span>
 
+#include "http/client_policy.h"
 #include "http/json_text.h"
 #include "http/openai_fields.h"
 #include "http/openai_form.h"
@@ -25,7 +26,7 @@ Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, s
   Parsed<T> parsed;
   read(fields, parsed.request);
   if (!fields.ok()) return fields.status();
-  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests);
+  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, fields.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
   return parsed;
@@ -122,7 +123,6 @@ Result<Json> parse_object(std::string_view body, const config::LimitOptions& lim
 }
 
 ThinkingRules read_thinking(Fields& fields) {
-  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high"};  // as ReasoningEffort
   ThinkingRules thinking;
   thinking.max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
   if (const auto budget = fields.integer("thinking_token_budget", 0, kMaxInteger)) {
@@ -133,12 +133,10 @@ ThinkingRules read_thinking(Fields& fields) {
   }
   thinking.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
   if (const auto effort = fields.string("reasoning_effort")) {
-    const auto* const found = std::find(std::begin(kEfforts), std::end(kEfforts), *effort);
-    if (found == std::end(kEfforts)) {
-      fields.fail("reasoning_effort", "must be none, minimal, low, medium or high, got \"" + cut(*effort) + "\"",
+    thinking.effort = effort_of(*effort);
+    if (!thinking.effort) {
+      fields.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"",
                   "invalid_value");
-    } else {
-      thinking.effort = static_cast<ReasoningEffort>(found - std::begin(kEfforts));
     }
   }
   return thinking;
@@ -148,7 +146,7 @@ void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_pr
                ChatRequest& request) {
   request.model = read_model(fields, rules);
   request.id = read_answer_id(fields, id_prefix, fallback_id);
-  refuse_unsupported(fields, Dialect::chat);
+  apply_policies(fields, kChatApi);
   request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
   request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty(), request.tools);
   request.conversation.without_template = fields.boolean("disable_chat_template");
@@ -172,7 +170,7 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
   return parse_with<CompletionRequest>(body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
     request.model = read_model(fields, rules);
     request.id = read_answer_id(fields, "cmpl-", fallback_id);
-    refuse_unsupported(fields, Dialect::completion);
+    apply_policies(fields, kCompletionsApi);
     if (fields.find("prompt_token_ids") != nullptr) {
       request.prompts = read_prompts(fields, "prompt_token_ids", rules);
     } else if (fields.find("prompt") != nullptr) {

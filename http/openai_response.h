@@ -79,6 +79,7 @@ struct Piece {
   bool with_logprobs = false;
   std::int64_t text_offset = 0;        ///< completions: code points of this choice before this piece
   std::span<const TokenId> token_ids;  ///< return_token_ids: those of this piece; left out when empty
+  std::span<const TokenId> prompt_token_ids{};  ///< completions: in a choice's first chunk; left out when empty
   const Usage* usage = nullptr;        ///< continuous_usage_stats
 };
 

@@ -254,33 +254,6 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
   return *name;
 }
 
-void refuse_unsupported(Fields& fields, Dialect dialect) {
-  constexpr std::string_view kAlways[] = {
-      "logits_processors_args", "audio", "chat_template", "web_search_options", "mm_processor_kwargs", "allowed_token_ids",
-      "completion_token_ids",
-  };
-  const auto refuse = [&](std::string_view name, const std::string& why) {
-    fields.fail(
-        {Code::unsupported, std::string(name) + " " + why, std::string(name), "unsupported_parameter"});
-  };
-  for (const std::string_view name : kAlways) {
-    if (fields.find(name) != nullptr) refuse(name, "is not offered by this server");
-  }
-  for (const std::string_view name : {"temp_scaled_logprobs", "top_p_normalized_logprobs"}) {
-    if (fields.boolean(name)) refuse(name, "is not offered; log-probabilities are those before sampling");
-  }
-  if (dialect == Dialect::completion) {
-    const Json* suffix = fields.find("suffix");
-    if (suffix != nullptr && *suffix != "") refuse("suffix", "is not offered by this server");
-    for (const std::string_view name : {"reasoning_max_tokens", "response_max_tokens", "thinking_token_budget"}) {
-      if (fields.find(name) != nullptr) refuse(name, "is for /v1/chat/completions: a completion has no thoughts apart");
-    }
-    if (fields.boolean("continue_final_message")) refuse("continue_final_message", "is for /v1/chat/completions");
-  } else if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json{"text"}) {
-    fields.fail({Code::unsupported, "modalities must be [\"text\"]", "modalities", "unsupported_modality"});
-  }
-}
-
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback) {
   const auto request_id = fields.string("request_id");
   const auto user = fields.string("user");

@@ -2,6 +2,7 @@
 // `functions` and `function_call`, which become tools here.
 #include <algorithm>
 
+#include "http/client_policy.h"
 #include "http/object_schema.h"
 #include "http/openai_fields.h"
 #include "http/schema_patterns.h"
@@ -9,7 +10,7 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kMaxFunctionName = 64;
+constexpr std::size_t kMaxFunctionName = 128;  // what Anthropic allows; names of tools behind MCP are long
 
 bool is_function_name(const Json& value) {
   if (!value.is_string()) return false;
@@ -36,7 +37,7 @@ Status check_function(const Json& function, const std::string& path) {
   const Json* name = member(function, "name");
   if (name == nullptr) return invalid_tool(path + ".name", "is missing");
   if (!is_function_name(*name)) {
-    return invalid_tool(path + ".name", "must be 1 to 64 letters, digits, - and _, got " + excerpt(*name));
+    return invalid_tool(path + ".name", "must be 1 to " + std::to_string(kMaxFunctionName) + " letters, digits, - and _, got " + excerpt(*name));
   }
   if (const Json* description = member(function, "description"); description && !description->is_string()) {
     return invalid_tool(path + ".description", "must be a string, got " + excerpt(*description));
@@ -77,8 +78,8 @@ std::size_t first_repeated(const Json& tools) {
 }
 
 /// The list as {type: "function", function} each, checked; null after a failure. `functions`: its items are
-/// functions.
-Json read_list(Fields& fields, std::string_view name, int most, bool functions) {
+/// functions. `places`: of those that are not left out, in the client's list.
+Json read_list(Fields& fields, std::string_view name, int most, bool functions, std::vector<std::size_t>& places) {
   Json* list = fields.find(name);
   if (list == nullptr) return {};
   if (!list->is_array() || list->size() > static_cast<std::size_t>(most)) {
@@ -92,14 +93,19 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions) 
   const auto path = [&](std::size_t i) { return std::string(name) + "." + std::to_string(i); };
   for (std::size_t i = 0; i < list->size(); ++i) {
     Json& item = (*list)[i];
+    if (!functions && is_left_out_tool(item, "function")) {
+      fields.leave_out(path(i));
+      continue;
+    }
     if (Status status = functions ? check_function(item, path(i)) : check_tool(item, path(i)); !status.ok()) {
       fields.fail(std::move(status));
       return {};
     }
     tools.push_back(functions ? Json{{"type", "function"}, {"function", std::move(item)}} : std::move(item));
+    places.push_back(i);
   }
   if (const std::size_t i = first_repeated(tools); i < tools.size()) {
-    fields.fail(invalid_tool(path(i) + (functions ? ".name" : ".function.name"),
+    fields.fail(invalid_tool(path(places[i]) + (functions ? ".name" : ".function.name"),
                              "is " + excerpt(tools[i]["function"]["name"]) +
                                  ", which an earlier tool is called: names must differ"));
     return {};
@@ -156,7 +162,9 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
     return;
   }
   if (tools.empty()) {
-    fields.fail(field, "asks for a call, but the request has no tools", "invalid_value");
+    fields.fail(field, fields.left_out().empty() ? "asks for a call, but the request has no tools"
+                                            : "asks for a call, but the request has no tools of a kind that this server offers",
+                "invalid_value");
   } else if (rules.choice == Choice::named && !has_tool(tools, rules.name)) {
     fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools: " + names_of(tools),
                 "invalid_value");
@@ -176,7 +184,7 @@ void check_enforced(Fields& fields, std::string_view field, const Json& tools, c
     if (parameters == nullptr || !called) continue;
     const std::optional<SchemaFault> fault = beyond_objects(*parameters);
     if (!fault) continue;
-    const std::string place = std::string(field) + "." + std::to_string(i) + "." + rules.schema_field;
+    const std::string place = std::string(field) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field;
     return fields.fail(invalid_tool(place + fault->path, fault->what));
   }
 }
@@ -195,7 +203,7 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
     tool_rules.schema_field = "parameters";
   }
   const char* const field = tool_rules.legacy ? "functions" : "tools";
-  Json tools = read_list(fields, field, rules.limits.max_tools, tool_rules.legacy);
+  Json tools = read_list(fields, field, rules.limits.max_tools, tool_rules.legacy, tool_rules.places);
   read_choice(fields, tool_rules.legacy ? "function_call" : "tool_choice", tools, tool_rules);
   check_enforced(fields, field, tools, tool_rules);
   if (tool_rules.choice == ToolRules::Choice::none) return {};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "http/chat_body.h"
+#include "http/client_policy.h"
 
 namespace troupe::http {
 namespace {
@@ -11,6 +12,8 @@ constexpr std::string_view kInputTextTypes[] = {"input_text", "output_text", "te
 
 class InputReader {
  public:
+  explicit InputReader(Fields& own) : own_(own) {}
+
   /// Adds the item to the messages.
   Status read(Json& item, const std::string& path) {
     if (!item.is_object()) {
@@ -25,13 +28,10 @@ class InputReader {
     if (type == "reasoning") return reasoning(item, path);
     if (type == "function_call") return call(item, path);
     if (type == "function_call_output") return result(item, path);
-    if (type == "item_reference") {
-      return not_offered(path,
-                         "refers to a stored item, but this server stores nothing: send the item itself");
-    }
+    if (const ItemPolicy* policy = find_item_policy(type)) return other(item, *policy, path);
     return invalid(path +
-                       ".type must be \"message\", \"reasoning\", \"function_call\" or "
-                       "\"function_call_output\", got \"" +
+                       ".type must be \"message\", \"reasoning\", \"function_call\", "
+                       "\"function_call_output\" or the call or output of another tool, got \"" +
                        cut(type) + "\"",
                    path + ".type", "invalid_value");
   }
@@ -89,6 +89,49 @@ class InputReader {
     return {};
   }
 
+  Status other(Json& item, const ItemPolicy& policy, const std::string& path) {
+    switch (policy.use) {
+      case PartUse::left_out: own_.leave_out(path); return {};
+      case PartUse::refused: return not_offered(path, std::string(policy.given));
+      case PartUse::call: return other_call(item, policy, path);
+      case PartUse::result: break;
+    }
+    if (Json* output = member_of(item, "output"); output != nullptr && !is_text(*output)) *output = to_text(*output);
+    return result(item, path);
+  }
+
+  /// The call of a tool that is no function: its arguments are what it was given, an object or, under the member's
+  /// name, a text.
+  Status other_call(Json& item, const ItemPolicy& policy, const std::string& path) {
+    const Json* id = member_of(item, "call_id") != nullptr ? member_of(item, "call_id") : member_of(item, "id");
+    if (id == nullptr || !id->is_string()) {
+      return invalid(path + ".call_id must be a string", path + ".call_id", "invalid_value");
+    }
+    std::string name(policy.tool);
+    if (name.empty()) {
+      const Json* own_name = member_of(item, "name");
+      if (own_name == nullptr || !own_name->is_string()) {
+        return invalid(path + ".name must be a string", path + ".name", "invalid_value");
+      }
+      name = own_name->get_ref<const std::string&>();
+    }
+    Json arguments = Json::object();
+    Json* given = member_of(item, policy.given);
+    if (given != nullptr && given->is_object()) {
+      arguments = std::move(*given);
+    } else if (given != nullptr) {
+      arguments[std::string(policy.given)] = std::move(*given);
+    }
+    messages_.add_call(id->get_ref<const std::string&>(), std::move(name), std::move(arguments));
+    return {};
+  }
+
+  /// A string, or a list of parts with a type.
+  static bool is_text(const Json& output) {
+    if (!output.is_array()) return output.is_string();
+    return std::all_of(output.begin(), output.end(), [](const Json& part) { return part.is_object() && part.contains("type"); });
+  }
+
   Status call(Json& item, const std::string& path) {
     for (const char* name : {"call_id", "name"}) {
       const Json* value = member_of(item, name);
@@ -106,6 +149,7 @@ class InputReader {
 
   Status result(Json& item, const std::string& path) {
     const Json* id = member_of(item, "call_id");
+    if (id == nullptr && item["type"] == "local_shell_call_output") id = member_of(item, "id");  // which the call's was
     if (id == nullptr || !id->is_string()) {
       return invalid(path + ".call_id must name the call that this item answers", path + ".call_id",
                      "invalid_value");
@@ -120,13 +164,14 @@ class InputReader {
     return {};
   }
 
+  Fields& own_;
   MessageList messages_;
 };
 
 }  // namespace
 
 Json read_response_input(Fields& own, const config::LimitOptions& limits) {
-  InputReader reader;
+  InputReader reader(own);
   if (auto instructions = own.string("instructions")) reader.add_system(*std::move(instructions));
   Json* input = own.find("input");
   if (input == nullptr) {

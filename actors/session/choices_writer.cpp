@@ -80,15 +80,20 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
   piece.usage = used;
 
   if (!std::exchange(sequence.opened, true)) {
-    if (ask_.api == Api::chat) http::append_role(out, frame_, sequence.index, prompt.ids);
+    if (ask_.api == Api::chat) {
+      http::append_role(out, frame_, sequence.index, prompt.ids);
+    } else {
+      piece.prompt_token_ids = prompt.ids;
+    }
     if (ask_.answer.echo) {
       piece.text = prompt.text;
       if (wants_prompt_logprobs()) piece.made_logprobs = prompt_scores(content, sequence).echo();
       http::append_piece(out, frame_, piece);
       piece.made_logprobs = {};
+      piece.prompt_token_ids = {};
     }
   }
-  if (news.empty()) return true;
+  if (news.empty() && piece.prompt_token_ids.empty()) return true;
   const std::vector<http::ToolCall> calls = named_calls(std::move(news.calls), sequence.key);
   piece.text = news.text;
   piece.reasoning = news.reasoning;

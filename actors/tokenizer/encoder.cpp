@@ -11,21 +11,6 @@
 namespace troupe {
 namespace {
 
-/// Joins a content of several text parts to one string, a line each: templates of text models read strings
-/// only. Parts of another kind have been refused before.
-void join_text_parts(http::Json& messages) {
-  for (auto& message : messages) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string text;
-    for (const auto& part : *content) {
-      if (!text.empty()) text += '\n';
-      text += part.value("text", "");
-    }
-    *content = std::move(text);
-  }
-}
-
 std::string_view without_end_blanks(std::string_view text) {
   const std::size_t last = text.find_last_not_of(" \t\r\n");
   return text.substr(0, last == text.npos ? 0 : last + 1);
@@ -155,7 +140,7 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, con
     return invalid("this model has no chat template: use /v1/completions, or start the server with "
                    "--chat-template FILE", "messages", "no_chat_template");
   }
-  join_text_parts(conversation.messages);
+  plain_messages_.apply(conversation.messages);
   auto spans = template_->render(conversation.messages, conversation.tools, conversation.template_kwargs,
                                  conversation.add_generation_prompt);
   if (!spans.ok()) {
