@@ -17,7 +17,6 @@ constexpr FieldOrigin kMessagesOrigins[] = {
     {"reasoning_effort", "output_config.effort"},
     {"response_format.json_schema", "output_config.format"},
     {"response_format", "output_config.format"},
-    {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
 };
 constexpr Wording kMessagesWording{kMessagesOrigins, "input_schema"};
 

@@ -139,7 +139,7 @@ constexpr RequestField kFields[] = {
     {"n", kParts, FieldType::integer, "a response is one answer", {1, 1}},
     {"output_config", kMessageApis, FieldType::object, "effort; format of type json_schema"},
     {"output_config", kOpenAi | kResponsesApi, FieldType::object, "not offered: for messages"},
-    {"parallel_tool_calls", kChatApi | kResponsesApi | kTokenizeApi, FieldType::boolean,
+    {"parallel_tool_calls", kShared | kTokenizeApi | kCountTokensApi, FieldType::boolean,
      "false: the answer ends with its first call"},
     {"prediction", kOpenAi, FieldType::object, ""},
     {"presence_penalty", kAnswering, FieldType::number, "penalty for tokens that have occurred", {-2, 2}},

@@ -63,6 +63,10 @@ def of_choices(events):
                 choice["message"] = join(message, delta)
             for key, value in piece.items():
                 choice[key] = join(choice.get(key), value)
+    for choice in choices.values():
+        message = choice.get("message", {})
+        if message.get("content") == "" and ("tool_calls" in message or "function_call" in message):
+            message["content"] = None  # of calls alone; the first event cannot know
     return whole | {"choices": [choices[i] for i in sorted(choices)]}
 
 
@@ -129,5 +133,5 @@ def comparable(answer):
     if isinstance(answer, list):
         return [comparable(value) for value in answer]
     if isinstance(answer, str):
-        return re.sub(r"\b((?:chatcmpl-tool-|call_|fc_|rs_|msg_|toolu_))[0-9a-f]{32}\b", r"\1#", answer)
+        return re.sub(r"\b(chatcmpl-tool-|chatcmpl-|cmpl-|resp_|call_|fc_|rs_|msg_|toolu_)[0-9a-f]{32}\b", r"\1#", answer)
     return answer

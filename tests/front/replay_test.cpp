@@ -138,7 +138,8 @@ std::vector<Sent> sent_back(const Written& written, bool results) {
   }
   if (results) input.insert(input.end(), result_items.begin(), result_items.end());
   input.push_back(next);
-  out.push_back({"responses", http::parse_responses, {{"input", input}}});
+  if (input.size() > 2)  // a response without items leaves nothing to send back
+    out.push_back({"responses", http::parse_responses, {{"input", input}}});
 
   const json content = message_content(written);
   for (const json& block : content) {
@@ -208,7 +209,7 @@ TEST_F(Replay, EveryAnswerIsTakenBackInEveryFormByEveryTemplate) {
       }
     }
   }
-  EXPECT_GE(rendered, 11 * 8 * 6);
+  EXPECT_GE(rendered, (11 * 8 - 1) * 6);
 }
 
 TEST_F(Replay, CallsAndTheirResultsAreShownByTemplatesOfTools) {

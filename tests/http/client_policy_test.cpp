@@ -206,7 +206,7 @@ TEST(ClientPolicy, ItemsOfOtherToolsAreShownOrLeftOut) {
       {"role": "tool", "tool_call_id": "l1", "content": "a.txt"},
       {"role": "assistant", "content": "", "tool_calls": [{"id": "s1", "type": "function",
         "function": {"name": "shell", "arguments": {"commands": ["pwd"]}}}]},
-      {"role": "tool", "tool_call_id": "s1", "content": "[{\"stdout\":\"/\",\"stderr\":\"\"}]"}])"));
+      {"role": "tool", "tool_call_id": "s1", "content": "[{\"stderr\":\"\",\"stdout\":\"/\"}]"}])"));
   const std::pair<const char*, const char*> refused[] = {
       {R"({"type": "compaction", "encrypted_content": "x"})", "input.0"},
       {R"({"type": "custom_tool_call", "call_id": "c", "input": "x"})", "input.0.name"},
@@ -256,6 +256,12 @@ TEST(ClientPolicy, LengthsOfChatMeanTheSameForResponses) {
     EXPECT_TRUE(outcome.ignored.empty());
   }
   EXPECT_EQ(sent(kResponsesApi, {{"thinking_token_budget", 3}}).chat.thinking.max_tokens, 3);
+  for (const std::uint16_t api : kChats) {
+    const json tools = {function_of(api, "f")};
+    EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}}).chat.tools.parallel) << "api " << api;
+    EXPECT_TRUE(sent(api, {{"tools", tools}}).chat.tools.parallel) << "api " << api;
+    EXPECT_EQ(sent(api, {{"parallel_tool_calls", 5}}).status.param, "parallel_tool_calls") << "api " << api;
+  }
 }
 
 }  // namespace

@@ -58,5 +58,22 @@ TEST(PlainMessages, ArgumentsAreAnObjectOrATextThatTheTemplateTakes) {
   EXPECT_EQ(plain(call(R"(,"arguments":"{\"a\": 1")"), lists), done("{}")) << "it iterates over an object";
 }
 
+TEST(PlainMessages, SystemMessagesAreWhereTheTemplateTakesThem) {
+  const std::string given =
+      R"([{"role":"system","content":"a"},{"role":"system","content":[{"type":"text","text":"b"}]},{"role":"user","content":"q"},)"
+      R"({"role":"system","content":"later"}])";
+  const char* const first_only =
+      "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
+      "{{ m.content }}{% endfor %}";
+  EXPECT_EQ(plain(given, first_only),
+            R"([{"role":"system","content":"a\nb"},{"role":"user","content":"q"},{"role":"user","content":"later"}])");
+  const char* const drops = "{% for m in messages %}{% if m.role != 'system' or loop.first %}{{ m.content }}{% endif %}{% endfor %}";
+  EXPECT_EQ(plain(given, drops), plain(given, first_only)) << "what it does not show is as good as refused";
+  const char* const all = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  EXPECT_EQ(plain(given, all),
+            R"([{"role":"system","content":"a"},{"role":"system","content":"b"},{"role":"user","content":"q"},)"
+            R"({"role":"system","content":"later"}])");
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,7 +1,9 @@
 #include "text/template/plain_messages.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -64,23 +66,63 @@ void make_calls_plain(Json& message, bool takes_text) {
   }
 }
 
-/// Whether the template shows arguments that are a text, whatever it asks of objects.
-bool shows_text_arguments(const ChatTemplate& chat) {
-  constexpr const char* kMark = "cut_here";
-  Json messages = Json::array();
-  messages.push_back({{"role", "user"}, {"content", "u"}});
-  Json function = {{"name", "f"}, {"arguments", std::string("{\"") + kMark}};
-  Json call = {{"id", "1"}, {"type", "function"}, {"function", std::move(function)}};
-  messages.push_back({{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({std::move(call)})}});
+Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+
+/// Whether the template renders the messages, and each of the texts is in the prompt.
+bool shows(const ChatTemplate& chat, const Json& messages, std::initializer_list<std::string_view> texts) {
   const auto spans = chat.render(messages, nullptr, nullptr, false);
-  return spans.ok() && std::any_of(spans->begin(), spans->end(), [&](const TextSpan& span) {
-           return span.text.find(kMark) != span.text.npos;
-         });
+  if (!spans.ok()) return false;
+  std::string prompt;
+  for (const TextSpan& span : *spans) prompt += span.text;
+  return std::all_of(texts.begin(), texts.end(), [&](std::string_view text) { return prompt.find(text) != prompt.npos; });
+}
+
+/// Arguments that are a text, whatever the template asks of objects.
+bool shows_text_arguments(const ChatTemplate& chat) {
+  Json function = {{"name", "f"}, {"arguments", "{\"cut_here"}};
+  Json call = {{"id", "1"}, {"type", "function"}, {"function", std::move(function)}};
+  Json answer = said("assistant", "");
+  answer["tool_calls"] = Json::array({std::move(call)});
+  return shows(chat, Json::array({said("user", "question"), std::move(answer)}), {"cut_here"});
+}
+
+bool is_system(const Json& message) {
+  const auto role = message.is_object() ? message.find("role") : message.end();
+  return role != message.end() && *role == "system";
 }
 
 }  // namespace
 
-PlainMessages::PlainMessages(const ChatTemplate* chat) : takes_text_arguments_(chat != nullptr && shows_text_arguments(*chat)) {}
+PlainMessages::PlainMessages(const ChatTemplate* chat) {
+  if (chat == nullptr) return;
+  takes_text_arguments_ = shows_text_arguments(*chat);
+  takes_systems_ = shows(*chat, Json::array({said("system", "first rule"), said("system", "second rule"), said("user", "question")}),
+                         {"first rule", "second rule"});
+  takes_later_system_ = shows(*chat,
+                              Json::array({said("user", "question"), said("assistant", "answer"), said("system", "later rule"),
+                                           said("user", "another")}),
+                              {"later rule"});
+}
+
+/// The contents are strings.
+void PlainMessages::place_systems(Json& messages) const {
+  std::size_t leading = 0;
+  while (leading < messages.size() && is_system(messages[leading])) ++leading;
+  if (!takes_later_system_) {
+    for (std::size_t i = leading; i < messages.size(); ++i) {
+      if (is_system(messages[i])) messages[i]["role"] = "user";
+    }
+  }
+  if (takes_systems_ || leading < 2) return;
+  std::string text;
+  for (std::size_t i = 0; i < leading; ++i) {
+    if (i > 0) text += '\n';
+    text += messages[i]["content"].get_ref<const std::string&>();
+  }
+  auto& list = messages.get_ref<Json::array_t&>();
+  list.erase(list.begin() + 1, list.begin() + static_cast<std::ptrdiff_t>(leading));
+  messages[0]["content"] = std::move(text);
+}
 
 void PlainMessages::apply(Json& messages) const {
   for (Json& message : messages) {
@@ -93,6 +135,7 @@ void PlainMessages::apply(Json& messages) const {
     }
     make_calls_plain(message, takes_text_arguments_);
   }
+  place_systems(messages);
 }
 
 }  // namespace troupe
