@@ -104,7 +104,8 @@ void read_effort(Fields& own, Json& chat) {
   const auto effort = own.string("reasoning_effort");
   if (!effort) return;
   if (!effort_of(*effort)) {
-    own.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"", "invalid_value");
+    own.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"",
+             "invalid_value");
   }
   if (!chat.contains("reasoning_effort")) chat["reasoning_effort"] = *effort;
 }

@@ -63,7 +63,8 @@ class MessageList {
  public:
   void add(std::string_view role, Json content);
   void add_thoughts(std::string text);
-  /// Behind calls of the same turn it goes on with the text before them: a chat message has its text in one place.
+  /// Behind calls of the same turn it goes on with the text before them: a chat message has its text in one
+  /// place.
   void add_assistant_text(Json content);
   /// `arguments` is an object, or a text that begins as one.
   void add_call(std::string id, std::string name, Json arguments);

@@ -17,13 +17,17 @@ constexpr std::uint16_t kPartApis = kResponsesApi | kMessagesApi;  // answers ma
 constexpr std::uint16_t kAnswerApis = kChoiceApis | kPartApis;
 
 constexpr std::string_view kNotOffered = "is not offered by this server";
-constexpr std::string_view kNothingStored = "is not offered: this server stores nothing. Send the earlier items in input";
-constexpr std::string_view kScoresOfChat = "is not offered here; /v1/chat/completions gives log-probabilities";
+constexpr std::string_view kNothingStored =
+    "is not offered: this server stores nothing. Send the earlier items in input";
+constexpr std::string_view kScoresOfChat =
+    "is not offered here; /v1/chat/completions gives log-probabilities";
 constexpr std::string_view kRawScores = "is not offered; log-probabilities are those before sampling";
-constexpr std::string_view kThoughtsOfChat = "is for /v1/chat/completions: a completion has no thoughts apart";
+constexpr std::string_view kThoughtsOfChat =
+    "is for /v1/chat/completions: a completion has no thoughts apart";
 
 constexpr std::string_view kChatOnly = "is for /v1/chat/completions";
-constexpr std::string_view kSystemMessage = "is no field of this API: here it is a message with the role system";
+constexpr std::string_view kSystemMessage =
+    "is no field of this API: here it is a message with the role system";
 
 constexpr FieldPolicy kFieldPolicies[] = {
     {"add_generation_prompt", kPartApis, When::off, PartUse::refused,
@@ -49,11 +53,13 @@ constexpr FieldPolicy kFieldPolicies[] = {
     {"instructions", kChoiceApis | kTurnApis, When::filled, PartUse::refused, kSystemMessage},
     {"logits_processors_args", kAnswerApis, When::given, PartUse::refused, kNotOffered},
     {"logprobs", kPartApis, When::filled, PartUse::refused, kScoresOfChat},
-    {"max_completion_tokens", kMessagesApi, When::given, PartUse::refused, "is no field of this API: here it is max_tokens"},
+    {"max_completion_tokens", kMessagesApi, When::given, PartUse::refused,
+     "is no field of this API: here it is max_tokens"},
     {"max_output_tokens", kChoiceApis | kMessagesApi, When::given, PartUse::refused,
      "is no field of this API: here it is max_tokens"},
     {"mcp_servers", kTurnApis, When::filled, PartUse::refused, kNotOffered},
-    {"messages", kResponsesApi, When::given, PartUse::refused, "belongs to /v1/chat/completions; here it is input"},
+    {"messages", kResponsesApi, When::given, PartUse::refused,
+     "belongs to /v1/chat/completions; here it is input"},
     {"mm_processor_kwargs", kAnswerApis, When::given, PartUse::refused, kNotOffered},
     {"modalities", kChatApi, When::not_text, PartUse::refused, "must be [\"text\"]"},
     {"output_config", kChoiceApis, When::filled, PartUse::refused,
@@ -66,13 +72,15 @@ constexpr FieldPolicy kFieldPolicies[] = {
     {"prompt_logprobs", kPartApis, When::given, PartUse::refused, kScoresOfChat},
     {"prompt_token_ids", kPartApis, When::filled, PartUse::refused, kChatOnly},
     {"reasoning_max_tokens", kCompletionsApi, When::given, PartUse::refused, kThoughtsOfChat},
-    {"response_format", kResponsesApi, When::filled, PartUse::refused, "is no field of this API: here it is text.format"},
+    {"response_format", kResponsesApi, When::filled, PartUse::refused,
+     "is no field of this API: here it is text.format"},
     {"response_format", kMessagesApi, When::filled, PartUse::refused,
      "is no field of this API: here it is output_config.format"},
     {"response_max_tokens", kCompletionsApi, When::given, PartUse::refused, kThoughtsOfChat},
     {"return_token_ids", kPartApis, When::on, PartUse::refused,
      "true is not offered here; /v1/chat/completions gives token ids"},
-    {"stop_sequences", kChoiceApis | kResponsesApi, When::filled, PartUse::refused, "is no field of this API: here it is stop"},
+    {"stop_sequences", kChoiceApis | kResponsesApi, When::filled, PartUse::refused,
+     "is no field of this API: here it is stop"},
     {"suffix", kCompletionsApi, When::filled, PartUse::refused, kNotOffered},
     {"system", kChoiceApis | kResponsesApi, When::filled, PartUse::refused, kSystemMessage},
     {"temp_scaled_logprobs", kChoiceApis, When::on, PartUse::refused, kRawScores},
@@ -86,7 +94,8 @@ constexpr FieldPolicy kFieldPolicies[] = {
     {"web_search_options", kChoiceApis, When::given, PartUse::refused, kNotOffered},
 };
 
-constexpr std::string_view kAnotherServer = "holds what only the server that made it can read: send the items that it stands for";
+constexpr std::string_view kAnotherServer =
+    "holds what only the server that made it can read: send the items that it stands for";
 
 constexpr ItemPolicy kItemPolicies[] = {
     // The client runs these: the model sees what it was asked for and what came of it.
@@ -135,8 +144,9 @@ struct NamedEffort {
   ReasoningEffort effort;
 };
 constexpr NamedEffort kNamedEfforts[] = {
-    {"none", ReasoningEffort::none},   {"minimal", ReasoningEffort::minimal}, {"low", ReasoningEffort::low},
-    {"medium", ReasoningEffort::medium}, {"high", ReasoningEffort::high},     {"xhigh", ReasoningEffort::high},
+    {"none", ReasoningEffort::none}, {"minimal", ReasoningEffort::minimal},
+    {"low", ReasoningEffort::low},   {"medium", ReasoningEffort::medium},
+    {"high", ReasoningEffort::high}, {"xhigh", ReasoningEffort::high},
     {"max", ReasoningEffort::high},
 };
 
@@ -191,15 +201,15 @@ bool is_left_out_tool(const Json& tool, std::string_view known) {
 }
 
 std::optional<ReasoningEffort> effort_of(std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kNamedEfforts), std::end(kNamedEfforts), [&](const auto& row) { return row.name == name; });
+  const auto* const found = std::find_if(std::begin(kNamedEfforts), std::end(kNamedEfforts),
+                                         [&](const auto& row) { return row.name == name; });
   if (found == std::end(kNamedEfforts)) return {};
   return found->effort;
 }
 
 const ItemPolicy* find_item_policy(std::string_view type) {
-  const auto* const found =
-      std::find_if(std::begin(kItemPolicies), std::end(kItemPolicies), [&](const auto& row) { return row.type == type; });
+  const auto* const found = std::find_if(std::begin(kItemPolicies), std::end(kItemPolicies),
+                                         [&](const auto& row) { return row.type == type; });
   return found == std::end(kItemPolicies) ? nullptr : found;
 }
 

@@ -1,7 +1,8 @@
 #pragma once
-// What becomes of the parts of a request that this server does not do, for all APIs. A part that clients send by
-// themselves and that promises nothing of the answer is left out, and the answer names it (x-troupe-ignored, the log).
-// A part whose absence would change the answer is refused by name. Private to the parsers of http/.
+// What becomes of the parts of a request that this server does not do, for all APIs. A part that clients send
+// by themselves and that promises nothing of the answer is left out, and the answer names it
+// (x-troupe-ignored, the log). A part whose absence would change the answer is refused by name. Private to
+// the parsers of http/.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -40,11 +41,13 @@ std::span<const FieldPolicy> field_policies();
 /// Applies the policies of `api` to the body: records the first refusal, and what is left out.
 void apply_policies(Fields& fields, std::uint16_t api);
 
-/// Whether a tool is left out for its `type`: every kind but functions (`known`) runs at another server, or has a form
-/// that only its own clients know. A tool that is no object, or whose type is no string, is not: it is refused later.
+/// Whether a tool is left out for its `type`: every kind but functions (`known`) runs at another server, or
+/// has a form that only its own clients know. A tool that is no object, or whose type is no string, is not:
+/// it is refused later.
 bool is_left_out_tool(const Json& tool, std::string_view known);
 
-/// The effort of that name. The names above high mean high, the most that a model here has. Nothing for other names.
+/// The effort of that name. The names above high mean high, the most that a model here has. Nothing for other
+/// names.
 std::optional<ReasoningEffort> effort_of(std::string_view name);
 inline constexpr std::string_view kEfforts = "none, minimal, low, medium, high, xhigh or max";
 
@@ -53,7 +56,8 @@ struct ItemPolicy {
   std::string_view type;
   PartUse use;
   std::string_view tool = {};  ///< of a call: the name; empty: the item's own
-  std::string_view given = {};  ///< of a call: the member that holds what the tool was given; of a refusal: why
+  std::string_view given =
+      {};  ///< of a call: the member that holds what the tool was given; of a refusal: why
 };
 const ItemPolicy* find_item_policy(std::string_view type);
 

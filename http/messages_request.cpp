@@ -20,8 +20,8 @@ constexpr FieldOrigin kMessagesOrigins[] = {
 };
 constexpr Wording kMessagesWording{kMessagesOrigins, "input_schema"};
 
-/// {name, description, input_schema} → {type: "function", function: {name, description, parameters}}. Tools of other
-/// types, whose schemas Anthropic knows, stay as they are and are left out with the checks of chat.
+/// {name, description, input_schema} → {type: "function", function: {name, description, parameters}}. Tools
+/// of other types, whose schemas Anthropic knows, stay as they are and are left out with the checks of chat.
 void read_custom_tools(Fields& own, Json& chat) {
   Json* tools = own.find("tools");
   if (tools == nullptr) return;

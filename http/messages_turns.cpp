@@ -61,7 +61,8 @@ class BlockReader {
     for (std::size_t i = 0; i < content->size(); ++i) {
       if (Status status = block((*content)[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
-    if (assistant_ && content->empty()) text_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
+    if (assistant_ && content->empty())
+      text_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
     give_text();
     return {};
   }

@@ -35,8 +35,8 @@ Conversation read_conversation(Fields& fields, const RequestRules& rules, bool r
 /// The tools that the model is to see, from tools or functions; null: none. Part of read_conversation().
 Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules);
 
-/// Parses the member `arguments` of a call, which OpenAI's format makes a string, into an object; `path` is the call's.
-/// A text that begins as an object and is no JSON stays a text: answers hold such ones.
+/// Parses the member `arguments` of a call, which OpenAI's format makes a string, into an object; `path` is
+/// the call's. A text that begins as an object and is no JSON stays a text: answers hold such ones.
 Status read_arguments(Json& call, const std::string& path);
 
 /// The body as an object with at most as many fields and values as are allowed.

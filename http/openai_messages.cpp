@@ -25,7 +25,8 @@ bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
   });
 }
 
-// Checks one {type, …} part of a message's content and makes a refusal's text a text. Images, video and audio are refused.
+// Checks one {type, …} part of a message's content and makes a refusal's text a text. Images, video and audio
+// are refused.
 Status check_part(Json& part, std::string_view role, const std::string& path) {
   if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
     return invalid(path + " must be an object with a type", path, "invalid_value");

@@ -37,7 +37,8 @@ Status check_function(const Json& function, const std::string& path) {
   const Json* name = member(function, "name");
   if (name == nullptr) return invalid_tool(path + ".name", "is missing");
   if (!is_function_name(*name)) {
-    return invalid_tool(path + ".name", "must be 1 to " + std::to_string(kMaxFunctionName) + " letters, digits, - and _, got " + excerpt(*name));
+    return invalid_tool(path + ".name", "must be 1 to " + std::to_string(kMaxFunctionName) +
+                                            " letters, digits, - and _, got " + excerpt(*name));
   }
   if (const Json* description = member(function, "description"); description && !description->is_string()) {
     return invalid_tool(path + ".description", "must be a string, got " + excerpt(*description));
@@ -79,7 +80,8 @@ std::size_t first_repeated(const Json& tools) {
 
 /// The list as {type: "function", function} each, checked; null after a failure. `functions`: its items are
 /// functions. `places`: of those that are not left out, in the client's list.
-Json read_list(Fields& fields, std::string_view name, int most, bool functions, std::vector<std::size_t>& places) {
+Json read_list(Fields& fields, std::string_view name, int most, bool functions,
+               std::vector<std::size_t>& places) {
   Json* list = fields.find(name);
   if (list == nullptr) return {};
   if (!list->is_array() || list->size() > static_cast<std::size_t>(most)) {
@@ -162,8 +164,10 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
     return;
   }
   if (tools.empty()) {
-    fields.fail(field, fields.left_out().empty() ? "asks for a call, but the request has no tools"
-                                            : "asks for a call, but the request has no tools of a kind that this server offers",
+    fields.fail(field,
+                fields.left_out().empty()
+                    ? "asks for a call, but the request has no tools"
+                    : "asks for a call, but the request has no tools of a kind that this server offers",
                 "invalid_value");
   } else if (rules.choice == Choice::named && !has_tool(tools, rules.name)) {
     fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools: " + names_of(tools),
@@ -184,7 +188,8 @@ void check_enforced(Fields& fields, std::string_view field, const Json& tools, c
     if (parameters == nullptr || !called) continue;
     const std::optional<SchemaFault> fault = beyond_objects(*parameters);
     if (!fault) continue;
-    const std::string place = std::string(field) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field;
+    const std::string place =
+        std::string(field) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field;
     return fields.fail(invalid_tool(place + fault->path, fault->what));
   }
 }

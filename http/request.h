@@ -65,10 +65,10 @@ struct AnswerForm {
 
 /// What the chat template turns into a prompt.
 struct Conversation {
-  Json messages;         ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
-                         ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
-                         ///< an object. tool_calls[].function.arguments is absent, null, an object, or a
-                         ///< text that begins as one
+  Json messages;  ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
+                  ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
+                  ///< an object. tool_calls[].function.arguments is absent, null, an object, or a
+                  ///< text that begins as one
   Json tools;            ///< array of function tools; null: none, or tool_choice was "none"
   Json template_kwargs;  ///< an object; null: none
   bool add_generation_prompt = true;

@@ -9,7 +9,7 @@ namespace {
 constexpr double kOpen = std::numeric_limits<double>::infinity();
 constexpr std::uint16_t kOpenAi = kChatApi | kCompletionsApi;
 constexpr std::uint16_t kMessageApis = kMessagesApi | kCountTokensApi;
-constexpr std::uint16_t kParts = kResponsesApi | kMessagesApi;  // answers made of parts
+constexpr std::uint16_t kParts = kResponsesApi | kMessagesApi;              // answers made of parts
 constexpr std::uint16_t kShared = kChatApi | kResponsesApi | kMessagesApi;  // with the same meaning
 constexpr std::uint16_t kAnswering = kShared | kCompletionsApi;
 constexpr std::size_t kMaxIgnoredFields = 8;
@@ -48,7 +48,8 @@ constexpr RequestField kFields[] = {
      "left out: nothing of a conversation is dropped"},
     {"continue_final_message", kChatApi, FieldType::boolean,
      "the answer goes on with the last message, the assistant's; needs add_generation_prompt false"},
-    {"continue_final_message", kCompletionsApi | kParts, FieldType::boolean, "true is not offered: for chats"},
+    {"continue_final_message", kCompletionsApi | kParts, FieldType::boolean,
+     "true is not offered: for chats"},
     {"conversation", kResponsesApi, FieldType::any, "not offered: nothing is stored"},
     {"diagnostics", kMessagesApi, FieldType::object, ""},
     {"disable_chat_template", kChatApi, FieldType::boolean, "the first message's content is the prompt"},
@@ -82,7 +83,8 @@ constexpr RequestField kFields[] = {
     {"input", kResponsesApi, FieldType::any,
      "a string, or items: message, reasoning, function_call, function_call_output, and calls of other tools"},
     {"instructions", kResponsesApi, FieldType::string, "a system message before the input"},
-    {"instructions", kOpenAi | kMessageApis, FieldType::string, "not offered: give a message with the role system"},
+    {"instructions", kOpenAi | kMessageApis, FieldType::string,
+     "not offered: give a message with the role system"},
     {"logit_bias", kAnswering, FieldType::object, "token id to bias, -100 to 100"},
     {"logits_processors_args", kAnswering, FieldType::object, "not offered"},
     {"logprobs", kChatApi, FieldType::boolean, "give the log-probability of each token"},
@@ -201,7 +203,11 @@ constexpr RequestField kFields[] = {
     {"text", kResponsesApi, FieldType::object, "format: text, json_object, json_schema"},
     {"text", kOpenAi | kMessagesApi, FieldType::object, "not offered: for responses"},
     {"thinking", kMessageApis, FieldType::object, "enabled with budget_tokens, adaptive, disabled"},
-    {"thinking_token_budget", kChatApi | kResponsesApi, FieldType::integer, "most tokens of the thoughts", {0, kOpen}},
+    {"thinking_token_budget",
+     kChatApi | kResponsesApi,
+     FieldType::integer,
+     "most tokens of the thoughts",
+     {0, kOpen}},
     {"thinking_token_budget", kCompletionsApi, FieldType::integer, "not offered: chats have thoughts"},
     {"thinking_token_budget", kMessagesApi, FieldType::integer, "not offered: use thinking.budget_tokens"},
     {"timeout",
@@ -213,8 +219,10 @@ constexpr RequestField kFields[] = {
     {"tool_choice", kChatApi | kResponsesApi | kTokenizeApi, FieldType::any,
      "none, auto, required, or a function"},
     {"tool_choice", kMessageApis, FieldType::object, "of type auto, any, tool or none"},
-    {"tools", kChatApi | kResponsesApi | kTokenizeApi, FieldType::list, "functions that the model may call; other kinds are left out"},
-    {"tools", kMessageApis, FieldType::list, "tools that the model may use; kinds without a schema are left out"},
+    {"tools", kChatApi | kResponsesApi | kTokenizeApi, FieldType::list,
+     "functions that the model may call; other kinds are left out"},
+    {"tools", kMessageApis, FieldType::list,
+     "tools that the model may use; kinds without a schema are left out"},
     {"tools", kCompletionsApi, FieldType::list, "not offered: for chats"},
     {"top_k", kAnswering, FieldType::integer, "sample from so many tokens; 0 and -1: all", {-1, 2147483647}},
     {"top_logprobs", kChatApi, FieldType::integer, "alternatives beside each token", {0, kOpen}},
@@ -272,10 +280,12 @@ Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t 
                                                 std::span<const std::string> left_out) {
   std::vector<std::string> names = unknown_fields(body, apis);
   if (strict && !names.empty()) {
-    return invalid("There is no field \"" + names.front() + "\" (--strict-requests)", names.front(), "unknown_parameter");
+    return invalid("There is no field \"" + names.front() + "\" (--strict-requests)", names.front(),
+                   "unknown_parameter");
   }
   if (strict && !left_out.empty()) {
-    return invalid(left_out.front() + " would be left out, since this server does not offer its kind (--strict-requests)",
+    return invalid(left_out.front() +
+                       " would be left out, since this server does not offer its kind (--strict-requests)",
                    left_out.front(), "unknown_parameter");
   }
   const auto listed = left_out.first(std::min(left_out.size(), kMaxLeftOut));

@@ -31,8 +31,8 @@ void append_response_head(std::string& out, const ResponseHead& head,
 
 std::string_view content_type(Output::Content content);
 
-/// The value of the header x-troupe-ignored: the paths of what has no effect, with commas; empty when there are none.
-/// What a client wrote is cut to printable ASCII.
+/// The value of the header x-troupe-ignored: the paths of what has no effect, with commas; empty when there
+/// are none. What a client wrote is cut to printable ASCII.
 std::string ignored_text(const std::vector<std::string>& ignored_fields);
 
 /// `now` as an IMF-fixdate, the form of the Date header.

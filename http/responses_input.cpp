@@ -96,14 +96,16 @@ class InputReader {
       case PartUse::call: return other_call(item, policy, path);
       case PartUse::result: break;
     }
-    if (Json* output = member_of(item, "output"); output != nullptr && !is_text(*output)) *output = to_text(*output);
+    if (Json* output = member_of(item, "output"); output != nullptr && !is_text(*output))
+      *output = to_text(*output);
     return result(item, path);
   }
 
-  /// The call of a tool that is no function: its arguments are what it was given, an object or, under the member's
-  /// name, a text.
+  /// The call of a tool that is no function: its arguments are what it was given, an object or, under the
+  /// member's name, a text.
   Status other_call(Json& item, const ItemPolicy& policy, const std::string& path) {
-    const Json* id = member_of(item, "call_id") != nullptr ? member_of(item, "call_id") : member_of(item, "id");
+    const Json* id =
+        member_of(item, "call_id") != nullptr ? member_of(item, "call_id") : member_of(item, "id");
     if (id == nullptr || !id->is_string()) {
       return invalid(path + ".call_id must be a string", path + ".call_id", "invalid_value");
     }
@@ -129,7 +131,8 @@ class InputReader {
   /// A string, or a list of parts with a type.
   static bool is_text(const Json& output) {
     if (!output.is_array()) return output.is_string();
-    return std::all_of(output.begin(), output.end(), [](const Json& part) { return part.is_object() && part.contains("type"); });
+    return std::all_of(output.begin(), output.end(),
+                       [](const Json& part) { return part.is_object() && part.contains("type"); });
   }
 
   Status call(Json& item, const std::string& path) {
@@ -149,7 +152,8 @@ class InputReader {
 
   Status result(Json& item, const std::string& path) {
     const Json* id = member_of(item, "call_id");
-    if (id == nullptr && item["type"] == "local_shell_call_output") id = member_of(item, "id");  // which the call's was
+    if (id == nullptr && item["type"] == "local_shell_call_output")
+      id = member_of(item, "id");  // which the call's was
     if (id == nullptr || !id->is_string()) {
       return invalid(path + ".call_id must name the call that this item answers", path + ".call_id",
                      "invalid_value");

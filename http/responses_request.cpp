@@ -21,7 +21,8 @@ constexpr Wording kResponsesWording{kResponsesOrigins, "parameters"};
 
 constexpr std::size_t kMaxMetadata = 16;
 
-/// {type: "function", name, …} → {type: "function", function: {name, …}}; the rest is checked as in chat, or left out.
+/// {type: "function", name, …} → {type: "function", function: {name, …}}; the rest is checked as in chat, or
+/// left out.
 void read_flat_tools(Fields& own, Json& chat) {
   Json* tools = own.find("tools");
   if (tools == nullptr) return;

@@ -80,9 +80,9 @@ Json call_format(const Json& tools, const ToolRules& rules, const AnswerSyntax& 
     const Json& function = tools[i]["function"];
     const auto& name = function["name"].get_ref<const std::string&>();
     if (rules.choice == ToolRules::Choice::named && name != rules.name) continue;
-    Json arguments =
-        arguments_format(function, forced || is_strict(function),
-                         std::string(field_of(rules)) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field);
+    Json arguments = arguments_format(
+        function, forced || is_strict(function),
+        std::string(field_of(rules)) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field);
     calls.push_back(sequence(Json::array({literal("\n{\"name\": \"" + name + "\", \"arguments\": "),
                                           std::move(arguments), literal("}\n")})));
   }

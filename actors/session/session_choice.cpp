@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-
 namespace troupe {
 
 SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options)

@@ -75,7 +75,7 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
-  const ChoiceLog& log() const { return log_; }            ///< what take_news() has returned
+  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
 
  private:
   void append(TokenId id, bool hidden);

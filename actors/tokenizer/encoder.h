@@ -29,7 +29,10 @@ class Encoder {
   /// `chat_template` may be null: chat requests are then refused with a sentence that says so.
   Encoder(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat_template,
           EncoderBounds bounds = {})
-      : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), plain_messages_(template_.get()), bounds_(bounds) {}
+      : tokenizer_(std::move(tokenizer)),
+        template_(std::move(chat_template)),
+        plain_messages_(template_.get()),
+        bounds_(bounds) {}
 
   /// Never throws: every failure is Encoded::status and concerns this request alone.
   Encoded encode(Encode job) const;

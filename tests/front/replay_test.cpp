@@ -1,5 +1,5 @@
-// Answers that are sent back as part of the next request, in the form of every API, through every chat template of the
-// fixtures: whatever an answer was, the conversation goes on.
+// Answers that are sent back as part of the next request, in the form of every API, through every chat
+// template of the fixtures: whatever an answer was, the conversation goes on.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -49,8 +49,9 @@ std::vector<http::AnswerPart> parts_of(const Written& written) {
   std::vector<http::AnswerPart> parts;
   const auto add = [&](Kind kind, const std::string& text) {
     const std::string number = std::to_string(parts.size());
-    parts.push_back({kind, "part_" + number, kind == Kind::call ? "call_" + number : "", kind == Kind::call ? "get_weather" : "",
-                     text, written.finish != http::FinishReason::length});
+    parts.push_back({kind, "part_" + number, kind == Kind::call ? "call_" + number : "",
+                     kind == Kind::call ? "get_weather" : "", text,
+                     written.finish != http::FinishReason::length});
   };
   if (!written.thoughts.empty()) add(Kind::thoughts, written.thoughts);
   if (!written.text.empty()) add(Kind::text, written.text);
@@ -79,14 +80,16 @@ json response_output(const Written& written) {
 }
 
 json message_content(const Written& written) {
-  return json::parse(http::format_message("msg_1", "demo", parts_of(written), {"end_turn", {}}, {}))["content"];
+  return json::parse(
+      http::format_message("msg_1", "demo", parts_of(written), {"end_turn", {}}, {}))["content"];
 }
 
 const config::LimitOptions kReplayLimits;
 const http::ModelFacts kReplayModel{.names = {"demo"}, .vocab_size = 0};
 const http::RequestRules kReplayRules{kReplayLimits, kReplayModel};
 
-using Parse = Result<http::Parsed<http::ChatRequest>> (*)(std::string_view, const http::RequestRules&, std::string_view);
+using Parse = Result<http::Parsed<http::ChatRequest>> (*)(std::string_view, const http::RequestRules&,
+                                                          std::string_view);
 
 struct Sent {
   std::string label;
@@ -94,8 +97,8 @@ struct Sent {
   json body;
 };
 
-/// The conversations that go on behind the answer, in the forms in which clients send it back. `results`: with what
-/// the tools gave.
+/// The conversations that go on behind the answer, in the forms in which clients send it back. `results`:
+/// with what the tools gave.
 std::vector<Sent> sent_back(const Written& written, bool results) {
   std::vector<Sent> out;
   const json ask = {{"role", "user"}, {"content", "q"}}, next = {{"role", "user"}, {"content", "And now?"}};
@@ -112,17 +115,21 @@ std::vector<Sent> sent_back(const Written& written, bool results) {
   json parts = plain;  // with its text as a list of parts
   if (parts["content"].is_string()) parts["content"] = {{{"type", "text"}, {"text", parts["content"]}}};
   json no_calls = plain;
-  if (!no_calls.contains("tool_calls") || no_calls["tool_calls"].is_null()) no_calls["tool_calls"] = json::array();
+  if (!no_calls.contains("tool_calls") || no_calls["tool_calls"].is_null())
+    no_calls["tool_calls"] = json::array();
   if (written.legacy) no_calls.erase("tool_calls");
   json renamed = plain;
   renamed.erase("reasoning_content");
-  const std::pair<const char*, json> forms[] = {{"as told", plain}, {"bare", bare},         {"dumped", dumped},
-                                                {"parts", parts},   {"no calls", no_calls}, {"reasoning alone", renamed}};
+  const std::pair<const char*, json> forms[] = {{"as told", plain},     {"bare", bare},
+                                                {"dumped", dumped},     {"parts", parts},
+                                                {"no calls", no_calls}, {"reasoning alone", renamed}};
   for (const auto& [form, message] : forms) {
     json messages = {ask, message};
     if (results && message.contains("tool_calls") && message["tool_calls"].is_array()) {
       for (const json& call : message["tool_calls"]) {
-        messages.push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", {{{"type", "text"}, {"text", "17 °C"}}}}});
+        messages.push_back({{"role", "tool"},
+                            {"tool_call_id", call["id"]},
+                            {"content", {{{"type", "text"}, {"text", "17 °C"}}}}});
       }
     }
     messages.push_back(next);
@@ -134,7 +141,8 @@ std::vector<Sent> sent_back(const Written& written, bool results) {
   for (const json& item : response_output(written)) {
     input.push_back(item);
     if (item["type"] != "function_call") continue;
-    result_items.push_back({{"type", "function_call_output"}, {"call_id", item["call_id"]}, {"output", "17 °C"}});
+    result_items.push_back(
+        {{"type", "function_call_output"}, {"call_id", item["call_id"]}, {"output", "17 °C"}});
   }
   if (results) input.insert(input.end(), result_items.begin(), result_items.end());
   input.push_back(next);
@@ -148,7 +156,8 @@ std::vector<Sent> sent_back(const Written& written, bool results) {
   }
   json blocks = results ? result_blocks : json::array();
   blocks.push_back({{"type", "text"}, {"text", "And now?"}});
-  const json turns = {ask, {{"role", "assistant"}, {"content", content}}, {{"role", "user"}, {"content", blocks}}};
+  const json turns = {
+      ask, {{"role", "assistant"}, {"content", content}}, {{"role", "user"}, {"content", blocks}}};
   out.push_back({"messages", http::parse_messages, {{"messages", turns}, {"max_tokens", 5}}});
   return out;
 }
@@ -166,7 +175,8 @@ class Replay : public ::testing::Test {
     const std::filesystem::path folder = std::filesystem::path(TROUPE_TEST_DATA) / "text";
     auto tokenizer = Tokenizer::load((folder / "byte_level").string());
     ASSERT_TRUE(tokenizer.ok());
-    const auto special = nlohmann::ordered_json::parse(read_text(folder / "chat_cases.json"))["special_tokens"];
+    const auto special =
+        nlohmann::ordered_json::parse(read_text(folder / "chat_cases.json"))["special_tokens"];
     for (const auto& file : std::filesystem::directory_iterator(folder / "templates")) {
       auto chat = ChatTemplate::compile(read_text(file.path()), special);
       ASSERT_TRUE(chat.ok()) << file.path();
@@ -235,10 +245,13 @@ TEST_F(Replay, TextBehindACallIsTextOfTheSameTurn) {
   const std::vector<http::AnswerPart> parts = {{Kind::text, "p0", "", "", "First. ", true},
                                                {Kind::call, "p1", "call_1", "f", "{}", true},
                                                {Kind::text, "p2", "", "", "Last.", true}};
-  const json content = json::parse(http::format_message("msg_1", "demo", parts, {"end_turn", {}}, {}))["content"];
-  const json turns = {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", content}},
+  const json content =
+      json::parse(http::format_message("msg_1", "demo", parts, {"end_turn", {}}, {}))["content"];
+  const json turns = {{{"role", "user"}, {"content", "q"}},
+                      {{"role", "assistant"}, {"content", content}},
                       {{"role", "user"}, {"content", "n"}}};
-  const auto parsed = http::parse_messages(json{{"messages", turns}, {"max_tokens", 5}}.dump(), kReplayRules, "x");
+  const auto parsed =
+      http::parse_messages(json{{"messages", turns}, {"max_tokens", 5}}.dump(), kReplayRules, "x");
   ASSERT_TRUE(parsed.ok()) << parsed.status().message;
   const http::Json& messages = parsed.value().request.conversation.messages;
   ASSERT_EQ(messages.size(), 3u);

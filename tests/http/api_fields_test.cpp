@@ -73,9 +73,11 @@ TEST(ApiFields, TheDocumentedTableIsThatOfTheReaders) {
   EXPECT_GT(expected.size(), 20u);
   for (const auto& [name, marks] : expected) {
     const auto found = documented.find(name);
-    EXPECT_TRUE(found != documented.end() && found->second == marks) << "docs/apis.md needs: " << line_of(name, marks);
+    EXPECT_TRUE(found != documented.end() && found->second == marks)
+        << "docs/apis.md needs: " << line_of(name, marks);
   }
-  for (const auto& [name, marks] : documented) EXPECT_TRUE(expected.contains(name)) << "not needed: " << line_of(name, marks);
+  for (const auto& [name, marks] : documented)
+    EXPECT_TRUE(expected.contains(name)) << "not needed: " << line_of(name, marks);
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ Outcome sent(std::uint16_t api, const json& more, bool strict = false) {
   }
 }
 
-constexpr std::uint16_t kPolicyApis[] = {kChatApi, kCompletionsApi, kResponsesApi, kMessagesApi, kCountTokensApi};
+constexpr std::uint16_t kPolicyApis[] = {kChatApi, kCompletionsApi, kResponsesApi, kMessagesApi,
+                                         kCountTokensApi};
 constexpr std::uint16_t kChats[] = {kChatApi, kResponsesApi, kMessagesApi};
 
 /// A function of the API's form.
@@ -68,10 +69,12 @@ json function_of(std::uint16_t api, const std::string& name, const json& schema 
 
 json other_tools(std::uint16_t api) {
   if (api == kMessagesApi) {
-    return json::parse(R"([{"type":"web_search_20250305","name":"web_search"},{"type":"bash_20250124","name":"bash"},
+    return json::parse(
+        R"([{"type":"web_search_20250305","name":"web_search"},{"type":"bash_20250124","name":"bash"},
         {"type":"text_editor_20250728","name":"str_replace_based_edit_tool"}])");
   }
-  return json::parse(R"([{"type":"web_search"},{"type":"custom","name":"apply_patch","format":{"type":"grammar"}},
+  return json::parse(
+      R"([{"type":"web_search"},{"type":"custom","name":"apply_patch","format":{"type":"grammar"}},
       {"type":"local_shell"}])");
 }
 
@@ -82,7 +85,7 @@ TEST(ClientPolicy, EveryRowHoldsInEachOfItsApis) {
     const std::string name(row.field);
     for (const std::uint16_t api : kPolicyApis) {
       if ((row.apis & api) == 0) continue;
-      const json value = row.when == When::on        ? json(true)
+      const json value = row.when == When::on          ? json(true)
                          : row.when == When::off       ? json(false)
                          : row.when == When::above_one ? json(2)
                                                        : json({{"made", "up"}});
@@ -91,7 +94,8 @@ TEST(ClientPolicy, EveryRowHoldsInEachOfItsApis) {
         EXPECT_TRUE(outcome.status.ok()) << name << " api " << api << ": " << outcome.status.message;
         EXPECT_EQ(outcome.ignored, Names{name}) << "api " << api;
       } else {
-        EXPECT_EQ(outcome.status.code, Code::unsupported) << name << " api " << api << ": " << outcome.status.message;
+        EXPECT_EQ(outcome.status.code, Code::unsupported)
+            << name << " api " << api << ": " << outcome.status.message;
         EXPECT_EQ(outcome.status.param, name) << "api " << api;
         EXPECT_TRUE(outcome.status.message.starts_with(name + " ")) << outcome.status.message;
       }
@@ -131,9 +135,10 @@ TEST(ClientPolicy, OtherKindsOfToolsAreLeftOutAndNamed) {
 
 TEST(ClientPolicy, AFaultBehindAToolThatIsLeftOutHasThePlaceInTheClientsList) {
   const json bad = {{"type", "object"}, {"properties", {{"a", {{"type", "string"}, {"pattern", "("}}}}}};
-  const std::pair<std::uint16_t, const char*> rows[] = {{kChatApi, "tools.3.function.parameters.properties.a.pattern"},
-                                                        {kResponsesApi, "tools.3.parameters.properties.a.pattern"},
-                                                        {kMessagesApi, "tools.3.input_schema.properties.a.pattern"}};
+  const std::pair<std::uint16_t, const char*> rows[] = {
+      {kChatApi, "tools.3.function.parameters.properties.a.pattern"},
+      {kResponsesApi, "tools.3.parameters.properties.a.pattern"},
+      {kMessagesApi, "tools.3.input_schema.properties.a.pattern"}};
   for (const auto& [api, path] : rows) {
     json tools = other_tools(api);
     tools.push_back(function_of(api, "f", bad));
@@ -149,16 +154,21 @@ TEST(ClientPolicy, AChoiceOfAToolThatIsLeftOutIsRefused) {
   for (const std::uint16_t api : kChats) {
     json tools = other_tools(api);
     const json forced = api == kMessagesApi ? json{{"type", "any"}} : json("required");
-    EXPECT_EQ(sent(api, {{"tools", tools}, {"tool_choice", forced}}).status.param, "tool_choice") << "api " << api;
+    EXPECT_EQ(sent(api, {{"tools", tools}, {"tool_choice", forced}}).status.param, "tool_choice")
+        << "api " << api;
     tools.push_back(function_of(api, "f"));
     EXPECT_TRUE(sent(api, {{"tools", tools}, {"tool_choice", forced}}).status.ok()) << "api " << api;
-    const json named = api == kMessagesApi    ? json{{"type", "tool"}, {"name", "bash"}}
-                       : api == kResponsesApi ? json{{"type", "function"}, {"name", "apply_patch"}}
-                                              : json{{"type", "function"}, {"function", {{"name", "apply_patch"}}}};
-    EXPECT_EQ(sent(api, {{"tools", tools}, {"tool_choice", named}}).status.param, "tool_choice") << "api " << api;
+    const json named = api == kMessagesApi ? json{{"type", "tool"}, {"name", "bash"}}
+                       : api == kResponsesApi
+                           ? json{{"type", "function"}, {"name", "apply_patch"}}
+                           : json{{"type", "function"}, {"function", {{"name", "apply_patch"}}}};
+    EXPECT_EQ(sent(api, {{"tools", tools}, {"tool_choice", named}}).status.param, "tool_choice")
+        << "api " << api;
   }
-  EXPECT_EQ(sent(kResponsesApi, {{"tools", other_tools(kResponsesApi)}, {"tool_choice", {{"type", "web_search"}}}}).status.param,
-            "tool_choice");
+  EXPECT_EQ(
+      sent(kResponsesApi, {{"tools", other_tools(kResponsesApi)}, {"tool_choice", {{"type", "web_search"}}}})
+          .status.param,
+      "tool_choice");
 }
 
 TEST(ClientPolicy, EffortsAboveHighMeanHighInEveryApi) {
@@ -167,14 +177,16 @@ TEST(ClientPolicy, EffortsAboveHighMeanHighInEveryApi) {
     EXPECT_TRUE(outcome.status.ok()) << body << ": " << outcome.status.message;
     return outcome.chat.thinking.effort;
   };
-  for (const auto& [name, meant] : {std::pair("xhigh", ReasoningEffort::high), std::pair("max", ReasoningEffort::high),
-                                    std::pair("high", ReasoningEffort::high), std::pair("minimal", ReasoningEffort::minimal)}) {
+  for (const auto& [name, meant] :
+       {std::pair("xhigh", ReasoningEffort::high), std::pair("max", ReasoningEffort::high),
+        std::pair("high", ReasoningEffort::high), std::pair("minimal", ReasoningEffort::minimal)}) {
     EXPECT_EQ(effort(kChatApi, {{"reasoning_effort", name}}), meant);
     EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", name}, {"summary", "auto"}}}}), meant);
     EXPECT_EQ(effort(kMessagesApi, {{"output_config", {{"effort", name}}}}), meant);
     for (const std::uint16_t api : kChats) EXPECT_EQ(effort(api, {{"reasoning_effort", name}}), meant);
   }
-  EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", "low"}}}, {"reasoning_effort", "high"}}), ReasoningEffort::low);
+  EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", "low"}}}, {"reasoning_effort", "high"}}),
+            ReasoningEffort::low);
   for (const std::uint16_t api : kChats) {
     const Status unknown = sent(api, {{"reasoning_effort", "extreme"}}).status;
     EXPECT_EQ(unknown.param, "reasoning_effort");
@@ -258,7 +270,8 @@ TEST(ClientPolicy, LengthsOfChatMeanTheSameForResponses) {
   EXPECT_EQ(sent(kResponsesApi, {{"thinking_token_budget", 3}}).chat.thinking.max_tokens, 3);
   for (const std::uint16_t api : kChats) {
     const json tools = {function_of(api, "f")};
-    EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}}).chat.tools.parallel) << "api " << api;
+    EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}}).chat.tools.parallel)
+        << "api " << api;
     EXPECT_TRUE(sent(api, {{"tools", tools}}).chat.tools.parallel) << "api " << api;
     EXPECT_EQ(sent(api, {{"parallel_tool_calls", 5}}).status.param, "parallel_tool_calls") << "api " << api;
   }

@@ -147,8 +147,7 @@ TEST(ResponsesRequest, UnknownFieldsAreReported) {
 }
 
 TEST(ResponsesRequest, WhatIsNotStoredIsRefused) {
-  for (const char* field :
-       {"previous_response_id", "conversation", "prompt", "messages"}) {
+  for (const char* field : {"previous_response_id", "conversation", "prompt", "messages"}) {
     bad_response({{field, "resp_1"}}, field, Code::unsupported);
   }
   bad_response({{"background", true}}, "background", Code::unsupported);

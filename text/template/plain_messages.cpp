@@ -74,7 +74,8 @@ bool shows(const ChatTemplate& chat, const Json& messages, std::initializer_list
   if (!spans.ok()) return false;
   std::string prompt;
   for (const TextSpan& span : *spans) prompt += span.text;
-  return std::all_of(texts.begin(), texts.end(), [&](std::string_view text) { return prompt.find(text) != prompt.npos; });
+  return std::all_of(texts.begin(), texts.end(),
+                     [&](std::string_view text) { return prompt.find(text) != prompt.npos; });
 }
 
 /// Arguments that are a text, whatever the template asks of objects.
@@ -96,11 +97,13 @@ bool is_system(const Json& message) {
 PlainMessages::PlainMessages(const ChatTemplate* chat) {
   if (chat == nullptr) return;
   takes_text_arguments_ = shows_text_arguments(*chat);
-  takes_systems_ = shows(*chat, Json::array({said("system", "first rule"), said("system", "second rule"), said("user", "question")}),
-                         {"first rule", "second rule"});
+  takes_systems_ = shows(
+      *chat,
+      Json::array({said("system", "first rule"), said("system", "second rule"), said("user", "question")}),
+      {"first rule", "second rule"});
   takes_later_system_ = shows(*chat,
-                              Json::array({said("user", "question"), said("assistant", "answer"), said("system", "later rule"),
-                                           said("user", "another")}),
+                              Json::array({said("user", "question"), said("assistant", "answer"),
+                                           said("system", "later rule"), said("user", "another")}),
                               {"later rule"});
 }
 

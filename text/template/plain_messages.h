@@ -1,7 +1,7 @@
 #pragma once
-// Messages in the one form that every chat template can read. Templates of text models add strings to strings, iterate
-// over what is there, and often know one system message, the first: a content of null, a list of parts, a null tool_calls
-// or a second system message, which agents send, ends them with an error.
+// Messages in the one form that every chat template can read. Templates of text models add strings to
+// strings, iterate over what is there, and often know one system message, the first: a content of null, a
+// list of parts, a null tool_calls or a second system message, which agents send, ends them with an error.
 #include <nlohmann/json.hpp>
 
 #include "text/template/chat_template.h"
@@ -14,12 +14,12 @@ class PlainMessages {
   /// Renders a few conversations to learn what the template takes. Null: no template.
   explicit PlainMessages(const ChatTemplate* chat);
 
-  /// `messages` is a list of objects that the readers of http/ have checked. Afterwards each has a string as its content
-  /// (parts are joined, a line each; an object becomes its JSON), no member that is null, and no tool_calls without calls.
-  /// The arguments of a call are an object; a text that is no JSON stays one where the template takes that, else it
-  /// becomes {}. Thoughts are in reasoning_content, also where a client has sent them as `reasoning` alone.
-  /// Where the template does not show several system messages, those at the begin are one, a line each; where it does not
-  /// show one behind other messages, that is the user's.
+  /// `messages` is a list of objects that the readers of http/ have checked. Afterwards each has a string as
+  /// its content (parts are joined, a line each; an object becomes its JSON), no member that is null, and no
+  /// tool_calls without calls. The arguments of a call are an object; a text that is no JSON stays one where
+  /// the template takes that, else it becomes {}. Thoughts are in reasoning_content, also where a client has
+  /// sent them as `reasoning` alone. Where the template does not show several system messages, those at the
+  /// begin are one, a line each; where it does not show one behind other messages, that is the user's.
   void apply(nlohmann::ordered_json& messages) const;
 
  private:
