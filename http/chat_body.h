@@ -43,8 +43,8 @@ Status missing_field(const std::string& path);
 /// A refusal with the reason "unsupported_parameter".
 Status not_offered(const std::string& field, const std::string& why);
 
-/// The member of an object; nullptr when it is absent or null.
-Json* member_of(Json& object, std::string_view name);
+/// The member of an object; nullptr when it is absent or null, or `value` is no object.
+inline Json* member_of(Json& value, std::string_view name) { return json::given(value, name); }
 
 /// What a chat message may hold as its content: text as it is, or the texts of a list of parts, each of which
 /// has one of `text_types`. One part becomes a string. Other parts are refused.

@@ -15,10 +15,11 @@ Result<std::string> block_string(Json& block, const char* name, const std::strin
   const std::string field = path + "." + name;
   Json* value = member_of(block, name);
   if (value == nullptr) return missing_field(field);
-  if (!value->is_string()) {
+  std::string* text = json::text(*value);
+  if (text == nullptr) {
     return invalid(field + " must be a string, got " + excerpt(*value), field, "invalid_type");
   }
-  return std::move(value->get_ref<std::string&>());
+  return std::move(*text);
 }
 
 class BlockReader {
@@ -136,7 +137,7 @@ class BlockReader {
   void give_text() {
     if (text_.empty()) return;
     Json content = std::exchange(text_, Json::array());
-    if (content.size() == 1) content = Json(std::move(content[0]["text"]));
+    if (content.size() == 1) content = Json(std::move(*json::member(content.front(), "text")));
     if (assistant_) {
       messages_.add_assistant_text(std::move(content));
     } else {
@@ -177,7 +178,7 @@ Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) 
   for (std::size_t i = 0; i < messages->size() && own.ok(); ++i) {
     own.fail(reader.read((*messages)[i], "messages." + std::to_string(i)));
   }
-  if (answered && own.ok() && messages->back()["role"] == "assistant") {
+  if (answered && own.ok() && json::is(json::member(messages->back(), "role"), "assistant")) {
     own.fail(not_offered(
         "messages." + std::to_string(messages->size() - 1) + ".role",
         "is assistant, but an answer cannot be begun for the model: the last message must be the user's"));

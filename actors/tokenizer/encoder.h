@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "base/log.h"
 #include "text/template/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -30,8 +31,8 @@ class Encoder {
           EncoderBounds bounds = {})
       : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), bounds_(bounds) {}
 
-  /// Never throws: every failure is Encoded::status and concerns this request alone.
-  Encoded encode(Encode job) const;
+  /// Never throws: every failure is Encoded::status and concerns this request alone. `log` hears of exceptions.
+  Encoded encode(Encode job, const Log& log = {}) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
