@@ -49,8 +49,8 @@ void read_effort(Fields& own, Json& chat);
 /// Refuses `n` above 1 in the APIs whose answer is one.
 void check_one_answer(Fields& own);
 
-/// The member of an object; nullptr when it is absent or null.
-Json* member_of(Json& object, std::string_view name);
+/// The member of an object; nullptr when it is absent or null, or `value` is no object.
+inline Json* member_of(Json& value, std::string_view name) { return json::given(value, name); }
 
 /// What a chat message may hold as its content: text as it is, or the texts of a list of parts, each of which
 /// has one of `text_types`. One part becomes a string. Other parts are refused.

@@ -167,15 +167,6 @@ bool applies(Fields& fields, const FieldPolicy& row, const Json& value) {
   return true;
 }
 
-/// A member `type` that is a string; empty when there is none.
-std::string_view type_named_in(const Json& object) {
-  if (!object.is_object()) return {};
-  for (const auto& [key, value] : object.get_ref<const Json::object_t&>()) {
-    if (key == "type" && value.is_string()) return value.get_ref<const std::string&>();
-  }
-  return {};
-}
-
 }  // namespace
 
 std::span<const FieldPolicy> field_policies() { return kFieldPolicies; }
@@ -196,8 +187,8 @@ void apply_policies(Fields& fields, std::uint16_t api) {
 }
 
 bool is_left_out_tool(const Json& tool, std::string_view known) {
-  const std::string_view type = type_named_in(tool);
-  return !type.empty() && type != known;
+  const std::string* type = json::text(json::member(tool, "type"));
+  return type != nullptr && *type != known;
 }
 
 std::optional<ReasoningEffort> effort_of(std::string_view name) {
@@ -213,8 +204,9 @@ const ItemPolicy* find_item_policy(std::string_view type) {
   return found == std::end(kItemPolicies) ? nullptr : found;
 }
 
-bool is_left_out_block(std::string_view type) {
-  return std::find(std::begin(kLeftOutBlocks), std::end(kLeftOutBlocks), type) != std::end(kLeftOutBlocks);
+bool is_left_out_block(const Json& block) {
+  return std::any_of(std::begin(kLeftOutBlocks), std::end(kLeftOutBlocks),
+                     [&](std::string_view type) { return json::is(json::member(block, "type"), type); });
 }
 
 }  // namespace troupe::http

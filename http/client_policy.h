@@ -62,6 +62,6 @@ struct ItemPolicy {
 const ItemPolicy* find_item_policy(std::string_view type);
 
 /// Whether a block of /v1/messages is left out: it belongs to tools that another server runs.
-bool is_left_out_block(std::string_view type);
+bool is_left_out_block(const Json& block);
 
 }  // namespace troupe::http

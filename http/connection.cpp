@@ -33,8 +33,6 @@ Status no_room() {
           {}, "too_many_bytes"};
 }
 
-Status no_memory() { return failure(Code::unavailable, "The server has no memory for this request"); }
-
 }  // namespace
 
 Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
@@ -237,11 +235,16 @@ bool Connection::finish_request() {
     return false;
   }
   Shared& shared = io_.shared();
-  auto outcome = admission_.refusal.ok()
-                     ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
-                     : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
+  std::optional<std::variant<Call, Output>> outcome;
+  Status status = admission_.refusal;
+  if (status.ok()) {
+    status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining));
+    });
+  }
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.style));
   reader_.end_request();
-  return handled(std::move(outcome));
+  return handled(*std::move(outcome));
 }
 
 // Has the body parsed on the thread for that. The exchange is open meanwhile, so that the server does not count as idle.
@@ -254,12 +257,12 @@ void Connection::parse_apart() {
   shared.parsers[body.size() > kLargeBody ? 1 : 0].post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
                       request_id = request_id_, body = std::move(body)]() mutable {
     std::optional<std::variant<Call, Output>> outcome;
-    shared.faults.contain(FaultPlace::parsing, [&] {
+    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
       outcome.emplace(shared.desk.handle(admission, body, request_id, shared.draining));
     });
     std::string().swap(body);
     const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, no_memory(), 0, admission.style));
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.style));
       asio::post(here, [self, exchange, outcome = *std::move(outcome)]() mutable {
         if (!(self->exchange_ == exchange)) return;  // the client has left
         self->guarded([&] {

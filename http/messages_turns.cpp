@@ -16,10 +16,11 @@ Result<std::string> block_string(Json& block, const char* name, const std::strin
   const std::string field = path + "." + name;
   Json* value = member_of(block, name);
   if (value == nullptr) return missing_field(field);
-  if (!value->is_string()) {
+  std::string* text = json::text(*value);
+  if (text == nullptr) {
     return invalid(field + " must be a string, got " + excerpt(*value), field, "invalid_type");
   }
-  return std::move(value->get_ref<std::string&>());
+  return std::move(*text);
 }
 
 class BlockReader {
@@ -71,8 +72,8 @@ class BlockReader {
 
  private:
   Status block(Json& block, const std::string& path) {
-    const Json* type = block.is_object() ? member_of(block, "type") : nullptr;
-    if (type != nullptr && type->is_string() && is_left_out_block(type->get_ref<const std::string&>())) {
+    const Json* type = member_of(block, "type");
+    if (is_left_out_block(block)) {
       own_.leave_out(path);
       return {};
     }
@@ -144,13 +145,14 @@ class BlockReader {
   void leave_out_parts(Json& content, const std::string& path) {
     if (!content.is_array()) return;
     Json kept = Json::array();
-    for (std::size_t i = 0; i < content.size(); ++i) {
-      const Json* type = content[i].is_object() ? member_of(content[i], "type") : nullptr;
-      if (type != nullptr && type->is_string() && is_left_out_block(type->get_ref<const std::string&>())) {
+    std::size_t i = 0;
+    for (Json& part : json::items(content)) {
+      if (is_left_out_block(part)) {
         own_.leave_out(path + "." + std::to_string(i));
       } else {
-        kept.push_back(std::move(content[i]));
+        kept.push_back(std::move(part));
       }
+      ++i;
     }
     content = std::move(kept);
   }
@@ -160,7 +162,7 @@ class BlockReader {
   void give_text() {
     if (text_.empty()) return;
     Json content = std::exchange(text_, Json::array());
-    if (content.size() == 1) content = Json(std::move(content[0]["text"]));
+    if (content.size() == 1) content = Json(std::move(*json::member(content.front(), "text")));
     if (assistant_) {
       messages_.add_assistant_text(std::move(content));
     } else {
@@ -202,7 +204,7 @@ Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) 
   for (std::size_t i = 0; i < messages->size() && own.ok(); ++i) {
     own.fail(reader.read((*messages)[i], "messages." + std::to_string(i)));
   }
-  if (answered && own.ok() && messages->back()["role"] == "assistant") {
+  if (answered && own.ok() && json::is(json::member(messages->back(), "role"), "assistant")) {
     own.fail(not_offered(
         "messages." + std::to_string(messages->size() - 1) + ".role",
         "is assistant, but an answer cannot be begun for the model: the last message must be the user's"));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "http/client_policy.h"
 #include "http/json_text.h"
@@ -34,10 +35,9 @@ Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, s
 
 // One prompt: text, or a list of token ids.
 Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size) {
-  if (value.is_string()) {
-    if (value.get_ref<const std::string&>().empty())
-      return invalid(path + " is empty", "prompt", "empty_prompt");
-    return Prompt(value.get<std::string>());
+  if (const std::string* text = json::text(value)) {
+    if (text->empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
+    return Prompt(*text);
   }
   if (!value.is_array()) {
     return invalid(path + " must be a string or a list of token ids, got " + excerpt(value), path,
@@ -52,10 +52,10 @@ Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int6
 // `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts.
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const RequestRules& rules) {
   const Json& value = *fields.find(name);
-  const bool several = value.is_array() && !value.empty() && (value[0].is_string() || value[0].is_array());
+  const std::span<const Json> list = json::items(value);
+  const bool several = !list.empty() && (list.front().is_string() || list.front().is_array());
   std::vector<Prompt> prompts;
-  const std::span<const Json> items = several ? std::span<const Json>(value.get_ref<const Json::array_t&>())
-                                              : std::span<const Json>(&value, 1);
+  const std::span<const Json> items = several ? list : std::span<const Json>(&value, 1);
   if (items.size() > static_cast<std::size_t>(rules.limits.max_prompts)) {
     fields.fail(name,
                 "may hold at most " + std::to_string(rules.limits.max_prompts) + " prompts, got " +
@@ -96,8 +96,9 @@ void check_sequences(Fields& fields, const config::LimitOptions& limits, const C
 void read_continuation(Fields& fields, Conversation& conversation) {
   constexpr std::string_view kName = "continue_final_message";
   if (!fields.boolean(kName)) return;
-  const Json* last = conversation.messages.is_array() && !conversation.messages.empty() ? &conversation.messages.back() : nullptr;
-  const bool plain = last != nullptr && last->value("role", "") == "assistant" && !last->contains("tool_calls");
+  const std::span<const Json> messages = json::items(std::as_const(conversation.messages));
+  const Json* last = messages.empty() ? nullptr : &messages.back();
+  const bool plain = json::is(json::member(last, "role"), "assistant") && json::member(last, "tool_calls") == nullptr;
   if (conversation.add_generation_prompt) {
     fields.fail(kName, "needs add_generation_prompt to be false: the answer cannot both go on and begin anew", "invalid_value");
   } else if (!plain || conversation.without_template) {

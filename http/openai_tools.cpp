@@ -13,8 +13,9 @@ namespace {
 constexpr std::size_t kMaxFunctionName = 128;  // what Anthropic allows; names of tools behind MCP are long
 
 bool is_function_name(const Json& value) {
-  if (!value.is_string()) return false;
-  const auto& text = value.get_ref<const std::string&>();
+  const std::string* given = json::text(value);
+  if (given == nullptr) return false;
+  const std::string& text = *given;
   return !text.empty() && text.size() <= kMaxFunctionName &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
@@ -27,10 +28,10 @@ Status invalid_tool(const std::string& path, const std::string& what) {
 }
 
 /// The member; nullptr when it is absent or null.
-const Json* member(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
+const Json* member(const Json& object, const char* name) { return json::given(object, name); }
+
+/// The name of a tool that check_tool() has passed.
+const std::string& name_of(const Json& tool) { return *json::text(json::member(json::member(tool, "function"), "name")); }
 
 Status check_function(const Json& function, const std::string& path) {
   if (!function.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(function));
@@ -72,7 +73,7 @@ Status check_tool(const Json& tool, const std::string& path) {
 std::size_t first_repeated(const Json& tools) {
   for (std::size_t i = 1; i < tools.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (tools[i]["function"]["name"] == tools[j]["function"]["name"]) return i;
+      if (name_of(tools[i]) == name_of(tools[j])) return i;
     }
   }
   return tools.size();
@@ -108,7 +109,7 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions,
   }
   if (const std::size_t i = first_repeated(tools); i < tools.size()) {
     fields.fail(invalid_tool(path(places[i]) + (functions ? ".name" : ".function.name"),
-                             "is " + excerpt(tools[i]["function"]["name"]) +
+                             "is " + excerpt(name_of(tools[i])) +
                                  ", which an earlier tool is called: names must differ"));
     return {};
   }
@@ -117,7 +118,7 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions,
 
 bool has_tool(const Json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(),
-                     [&](const Json& tool) { return tool["function"]["name"] == name; });
+                     [&](const Json& tool) { return name_of(tool) == name; });
 }
 
 /// The names of the tools, for an error; cut when there are many.
@@ -126,7 +127,7 @@ std::string names_of(const Json& tools) {
   std::string names;
   for (const Json& tool : tools) {
     if (names.size() > kMost) return names + ", …";
-    names += (names.empty() ? "" : ", ") + excerpt(tool["function"]["name"]);
+    names += (names.empty() ? "" : ", ") + excerpt(name_of(tool));
   }
   return names;
 }
@@ -150,9 +151,9 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
   const Json* name = chosen_name(*choice, rules.legacy);
   if (*choice == "required" && !rules.legacy) {
     rules.choice = Choice::required;
-  } else if (name != nullptr && name->is_string()) {
+  } else if (const std::string* text = json::text(name)) {
     rules.choice = Choice::named;
-    rules.name = name->get<std::string>();
+    rules.name = *text;
   } else {
     fields.fail(field,
                 rules.legacy
@@ -179,12 +180,12 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
 void check_enforced(Fields& fields, std::string_view field, const Json& tools, const ToolRules& rules) {
   using Choice = ToolRules::Choice;
   for (std::size_t i = 0; i < tools.size(); ++i) {
-    const Json& function = tools[i]["function"];
+    const Json& function = *json::member(tools[i], "function");
     const Json* parameters = member(function, "parameters");
     const Json* strict = member(function, "strict");
     const bool called = rules.choice == Choice::required ||
-                        (rules.choice == Choice::named && function["name"] == rules.name) ||
-                        (rules.choice == Choice::automatic && strict != nullptr && *strict == true);
+                        (rules.choice == Choice::named && name_of(tools[i]) == rules.name) ||
+                        (rules.choice == Choice::automatic && json::is_true(strict));
     if (parameters == nullptr || !called) continue;
     const std::optional<SchemaFault> fault = beyond_objects(*parameters);
     if (!fault) continue;

@@ -266,7 +266,7 @@ bool is_shared(const RequestField& field) { return (field.apis & kShared) == kSh
 
 std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis) {
   std::vector<std::string> names;
-  for (const auto& [key, value] : body.get_ref<const Json::object_t&>()) {
+  for (const auto& [key, value] : json::members(body)) {
     if (names.size() == kMaxIgnoredFields) break;
     if (is_known(key, apis)) continue;
     std::size_t end = std::min(key.size(), kMaxIgnoredBytes);

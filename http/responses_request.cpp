@@ -121,7 +121,7 @@ void check_own_fields(Fields& own) {
                    std::to_string(metadata->size()),
                "too_many_elements");
     }
-    for (const auto& [key, value] : metadata->get_ref<const Json::object_t&>()) {
+    for (const auto& [key, value] : json::members(*metadata)) {
       if (!value.is_string())
         own.fail("metadata." + cut(key), "must be a string, got " + excerpt(value), "invalid_type");
     }

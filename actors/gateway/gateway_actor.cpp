@@ -6,6 +6,7 @@
 
 #include "actors/gateway/parameters_log.h"
 #include "actors/metrics/routes.h"
+#include "base/contain.h"
 #include "base/counted.h"
 #include "http/openai_error.h"
 
@@ -132,6 +133,20 @@ void dispatch(GatewaySelf self, Ask& ask) {
   }
 }
 
+/// An exception ends the request alone. Its place among the open ones is given back, as nothing will be heard of it.
+void take(GatewaySelf self, Ask& ask) {
+  auto& state = self->state;
+  const auto open = state.open;
+  const std::uint64_t exchange = ask.exchange;
+  const std::uint32_t io = ask.io;
+  const auto style = ask.answer.style;
+  const std::string request_id = ask.request_id;
+  const Status fault = contain(state.parts.log, "gateway", request_id, [&] { dispatch(self, ask); });
+  if (fault.ok()) return;
+  deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, style));
+  if (state.open > open) close_one(state);
+}
+
 caf::typed_response_promise<bool> drain(GatewaySelf self) {
   auto& state = self->state;
   state.draining = true;
@@ -171,7 +186,7 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   self->state.parts = std::move(parts);
   return {
       answer_beat,
-      [self](Ask& ask) { dispatch(self, ask); },
+      [self](Ask& ask) { take(self, ask); },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;
         self->send(hosts[gone.io % hosts.size()], gone);
@@ -226,13 +241,18 @@ void HttpSide::submit(http::Call&& call) {
     }
   }
   const http::AnswerStyle style = http::style_of(call.body);
-  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
-  if (!ask.ok()) {
-    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
-    return;
-  }
-  if (log_.details(2)) log_parameters(log_, *ask);
-  caf::anon_send(gateway_, *std::move(ask));
+  const http::Exchange exchange = call.exchange;
+  const std::string request_id = call.request_id;
+  Status refusal;
+  const Status fault = contain(log_, "request", request_id, [&] {
+    auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
+    refusal = ask.status();
+    if (!ask.ok()) return;
+    if (log_.details(2)) log_parameters(log_, *ask);
+    caf::anon_send(gateway_, *std::move(ask));
+  });
+  if (fault.ok() && refusal.ok()) return;
+  deliver_one(deliver_, exchange.io, http::error_output(exchange.id, fault.ok() ? refusal : fault, 0, style));
 }
 
 void HttpSide::cancel(http::Exchange exchange) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "base/log.h"
 #include "text/template/chat_template.h"
 #include "text/template/plain_messages.h"
 #include "text/tokenizer/tokenizer.h"
@@ -34,8 +35,8 @@ class Encoder {
         plain_messages_(template_.get()),
         bounds_(bounds) {}
 
-  /// Never throws: every failure is Encoded::status and concerns this request alone.
-  Encoded encode(Encode job) const;
+  /// Never throws: every failure is Encoded::status and concerns this request alone. `log` hears of exceptions.
+  Encoded encode(Encode job, const Log& log = {}) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 

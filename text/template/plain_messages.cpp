@@ -9,60 +9,56 @@
 namespace troupe {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-void erase_nulls(Json& object) {
-  auto& members = object.get_ref<Json::object_t&>();
+void erase_nulls(Json& value) {
+  json::Members* members = json::object(value);
+  if (members == nullptr) return;
   const auto is_null = [](const auto& member) { return member.second.is_null(); };
-  if (std::none_of(members.begin(), members.end(), is_null)) return;
-  Json kept = Json::object();
-  auto& into = kept.get_ref<Json::object_t&>();
-  for (auto& [key, value] : members) {
-    if (!value.is_null()) into.emplace_back(key, std::move(value));
+  if (std::none_of(members->begin(), members->end(), is_null)) return;
+  json::Members kept;
+  for (auto& [name, member] : *members) {
+    if (!member.is_null()) kept.emplace_back(name, std::move(member));
   }
-  object = std::move(kept);
+  members->swap(kept);
 }
 
 /// The texts of a list of parts, a line each. Parts of another kind have been refused before.
 std::string joined_parts(const Json& parts) {
-  std::string text;
-  for (const Json& part : parts) {
-    const auto found = part.find("text");
-    if (found == part.end() || !found->is_string()) continue;
-    if (!text.empty()) text += '\n';
-    text += found->get_ref<const std::string&>();
+  std::string joined;
+  for (const Json& part : json::items(parts)) {
+    const std::string* text = json::text(json::member(part, "text"));
+    if (text == nullptr) continue;
+    if (!joined.empty()) joined += '\n';
+    joined += *text;
   }
-  return text;
+  return joined;
 }
 
 /// A refusal stands for the content that an answer does not have.
 void make_content_text(Json& message) {
-  Json& content = message["content"];
-  if (content.is_string()) return;
-  if (content.is_array()) {
-    content = joined_parts(content);
-  } else if (content.is_null()) {
-    const auto refusal = message.find("refusal");
-    content = refusal != message.end() && refusal->is_string() ? Json(*refusal) : Json("");
-  } else {
-    content = content.dump(-1, ' ', false, Json::error_handler_t::replace);
+  Json* content = json::given(message, "content");
+  if (content == nullptr) {
+    const std::string* refusal = json::text(json::member(&message, "refusal"));
+    json::put(message, "content", refusal != nullptr ? *refusal : std::string());
+  } else if (content->is_array()) {
+    *content = joined_parts(*content);
+  } else if (json::text(*content) == nullptr) {
+    *content = json::to_text(*content);
   }
 }
 
 void make_calls_plain(Json& message, bool takes_text) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  if (calls->empty()) {
-    message.erase(calls);
-    return;
-  }
-  for (Json& call : *calls) {
+  Json* calls = json::member(message, "tool_calls");
+  if (calls == nullptr) return;
+  if (calls->empty()) return json::drop(message, "tool_calls");
+  for (Json& call : json::items(*calls)) {
     erase_nulls(call);
-    const auto function = call.find("function");
-    if (function == call.end() || !function->is_object()) continue;
+    Json* function = json::member(call, "function");
+    if (function == nullptr) continue;
     erase_nulls(*function);
-    Json& arguments = (*function)["arguments"];
-    if (!arguments.is_object() && !(arguments.is_string() && takes_text)) arguments = Json::object();
+    const Json* arguments = json::member(function, "arguments");
+    const bool stays =
+        arguments != nullptr && (arguments->is_object() || (takes_text && json::text(arguments) != nullptr));
+    if (!stays) json::put(*function, "arguments", Json::object());
   }
 }
 
@@ -87,10 +83,7 @@ bool shows_text_arguments(const ChatTemplate& chat) {
   return shows(chat, Json::array({said("user", "question"), std::move(answer)}), {"cut_here"});
 }
 
-bool is_system(const Json& message) {
-  const auto role = message.is_object() ? message.find("role") : message.end();
-  return role != message.end() && *role == "system";
-}
+bool is_system(const Json& message) { return json::is(json::member(message, "role"), "system"); }
 
 }  // namespace
 
@@ -107,34 +100,30 @@ PlainMessages::PlainMessages(const ChatTemplate* chat) {
                               {"later rule"});
 }
 
-/// The contents are strings.
 void PlainMessages::place_systems(Json& messages) const {
-  std::size_t leading = 0;
-  while (leading < messages.size() && is_system(messages[leading])) ++leading;
-  if (!takes_later_system_) {
-    for (std::size_t i = leading; i < messages.size(); ++i) {
-      if (is_system(messages[i])) messages[i]["role"] = "user";
+  Json placed = Json::array();
+  bool leading = true;
+  for (Json& message : json::items(messages)) {
+    leading = leading && is_system(message);
+    if (!leading && is_system(message) && !takes_later_system_) json::put(message, "role", "user");
+    if (!leading || takes_systems_ || placed.empty()) {
+      placed.push_back(std::move(message));
+      continue;
     }
+    std::string* rules = json::text(*json::member(placed.front(), "content"));
+    const std::string* more = json::text(json::member(message, "content"));
+    if (rules != nullptr && more != nullptr) *rules += "\n" + *more;
   }
-  if (takes_systems_ || leading < 2) return;
-  std::string text;
-  for (std::size_t i = 0; i < leading; ++i) {
-    if (i > 0) text += '\n';
-    text += messages[i]["content"].get_ref<const std::string&>();
-  }
-  auto& list = messages.get_ref<Json::array_t&>();
-  list.erase(list.begin() + 1, list.begin() + static_cast<std::ptrdiff_t>(leading));
-  messages[0]["content"] = std::move(text);
+  messages = std::move(placed);
 }
 
 void PlainMessages::apply(Json& messages) const {
-  for (Json& message : messages) {
-    if (!message.is_object()) continue;
+  for (Json& message : json::items(messages)) {
     make_content_text(message);
     erase_nulls(message);
-    if (!message.contains("reasoning_content") && message.contains("reasoning")) {
-      Json thoughts = message["reasoning"];
-      message["reasoning_content"] = std::move(thoughts);
+    const std::string* thoughts = json::text(json::member(&message, "reasoning"));
+    if (thoughts != nullptr && !json::has(message, "reasoning_content")) {
+      json::put(message, "reasoning_content", std::string(*thoughts));
     }
     make_calls_plain(message, takes_text_arguments_);
   }

@@ -2,8 +2,7 @@
 // Messages in the one form that every chat template can read. Templates of text models add strings to
 // strings, iterate over what is there, and often know one system message, the first: a content of null, a
 // list of parts, a null tool_calls or a second system message, which agents send, ends them with an error.
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "text/template/chat_template.h"
 
 namespace troupe {
@@ -20,10 +19,10 @@ class PlainMessages {
   /// the template takes that, else it becomes {}. Thoughts are in reasoning_content, also where a client has
   /// sent them as `reasoning` alone. Where the template does not show several system messages, those at the
   /// begin are one, a line each; where it does not show one behind other messages, that is the user's.
-  void apply(nlohmann::ordered_json& messages) const;
+  void apply(Json& messages) const;
 
  private:
-  void place_systems(nlohmann::ordered_json& messages) const;
+  void place_systems(Json& messages) const;
 
   bool takes_text_arguments_ = false;
   bool takes_systems_ = true;       ///< several at the begin
