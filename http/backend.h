@@ -37,7 +37,7 @@ struct Call {
   RequestBody body;
   std::size_t body_bytes = 0;  ///< of the request as it was sent
   std::shared_ptr<Prepared> prepared;  ///< null: prepare() was not called
-  std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
+  std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
 /// What has to be written for one exchange. Allowed sequences: one `whole`; or `head`, any number of `data`,

@@ -34,8 +34,6 @@ Status no_room() {
           {}, "too_many_bytes"};
 }
 
-Status no_memory() { return failure(Code::unavailable, "The server has no memory for this request"); }
-
 }  // namespace
 
 Visit::Visit(Doorman& doorman, Peer peer, Entrance entrance)
@@ -265,11 +263,16 @@ bool Connection::finish_request() {
     return false;
   }
   Shared& shared = io_.shared();
-  auto outcome = admission_.refusal.ok()
-                     ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
-                     : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
+  std::optional<std::variant<Call, Output>> outcome;
+  Status status = admission_.refusal;
+  if (status.ok()) {
+    status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining));
+    });
+  }
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.style));
   reader_.end_request();
-  return handled(std::move(outcome));
+  return handled(*std::move(outcome));
 }
 
 // Has the body parsed on the thread for that, and what the backend can do of it there. The exchange is open meanwhile, so that
@@ -290,7 +293,7 @@ void Connection::parse_apart() {
                                admission = admission_, body = std::move(body)]() mutable {
     const Exchange exchange = known.exchange;
     std::optional<std::variant<Call, Output>> outcome;
-    shared.faults.contain(FaultPlace::parsing, [&] {
+    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
       std::variant<Call, Output> parsed = shared.desk.handle(admission, body, known.request_id, shared.draining);
       if (Call* call = std::get_if<Call>(&parsed)) {
         known.body = std::move(call->body);
@@ -302,7 +305,7 @@ void Connection::parse_apart() {
     });
     std::string().swap(body);
     const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, no_memory(), 0, admission.style));
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.style));
       asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
         self->take_parsed(exchange, parser, std::move(outcome));
       });
@@ -331,7 +334,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  warning_ = warning_text(call.ignored_fields);
+  ignored_ = ignored_text(call.ignored_fields);
   if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
   call.exchange = exchange_;
   call.request_id = request_id_;

@@ -134,7 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string request_id_;
   std::string method_;
   std::string target_;
-  std::string warning_;  // of the answer
+  std::string ignored_;  // of the answer: ignored_text()
   TimePoint request_since_{};
   bool keep_alive_ = true;
   bool stream_failed_ = false;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 
 #include "actors/gateway/parameters_log.h"
 #include "actors/metrics/routes.h"
+#include "base/contain.h"
 #include "base/counted.h"
 #include "http/openai_error.h"
 
@@ -139,6 +141,20 @@ void dispatch(GatewaySelf self, Ask& ask) {
   }
 }
 
+/// An exception ends the request alone. Its place among the open ones is given back, as nothing will be heard of it.
+void take(GatewaySelf self, Ask& ask) {
+  auto& state = self->state;
+  const auto open = state.open;
+  const std::uint64_t exchange = ask.exchange;
+  const std::uint32_t io = ask.io;
+  const auto style = ask.answer.style;
+  const std::string request_id = ask.request_id;
+  const Status fault = contain(state.parts.log, "gateway", request_id, [&] { dispatch(self, ask); });
+  if (fault.ok()) return;
+  deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, style));
+  if (state.open > open) close_one(state);
+}
+
 caf::typed_response_promise<bool> drain(GatewaySelf self) {
   auto& state = self->state;
   state.draining = true;
@@ -178,7 +194,7 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   self->state.parts = std::move(parts);
   return {
       answer_beat,
-      [self](Ask& ask) { dispatch(self, ask); },
+      [self](Ask& ask) { take(self, ask); },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;
         self->send(hosts[gone.io % hosts.size()], gone);
@@ -214,9 +230,13 @@ void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* f
 }
 
 Result<Ask> HttpSide::resolve(http::Call& call) const {
-  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
-  if (ask.ok() && log_.details(2)) log_parameters(log_, *ask);
-  return ask;
+  std::optional<Result<Ask>> ask;
+  const Status fault = contain(log_, "request", call.request_id, [&] {
+    ask.emplace(resolver_.resolve(call, random_seed(), unix_seconds()));
+    if (ask->ok() && log_.details(2)) log_parameters(log_, **ask);
+  });
+  if (!fault.ok()) return fault;
+  return *std::move(ask);
 }
 
 void HttpSide::prepare(http::Call& call) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/contain.h"
+
 namespace troupe {
 
 FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_t)> notify)
@@ -50,7 +52,9 @@ void FormService::check(const std::stop_token& stop) {
       job = std::move(jobs_.front());
       jobs_.pop_front();
     }
-    look_up(std::move(job));
+    const std::uint64_t ticket = job.ticket;
+    Status fault = contain(setup_.log, "form check", {}, [&] { look_up(std::move(job)); });
+    if (!fault.ok()) finish(ticket, {std::move(fault), nullptr});
   }
 }
 
@@ -71,10 +75,11 @@ void FormService::look_up(Job job) {
     lock.unlock();
     return finish(job.ticket, {too_many_waiting(waiter.param), nullptr});
   }
-  std::vector<Waiter>& waiters = in_progress_[key];
-  waiters.push_back(std::move(waiter));
-  if (waiters.size() > 1) return;  // it is being compiled for another request
-  sources_.push_back(*std::move(source));
+  const bool known = in_progress_.contains(key);
+  // The source first: if there is no memory for the waiter, it is compiled for no request, which does no harm.
+  if (!known) sources_.push_back(*std::move(source));
+  in_progress_[key].push_back(std::move(waiter));
+  if (known) return;  // it is being compiled for another request
   lock.unlock();
   compile_more_.notify_all();
 }
@@ -95,14 +100,22 @@ void FormService::compile(const std::stop_token& stop, std::size_t compiler) {
     }
     compile_more_.notify_all();
     bool lasting = false;
-    const CompileOutcome outcome = processes_[compiler]->compile(source, lasting);
+    CompileOutcome outcome;
+    std::string key;
+    Status fault = contain(setup_.log, "form compiler", {}, [&] {
+      key = FormCache::key(source);
+      outcome = processes_[compiler]->compile(source, lasting);
+    });
+    if (!fault.ok()) outcome = {std::move(fault), nullptr};
     std::vector<Waiter> waiters;
     {
       const std::lock_guard lock(mutex_);
       --compiling_;
-      if (lasting) cache_.put(source, outcome);
-      if (auto node = in_progress_.extract(FormCache::key(source)); !node.empty())
-        waiters = std::move(node.mapped());
+      if (lasting && outcome.status.code != Code::internal) {
+        // If that fails, the form is compiled again when it comes again.
+        (void)contain(setup_.log, "form cache", {}, [&] { cache_.put(source, outcome); });
+      }
+      if (auto node = in_progress_.extract(key); !node.empty()) waiters = std::move(node.mapped());
     }
     for (const Waiter& waiter : waiters)
       finish(waiter.ticket, {name_place(outcome.status, waiter), outcome.form});

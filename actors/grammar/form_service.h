@@ -19,6 +19,7 @@
 
 #include "actors/grammar/compile_process.h"
 #include "actors/grammar/form_cache.h"
+#include "base/log.h"
 #include "text/grammar/form.h"
 
 namespace troupe {
@@ -32,6 +33,7 @@ struct FormServiceSetup {
   grammar::FormLimits form_limits;
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
+  Log log{};
   std::size_t most_waiting = 128;  ///< forms that wait for a compiler; further ones are refused
 };
 

@@ -6,6 +6,7 @@
 #include "actors/grammar/mask_records.h"
 #include "actors/record_bytes.h"
 #include "base/clock.h"
+#include "base/contain.h"
 
 namespace troupe {
 namespace {
@@ -37,27 +38,32 @@ Compiled admit(GrammarSelf self, std::shared_ptr<const grammar::CompiledForm> fo
   return {{}, state.grammars.add(std::move(spec))};
 }
 
-caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
+void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket, caf::typed_response_promise<Compiled>& promise) {
   GrammarState& state = self->state;
-  auto promise = self->make_response_promise<Compiled>();
   if (job.form.kind == http::AnswerForm::Kind::free) {
     promise.deliver(admit(self, nullptr, std::move(job.thinking)));
-    return promise;
+    return;
   }
-  const std::uint64_t ticket = state.next_ticket++;
   state.compiling.emplace(ticket,
                           GrammarState::Request{promise, job.request_id, job.form.param, std::move(job.thinking), now_ns()});
   state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
                                std::move(job.form.places)});
+}
+
+caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
+  GrammarState& state = self->state;
+  auto promise = self->make_response_promise<Compiled>();
+  const std::uint64_t ticket = state.next_ticket++;
+  Status fault = contain(state.parts.log, "grammar", job.request_id, [&] { begin_compile(self, job, ticket, promise); });
+  if (fault.ok()) return promise;
+  state.compiling.erase(ticket);
+  if (promise.pending()) promise.deliver(Compiled{std::move(fault), 0});
   return promise;
 }
 
-void compiled(GrammarSelf self, const FormReady& ready) {
+void compiled(GrammarSelf self, std::uint64_t ticket, GrammarState::Request& request) {
   GrammarState& state = self->state;
-  auto node = state.compiling.extract(ready.ticket);
-  if (node.empty()) return;
-  GrammarState::Request& request = node.mapped();
-  CompileOutcome outcome = state.forms->take(ready.ticket);
+  CompileOutcome outcome = state.forms->take(ticket);
   const double ms = static_cast<double>(now_ns() - request.began_ns) * 1e-6;
   if (!outcome.status.ok()) {
     state.parts.log.info("refused",
@@ -71,6 +77,15 @@ void compiled(GrammarSelf self, const FormReady& ready) {
   state.watches.emplace(admitted.grammar,
                         GrammarState::Watch{{}, std::move(request.request_id), std::move(request.param)});
   request.promise.deliver(admitted);
+}
+
+void compiled(GrammarSelf self, const FormReady& ready) {
+  auto node = self->state.compiling.extract(ready.ticket);
+  if (node.empty()) return;
+  GrammarState::Request& request = node.mapped();
+  Status fault = contain(self->state.parts.log, "compiled form", request.request_id,
+                         [&] { compiled(self, ready.ticket, request); });
+  if (!fault.ok() && request.promise.pending()) request.promise.deliver(Compiled{std::move(fault), 0});
 }
 
 caf::typed_response_promise<Status> watch(GrammarSelf self, std::uint64_t grammar) {
@@ -99,11 +114,23 @@ void give_up(GrammarSelf self, std::uint64_t grammar) {
                                    "grammar_too_complex"));
 }
 
+/// Ends the request of a row whose form could not be followed for a fault of ours.
+void end_faulty(GrammarSelf self, const ReadyRow& row) {
+  const auto it = self->state.watches.find(row.grammar);
+  if (it == self->state.watches.end()) return;
+  const Status& fault = row.constraint->fault();
+  self->state.parts.log.error("fault", {kv("req", it->second.request_id), kv("what", fault.message)});
+  end_watch(self, row.grammar, fault);
+}
+
 void step(GrammarSelf self, const GrammarStep& news) {
   GrammarState& state = self->state;
   const std::vector<ReadyRow>& rows = state.grammars.take(news);
   if (rows.empty()) return;
   const auto masks = state.filler->fill(rows);
+  for (const ReadyRow& row : rows) {
+    if (row.constraint != nullptr && !row.constraint->fault().ok()) end_faulty(self, row);
+  }
   for (const ReadyRow& row : rows) {  // before the masks are sent, so that no answer ends well with such a form
     if (row.constraint != nullptr && row.constraint->too_slow()) give_up(self, row.grammar);
   }
@@ -125,6 +152,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   state.parts = std::move(parts);
   state.stop_ids = state.parts.forms.vocabulary.stop_ids;
   std::sort(state.stop_ids.begin(), state.stop_ids.end());
+  state.parts.forms.log = state.parts.log;
   state.filler = std::make_unique<MaskFiller>(state.parts.helpers);
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
   state.forms = std::make_unique<FormService>(std::move(state.parts.forms), [own](std::uint64_t ticket) {

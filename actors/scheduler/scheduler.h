@@ -151,6 +151,8 @@ class Scheduler {
   /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
   /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
+  /// True from submit() until the sequence has ended.
+  bool holds(const RequestKey& key) const { return table_.find(key) != kNoSequence; }
 
   /// The next StepPlan, or empty when nothing can run now or enough plans are in flight. Valid until
   /// the next call. `now_ns` is only noted, for the time a sequence waited.

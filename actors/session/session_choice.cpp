@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "base/utf8.h"
-
 namespace troupe {
 
 SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options)
@@ -43,6 +41,7 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
       logprob_sum_ += position.chosen.logprob;
       if (logprobs_ >= 0) {
         logprobs_ready_.push_back(named(position, step, std::min(position.tops, logprobs_)));
+        logprobs_ready_.back().in_text = !tokenizer_->is_special(id);
       }
     }
     append(id, hidden);
@@ -145,7 +144,6 @@ ChoiceNews SessionChoice::take_news() {
   news.calls = std::exchange(call_pieces_, {});
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
-  sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));
   if (logged_bytes_ > 0) keep_for_log(news);
   return news;
 }

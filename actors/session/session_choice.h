@@ -77,8 +77,7 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
-  const ChoiceLog& log() const { return log_; }            ///< what take_news() has returned
-  std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
+  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
 
  private:
   void append(TokenId id, bool hidden);
@@ -113,7 +112,6 @@ class SessionChoice {
   std::vector<http::TokenLogprob> logprobs_ready_;
   std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
-  std::int64_t sent_chars_ = 0;
   std::int64_t logged_bytes_;
   ChoiceLog log_;
 };

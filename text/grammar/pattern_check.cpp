@@ -34,20 +34,18 @@ Status check_pattern(const std::string& pattern, const std::string& place) {
 }
 
 Status check(const Json& node, const std::string& place) {
-  if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) {
-      if (Status status = check(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
-    }
+  std::size_t index = 0;
+  for (const Json& item : json::items(node)) {
+    if (Status status = check(item, place + "." + std::to_string(index++)); !status.ok()) return status;
   }
-  if (!node.is_object()) return {};
-  for (const auto& [key, value] : node.get_ref<const Json::object_t&>()) {
+  for (const auto& [key, value] : json::members(node)) {
     if (key == "enum" && value.is_array()) continue;
     const std::string here = place + "." + key;
-    if (key == "pattern" && value.is_string()) {
-      if (Status status = check_pattern(value.get<std::string>(), here); !status.ok()) return status;
+    if (const std::string* pattern = json::text(value); pattern != nullptr && key == "pattern") {
+      if (Status status = check_pattern(*pattern, here); !status.ok()) return status;
     }
-    if (key == "patternProperties" && value.is_object()) {
-      for (const auto& [pattern, schema] : value.get_ref<const Json::object_t&>()) {
+    if (key == "patternProperties") {
+      for (const auto& [pattern, schema] : json::members(value)) {
         if (Status status = check_pattern(pattern, here + "." + pattern); !status.ok()) return status;
       }
     }
@@ -59,13 +57,11 @@ Status check(const Json& node, const std::string& place) {
 /// The schemas within a structural tag; other formats have patterns of their own, which are not within
 /// strings.
 Status check_tag(const Json& node, const std::string& place) {
-  if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) {
-      if (Status status = check_tag(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
-    }
+  std::size_t index = 0;
+  for (const Json& item : json::items(node)) {
+    if (Status status = check_tag(item, place + "." + std::to_string(index++)); !status.ok()) return status;
   }
-  if (!node.is_object()) return {};
-  for (const auto& [key, value] : node.get_ref<const Json::object_t&>()) {
+  for (const auto& [key, value] : json::members(node)) {
     const std::string here = place + "." + key;
     Status status = key == "json_schema" ? check(value, here) : check_tag(value, here);
     if (!status.ok()) return status;
@@ -77,8 +73,9 @@ Status check_tag(const Json& node, const std::string& place) {
 
 Status check_patterns(const Source& source) {
   if (source.kind != Source::Kind::json_schema && source.kind != Source::Kind::structural_tag) return {};
-  const Json value = Json::parse(source.text);
-  return source.kind == Source::Kind::json_schema ? check(value, {}) : check_tag(value, {});
+  const auto value = json::parse(source.text);
+  if (!value) return failure(Code::internal, "the source of a form is no JSON");
+  return source.kind == Source::Kind::json_schema ? check(*value, {}) : check_tag(*value, {});
 }
 
 }  // namespace troupe::grammar

@@ -32,6 +32,21 @@ std::string quoted(const std::string& text) {
   return "\"" + utf8::to_valid(text.substr(0, kMost)) + (text.size() > kMost ? "…\"" : "\"");
 }
 
+/// A name as a part of a place in visited_: no two names have the same. Those with a tilde are names that no
+/// reference can spell.
+std::string pointer_part(const std::string& name) {
+  if (name.empty()) return "~";
+  std::string out;
+  for (const char c : name) {
+    if (c == '~' || c == '/') {
+      out += c == '~' ? "~0" : "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 struct Group {
   const char* type;
   std::vector<const char*> keywords;
@@ -48,7 +63,7 @@ const Group kGroups[] = {
 class Walk {
  public:
   Walk(Json& root, std::string place, const SchemaLimits& limits)
-      : root_(root), place_(std::move(place)), limits_(limits) {}
+      : root_(root), place_(std::move(place)), limits_(limits), sizes_(limits) {}
 
   Status run() {
     if (Status status = visit(root_, place_, "#", 1); !status.ok()) return status;
@@ -79,7 +94,7 @@ class Walk {
       return too_large(place, "is nested deeper than " + std::to_string(limits_.depth) + " levels");
     }
     if (node.is_boolean()) {
-      if (!node.get<bool>()) return unsatisfiable(place, "is false: no value fits it");
+      if (!json::is_true(&node)) return unsatisfiable(place, "is false: no value fits it");
       node = Json::object();
       return {};
     }
@@ -91,7 +106,7 @@ class Walk {
 
     const char* composing = nullptr;
     for (const char* keyword : kComposing) {
-      if (!node.contains(keyword)) continue;
+      if (!json::has(node, keyword)) continue;
       if (composing != nullptr) {
         return unsupported(place + "." + keyword, std::string("cannot be enforced beside ") + composing);
       }
@@ -100,11 +115,10 @@ class Walk {
     Status status = composing != nullptr ? compose(node, place, composing) : check_types(node, place);
     if (status.ok()) status = count(node, place);
     if (!status.ok()) return status;
-    for_each_child(node, [&](Json& child, const char* keyword, std::string name) {
+    for_each_child(node, [&](Json& child, const char* keyword, const std::string* name) {
       if (!status.ok()) return;
-      const std::string below = child_place(place, keyword, name);
-      std::replace(name.begin(), name.end(), '/', '\1');  // no reference can name it
-      status = visit(child, below, pointer + "/" + keyword + (name.empty() ? "" : "/" + name), depth + 1);
+      const std::string below = pointer + "/" + keyword + (name != nullptr ? "/" + pointer_part(*name) : "");
+      status = visit(child, child_place(place, keyword, name), below, depth + 1);
     });
     return status;
   }
@@ -124,18 +138,18 @@ class Walk {
     const std::string here = place + "." + keyword;
     if (keyword == "$ref") {
       if (!types.empty()) return unsupported(place + ".type", "cannot be enforced beside $ref");
-      return refer(node["$ref"], here);
+      return refer(*json::member(node, "$ref"), here);
     }
     if (keyword == "const" || keyword == "enum") return choose(node, keyword, here, types);
 
-    Json& options = node[keyword];
+    Json& options = *json::member(node, keyword);
     if (!options.is_array() || options.empty())
       return malformed(here, "must be a list of schemas that is not empty");
     if (keyword == "allOf" && options.size() > 1) {
       return unsupported(here, "cannot be enforced with more than one schema");
     }
     if (!types.empty()) {
-      if (Status status = narrow(options, node["type"], here); !status.ok()) return status;
+      if (Status status = narrow(options, *json::member(node, "type"), here); !status.ok()) return status;
       node.erase("type");
     }
     if (keyword == "oneOf") {
@@ -157,8 +171,9 @@ class Walk {
   }
 
   Status refer(const Json& reference, const std::string& here) {
-    if (!reference.is_string()) return malformed(here, "must be a string");
-    const auto& text = reference.get_ref<const std::string&>();
+    const std::string* given = json::text(reference);
+    if (given == nullptr) return malformed(here, "must be a string");
+    const std::string& text = *given;
     if (text != "#" && !text.starts_with("#/")) {
       return unsupported(here, "must begin with \"#/\", got " + quoted(text) +
                                    ": only definitions within the schema are read");
@@ -172,7 +187,8 @@ class Walk {
   /// Keeps the values of const or enum that have one of the types.
   Status choose(Json& node, const std::string& keyword, const std::string& here,
                 const std::vector<std::string>& types) {
-    Json values = keyword == "const" ? Json::array({node["const"]}) : std::move(node["enum"]);
+    Json& listed = *json::member(node, keyword);
+    Json values = keyword == "const" ? Json::array({listed}) : std::move(listed);
     if (!values.is_array() || values.empty()) return malformed(here, "must be a list that is not empty");
     if (!types.empty()) {
       Json fitting = Json::array();
@@ -190,7 +206,7 @@ class Walk {
                        "brings the schema to more than " + std::to_string(limits_.enum_values) + " values");
     }
     for (const Json& value : values) {
-      if (value.is_string()) name_chars_ += value.get_ref<const std::string&>().size();
+      if (const std::string* text = json::text(value)) name_chars_ += text->size();
     }
     node.erase(keyword);
     node["enum"] = std::move(values);
@@ -210,9 +226,10 @@ class Walk {
                                  here.substr(here.rfind('.') + 1));
         }
       }
-      if (!option.contains("type")) {
-        option["type"] = type;
-      } else if (option["type"] != type) {
+      const Json* own = json::member(option, "type");
+      if (own == nullptr) {
+        json::put(option, "type", type);
+      } else if (*own != type) {
         return unsupported(place + ".type",
                            "must be the type that is required beside " + here.substr(here.rfind('.') + 1));
       }
@@ -221,16 +238,17 @@ class Walk {
   }
 
   static Status read_types(const Json& node, const std::string& place, std::vector<std::string>& types) {
-    const Json& type = node["type"];
+    const Json& type = *json::member(node, "type");
     const Json list = type.is_array() ? type : Json::array({type});
     if (list.empty()) return malformed(place + ".type", "must not be an empty list");
     for (const Json& name : list) {
-      if (!name.is_string() || !is_type_name(name.get_ref<const std::string&>())) {
+      const std::string* text = json::text(name);
+      if (text == nullptr || !is_type_name(*text)) {
         return malformed(place + ".type",
                          "must be null, boolean, object, array, number, string, integer or a list of "
                          "these");
       }
-      types.push_back(name.get<std::string>());
+      types.push_back(*text);
     }
     return {};
   }
@@ -275,13 +293,15 @@ class Walk {
   }
 
   Status count(const Json& node, const std::string& place) {
-    if (const auto it = node.find("properties"); it != node.end()) {
-      properties_ += static_cast<int>(it->size());
-      for (const auto& [name, child] : it->get_ref<const Json::object_t&>()) name_chars_ += name.size();
-      if (properties_ > limits_.properties) {
-        return too_large(place + ".properties", "brings the schema to more than " +
-                                                    std::to_string(limits_.properties) + " properties");
+    if (const Json* properties = json::member(node, "properties")) {
+      for (const auto& [name, child] : json::members(*properties)) {
+        name_chars_ += name.size();
+        if (++properties_ > limits_.properties) {
+          return too_large(place + ".properties." + name, "brings the schema to more than " +
+                                                              std::to_string(limits_.properties) + " properties");
+        }
       }
+      if (Status status = sizes_.add(node, place); !status.ok()) return status;
     }
     return check_names(place);
   }
@@ -299,8 +319,9 @@ class Walk {
   Json& root_;
   const std::string place_;
   const SchemaLimits& limits_;
-  std::unordered_set<std::string> visited_;                      // places as references write them
+  std::unordered_set<std::string> visited_;                      // places as references write them (pointer_part)
   std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
+  ObjectSizes sizes_;
   int properties_ = 0;
   int enum_values_ = 0;
   std::size_t name_chars_ = 0;
@@ -316,6 +337,11 @@ Status malformed(const std::string& place, const std::string& why) {
 }
 Status unsatisfiable(const std::string& place, const std::string& why) {
   return invalid(place + " " + why, place, "unsatisfiable_schema");
+}
+
+std::size_t open_name_chars_for(int vocabulary) {
+  constexpr std::size_t kLooks = 40'000'000;  // at a token: some 7 s of the 10 s that a form has
+  return std::clamp<std::size_t>(kLooks / static_cast<std::size_t>(std::max(vocabulary, 1)), 100, 2000);
 }
 
 Status enforceable(Json& schema, const std::string& place, const SchemaLimits& limits) {

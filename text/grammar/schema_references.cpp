@@ -1,6 +1,7 @@
 // References, the disjointness of oneOf's options, and schemas that no finite value fits.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 #include <unordered_map>
 
@@ -17,9 +18,10 @@ const Json* follow(Json& root, const Json& node) {
   const Json* at = &node;
   for (std::size_t hops = 0; hops < kMaxHops; ++hops) {
     if (!at->is_object()) return at;
-    const auto reference = at->find("$ref");
-    if (reference == at->end()) return at;
-    at = reference->is_string() ? resolve(root, reference->get<std::string>()) : nullptr;
+    const Json* reference = json::member(at, "$ref");
+    if (reference == nullptr) return at;
+    const std::string* text = json::text(reference);
+    at = text != nullptr ? resolve(root, *text) : nullptr;
     if (at == nullptr) return nullptr;
   }
   return nullptr;
@@ -27,23 +29,22 @@ const Json* follow(Json& root, const Json& node) {
 
 /// Values of a const or enum; empty when the schema has neither.
 std::vector<Json> listed(const Json& schema) {
-  if (!schema.is_object()) return {};
-  if (const auto it = schema.find("const"); it != schema.end()) return {*it};
-  if (const auto it = schema.find("enum"); it != schema.end() && it->is_array()) return *it;
-  return {};
+  if (const Json* value = json::member(schema, "const")) return {*value};
+  const Json* values = json::member(schema, "enum");
+  if (values == nullptr) return {};
+  const auto all = json::items(*values);
+  return {all.begin(), all.end()};
 }
 
 std::vector<std::string> types_of(const Json& schema) {
-  if (!schema.is_object()) return {};
-  const auto it = schema.find("type");
-  if (it == schema.end()) return {};
-  if (it->is_string()) return {it->get<std::string>()};
+  const Json* type = json::member(schema, "type");
+  if (type == nullptr) return {};
+  if (const std::string* text = json::text(type)) return {*text};
   std::vector<std::string> names;
-  if (it->is_array()) {
-    for (const Json& name : *it) {
-      if (!name.is_string()) return {};
-      names.push_back(name.get<std::string>());
-    }
+  for (const Json& name : json::items(*type)) {
+    const std::string* text = json::text(name);
+    if (text == nullptr) return {};
+    names.push_back(*text);
   }
   return names;
 }
@@ -67,21 +68,18 @@ bool types_differ(const std::vector<std::string>& a, const std::vector<std::stri
 
 /// True if both are objects that require the same property with values that differ.
 bool discriminated(const Json& a, const Json& b) {
-  const auto required = a.find("required"), properties = a.find("properties");
-  const auto other_required = b.find("required"), other_properties = b.find("properties");
-  if (required == a.end() || properties == a.end() || other_required == b.end() ||
-      other_properties == b.end() || !required->is_array() || !other_required->is_array() ||
-      !properties->is_object() || !other_properties->is_object()) {
-    return false;
-  }
-  for (const Json& name : *required) {
-    if (!name.is_string() ||
-        std::find(other_required->begin(), other_required->end(), name) == other_required->end()) {
-      continue;
-    }
-    const auto mine = properties->find(name.get<std::string>()),
-               other = other_properties->find(name.get<std::string>());
-    if (mine == properties->end() || other == other_properties->end()) continue;
+  const Json* required = json::member(a, "required");
+  const Json* properties = json::member(a, "properties");
+  const Json* other_required = json::member(b, "required");
+  const Json* other_properties = json::member(b, "properties");
+  if (required == nullptr || other_required == nullptr) return false;
+  const auto others = json::items(*other_required);
+  for (const Json& name : json::items(*required)) {
+    const std::string* text = json::text(name);
+    if (text == nullptr || std::find(others.begin(), others.end(), name) == others.end()) continue;
+    const Json* mine = json::member(properties, *text);
+    const Json* other = json::member(other_properties, *text);
+    if (mine == nullptr || other == nullptr) continue;
     const auto values = listed(*mine), other_values = listed(*other);
     if (!values.empty() && !other_values.empty() && !overlap(values, other_values)) return true;
   }
@@ -114,10 +112,9 @@ class Finite {
   Status run(const std::string& place) {
     collect(root_, place);
     for (std::size_t i = 0; i < nodes_.size(); ++i) {  // grows while it runs
-      const auto reference = nodes_[i].schema->find("$ref");
-      if (reference == nodes_[i].schema->end()) continue;
-      const auto text = reference->get<std::string>();
-      if (Json* target = resolve(root_, text)) {
+      const std::string* text = json::text(json::member(nodes_[i].schema, "$ref"));
+      if (text == nullptr) continue;
+      if (Json* target = resolve(root_, *text)) {
         targets_[nodes_[i].schema] = target;
         collect(*target, nodes_[i].place);
       }
@@ -147,7 +144,7 @@ class Finite {
   void collect(Json& schema, const std::string& place) {
     if (!schema.is_object() || !index_.emplace(&schema, nodes_.size()).second) return;
     nodes_.push_back({&schema, place});
-    for_each_child(schema, [&](Json& child, const char* keyword, const std::string& name) {
+    for_each_child(schema, [&](Json& child, const char* keyword, const std::string* name) {
       collect(child, child_place(place, keyword, name));
     });
   }
@@ -159,19 +156,18 @@ class Finite {
   }
 
   bool judge(const Json& schema) const {
-    const auto member = [&](const char* keyword) -> const Json* {
-      const auto it = schema.find(keyword);
-      return it == schema.end() ? nullptr : &*it;
-    };
-    if (member("$ref")) {
+    const auto member = [&](const char* keyword) { return json::member(schema, keyword); };
+    if (member("$ref") != nullptr) {
       const auto it = targets_.find(&schema);
       return it == targets_.end() || known(*it->second);
     }
     if (const Json* options = member("anyOf")) {
-      return std::any_of(options->begin(), options->end(), [&](const Json& option) { return known(option); });
+      const auto all = json::items(*options);
+      return std::any_of(all.begin(), all.end(), [&](const Json& option) { return known(option); });
     }
     if (const Json* parts = member("allOf")) {
-      return std::all_of(parts->begin(), parts->end(), [&](const Json& part) { return known(part); });
+      const auto all = json::items(*parts);
+      return std::all_of(all.begin(), all.end(), [&](const Json& part) { return known(part); });
     }
     const auto types = types_of(schema);
     return types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& type) {
@@ -180,24 +176,28 @@ class Finite {
   }
 
   bool object(const Json& schema) const {
-    const auto required = schema.find("required"), properties = schema.find("properties");
-    if (required == schema.end() || properties == schema.end()) return true;
-    return std::all_of(required->begin(), required->end(), [&](const Json& name) {
-      const auto it = properties->find(name.get<std::string>());
-      return it == properties->end() || known(*it);
+    const Json* required = json::member(schema, "required");
+    const Json* properties = json::member(schema, "properties");
+    if (required == nullptr) return true;
+    const auto names = json::items(*required);
+    return std::all_of(names.begin(), names.end(), [&](const Json& name) {
+      const std::string* text = json::text(name);
+      const Json* property = text != nullptr ? json::member(properties, *text) : nullptr;
+      return property == nullptr || known(*property);
     });
   }
 
   bool array(const Json& schema) const {
-    const std::int64_t least = schema.value("minItems", std::int64_t{0});
+    const Json* bound = json::member(schema, "minItems");
+    const std::int64_t least = bound != nullptr ? json::integer(*bound).value_or(0) : 0;
     std::int64_t position = 0;
-    if (const auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
-      for (; position < static_cast<std::int64_t>(prefix->size()); ++position) {
-        if (position < least && !known((*prefix)[static_cast<std::size_t>(position)])) return false;
+    if (const Json* prefix = json::member(schema, "prefixItems")) {
+      for (const Json& item : json::items(*prefix)) {
+        if (position++ < least && !known(item)) return false;
       }
     }
-    const auto items = schema.find("items");
-    return least <= position || items == schema.end() || known(*items);
+    const Json* items = json::member(schema, "items");
+    return least <= position || items == nullptr || known(*items);
   }
 
   Json& root_;
@@ -221,9 +221,8 @@ bool has_type(const Json& value, std::string_view type) {
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
   if (type == "number") return value.is_number();
-  return value.is_number_integer() ||
-         (value.is_number_float() &&
-          value.get<double>() == static_cast<double>(static_cast<long long>(value.get<double>())));
+  const auto number = json::number(value);
+  return number && std::trunc(*number) == *number;
 }
 
 Json* resolve(Json& root, const std::string& reference) {
@@ -232,17 +231,15 @@ Json* resolve(Json& root, const std::string& reference) {
     ++i;  // the slash
     end = std::min(reference.find('/', i), reference.size());
     if (end == i) continue;
-    if (!at->is_object()) return nullptr;
-    const auto it = at->find(reference.substr(i, end - i));
-    if (it == at->end()) return nullptr;
-    at = &*it;
+    at = json::member(*at, std::string_view(reference).substr(i, end - i));
+    if (at == nullptr) return nullptr;
   }
   return at;
 }
 
 bool are_disjoint(Json& root, const Json& options) {
   std::vector<const Json*> schemas;
-  for (const Json& option : options) {
+  for (const Json& option : json::items(options)) {
     const Json* schema = follow(root, option);
     if (schema == nullptr) return false;
     schemas.push_back(schema);
