@@ -272,6 +272,7 @@ CudaMemory Cuda::memory() const {
 }
 
 void* Cuda::scratch(std::size_t bytes) {
+  scratch_demand_ = std::max(scratch_demand_, bytes);
   if (bytes <= scratch_bytes_) return scratch_;
   if (scratch_frozen_) {
     throw CudaError("an op asked for " + std::to_string(bytes) +

@@ -195,7 +195,8 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   made.shard.rank = static_cast<int>(least - sized->begin());
   const ModelSpec& part = least->part;
   made.capacity = least->capacity;
-  made.block_bytes = kv_shape(part, files->formats).block_bytes();
+  made.block_bytes =
+      (on_gpu ? cuda_kv_shape(part, files->formats) : kv_shape(part, files->formats)).block_bytes();
   if (on_gpu) {
     if (Status s = size_cuda_swap(made.capacity, options, made.block_bytes); !s.ok()) return s;
   }

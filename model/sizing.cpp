@@ -6,12 +6,9 @@
 #include <vector>
 
 #include "kernels/batch.h"
-#include "kernels/cuda/attention/expand.h"
-#include "kernels/cuda/product/expanded.h"
-#include "kernels/cuda/product/unpacked.h"
-#include "kernels/quantise_rows.h"
 #include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
+#include "model/cuda/step_scratch.h"
 #include "model/decoder.h"
 #include "model/swap/swap_sizing.h"
 #include "model/weights.h"
@@ -204,70 +201,16 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   return made;
 }
 
-namespace {
-
-// Weights that long prompts expand to bf16, at most; of dense products, and of experts beside their rows.
-std::uint64_t bytes_of_expansion(const kernels::WeightFormat& format, int outputs, int inputs, int groups) {
-  if (!format.quantised() || format.fp8()) return 0;
-  if (groups == 0 || format.activations != DType::bf16) return 0;
-  return kernels::cuda::expanded_bytes({nullptr, format, outputs, inputs}, groups);
-}
-std::uint64_t working_bytes_of_dense(const ModelSpec& spec, const WeightFormats& formats) {
-  const int qkv = spec.q_width() + 2 * spec.kv_width();
-  return std::max(
-      bytes_of_expansion(formats.attention, qkv, spec.hidden, 1),
-      bytes_of_expansion(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden, 1));
-}
-
-// Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
-// the codes of the rows and of the activations. int8 and int4 with a scale for each output: and for the rows,
-// interleaved; with others, for weights.
-std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const WeightFormats& formats) {
-  if (spec.experts == 0) return 0;
-  const int places = rows * (spec.top_k + spec.shared_experts);
-  const auto columns =
-      static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
-  const std::uint64_t codes =
-      formats.experts.fp8()
-          ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
-          : 0;
-  const std::uint64_t weights_or_x =
-      kernels::cuda::unpacked_takes(formats.experts)
-          ? kernels::cuda::interleaved_bytes(rows, spec.hidden)
-          : bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate),
-                               spec.hidden, spec.experts + spec.shared_experts);
-  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes + weights_or_x;
-}
-
-// Codes of the widest input of a dense product with fp8 weights.
-std::uint64_t working_bytes_of_codes(int rows, const ModelSpec& spec, const WeightFormats& formats) {
-  int widest = formats.attention.fp8() ? std::max(spec.hidden, spec.q_width()) : 0;
-  if (formats.mlp.fp8()) widest = std::max({widest, spec.hidden, spec.intermediate});
-  return widest == 0 ? 0 : kernels::coded_bytes(rows, widest);
-}
-
-// Plain pages that prefill makes from an 8-bit cache.
-std::uint64_t working_bytes_of_pages(const ModelSpec& spec, const WeightFormats& formats) {
-  if (formats.activations != DType::bf16 || spec.head_dim % 64 != 0) return 0;
-  const kernels::KvCache kv = kv_shape(spec, formats);
-  return kv.unquantised_bytes(kernels::cuda::kExpandedPages * kernels::kBlockTokens);
-}
-
-}  // namespace
-
 std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
                                const WeightFormats& formats) {
-  // Ops take turns with the working memory.
-  const int rows = capacity.max_tokens_per_step;
-  const std::uint64_t working =
-      std::max({working_bytes_of_experts(rows, spec, formats), working_bytes_of_codes(rows, spec, formats),
-                working_bytes_of_dense(spec, formats), working_bytes_of_pages(spec, formats)});
-  return capacity.weight_bytes + capacity.arena_bytes + working + kCudaExtraBytes;
+  const StepScratch scratch(spec, formats, kernels::cuda::kH200,
+                            {.rows = capacity.max_tokens_per_step, .sequences = capacity.max_slots});
+  return capacity.weight_bytes + capacity.arena_bytes + scratch.most() + kCudaExtraBytes;
 }
 
 Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come) {
-  const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
+  const std::uint64_t block_bytes = cuda_kv_shape(spec, formats).block_bytes();
   const std::uint64_t taken = memory.total - memory.free + to_come;
   const auto share =
       static_cast<std::uint64_t>(options.device.gpu_memory_utilization * static_cast<double>(memory.total));
