@@ -205,7 +205,7 @@ bool Connection::begin_body() {
   }
   const std::int64_t room = io_.shared().limits.max_buffered_bytes;
   if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
-  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held > room) {
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held - held_ > room) {
     return refuse_and_close(no_room());
   }
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
@@ -222,7 +222,7 @@ bool Connection::read_body() {
   if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
     return refuse_and_close(too_large_to_hold(reader_.body_received()));
   }
-  if (!has_room()) return refuse_and_close(no_room());
+  if (reader_.body_received() > 0 && !has_room()) return refuse_and_close(no_room());
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());

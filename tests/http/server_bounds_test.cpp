@@ -193,6 +193,7 @@ TEST_F(ServerBounds, SmallBodiesCountToo) {
   EXPECT_GE(refused, 20);
   EXPECT_LE(refused, 40);
   EXPECT_EQ(clients.back()->receive().status, 503);
+  expect_alive();
   clients.clear();
   for (int i = 0; i < 200; ++i) {  // their room is free again
     auto more = incomplete_bodies(port, 15);
