@@ -1,6 +1,7 @@
 #include "text/grammar/schema.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/utf8.h"
@@ -47,6 +48,15 @@ std::string pointer_part(const std::string& name) {
   return out;
 }
 
+/// The members of an object that hold others: a reference may lead through them, as through "$defs".
+Json nested_members(const Json& node) {
+  Json kept = Json::object();
+  for (const auto& [name, value] : json::members(node)) {
+    if (value.is_structured() && !value.empty()) json::put(kept, name, value);
+  }
+  return kept;
+}
+
 struct Group {
   const char* type;
   std::vector<const char*> keywords;
@@ -80,6 +90,10 @@ class Walk {
       }
       const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
       if (Status status = visit(*target, target_place, reference, depth); !status.ok()) return status;
+    }
+    // What a reference leads to may have been rewritten since: as a schema of another type it has no members.
+    for (const auto& [reference, place] : referred_) {
+      if (resolve(root_, reference) == nullptr) return malformed(place, "points into a schema that has no such part");
     }
     return check_finite(root_, place_);
   }
@@ -181,6 +195,7 @@ class Walk {
     if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
     if (resolve(root_, text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
     references_.emplace_back(text, here);
+    referred_.emplace(text, here);
     return {};
   }
 
@@ -265,7 +280,7 @@ class Walk {
           types.emplace_back(group.type);
       }
       if (types.empty()) {
-        node = Json::object();  // anything; annotations do not matter
+        node = nested_members(node);  // anything; annotations do not matter
         return {};
       }
       if (types.size() == 1) {
@@ -320,7 +335,8 @@ class Walk {
   const std::string place_;
   const SchemaLimits& limits_;
   std::unordered_set<std::string> visited_;                      // places as references write them (pointer_part)
-  std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
+  std::vector<std::pair<std::string, std::string>> references_;  // to visit, and where each was found
+  std::unordered_map<std::string, std::string> referred_;        // all of them
   ObjectSizes sizes_;
   int properties_ = 0;
   int enum_values_ = 0;
