@@ -21,6 +21,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   extern __shared__ __align__(1024) char shared[];
   StreamBlock<Tile> block{.a = a, .shared = shared};
   const bool dense = a.groups.offsets == nullptr;
+  // Blocks that may run beside the previous kernel. The others start when one of these has ended, and so the previous
+  // kernel: their wait returns at once, and after it any load of the offsets is right.
+  const bool early = a.groups.settled &&
+                     blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z) < static_cast<unsigned>(a.first_blocks);
   if (dense) troupe::cuda::let_next_start();
   if (block.warp == Tile::kWarps) {
     if (block.lane == 0) {
@@ -35,20 +39,18 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     }
     __syncwarp();
     if (dense) block.fill_ring(&weight_map);
-  } else if (a.groups.settled && block.warp == 0) {
-    // One warp, and while the barriers are made: a read from L2 by each would cost several per cent.
+  } else if (early && block.warp == 0) {
     const RowTile rows = find_rows<true>(a.groups.offsets, a.groups.count, a.rows, Tile::kN,
                                          static_cast<int>(blockIdx.y));
     if (block.lane == 0) *block.settled_rows() = rows;
   }
   __syncthreads();
   if (!dense) {
-    if (!a.groups.settled) troupe::cuda::wait_for_previous();
+    if (!early) troupe::cuda::wait_for_previous();
     troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one, if it is not settled
   }
-  block.rows = a.groups.settled ? *block.settled_rows()
-                                : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN,
-                                            static_cast<int>(blockIdx.y));
+  block.rows = early ? *block.settled_rows()
+                     : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.cluster > 1) {
     if (threadIdx.x == 0)
@@ -82,6 +84,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   if (block.m_first < Tile::kM) block.finish(first, four, scales);
 }
 
+/// Blocks of the plan that a multiprocessor runs together, at most.
+int blocks_together(const StreamPlan& plan) { return std::max(1, (228 << 10) / (plan.shared_bytes + 1024)); }
+
 template <class Tile>
 void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   constexpr int kM = Tile::kM, kN = Tile::kN;
@@ -104,6 +109,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                      .stages = plan.stages,
                      .cluster = plan.cluster,
                      .shared_bytes = plan.shared_bytes,
+                     .first_blocks = device.multiprocessors() * blocks_together(plan),
                      .groups = linear.groups,
                      .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};

@@ -34,8 +34,8 @@
 // Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from before the
 // kernel started on the multiprocessor. Nothing documents that there are none in overlapped kernels. After
 // wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be constant from the kernel's
-// start on. Of the groups' offsets one warp of a block reads and tells the others: if each warp read them from L2, the
-// experts' products would be 3 to 10 % slower.
+// start on. The groups' offsets are read past L1 by the blocks that may run beside the previous kernel, by one warp of each:
+// if every block read them so, the experts' products would be 2 to 4 % slower, if every warp did, 3 to 10 %.
 //
 // Debug builds (without NDEBUG) check both: each launch declares what its kernel does (Overlap), and
 // OverlapCheck aborts the process with a sentence if a declaration does not hold.

@@ -1,9 +1,9 @@
 #pragma once
 // Working memory of the ops on a GPU: what each asks of Cuda::scratch().
 //
-// Pure functions of an op's shapes and of the GPU; pointers are only compared with null. run() of an op asks for exactly
-// this and lays out its memory by the same code, so what a step may ask for at most is known before any step runs:
-// model/cuda/step_scratch.h.
+// Pure functions of an op's shapes and of the GPU; pointers are only compared with null. run() of an op asks
+// for exactly this and lays out its memory by the same code, so what a step may ask for at most is known
+// before any step runs: model/cuda/step_scratch.h.
 #include <cstddef>
 
 #include "kernels/add_rms_norm.h"

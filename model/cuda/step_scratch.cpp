@@ -57,7 +57,8 @@ void keep_one_of_each_kind(ModelSpec& spec, std::vector<LayerWeights>& layers) {
   std::vector<LayerWeights> kept;
   for (const bool moe : {false, true}) {
     const auto end = layers.end() - 1;
-    const auto found = std::find_if(layers.begin(), end, [&](const LayerWeights& l) { return l.moe() == moe; });
+    const auto found =
+        std::find_if(layers.begin(), end, [&](const LayerWeights& l) { return l.moe() == moe; });
     if (found != end) kept.push_back(*found);
   }
   kept.push_back(layers.back());
@@ -67,8 +68,8 @@ void keep_one_of_each_kind(ModelSpec& spec, std::vector<LayerWeights>& layers) {
 
 }  // namespace
 
-StepScratch::StepScratch(const ModelSpec& spec, const WeightFormats& formats, const kernels::cuda::GpuTraits& gpu,
-                         const DecoderLimits& limits)
+StepScratch::StepScratch(const ModelSpec& spec, const WeightFormats& formats,
+                         const kernels::cuda::GpuTraits& gpu, const DecoderLimits& limits)
     : spec_(spec),
       formats_(formats),
       gpu_(gpu),
@@ -92,7 +93,8 @@ std::size_t StepScratch::of_logits(int rows) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
-  MeteredPass{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}.logits(weights_, memory_, nullptr, rows);
+  MeteredPass{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}.logits(weights_, memory_,
+                                                                                       nullptr, rows);
   kernels::run(meter, kernels::Sample{.count = rows, .vocab = spec_.vocab});
   return meter.most;
 }
@@ -101,13 +103,14 @@ std::size_t StepScratch::of(const StepSize& step) const {
   std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences) : 0;
   if (step.samples > 0) most = std::max(most, of_logits(step.samples));
   if (step.scores > 0) most = std::max(most, of_logits(std::min(step.scores, limits_.sequences)));
-  if (const int rest = step.scores % std::max(1, limits_.sequences); rest > 0) most = std::max(most, of_logits(rest));
+  if (const int rest = step.scores % std::max(1, limits_.sequences); rest > 0)
+    most = std::max(most, of_logits(rest));
   return most;
 }
 
-// Attention asks by the number of sequences and by whether there are more rows than sequences, every other op of a layer
-// by the number of rows alone. So all numbers of rows, and all numbers of sequences with as many rows and with more, are
-// all that there is.
+// Attention asks by the number of sequences and by whether there are more rows than sequences, every other op
+// of a layer by the number of rows alone. So all numbers of rows, and all numbers of sequences with as many
+// rows and with more, are all that there is.
 std::size_t StepScratch::most() const {
   std::size_t most = 0;
   const int sequences = std::min(limits_.sequences, limits_.rows);

@@ -1,6 +1,6 @@
 #pragma once
-// Working memory that the ops of a GPU's steps ask for (Cuda::scratch), from the model's shape alone: the forward pass runs
-// with a device that only asks each op for its demand (kernels/cuda/scratch.h).
+// Working memory that the ops of a GPU's steps ask for (Cuda::scratch), from the model's shape alone: the
+// forward pass runs with a device that only asks each op for its demand (kernels/cuda/scratch.h).
 #include <cstddef>
 
 #include "kernels/cuda/gpu_traits.h"
@@ -20,8 +20,8 @@ struct StepSize {
 
 class StepScratch {
  public:
-  /// `spec`: of the model, or of a rank's part of it. Steps have at most limits.rows rows and limits.sequences sequences;
-  /// so many rows are scored at a time.
+  /// `spec`: of the model, or of a rank's part of it. Steps have at most limits.rows rows and
+  /// limits.sequences sequences; so many rows are scored at a time.
   StepScratch(const ModelSpec& spec, const WeightFormats& formats, const kernels::cuda::GpuTraits& gpu,
               const DecoderLimits& limits);
 

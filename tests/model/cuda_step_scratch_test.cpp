@@ -1,4 +1,5 @@
-// Steps of a GPU ask for the working memory that step_scratch.h computes, to the byte, and for no more than is reserved.
+// Steps of a GPU ask for the working memory that step_scratch.h computes, to the byte, and for no more than
+// is reserved.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -24,7 +25,8 @@ class CudaStepScratch : public ::testing::Test {
 };
 
 /// Runs steps of padding rows of random sizes and compares each demand.
-void check(const std::string& shape, const WeightFormats& formats, int rows, int sequences, bool batch_invariant = false) {
+void check(const std::string& shape, const WeightFormats& formats, int rows, int sequences,
+           bool batch_invariant = false) {
   const ModelSpec spec = *read_spec(test::tuned_directory(shape));
   Cuda device({.batch_invariant = batch_invariant});
   auto weights = Weights<Cuda>::dummy(device, spec, formats, 1);
@@ -61,7 +63,8 @@ void check(const std::string& shape, const WeightFormats& formats, int rows, int
     step.samples = from(0, step.sequences);
     step.scores = round % 4 == 0 ? from(0, step.rows) : 0;
     StepPacker::pad(steps->layout(), steps->next_piece(), 0, step.rows, step.sequences);
-    steps->launch({.rows = step.rows, .sequences = step.sequences, .samples = step.samples, .scores = step.scores});
+    steps->launch(
+        {.rows = step.rows, .sequences = step.sequences, .samples = step.samples, .scores = step.scores});
     device.sync();
     const std::size_t asked = device.take_scratch_demand();
     EXPECT_EQ(asked, scratch.of(step)) << step.rows << " rows of " << step.sequences << ", " << step.samples
@@ -88,7 +91,8 @@ TEST_F(CudaStepScratch, ALongPromptBesideTwoDecodesWithEightBitKv) {
   std::vector<test::Ask> asks;
   BlockId next = 0;
   for (const int length : {10, 70, 2500, 1000}) {
-    test::Ask ask{.prompt = std::vector<TokenId>(static_cast<std::size_t>(length), 7 + length), .outputs = 30};
+    test::Ask ask{.prompt = std::vector<TokenId>(static_cast<std::size_t>(length), 7 + length),
+                  .outputs = 30};
     ask.starts_at = length >= 1000 ? 3 : 1;
     for (int i = 0; i <= (length + 30) / 64; ++i) ask.blocks.push_back(next++);
     asks.push_back(std::move(ask));

@@ -19,7 +19,7 @@ using kernels::WeightKind;
 using kernels::cuda::GpuTraits;
 using kernels::cuda::kH200;
 
-struct Setup {
+struct ModelCase {
   std::string name;
   ModelSpec spec;
   WeightFormats formats = DType::bf16;
@@ -36,7 +36,8 @@ WeightFormats with(WeightFormat experts, WeightFormat others, KvFormat kv, Weigh
 }
 
 GpuTraits ampere() {
-  return {.multiprocessors = 108, .block_shared_bytes = 163 << 10, .memory_bytes_per_s = 2e12, .clock_hz = 1.4e9};
+  return {
+      .multiprocessors = 108, .block_shared_bytes = 163 << 10, .memory_bytes_per_s = 2e12, .clock_hz = 1.4e9};
 }
 GpuTraits invariant() {
   GpuTraits gpu = kH200;
@@ -44,11 +45,11 @@ GpuTraits invariant() {
   return gpu;
 }
 
-std::vector<Setup> setups() {
+std::vector<ModelCase> model_cases() {
   const WeightFormat int8{WeightKind::int8, DType::bf16}, int4{WeightKind::int4, DType::bf16},
       groups{WeightKind::int4, DType::bf16, 64}, fp8{WeightKind::fp8, DType::bf16};
   const ModelSpec dense = test::small_ernie(), mixture = test::large_mixture();
-  std::vector<Setup> made{
+  std::vector<ModelCase> made{
       {"0.3B", dense},
       {"0.3B, groups of 64, int8 KV", dense, with(groups, groups, KvFormat::int8, groups)},
       {"0.3B, fp8", dense, with(fp8, fp8, KvFormat::plain)},
@@ -73,12 +74,13 @@ DecoderLimits limits(int rows, int sequences) { return {.rows = rows, .sequences
 
 // The step of the report: two sequences that decode beside a chunk, 512 tokens and slots, int8 KV.
 TEST(StepScratch, AMixedStepWithEightBitKvFits) {
-  const Setup setup{"", test::large_mixture(), with(DType::bf16, DType::bf16, KvFormat::int8)};
-  const StepScratch scratch(setup.spec, setup.formats, kH200, limits(512, 512));
+  const ModelCase model{"", test::large_mixture(), with(DType::bf16, DType::bf16, KvFormat::int8)};
+  const StepScratch scratch(model.spec, model.formats, kH200, limits(512, 512));
   const std::size_t mixed = scratch.of({.rows = 512, .sequences = 3, .samples = 3});
   EXPECT_EQ(mixed, 322'756'992u);
   EXPECT_GT(mixed, scratch.of({.rows = 512, .sequences = 1, .samples = 1}));
-  EXPECT_GT(mixed, scratch.of({.rows = 512, .sequences = 512, .samples = 512})) << "no piece of a prompt in it";
+  EXPECT_GT(mixed, scratch.of({.rows = 512, .sequences = 512, .samples = 512}))
+      << "no piece of a prompt in it";
   EXPECT_GT(scratch.most(), mixed);
   EXPECT_EQ(scratch.most(), scratch.of({.rows = 512, .sequences = 511, .samples = 1}));
 }
@@ -86,9 +88,10 @@ TEST(StepScratch, AMixedStepWithEightBitKvFits) {
 TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
   std::mt19937 random(7);
   const auto from = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
-  for (const Setup& setup : setups()) {
-    for (const auto& [rows, sequences] : {std::pair{512, 512}, {8192, 512}, {512, 32}, {64, 200}, {1, 1}, {2500, 7}}) {
-      const StepScratch scratch(setup.spec, setup.formats, setup.gpu, limits(rows, sequences));
+  for (const ModelCase& model : model_cases()) {
+    for (const auto& [rows, sequences] :
+         {std::pair{512, 512}, {8192, 512}, {512, 32}, {64, 200}, {1, 1}, {2500, 7}}) {
+      const StepScratch scratch(model.spec, model.formats, model.gpu, limits(rows, sequences));
       const std::size_t most = scratch.most();
       const std::vector<int> buckets = decode_buckets(std::min(rows, sequences));
       std::size_t largest = 0;
@@ -106,28 +109,28 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
         }
         const std::size_t asked = scratch.of(step);
         largest = std::max(largest, asked);
-        ASSERT_LE(asked, most) << setup.name << ": " << step.rows << " rows of " << step.sequences << ", "
-                               << step.samples << " samples, " << step.scores << " scores; limits " << rows << " and "
-                               << sequences;
+        ASSERT_LE(asked, most) << model.name << ": " << step.rows << " rows of " << step.sequences << ", "
+                               << step.samples << " samples, " << step.scores << " scores; limits " << rows
+                               << " and " << sequences;
       }
-      EXPECT_GT(largest, most / 2) << setup.name << ": the most is no guess";
+      EXPECT_GT(largest, most / 2) << model.name << ": the most is no guess";
     }
   }
 }
 
-// What an op lays out is what it asks for: the pieces of its memory follow each other without gaps or overlap, and end
-// where the demand ends.
+// What an op lays out is what it asks for: the pieces of its memory follow each other without gaps or
+// overlap, and end where the demand ends.
 TEST(StepScratch, LayoutsEndWhereTheDemandEnds) {
-  for (const Setup& setup : setups()) {
-    if (setup.spec.experts == 0) continue;
+  for (const ModelCase& model : model_cases()) {
+    if (model.spec.experts == 0) continue;
     for (const int rows : {1, 7, 64, 500, 4000}) {
-      const ModelSpec& spec = setup.spec;
+      const ModelSpec& spec = model.spec;
       const int held = spec.experts_held();
       const kernels::Moe moe{.router = {nullptr, DType::f32, spec.experts, spec.hidden},
-                             .gate_up = {{nullptr, setup.formats.experts,
+                             .gate_up = {{nullptr, model.formats.experts,
                                           kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden},
                                          held + spec.shared_experts},
-                             .down = {{nullptr, setup.formats.experts, spec.hidden, spec.expert_intermediate},
+                             .down = {{nullptr, model.formats.experts, spec.hidden, spec.expert_intermediate},
                                       held + spec.shared_experts},
                              .experts = spec.experts,
                              .first = spec.held_experts.first,
@@ -136,15 +139,16 @@ TEST(StepScratch, LayoutsEndWhereTheDemandEnds) {
                              .top_k = spec.top_k,
                              .rows = rows};
       auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);
-      const kernels::cuda::MoeLayout laid = kernels::cuda::lay_out(moe, setup.gpu, base);
-      const std::size_t bytes = scratch_bytes(moe, setup.gpu);
-      EXPECT_EQ(laid.bytes, bytes) << setup.name;
+      const kernels::cuda::MoeLayout laid = kernels::cuda::lay_out(moe, model.gpu, base);
+      const std::size_t bytes = scratch_bytes(moe, model.gpu);
+      EXPECT_EQ(laid.bytes, bytes) << model.name;
       const auto places = static_cast<std::size_t>(kernels::cuda::most_places(moe));
       const auto row = [&](int columns) {
-        return static_cast<std::size_t>(kernels::padded(columns)) * size_of(setup.formats.activations);
+        return static_cast<std::size_t>(kernels::padded(columns)) * size_of(model.formats.activations);
       };
       const auto* const counts = reinterpret_cast<std::byte*>(laid.routing.counts);
-      EXPECT_LE(counts + static_cast<std::size_t>((rows + 15) / 16 * (spec.experts + 1)) * 4, laid.activations);
+      EXPECT_LE(counts + static_cast<std::size_t>((rows + 15) / 16 * (spec.experts + 1)) * 4,
+                laid.activations);
       EXPECT_LE(laid.activations + places * row(spec.expert_intermediate), laid.outputs);
       EXPECT_LE(laid.outputs + places * row(spec.hidden), laid.working_memory);
       EXPECT_LE(laid.working_memory, base + bytes);

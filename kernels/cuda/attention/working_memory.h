@@ -1,6 +1,6 @@
 #pragma once
-// Working memory of Attention on a GPU: how the launches divide their work and what their partial results take.
-// Pure functions of shapes and of the GPU; kernels/cuda/scratch.h puts them together.
+// Working memory of Attention on a GPU: how the launches divide their work and what their partial results
+// take. Pure functions of shapes and of the GPU; kernels/cuda/scratch.h puts them together.
 #include <cstddef>
 
 #include "kernels/attention.h"
@@ -26,14 +26,14 @@ struct DecodeGrid {
 };
 DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu);
 
-/// Floats of a partial result of the decode kernel: the sums of kDecodeGroup heads relative to the maximum, then the
-/// maximum and the sum of each.
+/// Floats of a partial result of the decode kernel: the sums of kDecodeGroup heads relative to the maximum,
+/// then the maximum and the sum of each.
 constexpr int decode_partial_floats(int head_dim) { return kDecodeGroup * head_dim + 2 * kDecodeGroup; }
 /// Two partial results for each block.
 std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim);
 
-/// With at most this many tiles, the flash kernel may cut the tiles' keys into pieces, at most about kFlashRounds for
-/// each block.
+/// With at most this many tiles, the flash kernel may cut the tiles' keys into pieces, at most about
+/// kFlashRounds for each block.
 inline constexpr int kFlashCutTiles = 384;
 inline constexpr int kFlashRounds = 3;
 inline constexpr int kFlashWarpgroups = 2;

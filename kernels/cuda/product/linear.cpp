@@ -65,7 +65,8 @@ std::size_t working_bytes(const Linear& linear, LinearWay way) {
   if (way == LinearWay::expanded)
     return expanded_bytes(linear.weight, linear.groups.offsets != nullptr ? linear.groups.count : 1);
   if (way != LinearWay::unpacked || linear.x_is_interleaved) return 0;
-  return interleaved_bytes(linear.groups.gather != nullptr ? linear.x_rows : linear.rows, linear.weight.inputs);
+  return interleaved_bytes(linear.groups.gather != nullptr ? linear.x_rows : linear.rows,
+                           linear.weight.inputs);
 }
 
 std::size_t scratch_bytes(const Linear& linear, LinearWay way) {
@@ -86,8 +87,12 @@ DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu) {
 std::size_t scratch_bytes(const Linear& linear, const GpuTraits& gpu) {
   return linear.rows <= 0 ? 0 : scratch_bytes(linear, choose(shape_of(linear), gpu).way);
 }
-std::size_t scratch_bytes(const LinearAdd& op, const GpuTraits& gpu) { return scratch_bytes(linear_of(op), gpu); }
-std::size_t scratch_bytes(const LmHead& op, const GpuTraits& gpu) { return scratch_bytes(linear_of(op), gpu); }
+std::size_t scratch_bytes(const LinearAdd& op, const GpuTraits& gpu) {
+  return scratch_bytes(linear_of(op), gpu);
+}
+std::size_t scratch_bytes(const LmHead& op, const GpuTraits& gpu) {
+  return scratch_bytes(linear_of(op), gpu);
+}
 std::size_t scratch_bytes(const Mlp& op, const GpuTraits& gpu) {
   return std::max(scratch_bytes(gate_up_of(op), gpu), scratch_bytes(down_of(op), gpu));
 }
@@ -99,8 +104,8 @@ std::size_t scratch_bytes(const QkvRopeKvWrite& op, const GpuTraits& gpu) {
 std::size_t scratch_bytes(const DenseTail& op, const GpuTraits& gpu) {
   if (op.mlp.rows == 0) return 0;
   if (choose(op, gpu).halved_norms)
-    return static_cast<std::size_t>(kStripRows) * static_cast<std::size_t>(sums_of_squares(op.mlp.norm.cols)) *
-           sizeof(float);
+    return static_cast<std::size_t>(kStripRows) *
+           static_cast<std::size_t>(sums_of_squares(op.mlp.norm.cols)) * sizeof(float);
   return std::max({scratch_bytes(op.attention_out, gpu), scratch_bytes(op.mlp, gpu),
                    op.next.weight.data != nullptr ? scratch_bytes(op.next, gpu) : 0});
 }
