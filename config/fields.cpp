@@ -198,6 +198,15 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .min = 0,
        .max = 1,
        .when_unset = "a tenth, at least 512 tokens"},
+      {.name = "max-prefill-step-ms",
+       .slot = &o.max_prefill_step_ms,
+       .help = "most time that a step with prompt tokens is to take, by the time of the steps before it: prompts are "
+               "cut to that. In the first step of a short prompt long ones get a sixth of it. Less lets short prompts "
+               "and running streams wait less behind long prompts, more computes long prompts sooner",
+       .unit = "ms",
+       .min = 0,
+       .max = 1 << 20,
+       .when_unset = "60 on cuda, 250 on cpu"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429",

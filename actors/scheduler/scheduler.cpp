@@ -81,6 +81,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   last_command_ = 0;
   swaps_ = capacity.swap_blocks > 0;
   prefill_speed_.forget();
+  time_.attach(1e-3 * options_.max_prefill_step_ms, budget_, capacity.weight_bytes);
 
   for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue_.after(i);
