@@ -237,7 +237,7 @@ class Scheduler {
   std::uint32_t isolated_sequence();
   bool alone_in_flight(std::uint32_t sequence) const;
   bool waits_for_step() const;
-  std::int32_t prompt_tokens(std::size_t decodes, std::int32_t admitted) const;
+  double prompt_share(std::size_t decodes, std::int32_t admitted) const;
   bool is_slow(const ScheduledSequence& sequence) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
@@ -289,7 +289,8 @@ class Scheduler {
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
   std::int32_t budget_ = 0;               ///< tokens of a step
-  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode
+  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode, and
+  double least_prompt_share_ = 0;         ///< likewise of the time that decodes leave of a step's limit
   std::int32_t max_length_ = 0;           ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;

@@ -80,14 +80,12 @@ bool Scheduler::waits_for_step() const {
 
 bool Scheduler::is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
 
-/// Tokens that prompts may take of a step with so many decodes, when `admitted` prompts and the queue wait. A
-/// long step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step
-/// when they are half as many as the decodes, and the less the fewer they are.
-std::int32_t Scheduler::prompt_tokens(std::size_t decodes, std::int32_t admitted) const {
-  const std::int64_t prompts = 2 * (std::int64_t{admitted} + queue_.size());
-  const auto sharers = static_cast<std::int64_t>(decodes);
-  if (prompts >= sharers) return budget_;
-  return std::max(least_prompt_tokens_, static_cast<std::int32_t>(budget_ * prompts / sharers));
+/// Part of a step's tokens that prompts may take beside so many decodes, when `admitted` prompts and the queue wait. A long step delays each decode by its length, and serves the prompts
+/// sooner; so prompts get the whole step when they are half as many as the decodes, and the less the fewer they are.
+double Scheduler::prompt_share(std::size_t decodes, std::int32_t admitted) const {
+  const double prompts = 2.0 * (admitted + queue_.size());
+  const auto sharers = static_cast<double>(decodes);
+  return prompts >= sharers ? 1 : prompts / sharers;
 }
 
 /// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones, then of
@@ -108,9 +106,12 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
     }
   }
   if (prompts == 0) return;
-  const std::int32_t unused = std::max(0, builder_.tokens_left() - prompt_tokens(step.rows.size(), prompts));
+  const double share = prompt_share(step.rows.size(), prompts);
+  const std::int32_t most = std::max(least_prompt_tokens_, static_cast<std::int32_t>(share * budget_));
+  const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
-  const double end_s = time_.end_s();
+  // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
+  const double end_s = time_.until_s(std::clamp(2 * share, least_prompt_share_, 1.0), time_.end_s());
   const auto add_kind = [&](bool is_slow_kind, bool others_follow) {
     const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
     const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);

@@ -87,7 +87,7 @@ std::vector<Scenario> scenarios(std::uint32_t requests) {
 
   Scenario behind;
   behind.trace.name = "behind";
-  behind.trace.rate = 8;
+  behind.trace.rate = 5;
   behind.trace.prompt = {30, 0.7, 250};
   behind.trace.output = {40, 0.8, 400};
   behind.trace.documents = 0.12;
