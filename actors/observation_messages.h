@@ -26,6 +26,7 @@ struct StepStats {
   std::int32_t swapped_tokens = 0;    ///< and how many of those came from the swap space
   CacheStatus kv;
   double step_s = 0;                  ///< on the device
+  double predicted_s = 0;             ///< of a step with prompts, what the scheduler took it to last; else 0
 };
 
 /// How a choice of a request ended, as /metrics counts it.

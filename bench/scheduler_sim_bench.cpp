@@ -1,11 +1,11 @@
 // Scheduling policies compared on synthetic traces by a simulator over the product's Scheduler and
 // CacheManager (docs/scheduling.md).
 //
-//   scheduler_sim_bench                      a table: six loads of 20,000 requests under each policy
-//   scheduler_sim_bench --requests N         N requests for each policy instead of 120,000
+//   scheduler_sim_bench                      a table: seven loads of 20,000 requests under each policy
+//   scheduler_sim_bench --requests N         N requests for each policy instead of 140,000
 //   scheduler_sim_bench --sweep FILE         also replays other arrival rates and writes all points as lines
 //                                            of JSON, for tools/draw_scheduling.py
-//   scheduler_sim_bench --json               for tools/bench: 12,000 requests, ours beside the best other
+//   scheduler_sim_bench --json               for tools/bench: 14,000 requests, ours beside the best other
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -21,8 +21,9 @@
 namespace troupe::bench {
 namespace {
 
-constexpr std::uint32_t kRequests = 120'000;
-constexpr std::uint32_t kRequestsOfAShortRun = 12'000;
+constexpr std::uint32_t kLoads = 7;
+constexpr std::uint32_t kRequests = kLoads * 20'000;
+constexpr std::uint32_t kRequestsOfAShortRun = kLoads * 2'000;
 
 struct SimArguments {
   bool json = false;
@@ -142,7 +143,7 @@ int run(int argc, char** argv) {
     }
   }
   Report report(argc, argv);
-  for (const Scenario& scenario : scenarios(arguments.requests / 6)) {
+  for (const Scenario& scenario : scenarios(arguments.requests / kLoads)) {
     if (!arguments.json) print_heading(scenario);
     const std::vector<Measured> all = compare(scenario, !arguments.json);
     if (arguments.json) report_ours(report, scenario, all);

@@ -118,6 +118,9 @@ Result<std::string> prepare(config::Options& options) {
   if (options.scheduler.max_model_len == 0) options.scheduler.found_model_len = capacity.max_model_len;
   options.scheduler.max_num_seqs = capacity.max_slots;
   options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
+  if (options.scheduler.max_prefill_step_ms == 0) {
+    options.scheduler.max_prefill_step_ms = config::default_prefill_step_ms(found->device);
+  }
   return "model " + options.model.directory + "\n" + model::summary(*found);
 }
 

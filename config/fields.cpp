@@ -192,12 +192,21 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .max = 1},
       {.name = "min-prefill-share",
        .slot = &o.min_prefill_share,
-       .help = "share of a step that prompts may take while few of them wait beside many sequences that "
-               "decode; 1: always all of it. Less keeps the time between two tokens even, more lets prompts "
-               "answer sooner",
+       .help = "share of a step, of its tokens and of its time, that prompts may take while few of them wait beside "
+               "many sequences that decode; 1: always all of it. Less keeps the time between two tokens even, more "
+               "lets prompts answer sooner",
        .min = 0,
        .max = 1,
-       .when_unset = "a tenth, at least 512 tokens"},
+       .when_unset = "a tenth, at least 512 tokens; a third of the time"},
+      {.name = "max-prefill-step-ms",
+       .slot = &o.max_prefill_step_ms,
+       .help = "most time that a step with prompt tokens is to take, by the time of the steps before it: prompts are "
+               "cut to that. In the first step of a short prompt long ones get a sixth of it. Less lets short prompts "
+               "and running streams wait less behind long prompts, more computes long prompts sooner",
+       .unit = "ms",
+       .min = 0,
+       .max = 1 << 20,
+       .when_unset = "60 on cuda, 250 on cpu"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429, a request with more 400; 0: none behind another request",

@@ -191,6 +191,11 @@ struct QuantizationOptions {
   KvCacheDType kv_cache = KvCacheDType::automatic;
 };
 
+/// Milliseconds: max_prefill_step_ms of a device when none was asked for. 0: no limit.
+constexpr int default_prefill_step_ms(Device device) {
+  return device == Device::cuda ? 60 : device == Device::cpu ? 250 : 0;
+}
+
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
   int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
@@ -201,6 +206,9 @@ struct SchedulerOptions {
   /// Share of a step that prompts may take at least while others decode; 0: a tenth, but 512 tokens. A long
   /// step delays every token of those.
   double min_prefill_share = 0;
+  /// Most milliseconds that a step with prompt tokens is predicted to take; 0: default_prefill_step_ms(), which
+  /// is set at start.
+  int max_prefill_step_ms = 0;
   int max_num_partial_prefills =
       0;  ///< prompts that are computed at the same time; 0: as many as there are slots
   int max_long_partial_prefills = 1;  ///< of these, long ones

@@ -37,7 +37,7 @@ Registry::Registry(Constants constants)
       ttft_(kTtft), tpot_(kTpot), gap_(kGapBounds), e2e_(kLatency), inference_(kLatency), queue_(kLatency),
       prefill_(kLatency), decode_(kLatency),
       request_prompt_(kTokens), request_generation_(kTokens), request_max_tokens_(kTokens),
-      step_(kStep) {}
+      step_(kStep), prefill_step_(kStep) {}
 
 void Registry::add(const StepStats& step) {
   last_ = step;
@@ -60,6 +60,10 @@ void Registry::add(const StepStats& step) {
   if (step.step_s > 0) {
     ++steps_;
     step_.observe(step.step_s);
+  }
+  if (step.step_s > 0 && step.predicted_s > 0) {
+    prefill_step_.observe(step.step_s);
+    predicted_s_ += step.predicted_s;
   }
 }
 

@@ -78,7 +78,8 @@ class Registry {
   std::uint64_t faults_ = 0;
   Histogram ttft_, tpot_, gap_, e2e_, inference_, queue_, prefill_, decode_;
   Histogram request_prompt_, request_generation_, request_max_tokens_;
-  Histogram step_;
+  Histogram step_, prefill_step_;
+  double predicted_s_ = 0;  ///< of the steps that prefill_step_ counts, as they were predicted
 };
 
 }  // namespace troupe::metrics

@@ -113,6 +113,8 @@ void Registry::append_batches(Exposition& out) const {
   out.counter("troupe:steps_total", "Steps run", static_cast<double>(steps_));
   out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks", static_cast<double>(preempted_));
   out.histogram("troupe:step_seconds", "Device time of a step", step_);
+  out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
+  out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps", predicted_s_);
 }
 
 void Registry::append_swap_space(Exposition& out) const {

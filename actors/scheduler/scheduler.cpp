@@ -21,9 +21,9 @@ constexpr std::int32_t kMaxStepsInFlight = 8;
 /// those of which a step holds this many: it takes several, and none is held up.
 constexpr std::int32_t kLeastLongPrompt = 64;
 constexpr std::int32_t kShortPromptsOfAStep = 4;
-/// Without an option, the share of a step that prompts may take beside decodes, and the least tokens: steps
-/// of fewer take hardly less time.
-constexpr double kPrefillShare = 0.1;
+/// Without an option, the share of a step that prompts may take beside decodes, in tokens and in time, and the
+/// least tokens: steps of fewer take hardly less time.
+constexpr double kPrefillShare = 0.1, kPrefillTimeShare = 1.0 / 3;
 constexpr std::int32_t kLeastPromptTokens = 512;
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
@@ -68,6 +68,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   const double share = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillShare;
   least_prompt_tokens_ = std::max(options_.min_prefill_share > 0 ? 1 : kLeastPromptTokens,
                                   static_cast<std::int32_t>(share * budget_));
+  least_prompt_share_ = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillTimeShare;
   const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
   max_length_ = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
@@ -81,6 +82,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   last_command_ = 0;
   swaps_ = capacity.swap_blocks > 0;
   prefill_speed_.forget();
+  time_.attach(1e-3 * options_.max_prefill_step_ms, budget_, capacity.weight_bytes);
 
   for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue_.after(i);

@@ -21,7 +21,10 @@
 // A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
 // prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
 // one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
-// neither waits for the other. Few long prompts are computed at once (max_long_partial_prefills); short ones
+// neither waits for the other. A step with prompts has a budget of time, too (step_budget.h), within which the
+// same holds. By time a prompt that is not long may still be slow: then quick ones come before it. The first step
+// of a prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone is
+// the only one in flight: so a quick prompt waits for one such step at most. Few long prompts are computed at once (max_long_partial_prefills); short ones
 // overtake those that wait for that. take_asks() asks for blocks one step ahead and
 // granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
 // the blocks of the whole prompt at once, in queue order: by submission, where one step of priority is worth
@@ -70,6 +73,7 @@
 #include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_table.h"
+#include "actors/scheduler/step_budget.h"
 #include "actors/scheduler/waiting_queue.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -195,6 +199,8 @@ class Scheduler {
   struct PlannedStep {
     std::uint64_t step = 0;
     std::vector<PlannedRow> rows;
+    StepWork work;
+    double predicted_s = 0;
   };
   /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
   struct BlockNeed {
@@ -233,7 +239,9 @@ class Scheduler {
   std::span<const std::byte> finish_plan(PlannedStep& step);
   std::uint32_t isolated_sequence();
   bool alone_in_flight(std::uint32_t sequence) const;
-  std::int32_t prompt_tokens(std::size_t decodes, std::int32_t admitted) const;
+  bool waits_for_step() const;
+  double prompt_share(std::size_t decodes, std::int32_t admitted) const;
+  bool is_slow(const ScheduledSequence& sequence) const;
   void plan_prompts(PlannedStep& step, std::int64_t now_ns);
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
@@ -284,7 +292,8 @@ class Scheduler {
   // Of the attached worker; void while epoch_ is 0.
   std::uint32_t epoch_ = 0;
   std::int32_t budget_ = 0;               ///< tokens of a step
-  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode
+  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode, and
+  double least_prompt_share_ = 0;         ///< likewise of the time that decodes leave of a step's limit
   std::int32_t max_length_ = 0;           ///< tokens of a sequence
   std::int32_t block_tokens_ = 1;
   std::int32_t total_blocks_ = 0;
@@ -294,6 +303,8 @@ class Scheduler {
   std::int32_t max_logprobs_ = 0;
   bool swaps_ = false;              ///< there is a swap space
   MeasuredSpeed prefill_speed_;     ///< tokens/s of steps that mostly ran prompts
+  StepBudget time_;                 ///< of steps with prompts
+  bool has_newcomer_ = false;       ///< the plan that is being made has the first row of a prompt that is not long
   std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
 
   PlanBuilder builder_;

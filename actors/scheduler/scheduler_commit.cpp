@@ -50,6 +50,8 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   out.stats.running = running();
   out.stats.waiting = waiting();
   out.stats.step_s = std::max(0.0, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
+  time_.learn(step.work, step.predicted_s, out.stats.step_s);
+  if (step.work.pairs > 0) out.stats.predicted_s = step.predicted_s;
   // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
   if (4 * of_prompts >= 3 * run) prefill_speed_.add(run, out.stats.step_s);
   return Committed::applied;

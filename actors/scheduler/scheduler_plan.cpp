@@ -9,13 +9,19 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (epoch_ == 0 || running_.empty() || in_flight_ == steps_.size()) return {};
   const std::uint32_t isolated = isolated_sequence();
   if (isolated != kNoSequence && !alone_in_flight(isolated)) return {};
+  if (waits_for_step()) return {};
   PlannedStep& step = steps_[(first_step_ + in_flight_) % steps_.size()];
   step.rows.clear();
   builder_.begin(epoch_, budget_);
+  time_.begin();
+  has_newcomer_ = false;
   for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
 
   if (isolated != kNoSequence) {
-    if (table_[isolated].remaining() > 0) plan_row(isolated, budget_, step, now_ns);
+    const ScheduledSequence& s = table_[isolated];
+    if (s.remaining() > 0) {
+      plan_row(isolated, time_.chunk(s.planned, s.remaining(), budget_, time_.end_s(), true), step, now_ns);
+    }
     return finish_plan(step);
   }
   // Decodes first: sequences with exactly one position to compute. Their row makes one more position
@@ -32,6 +38,8 @@ std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
   if (builder_.empty()) return {};
   finished_.clear();
   step.step = next_step_++;
+  step.work = time_.work();
+  step.predicted_s = time_.predicted_s();
   ++in_flight_;
   ++totals_.steps;
   return builder_.finish(step.step, last_command_);
@@ -59,39 +67,76 @@ bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
   return true;
 }
 
-/// Tokens that prompts may take of a step with so many decodes, when `admitted` prompts and the queue wait. A
-/// long step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step
-/// when they are half as many as the decodes, and the less the fewer they are.
-std::int32_t Scheduler::prompt_tokens(std::size_t decodes, std::int32_t admitted) const {
-  const std::int64_t prompts = 2 * (std::int64_t{admitted} + queue_.size());
-  const auto sharers = static_cast<std::int64_t>(decodes);
-  if (prompts >= sharers) return budget_;
-  return std::max(least_prompt_tokens_, static_cast<std::int32_t>(budget_ * prompts / sharers));
+/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
+/// and so would be the next. A quick prompt that arrives meanwhile is planned at once.
+bool Scheduler::waits_for_step() const {
+  if (in_flight_ == 0) return false;
+  const PlannedStep& newest = steps_[(first_step_ + in_flight_ - 1) % steps_.size()];
+  if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
+  return std::none_of(running_.begin(), running_.end(), [this](std::uint32_t i) {
+    return table_[i].remaining() > 0 && !is_long(table_[i].remaining()) && !is_slow(table_[i]);
+  });
 }
 
-/// Adds rows of prompts, within what decodes left of the budget: first of short ones, in the order of
-/// admission, then equal shares of the long ones. Short ones leave a quarter to the long ones, at least one
-/// token.
+bool Scheduler::is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
+
+/// Part of a step's tokens that prompts may take beside so many decodes, when `admitted` prompts and the queue wait. A long step delays each decode by its length, and serves the prompts
+/// sooner; so prompts get the whole step when they are half as many as the decodes, and the less the fewer they are.
+double Scheduler::prompt_share(std::size_t decodes, std::int32_t admitted) const {
+  const double prompts = 2.0 * (admitted + queue_.size());
+  const auto sharers = static_cast<double>(decodes);
+  return prompts >= sharers ? 1 : prompts / sharers;
+}
+
+/// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones, then of
+/// slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a quarter to
+/// those after it. The first row of a kind is never shorter than the least chunk, so that each goes on.
 void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
+  constexpr double kPart = 0.75;  // that a kind may take of what is left
   long_rows_.clear();
-  std::int32_t prompts = 0;
+  std::int32_t prompts = 0, slow = 0;
   for (std::uint32_t i : running_) {
     const std::int32_t remaining = table_[i].remaining();
-    prompts += remaining > 1 ? 1 : 0;
-    if (is_long(remaining)) long_rows_.push_back(i);
+    if (remaining <= 1) continue;
+    ++prompts;
+    if (is_long(remaining)) {
+      long_rows_.push_back(i);
+    } else {
+      slow += is_slow(table_[i]) ? 1 : 0;
+    }
   }
   if (prompts == 0) return;
-  const std::int32_t unused = std::max(0, builder_.tokens_left() - prompt_tokens(step.rows.size(), prompts));
+  const double share = prompt_share(step.rows.size(), prompts);
+  const std::int32_t most = std::max(least_prompt_tokens_, static_cast<std::int32_t>(share * budget_));
+  const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
-  const std::int32_t reserved = long_rows_.empty() ? 0 : std::max(1, left() / 4);
-  for (std::uint32_t i : running_) {
-    if (left() <= reserved) break;
-    const std::int32_t remaining = table_[i].remaining();
-    if (remaining > 1 && !is_long(remaining)) plan_row(i, left() - reserved, step, now_ns);
+  // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
+  const double end_s = time_.until_s(std::clamp(2 * share, least_prompt_share_, 1.0), time_.end_s());
+  const auto add_kind = [&](bool is_slow_kind, bool others_follow) {
+    const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
+    const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);
+    bool first = true;
+    for (std::uint32_t i : running_) {
+      if (left() <= reserved) break;
+      const ScheduledSequence& s = table_[i];
+      if (s.remaining() <= 1 || is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;
+      const std::int32_t tokens = time_.chunk(s.planned, s.remaining(), left() - reserved, until_s, first);
+      if (tokens == 0) break;
+      plan_row(i, tokens, step, now_ns);
+      first = false;
+    }
+  };
+  if (prompts > slow + static_cast<std::int32_t>(long_rows_.size())) {
+    add_kind(false, slow > 0 || !long_rows_.empty());
   }
+  if (slow > 0) add_kind(true, !long_rows_.empty());
+  const double long_end_s = has_newcomer_ ? time_.newcomer_end_s(end_s) : end_s;
   for (std::size_t k = 0; k < long_rows_.size() && left() > 0; ++k) {
-    const std::int32_t sharers = static_cast<std::int32_t>(long_rows_.size() - k);
-    plan_row(long_rows_[k], (left() + sharers - 1) / sharers, step, now_ns);
+    const auto sharers = static_cast<std::int32_t>(long_rows_.size() - k);
+    const ScheduledSequence& s = table_[long_rows_[k]];
+    const std::int32_t tokens = time_.chunk(s.planned, s.remaining(), (left() + sharers - 1) / sharers,
+                                            time_.until_s(1.0 / sharers, long_end_s), k == 0);
+    if (tokens > 0) plan_row(long_rows_[k], tokens, step, now_ns);
   }
 }
 
@@ -99,6 +144,7 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
 /// fewer, or none, when the budget, its blocks or the record do not suffice.
 void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns) {
   ScheduledSequence& s = table_[sequence];
+  const bool arrives = !s.started && !is_long(s.remaining());
   const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
   if (covered <= 0) {
     ++totals_.stalled_rows;
@@ -132,6 +178,8 @@ void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep&
   if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u))) return;
   if (gated) grammar_news_.row(next_step_, {s.key, s.slot, outputs});
   step.rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
+  time_.add(s.planned, tokens);
+  has_newcomer_ |= arrives;
   s.planned += tokens;
   if (samples) ++s.expected;
   ++s.plans_out;

@@ -151,16 +151,19 @@ class ReplayLoop {
       const bool last = position >= turn.prompt_tokens + turn.output_tokens - 1;
       tokens_.push_back(last ? kTraceStop : trace_.token(turn.chat, position));
     }
+    const double seconds = device_.cost.seconds(view.array(plan.rows));
+    const double begins_s = std::max(now_s_, device_free_s_);
     writer_.begin(kEpoch);
     const wire::Span<wire::ResultRow> row_span = writer_.array(rows_);
     const wire::Span<TokenId> token_span = writer_.array(tokens_);
     writer_.record().step = plan.step;
+    writer_.record().started_ns = static_cast<std::int64_t>(1e9 * begins_s);
+    writer_.record().finished_ns = static_cast<std::int64_t>(1e9 * (begins_s + seconds));
     writer_.record().rows = row_span;
     writer_.record().tokens = token_span;
     const std::span<const std::byte> record = writer_.finish();
 
-    const double seconds = device_.cost.seconds(view.array(plan.rows));
-    ReplayStep step{std::max(now_s_, device_free_s_) + seconds, std::move(spare_)};
+    ReplayStep step{begins_s + seconds, std::move(spare_)};
     step.result.assign(record.begin(), record.end());
     device_free_s_ = step.ends_s;
     result_.busy_s += seconds;

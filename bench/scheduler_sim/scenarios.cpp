@@ -35,6 +35,7 @@ std::vector<ReplayPolicy> compared_policies() {
   reserving.scheduler.preempts = false;
   ReplayPolicy ours = policy("ours", kStepTokens);
   ours.scheduler.min_prefill_share = config::SchedulerOptions{}.min_prefill_share;
+  ours.scheduler.max_prefill_step_ms = config::default_prefill_step_ms(config::Device::cuda);
   return {fcfs, vllm, fastdeploy, reserving, ours};
 }
 
@@ -84,7 +85,16 @@ std::vector<Scenario> scenarios(std::uint32_t requests) {
   loop.trace.prompt = {2256, 0.1, 4000};
   loop.trace.output = {64, 0.1, 200};
 
-  std::vector<Scenario> all = {chats, mixed, bursts, scarce, saturated, loop};
+  Scenario behind;
+  behind.trace.name = "behind";
+  behind.trace.rate = 5;
+  behind.trace.prompt = {30, 0.7, 250};
+  behind.trace.output = {40, 0.8, 400};
+  behind.trace.documents = 0.12;
+  behind.trace.document_least = behind.trace.document_most = 32'000;
+  behind.rates = {2, 4, 6, 8, 9, 10};
+
+  std::vector<Scenario> all = {chats, mixed, bursts, scarce, saturated, loop, behind};
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i].trace.requests = requests;
     all[i].trace.seed = 1 + i;

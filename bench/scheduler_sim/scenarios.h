@@ -19,7 +19,7 @@ struct Scenario {
 
 /// Chats with shared system prompts; single requests of mixed lengths; bursts with documents among them;
 /// mixed lengths again where KV blocks are scarce, where all requests come at once, and from a closed loop of
-/// 64 clients. `requests` each.
+/// 64 clients; short prompts behind documents of 32,000 tokens. `requests` each.
 std::vector<Scenario> scenarios(std::uint32_t requests);
 
 }  // namespace troupe::bench

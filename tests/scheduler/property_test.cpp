@@ -128,6 +128,8 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"reserving_for_one", {.blocks = 16, .preempts = false, .ratio = 0.3}},
         Named{"no_overlap", {.blocks = 30, .in_flight = 1}},
         Named{"few_prompt_tokens", {.blocks = 60, .budget = 24, .prefill_share = 0.1}},
+        Named{"steps_within_a_time",
+              {.blocks = 90, .slots = 8, .budget = 80, .max_length = 200, .long_prompt = 60, .step_ms = 5, .token_ns = 100'000}},
         Named{"three_in_flight", {.blocks = 30, .budget = 9, .in_flight = 3, .poison = 0.001}},
         Named{"few_ids_a_plan",
               {.blocks = 48, .block_tokens = 8, .slots = 8, .budget = 64, .max_length = 90, .max_ids = 11}},

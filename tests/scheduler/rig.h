@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -128,6 +129,7 @@ struct Rig {
     writer.record().tokens = token_span;
     writer.record().started_ns = 1'000'000;
     writer.record().finished_ns = 3'000'000;
+    if (step_s) writer.record().finished_ns = 1'000'000 + static_cast<std::int64_t>(1e9 * step_s(steps.front()));
     steps.erase(steps.begin());
     const std::span<const std::byte> bytes = writer.finish();
     return {bytes.begin(), bytes.end()};
@@ -144,6 +146,7 @@ struct Rig {
   }
 
   static constexpr TokenId kStop = 9;
+  std::function<double(std::span<const wire::PlanRow>)> step_s;  ///< seconds that a step takes; unset: 2 ms
   Scheduler scheduler;
   CacheManager cache;
   wire::Capacity capacity;

@@ -32,6 +32,8 @@ struct Setting {
   double ratio = 0.75;   ///< of blocks for prompts when nothing preempts
   double repeats = 0.6;  ///< share of prompts that begin like an earlier text
   bool grammars = false;  ///< some sequences may have one
+  int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
+  std::int64_t token_ns = 0;
 };
 
 class Simulation {
@@ -40,7 +42,7 @@ class Simulation {
       : random_(seed),
         setting_(setting),
         scheduler_(options(setting), setting.caching, setting.max_ids),
-        worker_(capacity(setting), setting.budget) {
+        worker_(capacity(setting), setting.budget, setting.token_ns) {
     attach();
   }
 
@@ -296,6 +298,7 @@ class Simulation {
     o.max_num_batched_tokens = s.budget;
     o.long_prefill_token_threshold = s.long_prompt;
     o.min_prefill_share = s.prefill_share;
+    o.max_prefill_step_ms = s.step_ms;
     o.preempts = s.preempts;
     o.kv_cache_ratio = s.ratio;
     o.max_queued_requests = s.queued;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "bench/scheduler_sim/scenarios.h"
 #include "bench/scheduler_sim/summary.h"
 
@@ -82,7 +85,9 @@ TEST(Replay, TheSameTraceGivesTheSameResult) {
 TEST(Replay, ALoneRequestTakesWhatItsStepsCost) {
   const ReplayDevice device;
   const Trace trace = one_request(20'000, 11);
-  const ReplayResult result = replay(trace, ours(), device);
+  ReplayPolicy by_tokens = ours();
+  by_tokens.scheduler.max_prefill_step_ms = 0;
+  const ReplayResult result = replay(trace, by_tokens, device);
   const RequestOutcome& r = result.requests[0];
   EXPECT_EQ(r.arrived_s, 1);
   const wire::PlanRow chunks[] = {{{}, 0, 8192, 0, 0}, {{}, 8192, 8192, 0, 0}, {{}, 16'384, 3616, 0, 0}};
@@ -97,6 +102,57 @@ TEST(Replay, ALoneRequestTakesWhatItsStepsCost) {
   EXPECT_NEAR(r.ended_s - r.first_token_s, decode, 1e-9);
   EXPECT_NEAR(device.cost.alone_s(20'000, 11, 8192), prompt + decode, 1e-6);
   EXPECT_EQ(result.steps, 3u + 10 + 1) << "one step is under way when the stop token is seen";
+}
+
+/// `long_prompts` of 32,000 tokens, one as soon as the other has ended, and forty prompts of ten tokens at
+/// different times of each.
+Trace short_ones_behind(std::uint32_t long_prompts) {
+  constexpr double kApart_s = 1.2;
+  Trace trace;
+  const auto add = [&](double at_s, std::int32_t prompt, std::int32_t output) {
+    trace.chats.emplace_back();
+    trace.turns.push_back({.chat = static_cast<std::uint32_t>(trace.turns.size()),
+                           .at_s = at_s,
+                           .prompt_tokens = prompt,
+                           .output_tokens = output});
+  };
+  for (std::uint32_t i = 0; i < long_prompts; ++i) {
+    add(kApart_s * i, 32'000, 1);
+    add(kApart_s * i + 0.02 + 0.55 * i / long_prompts, 10, 1);
+  }
+  return trace;
+}
+
+TEST(Replay, AShortPromptBehindALongOneWaitsForOneStepOfTheTimeBudget) {
+  const Trace trace = short_ones_behind(40);
+  const auto waits = [&](const ReplayPolicy& policy) {
+    std::vector<double> ms;
+    const ReplayResult result = replay(trace, policy, {});
+    for (const RequestOutcome& r : result.requests) {
+      if (r.prompt_tokens == 10) ms.push_back(1e3 * r.ttft_s());
+    }
+    std::ranges::sort(ms);
+    return ms;
+  };
+  const std::vector<double> now = waits(ours());
+  ASSERT_EQ(now.size(), 40u);
+  EXPECT_LE(now[20], 60);
+  EXPECT_LE(now.back(), 60 + 25) << "a step, and its own";
+  ReplayPolicy by_tokens = ours();
+  by_tokens.scheduler.max_prefill_step_ms = 0;
+  EXPECT_GT(waits(by_tokens)[20], 150);
+}
+
+TEST(Replay, ALongPromptAloneTakesStepsOfTheTimeBudget) {
+  const ReplayDevice device;
+  Trace trace = one_request(32'000, 1);
+  trace.chats.emplace_back();
+  trace.turns.push_back({.chat = 1, .at_s = 5, .prompt_tokens = 32'000, .output_tokens = 1});
+  const ReplayResult result = replay(trace, ours(), device);
+  const double by_tokens = device.cost.alone_s(32'000, 1, 8192);
+  EXPECT_LE(result.requests[1].ttft_s(), 1.2 * by_tokens) << "shorter steps are less efficient";
+  EXPECT_LE(result.requests[0].ttft_s(), 1.3 * by_tokens) << "and nothing is known at first";
+  EXPECT_GE(static_cast<double>(result.steps), result.busy_s / 0.066);
 }
 
 TEST(Replay, StepsFollowEachOtherWithoutAGap) {
