@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "text/grammar/schema_walk.h"
+
 namespace troupe::grammar {
 namespace {
 
@@ -122,7 +124,7 @@ class TagWalk {
     const std::string type =
         node.contains("type") && node["type"].is_string() ? node["type"].get<std::string>() : "";
     for (auto& [key, value] : node.get_ref<Json::object_t&>()) {
-      const std::string here = place + "." + key;
+      const std::string here = place + "." + shown(key);
       Status status;
       if (key == "json_schema") {
         if (type != "json_schema") return wrong(here, "belongs into a format with the type json_schema");
@@ -196,14 +198,14 @@ Result<Json> tagged_format(Json& value, const std::string& place, const FormLimi
         !item["end"].is_string()) {
       return wrong(here, "must be an object with the strings begin and end");
     }
-    Json schema = item.value("schema", Json::object());
+    Json schema = item.contains("schema") ? std::move(item["schema"]) : Json::object();
     if (Status status = enforceable(schema, here + ".schema", limits.schema); !status.ok()) return status;
     tags.push_back({{"type", "tag"},
                     {"begin", item["begin"]},
                     {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
                     {"end", item["end"]}});
   }
-  Json triggers = value.value("triggers", Json());
+  Json triggers = value.contains("triggers") ? std::move(value["triggers"]) : Json();
   if (!triggers.is_array() || triggers.empty())
     return wrong(place + ".triggers", "must be a list that is not empty");
   return Json{{"type", "triggered_tags"}, {"triggers", std::move(triggers)}, {"tags", std::move(tags)}};

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "text/grammar/notices.h"
-#include "text/grammar/schema.h"
+#include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
 namespace {
@@ -33,22 +33,25 @@ Status check_pattern(const std::string& pattern, const std::string& place) {
   return {};
 }
 
-Status check(const Json& node, const std::string& place) {
+/// Its objects are sorted: one that keeps the order of its members would compare each with all before it while it is read.
+using Sorted = nlohmann::json;
+
+Status check(const Sorted& node, const std::string& place) {
   if (node.is_array()) {
     for (std::size_t i = 0; i < node.size(); ++i) {
       if (Status status = check(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
   }
   if (!node.is_object()) return {};
-  for (const auto& [key, value] : node.get_ref<const Json::object_t&>()) {
+  for (const auto& [key, value] : node.get_ref<const Sorted::object_t&>()) {
     if (key == "enum" && value.is_array()) continue;
-    const std::string here = place + "." + key;
+    const std::string here = place + "." + shown(key);
     if (key == "pattern" && value.is_string()) {
       if (Status status = check_pattern(value.get<std::string>(), here); !status.ok()) return status;
     }
     if (key == "patternProperties" && value.is_object()) {
-      for (const auto& [pattern, schema] : value.get_ref<const Json::object_t&>()) {
-        if (Status status = check_pattern(pattern, here + "." + pattern); !status.ok()) return status;
+      for (const auto& [pattern, schema] : value.get_ref<const Sorted::object_t&>()) {
+        if (Status status = check_pattern(pattern, here + "." + shown(pattern)); !status.ok()) return status;
       }
     }
     if (Status status = check(value, here); !status.ok()) return status;
@@ -58,15 +61,15 @@ Status check(const Json& node, const std::string& place) {
 
 /// The schemas within a structural tag; other formats have patterns of their own, which are not within
 /// strings.
-Status check_tag(const Json& node, const std::string& place) {
+Status check_tag(const Sorted& node, const std::string& place) {
   if (node.is_array()) {
     for (std::size_t i = 0; i < node.size(); ++i) {
       if (Status status = check_tag(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
   }
   if (!node.is_object()) return {};
-  for (const auto& [key, value] : node.get_ref<const Json::object_t&>()) {
-    const std::string here = place + "." + key;
+  for (const auto& [key, value] : node.get_ref<const Sorted::object_t&>()) {
+    const std::string here = place + "." + shown(key);
     Status status = key == "json_schema" ? check(value, here) : check_tag(value, here);
     if (!status.ok()) return status;
   }
@@ -77,7 +80,7 @@ Status check_tag(const Json& node, const std::string& place) {
 
 Status check_patterns(const Source& source) {
   if (source.kind != Source::Kind::json_schema && source.kind != Source::Kind::structural_tag) return {};
-  const Json value = Json::parse(source.text);
+  const Sorted value = Sorted::parse(source.text);
   return source.kind == Source::Kind::json_schema ? check(value, {}) : check_tag(value, {});
 }
 

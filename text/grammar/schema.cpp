@@ -45,32 +45,50 @@ const Group kGroups[] = {
     {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
 };
 
-class Walk {
+/// Numbers of the places within a document, so that comparing two of them does not read their names.
+class Pointers {
  public:
-  Walk(Json& root, std::string place, const SchemaLimits& limits)
-      : root_(root), place_(std::move(place)), limits_(limits) {}
+  static constexpr std::uint32_t kRoot = 0;
 
-  Status run() {
-    if (Status status = visit(root_, place_, "#", 1); !status.ok()) return status;
-    while (!references_.empty()) {
-      const auto [reference, place] = std::move(references_.back());
-      references_.pop_back();
-      if (visited_.contains(reference)) continue;
-      Json* target = resolve(root_, reference);
-      if (target == nullptr) return malformed(place, "points to nothing: \"" + reference + "\"");
-      std::string target_place = place_;
-      for (std::size_t i = 2, end = 0; i < reference.size(); i = end + 1) {
-        end = std::min(reference.find('/', i), reference.size());
-        if (end > i) target_place += "." + reference.substr(i, end - i);
-      }
-      const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
-      if (Status status = visit(*target, target_place, reference, depth); !status.ok()) return status;
-    }
-    return check_finite(root_, place_);
+  std::uint32_t child(std::uint32_t place, std::string_view name) {
+    std::string key(reinterpret_cast<const char*>(&place), sizeof place);
+    return numbers_.emplace(key.append(name), static_cast<std::uint32_t>(numbers_.size()) + 1).first->second;
   }
 
  private:
-  Status visit(Json& node, const std::string& place, const std::string& pointer, int depth) {
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // by the place above and the name in it
+};
+
+class Walk {
+ public:
+  Walk(Json& root, std::string place, const SchemaLimits& limits)
+      : root_(root), definitions_(root), place_(std::move(place)), limits_(limits) {}
+
+  Status run() {
+    if (Status status = visit(root_, place_, Pointers::kRoot, 1); !status.ok()) return status;
+    while (!references_.empty()) {
+      const auto [reference, place] = std::move(references_.back());
+      references_.pop_back();
+      std::string target_place = place_;
+      std::uint32_t pointer = Pointers::kRoot;
+      for (std::size_t i = 2, end = 0; i < reference.size(); i = end + 1) {
+        end = std::min(reference.find('/', i), reference.size());
+        if (end == i) continue;
+        const std::string_view name = std::string_view(reference).substr(i, end - i);
+        target_place += "." + shown(name);
+        pointer = pointers_.child(pointer, name);
+      }
+      if (visited_.contains(pointer)) continue;
+      Json* target = definitions_.find(reference);
+      if (target == nullptr) return malformed(place, "points to nothing: " + quoted(reference));
+      const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
+      if (Status status = visit(*target, target_place, pointer, depth); !status.ok()) return status;
+    }
+    return check_finite(root_, definitions_, place_);
+  }
+
+ private:
+  Status visit(Json& node, const std::string& place, std::uint32_t pointer, int depth) {
     if (!visited_.insert(pointer).second) return {};
     if (visited_.size() > static_cast<std::size_t>(limits_.schemas)) {
       return too_large(place, "brings the schema to more than " + std::to_string(limits_.schemas) + " schemas");
@@ -100,11 +118,13 @@ class Walk {
     Status status = composing != nullptr ? compose(node, place, composing) : check_types(node, place);
     if (status.ok()) status = count(node, place);
     if (!status.ok()) return status;
-    for_each_child(node, [&](Json& child, const char* keyword, std::string name) {
+    for_each_child(node, [&](Json& child, const char* keyword, const std::string& name) {
       if (!status.ok()) return;
-      const std::string below = child_place(place, keyword, name);
-      std::replace(name.begin(), name.end(), '/', '\1');  // no reference can name it
-      status = visit(child, below, pointer + "/" + keyword + (name.empty() ? "" : "/" + name), depth + 1);
+      std::uint32_t below = pointers_.child(pointer, keyword);
+      // No reference can name a child with an empty name, or with one that has a slash in it.
+      const bool of_map = keyword == std::string_view("properties") || keyword == std::string_view("patternProperties");
+      if (of_map || !name.empty()) below = pointers_.child(below, name);
+      status = visit(child, child_place(place, keyword, name), below, depth + 1);
     });
     return status;
   }
@@ -142,7 +162,11 @@ class Walk {
       if (options.size() > kMostExclusive) {
         return too_large(here, "has more than " + std::to_string(kMostExclusive) + " schemas");
       }
-      if (!are_disjoint(root_, options)) {
+      const Exclusion exclusion = definitions_.exclusion(options, static_cast<std::size_t>(limits_.enum_values));
+      if (exclusion == Exclusion::too_many) {
+        return too_large(here, "has schemas with more than " + std::to_string(limits_.enum_values) + " values");
+      }
+      if (exclusion == Exclusion::unknown) {
         return unsupported(
             here,
             "cannot be enforced: some value may fit two of its schemas. Allowed are schemas of "
@@ -164,7 +188,7 @@ class Walk {
                                    ": only definitions within the schema are read");
     }
     if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
-    if (resolve(root_, text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
+    if (definitions_.find(text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
     references_.emplace_back(text, here);
     return {};
   }
@@ -174,7 +198,7 @@ class Walk {
                 const std::vector<std::string>& types) {
     Json values = keyword == "const" ? Json::array({node["const"]}) : std::move(node["enum"]);
     if (!values.is_array() || values.empty()) return malformed(here, "must be a list that is not empty");
-    if (!types.empty()) {
+    if (!types.empty()) {  // at most seven
       Json fitting = Json::array();
       for (Json& value : values) {
         const auto fits = [&](const std::string& type) { return has_type(value, type); };
@@ -220,8 +244,9 @@ class Walk {
     return {};
   }
 
-  static Status read_types(const Json& node, const std::string& place, std::vector<std::string>& types) {
-    const Json& type = node["type"];
+  /// Each type once, also in the node.
+  static Status read_types(Json& node, const std::string& place, std::vector<std::string>& types) {
+    Json& type = node["type"];
     const Json list = type.is_array() ? type : Json::array({type});
     if (list.empty()) return malformed(place + ".type", "must not be an empty list");
     for (const Json& name : list) {
@@ -230,8 +255,9 @@ class Walk {
                          "must be null, boolean, object, array, number, string, integer or a list of "
                          "these");
       }
-      types.push_back(name.get<std::string>());
+      if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name.get<std::string>());
     }
+    if (types.size() < list.size()) type = types;
     return {};
   }
 
@@ -260,7 +286,7 @@ class Walk {
       return std::find(types.begin(), types.end(), type) != types.end();
     };
     Status status;
-    if (has("object")) status = check_object(node, place);
+    if (has("object")) status = check_object(node, place, limits_);
     if (status.ok() && has("array")) status = check_array(node, place);
     if (status.ok() && has("string")) status = check_string(node, place, limits_);
     if (status.ok() && (has("integer") || has("number"))) {
@@ -297,9 +323,11 @@ class Walk {
   }
 
   Json& root_;
+  Definitions definitions_;
   const std::string place_;
   const SchemaLimits& limits_;
-  std::unordered_set<std::string> visited_;                      // places as references write them
+  Pointers pointers_;
+  std::unordered_set<std::uint32_t> visited_;
   std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
   int properties_ = 0;
   int enum_values_ = 0;
@@ -307,6 +335,14 @@ class Walk {
 };
 
 }  // namespace
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t kMost = 64;  // bytes
+  if (name.size() <= kMost) return std::string(name);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  return std::string(name.substr(0, end)) + "…";
+}
 
 Status unsupported(const std::string& place, const std::string& why) {
   return invalid(place + " " + why, place, "unsupported_schema");

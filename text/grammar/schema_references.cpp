@@ -2,37 +2,45 @@
 #include <algorithm>
 #include <array>
 #include <deque>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
+#include <utility>
 
 #include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
 namespace {
 
-constexpr int kMaxPasses = 200;           // chains of references that are longer count as endless
-constexpr std::size_t kMaxHops = 64;  // references to references
+constexpr std::size_t kMaxHops = 64;       // references to references
+constexpr std::size_t kWorthAnIndex = 16;  // members of an object
+constexpr std::size_t kMostTypes = 8;      // names of types: there are seven
 
-/// The schema behind references to references; null for a loop of them.
-const Json* follow(Json& root, const Json& node) {
-  const Json* at = &node;
-  for (std::size_t hops = 0; hops < kMaxHops; ++hops) {
-    if (!at->is_object()) return at;
-    const auto reference = at->find("$ref");
-    if (reference == at->end()) return at;
-    at = reference->is_string() ? resolve(root, reference->get<std::string>()) : nullptr;
-    if (at == nullptr) return nullptr;
-  }
-  return nullptr;
+/// The list of values of a const or enum; null when the schema has neither.
+const Json* listed(const Json& schema) {
+  const auto constant = schema.find("const");
+  if (constant != schema.end()) return &*constant;
+  const auto it = schema.find("enum");
+  return it != schema.end() && it->is_array() ? &*it : nullptr;
 }
 
-/// Values of a const or enum; empty when the schema has neither.
-std::vector<Json> listed(const Json& schema) {
-  if (!schema.is_object()) return {};
-  if (const auto it = schema.find("const"); it != schema.end()) return {*it};
-  if (const auto it = schema.find("enum"); it != schema.end() && it->is_array()) return *it;
-  return {};
+using Values = std::vector<Json>;  ///< ascending
+
+Values values_of(const Json& schema) {
+  const Json* list = listed(schema);
+  if (list == nullptr) return {};
+  if (schema.contains("const")) return {*list};
+  Values values(list->begin(), list->end());
+  std::sort(values.begin(), values.end());
+  return values;
 }
 
+std::size_t count_of(const Json& schema) {
+  const Json* list = listed(schema);
+  return list == nullptr ? 0 : schema.contains("const") ? 1 : list->size();
+}
+
+/// Each name once. Empty when there is none, or one that is no text.
 std::vector<std::string> types_of(const Json& schema) {
   if (!schema.is_object()) return {};
   const auto it = schema.find("type");
@@ -42,15 +50,25 @@ std::vector<std::string> types_of(const Json& schema) {
   if (it->is_array()) {
     for (const Json& name : *it) {
       if (!name.is_string()) return {};
+      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+      if (names.size() == kMostTypes) return {};
       names.push_back(name.get<std::string>());
     }
   }
   return names;
 }
 
-bool overlap(const std::vector<Json>& a, const std::vector<Json>& b) {
-  return std::any_of(a.begin(), a.end(),
-                     [&](const Json& x) { return std::find(b.begin(), b.end(), x) != b.end(); });
+bool overlap(const Values& a, const Values& b) {
+  for (auto x = a.begin(), y = b.begin(); x != a.end() && y != b.end();) {
+    if (*x < *y) {
+      ++x;
+    } else if (*y < *x) {
+      ++y;
+    } else {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool numeric(const std::string& type) { return type == "integer" || type == "number"; }
@@ -65,74 +83,33 @@ bool types_differ(const std::vector<std::string>& a, const std::vector<std::stri
   return true;
 }
 
-/// True if both are objects that require the same property with values that differ.
-bool discriminated(const Json& a, const Json& b) {
-  const auto required = a.find("required"), properties = a.find("properties");
-  const auto other_required = b.find("required"), other_properties = b.find("properties");
-  if (required == a.end() || properties == a.end() || other_required == b.end() ||
-      other_properties == b.end() || !required->is_array() || !other_required->is_array() ||
-      !properties->is_object() || !other_properties->is_object()) {
-    return false;
-  }
-  for (const Json& name : *required) {
-    if (!name.is_string() ||
-        std::find(other_required->begin(), other_required->end(), name) == other_required->end()) {
-      continue;
-    }
-    const auto mine = properties->find(name.get<std::string>()),
-               other = other_properties->find(name.get<std::string>());
-    if (mine == properties->end() || other == other_properties->end()) continue;
-    const auto values = listed(*mine), other_values = listed(*other);
-    if (!values.empty() && !other_values.empty() && !overlap(values, other_values)) return true;
-  }
-  return false;
-}
-
-bool exclude_each_other(const Json& a, const Json& b) {
-  const auto values = listed(a), other_values = listed(b);
-  if (!values.empty() && !other_values.empty()) return !overlap(values, other_values);
-  const auto types = types_of(a), other_types = types_of(b);
-  const auto untouched = [](const std::vector<Json>& all, const std::vector<std::string>& names) {
-    return !names.empty() && std::none_of(all.begin(), all.end(), [&](const Json& value) {
-      return std::any_of(names.begin(), names.end(),
-                         [&](const std::string& name) { return has_type(value, name); });
-    });
-  };
-  if (!values.empty()) return untouched(values, other_types);
-  if (!other_values.empty()) return untouched(other_values, types);
-  if (types.empty() || other_types.empty()) return false;
-  if (types_differ(types, other_types)) return true;
-  const bool objects = types == std::vector<std::string>{"object"} && types == other_types;
-  return objects && discriminated(a, b);
-}
-
-/// Least fixed point of "has a value of finite size" over all schemas of a document.
+/// Which schemas of a document have a value of finite size. A schema has one if all schemas that one of its
+/// alternatives needs have one; the loop begins with the alternatives that need none.
 class Finite {
  public:
-  explicit Finite(Json& root) : root_(root) {}
+  Finite(Json& root, Definitions& definitions) : root_(root), definitions_(definitions) {}
 
   Status run(const std::string& place) {
-    collect(root_, place);
+    collect(root_, 0, {});
     for (std::size_t i = 0; i < nodes_.size(); ++i) {  // grows while it runs
       const auto reference = nodes_[i].schema->find("$ref");
-      if (reference == nodes_[i].schema->end()) continue;
-      const auto text = reference->get<std::string>();
-      if (Json* target = resolve(root_, text)) {
-        targets_[nodes_[i].schema] = target;
-        collect(*target, nodes_[i].place);
+      if (reference == nodes_[i].schema->end() || !reference->is_string()) continue;
+      if (Json* target = definitions_.find(reference->get_ref<const std::string&>())) {
+        nodes_[i].target = target;
+        collect(*target, i, {});
       }
     }
-    // From the last to the first, so that a schema mostly comes after those that it consists of.
-    bool changed = true;
-    for (int pass = 0; changed && pass < kMaxPasses; ++pass) {
-      changed = false;
-      for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-        if (!node->finite && judge(*node->schema)) node->finite = changed = true;
+    for (std::size_t i = 0; i < nodes_.size(); ++i) judge(i);
+    while (!proven_.empty()) {
+      const std::size_t node = proven_.back();
+      proven_.pop_back();
+      for (const std::size_t alternative : nodes_[node].users) {
+        if (--alternatives_[alternative].missing == 0) prove(alternatives_[alternative].node);
       }
     }
-    for (const Node& node : nodes_) {
-      if (!node.finite)
-        return unsatisfiable(node.place, "requires itself again and again: no value that ends fits it");
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      if (!nodes_[i].finite)
+        return unsatisfiable(place_of(i, place), "requires itself again and again: no value that ends fits it");
     }
     return {};
   }
@@ -140,73 +117,249 @@ class Finite {
  private:
   struct Node {
     Json* schema;
-    std::string place;
+    std::size_t above;  // the node that it was found in
+    std::string step;   // from there, as places write it
+    const Json* target = nullptr;  // of its $ref
     bool finite = false;
+    std::vector<std::size_t> users{};  // alternatives that need it
+  };
+  struct Alternative {
+    std::size_t node = 0;     // that it would make finite
+    std::size_t missing = 0;  // schemas that it needs and that are not known to be finite
   };
 
-  void collect(Json& schema, const std::string& place) {
+  void collect(Json& schema, std::size_t above, std::string step) {
     if (!schema.is_object() || !index_.emplace(&schema, nodes_.size()).second) return;
-    nodes_.push_back({&schema, place});
+    const std::size_t own = nodes_.size();
+    nodes_.push_back({&schema, above, std::move(step)});
     for_each_child(schema, [&](Json& child, const char* keyword, const std::string& name) {
-      collect(child, child_place(place, keyword, name));
+      collect(child, own, child_place({}, keyword, name));
     });
   }
 
-  bool known(const Json& schema) const {
-    if (!schema.is_object()) return true;
-    const auto it = index_.find(&schema);
-    return it == index_.end() || nodes_[it->second].finite;
+  std::string place_of(std::size_t node, const std::string& root) const {
+    std::vector<const std::string*> steps;
+    for (; node != 0; node = nodes_[node].above) steps.push_back(&nodes_[node].step);
+    std::string out = root;
+    for (auto step = steps.rbegin(); step != steps.rend(); ++step) out += **step;
+    return out;
   }
 
-  bool judge(const Json& schema) const {
-    const auto member = [&](const char* keyword) -> const Json* {
-      const auto it = schema.find(keyword);
-      return it == schema.end() ? nullptr : &*it;
-    };
-    if (member("$ref")) {
-      const auto it = targets_.find(&schema);
-      return it == targets_.end() || known(*it->second);
+  void prove(std::size_t node) {
+    if (std::exchange(nodes_[node].finite, true)) return;
+    proven_.push_back(node);
+  }
+
+  /// The node is finite if all of these are.
+  void add(std::size_t node, const std::vector<const Json*>& needed) {
+    const std::size_t own = alternatives_.size();
+    alternatives_.push_back({node, 0});
+    for (const Json* schema : needed) {
+      const auto it = index_.find(schema);
+      if (it == index_.end()) continue;  // a boolean
+      nodes_[it->second].users.push_back(own);
+      ++alternatives_[own].missing;
     }
-    if (const Json* options = member("anyOf")) {
-      return std::any_of(options->begin(), options->end(), [&](const Json& option) { return known(option); });
+    if (alternatives_[own].missing == 0) prove(node);
+  }
+
+  void judge(std::size_t node) {
+    const Json& schema = *nodes_[node].schema;
+    if (schema.contains("$ref")) {
+      return nodes_[node].target == nullptr ? add(node, {}) : add(node, {nodes_[node].target});
     }
-    if (const Json* parts = member("allOf")) {
-      return std::all_of(parts->begin(), parts->end(), [&](const Json& part) { return known(part); });
+    if (const auto options = schema.find("anyOf"); options != schema.end()) {
+      for (const Json& option : *options) add(node, {&option});
+      return;
+    }
+    if (const auto parts = schema.find("allOf"); parts != schema.end()) {
+      std::vector<const Json*> needed;
+      for (const Json& part : *parts) needed.push_back(&part);
+      return add(node, needed);
     }
     const auto types = types_of(schema);
-    return types.empty() || std::any_of(types.begin(), types.end(), [&](const std::string& type) {
-             return type == "object" ? object(schema) : type != "array" || array(schema);
-           });
+    if (types.empty()) return add(node, {});
+    for (const std::string& type : types) {
+      add(node, type == "object" ? required_of(schema) : type == "array" ? items_of(schema) : std::vector<const Json*>{});
+    }
   }
 
-  bool object(const Json& schema) const {
+  static std::vector<const Json*> required_of(const Json& schema) {
     const auto required = schema.find("required"), properties = schema.find("properties");
-    if (required == schema.end() || properties == schema.end()) return true;
-    return std::all_of(required->begin(), required->end(), [&](const Json& name) {
-      const auto it = properties->find(name.get<std::string>());
-      return it == properties->end() || known(*it);
-    });
+    if (required == schema.end() || properties == schema.end()) return {};
+    std::unordered_set<std::string_view> names;
+    for (const Json& name : *required) {
+      if (name.is_string()) names.insert(name.get_ref<const std::string&>());
+    }
+    std::vector<const Json*> needed;
+    for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) {
+      if (names.contains(name)) needed.push_back(&child);
+    }
+    return needed;
   }
 
-  bool array(const Json& schema) const {
-    const std::int64_t least = schema.value("minItems", std::int64_t{0});
+  static std::vector<const Json*> items_of(const Json& schema) {
+    const auto count = count_keyword(schema, "minItems", {});
+    const std::int64_t least = count.ok() ? count->value_or(0) : 0;
     std::int64_t position = 0;
+    std::vector<const Json*> needed;
     if (const auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
-      for (; position < static_cast<std::int64_t>(prefix->size()); ++position) {
-        if (position < least && !known((*prefix)[static_cast<std::size_t>(position)])) return false;
+      for (const Json& item : *prefix) {
+        if (position++ < least) needed.push_back(&item);
       }
     }
     const auto items = schema.find("items");
-    return least <= position || items == schema.end() || known(*items);
+    if (least > position && items != schema.end()) needed.push_back(&*items);
+    return needed;
   }
 
   Json& root_;
-  std::deque<Node> nodes_;  // collect() adds to it while it holds the place of one
+  Definitions& definitions_;
+  std::deque<Node> nodes_;
+  std::vector<Alternative> alternatives_;
+  std::vector<std::size_t> proven_;  // to tell their users
   std::unordered_map<const Json*, std::size_t> index_;
-  std::unordered_map<const Json*, const Json*> targets_;
 };
 
 }  // namespace
+
+/// What tells the values of a schema from those of others.
+struct Definitions::Profile {
+  bool lists = false;
+  Values values;      ///< of its const or enum
+  std::vector<std::string> types;
+  std::size_t count = 0;  ///< of all values here
+  /// Of required properties with a const or an enum: their values.
+  std::unordered_map<std::string, Values> tags;
+};
+
+namespace {
+
+/// Stops when it has counted more than `most` values.
+Definitions::Profile profile_of(const Json& schema, std::size_t most) {
+  Definitions::Profile out;
+  if (!schema.is_object()) return out;
+  out.count = count_of(schema);
+  if (out.count > most) return out;
+  out.values = values_of(schema);
+  out.lists = !out.values.empty();
+  out.types = types_of(schema);
+  const auto required = schema.find("required"), properties = schema.find("properties");
+  if (required == schema.end() || properties == schema.end() || !required->is_array() || !properties->is_object()) return out;
+  std::unordered_set<std::string_view> names;
+  for (const Json& name : *required) {
+    if (name.is_string()) names.insert(name.get_ref<const std::string&>());
+  }
+  for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) {
+    if (!child.is_object() || !names.contains(name)) continue;
+    const std::size_t count = count_of(child);
+    if (count == 0) continue;
+    out.count += count;
+    if (out.count > most) return out;
+    out.tags.emplace(name, values_of(child));
+  }
+  return out;
+}
+
+/// True if both are objects that require the same property with values that differ.
+bool discriminated(const Definitions::Profile& a, const Definitions::Profile& b) {
+  const auto& [few, many] = a.tags.size() < b.tags.size() ? std::tie(a.tags, b.tags) : std::tie(b.tags, a.tags);
+  return std::any_of(few.begin(), few.end(), [&](const auto& tag) {
+    const auto other = many.find(tag.first);
+    return other != many.end() && !overlap(tag.second, other->second);
+  });
+}
+
+bool exclude_each_other(const Definitions::Profile& a, const Definitions::Profile& b) {
+  if (a.lists && b.lists) return !overlap(a.values, b.values);
+  const auto untouched = [](const Values& all, const std::vector<std::string>& names) {
+    return !names.empty() && std::none_of(all.begin(), all.end(), [&](const Json& value) {
+      return std::any_of(names.begin(), names.end(),
+                         [&](const std::string& name) { return has_type(value, name); });
+    });
+  };
+  if (a.lists) return untouched(a.values, b.types);
+  if (b.lists) return untouched(b.values, a.types);
+  if (a.types.empty() || b.types.empty()) return false;
+  if (types_differ(a.types, b.types)) return true;
+  const bool objects = a.types == std::vector<std::string>{"object"} && a.types == b.types;
+  return objects && discriminated(a, b);
+}
+
+}  // namespace
+
+Definitions::Definitions(Json& root) : root_(root) {}
+Definitions::~Definitions() = default;
+
+Json* Definitions::member(Json& object, std::string_view name) {
+  auto* members = object.get_ptr<Json::object_t*>();
+  if (members == nullptr) return nullptr;
+  const auto at = [&](std::size_t i) { return members->begin() + static_cast<std::ptrdiff_t>(i); };
+  std::unordered_map<std::string, std::size_t>* index = nullptr;
+  if (members->size() > kWorthAnIndex) {
+    index = &indexes_[members];
+    const auto known = index->find(std::string(name));
+    if (known != index->end() && known->second < members->size() && at(known->second)->first == name)
+      return &at(known->second)->second;
+  }
+  const auto found =
+      std::find_if(members->begin(), members->end(), [&](const auto& one) { return one.first == name; });
+  if (found == members->end()) return nullptr;
+  if (index != nullptr) {
+    index->clear();
+    for (std::size_t i = 0; i < members->size(); ++i) index->emplace(at(i)->first, i);
+  }
+  return &found->second;
+}
+
+Json* Definitions::find(std::string_view reference) {
+  Json* at = &root_;
+  for (std::size_t i = 1, end = 0; i < reference.size(); i = end) {
+    ++i;  // the slash
+    end = std::min(reference.find('/', i), reference.size());
+    if (end == i) continue;
+    at = member(*at, reference.substr(i, end - i));
+    if (at == nullptr) return nullptr;
+  }
+  return at;
+}
+
+/// The schema behind references to references, and the last of them; null for a loop of them.
+const Json* Definitions::follow(const Json& node, std::string& reference) {
+  const Json* at = &node;
+  for (std::size_t hops = 0; hops < kMaxHops; ++hops) {
+    if (!at->is_object()) return at;
+    const auto next = at->find("$ref");
+    if (next == at->end()) return at;
+    if (!next->is_string()) return nullptr;
+    reference = next->get<std::string>();
+    at = find(reference);
+    if (at == nullptr) return nullptr;
+  }
+  return nullptr;
+}
+
+Exclusion Definitions::exclusion(const Json& options, std::size_t most_values) {
+  std::vector<std::shared_ptr<const Profile>> profiles;
+  std::size_t values = 0;
+  for (const Json& option : options) {
+    std::string reference;
+    const Json* schema = follow(option, reference);
+    if (schema == nullptr) return Exclusion::unknown;
+    std::shared_ptr<const Profile> own;
+    std::shared_ptr<const Profile>& profile = reference.empty() ? own : profiles_[reference];
+    if (profile == nullptr) profile = std::make_shared<const Profile>(profile_of(*schema, most_values));
+    values += profile->count;
+    if (values > most_values) return Exclusion::too_many;
+    profiles.push_back(profile);
+  }
+  for (std::size_t i = 0; i < profiles.size(); ++i) {
+    for (std::size_t k = i + 1; k < profiles.size(); ++k) {
+      if (!exclude_each_other(*profiles[i], *profiles[k])) return Exclusion::unknown;
+    }
+  }
+  return Exclusion::shown;
+}
 
 bool is_type_name(std::string_view name) {
   constexpr std::array<std::string_view, 7> kNames = {"null",   "boolean", "object", "array",
@@ -226,35 +379,8 @@ bool has_type(const Json& value, std::string_view type) {
           value.get<double>() == static_cast<double>(static_cast<long long>(value.get<double>())));
 }
 
-Json* resolve(Json& root, const std::string& reference) {
-  Json* at = &root;
-  for (std::size_t i = 1, end = 0; i < reference.size(); i = end) {
-    ++i;  // the slash
-    end = std::min(reference.find('/', i), reference.size());
-    if (end == i) continue;
-    if (!at->is_object()) return nullptr;
-    const auto it = at->find(reference.substr(i, end - i));
-    if (it == at->end()) return nullptr;
-    at = &*it;
-  }
-  return at;
+Status check_finite(Json& root, Definitions& definitions, const std::string& place) {
+  return Finite(root, definitions).run(place);
 }
-
-bool are_disjoint(Json& root, const Json& options) {
-  std::vector<const Json*> schemas;
-  for (const Json& option : options) {
-    const Json* schema = follow(root, option);
-    if (schema == nullptr) return false;
-    schemas.push_back(schema);
-  }
-  for (std::size_t i = 0; i < schemas.size(); ++i) {
-    for (std::size_t k = i + 1; k < schemas.size(); ++k) {
-      if (!exclude_each_other(*schemas[i], *schemas[k])) return false;
-    }
-  }
-  return true;
-}
-
-Status check_finite(Json& root, const std::string& place) { return Finite(root).run(place); }
 
 }  // namespace troupe::grammar

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include "text/grammar/formats.h"
@@ -90,31 +91,55 @@ Status check_multiple(const Json& node, const std::string& place, bool number, c
   return {};
 }
 
+/// Bytes of an additionalProperties schema in all the properties that declare_required() gives it to.
+constexpr std::size_t kMaxDeclaredBytes = std::size_t{4} << 20;
+
 /// Adds the required names that are not declared: their values are what the object allows for other names.
-Status declare_required(Json& node, const std::string& place) {
+Status declare_required(Json& node, const std::string& place, const SchemaLimits& limits) {
   const auto required = node.find("required");
   if (required == node.end()) return {};
   const std::string here = place + ".required";
+  const auto too_many = [&] {
+    return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here, "schema_too_large");
+  };
   if (!required->is_array()) return malformed(here, "must be a list of names");
+  std::unordered_set<std::string> seen;
   Json names = Json::array();
   for (const Json& name : *required) {
     if (!name.is_string()) return malformed(here, "must be a list of names");
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (!seen.insert(name.get<std::string>()).second) continue;
+    if (seen.size() > static_cast<std::size_t>(limits.properties)) return too_many();
+    names.push_back(name);
   }
   *required = names;
-  const Json others = node.value("additionalProperties", Json(true));
-  for (const Json& name : names) {
-    if (node.contains("properties") && node["properties"].contains(name.get<std::string>())) continue;
-    if (others == Json(false)) {
-      return unsatisfiable(
-          here, "names \"" + name.get<std::string>() + "\", which additionalProperties does not allow");
-    }
-    if (node.contains("patternProperties") || node.contains("propertyNames")) {
-      return unsupported(here, "cannot be enforced beside patternProperties or propertyNames");
-    }
-    node["properties"][name.get<std::string>()] = others.is_object() ? others : Json::object();
+  if (const auto properties = node.find("properties"); properties != node.end()) {
+    for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) seen.erase(name);
   }
   if (names.empty()) node.erase("required");
+  if (seen.empty()) return {};
+
+  const auto others = node.find("additionalProperties");
+  if (others != node.end() && *others == Json(false)) {
+    const auto missing =
+        std::find_if(names.begin(), names.end(), [&](const Json& name) { return seen.contains(name.get<std::string>()); });
+    return unsatisfiable(here, "names \"" + shown(missing->get<std::string>()) +
+                                   "\", which additionalProperties does not allow");
+  }
+  if (node.contains("patternProperties") || node.contains("propertyNames")) {
+    return unsupported(here, "cannot be enforced beside patternProperties or propertyNames");
+  }
+  const Json value = others != node.end() && others->is_object() ? *others : Json::object();
+  if (value.dump().size() * seen.size() > kMaxDeclaredBytes) {
+    return invalid(here + " names too many properties for the schema that additionalProperties gives them; declare them", here,
+                   "schema_too_large");
+  }
+  auto& properties = node["properties"];
+  if (properties.is_null()) properties = Json::object();
+  // Assigning to properties[name] would look for each name among all those before it.
+  auto& members = properties.get_ref<Json::object_t&>();
+  for (const Json& name : names) {
+    if (seen.contains(name.get<std::string>())) members.emplace_back(name.get<std::string>(), value);
+  }
   return {};
 }
 
@@ -136,14 +161,16 @@ Status check_name_rules(Json& node, const std::string& place) {
         return unsatisfiable(here + ".type", "must be string");
     }
     rule["type"] = "string";
-    if (node.value("additionalProperties", Json(true)) == Json(false)) {
+    if (const auto others = node.find("additionalProperties"); others != node.end() && *others == Json(false)) {
       return unsupported(here, "cannot be enforced beside additionalProperties: false");
     }
     return {};
   }
   Json& rules = node["patternProperties"];
   if (!rules.is_object() || rules.size() != 1) return unsupported(here, "must be one pattern to be enforced");
-  rules = Json::object({{plain_pattern(rules.begin().key()), rules.begin().value()}});
+  Json only = Json::object();
+  only[plain_pattern(rules.begin().key())] = std::move(rules.begin().value());
+  rules = std::move(only);
   // The names that fit the pattern are enough: others would be further choices.
   node["additionalProperties"] = false;
   return {};
@@ -234,8 +261,9 @@ Status check_array(Json& node, const std::string& place) {
   if (*most && least->value_or(0) > **most) return unsatisfiable(place + ".minItems", "is above maxItems");
 
   if (const auto it = node.find("unevaluatedItems"); it != node.end()) {
-    if (!node.contains("items")) node["items"] = *it;
+    Json rest = std::move(*it);
     node.erase("unevaluatedItems");
+    if (!node.contains("items")) node["items"] = std::move(rest);
   }
   std::int64_t prefix = 0;
   if (const auto it = node.find("prefixItems"); it != node.end()) {
@@ -260,10 +288,11 @@ Status check_array(Json& node, const std::string& place) {
   return {};
 }
 
-Status check_object(Json& node, const std::string& place) {
+Status check_object(Json& node, const std::string& place, const SchemaLimits& limits) {
   if (const auto it = node.find("unevaluatedProperties"); it != node.end()) {
-    if (!node.contains("additionalProperties")) node["additionalProperties"] = *it;
+    Json rest = std::move(*it);
     node.erase("unevaluatedProperties");
+    if (!node.contains("additionalProperties")) node["additionalProperties"] = std::move(rest);
   }
   if (const auto it = node.find("properties"); it != node.end()) {
     if (!it->is_object()) return malformed(place + ".properties", "must be an object of schemas");
@@ -273,7 +302,7 @@ Status check_object(Json& node, const std::string& place) {
     }
   }
   if (Status status = check_name_rules(node, place); !status.ok()) return status;
-  if (Status status = declare_required(node, place); !status.ok()) return status;
+  if (Status status = declare_required(node, place, limits); !status.ok()) return status;
   const bool declared = node.contains("properties");
   if (!node.contains("additionalProperties")) node["additionalProperties"] = !declared;
   const bool open = node["additionalProperties"] != Json(false) || node.contains("patternProperties");
