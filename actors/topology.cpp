@@ -63,7 +63,7 @@ GrammarParts grammar_parts(const CastSetup& setup, workers_actor link) {
   parts.link = std::move(link);
   parts.vocabulary = model.vocab_size;
   // On a large machine many rows wait for the same moment; on a small one the cores are the model's.
-  parts.helpers = std::min(std::thread::hardware_concurrency() / 8, 3u);
+  parts.helpers = std::clamp(std::thread::hardware_concurrency() / 8, 1u, 4u);
   parts.log = setup.log("grammar");
   FormServiceSetup& forms = parts.forms;
   forms.tokenizer = model.tokenizer;
