@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kBits = 128;
 constexpr int kIpv4Prefix = 96;  // bits of ::ffff:0:0
+constexpr int kClientPrefix = 64;
 
 bool agree(const IpAddress& a, const IpAddress& b, int bits) {
   const auto whole = static_cast<std::size_t>(bits / 8);
@@ -70,6 +71,21 @@ bool is_loopback(const IpAddress& address) {
     return set;
   }();
   return own.contains(address);
+}
+
+std::string client_network(std::string_view text) {
+  const auto address = parse_address(text.substr(0, text.find('%')));  // a link-local address may name its zone
+  if (!address) return std::string(text);
+  std::array<char, INET6_ADDRSTRLEN> name{};
+  constexpr int kWholePrefix = kIpv4Prefix / 8;
+  static constexpr IpAddress kIpv4Form{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (agree(*address, kIpv4Form, kIpv4Prefix)) {
+    return ::inet_ntop(AF_INET, address->data() + kWholePrefix, name.data(), name.size());
+  }
+  if (is_loopback(*address)) return "::1";
+  IpAddress network = *address;
+  std::fill(network.begin() + kClientPrefix / 8, network.end(), std::uint8_t{0});
+  return std::string(::inet_ntop(AF_INET6, network.data(), name.data(), name.size())) + "/" + std::to_string(kClientPrefix);
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@ const char* to_string(Code code) {
     case Code::ok: return "ok";
     case Code::invalid_argument: return "invalid_argument";
     case Code::unauthorized: return "unauthorized";
+    case Code::forbidden: return "forbidden";
     case Code::not_found: return "not_found";
     case Code::too_large: return "too_large";
     case Code::overloaded: return "overloaded";

@@ -12,6 +12,7 @@ enum class Code {
   ok,
   invalid_argument,  ///< the caller's input is wrong; the same call will fail again (400)
   unauthorized,      ///< missing or wrong key (401)
+  forbidden,         ///< known, but not allowed to this key, page or name (403)
   not_found,         ///< no such model, route or file (404)
   too_large,         ///< over a published size limit (413)
   overloaded,        ///< a bounded queue is full; try later (429)

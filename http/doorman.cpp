@@ -34,6 +34,7 @@ std::string_view without_port(std::string_view text) {
 Peer Doorman::recognise(std::string address) const {
   const auto parsed = parse_address(address);
   Peer peer{.address = std::move(address)};
+  peer.network = client_network(peer.address);
   peer.loopback = parsed && is_loopback(*parsed);
   peer.trusted_proxy = parsed && trusted_proxies_.contains(*parsed);
   return peer;
@@ -44,16 +45,18 @@ int Doorman::limit_of(bool loopback) const {
   return loopback ? limits_.max_connections : kUsualPerAddress;
 }
 
-Status Doorman::count(const std::string& address, int limit) {
-  int& here = per_address_[address];
-  if (here >= limit) return too_many("from " + address, "--max-connections-per-address", limit);
-  ++here;
+Status Doorman::count(const std::string& network, int limit) {
+  const auto found = per_network_.find(network);
+  if ((found == per_network_.end() ? 0 : found->second) >= limit) {
+    return too_many("from " + network, "--max-connections-per-address", limit);
+  }
+  ++per_network_[network];
   return {};
 }
 
-void Doorman::forget(const std::string& address) {
-  const auto found = per_address_.find(address);
-  if (--found->second == 0) per_address_.erase(found);
+void Doorman::forget(const std::string& network) {
+  const auto found = per_network_.find(network);
+  if (--found->second == 0) per_network_.erase(found);
 }
 
 Status Doorman::enter(const Peer& peer) {
@@ -62,7 +65,7 @@ Status Doorman::enter(const Peer& peer) {
     return too_many("in all", "--max-connections", limits_.max_connections);
   }
   if (!peer.trusted_proxy) {
-    if (Status status = count(peer.address, limit_of(peer.loopback)); !status.ok()) return status;
+    if (Status status = count(peer.network, limit_of(peer.loopback)); !status.ok()) return status;
   }
   ++total_;
   return {};
@@ -71,17 +74,17 @@ Status Doorman::enter(const Peer& peer) {
 void Doorman::leave(const Peer& peer) {
   const std::lock_guard lock(mutex_);
   --total_;
-  if (!peer.trusted_proxy) forget(peer.address);
+  if (!peer.trusted_proxy) forget(peer.network);
 }
 
 Status Doorman::begin_request(const std::string& client) {
   const std::lock_guard lock(mutex_);
-  return count(client, limit_of(false));
+  return count(client_network(client), limit_of(false));
 }
 
 void Doorman::end_request(const std::string& client) {
   const std::lock_guard lock(mutex_);
-  forget(client);
+  forget(client_network(client));
 }
 
 std::string Doorman::client_of(std::string_view forwarded_for) const {

@@ -1,6 +1,6 @@
 #pragma once
-// Who may come in: counts of open connections, in all and for each address. Behind a trusted proxy the
-// address is the client's, as X-Forwarded-For names it, and what is counted is its requests in progress.
+// Who may come in: counts of open connections, in all and for each address; of IPv6 for each network of 64 bits. Behind
+// a trusted proxy the address is the client's, as X-Forwarded-For names it, and what is counted is its requests in progress.
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -16,6 +16,7 @@ namespace troupe::http {
 /// Where a connection comes from.
 struct Peer {
   std::string address;
+  std::string network;         ///< that it is counted under: client_network() of the address
   bool loopback = false;
   bool trusted_proxy = false;  ///< X-Forwarded-For is taken from it
 };
@@ -33,7 +34,7 @@ class Doorman {
   Status enter(const Peer& peer);
   void leave(const Peer& peer);
 
-  /// As enter() and leave(), for a request of a client behind a trusted proxy.
+  /// As enter() and leave(), for a request of a client behind a trusted proxy. `client` is of client_of().
   Status begin_request(const std::string& client);
   void end_request(const std::string& client);
 
@@ -46,14 +47,14 @@ class Doorman {
 
  private:
   int limit_of(bool loopback) const;
-  Status count(const std::string& address, int limit);
-  void forget(const std::string& address);
+  Status count(const std::string& network, int limit);
+  void forget(const std::string& network);
 
   const config::LimitOptions& limits_;
   const AddressSet trusted_proxies_;
   mutable std::mutex mutex_;
   std::size_t total_ = 0;
-  std::unordered_map<std::string, int> per_address_;
+  std::unordered_map<std::string, int> per_network_;
 };
 
 }  // namespace troupe::http

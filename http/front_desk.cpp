@@ -140,7 +140,7 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* key
   admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
   if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
   const bool guarded = keys != nullptr && keys->required() && needs_key(routed.handler);
-  if (guarded && !keys->allow(head.authorization, head.x_api_key)) {
+  if (guarded && keys->access(head.authorization, head.x_api_key) == Access::none) {
     admission.refusal = {
         Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
   } else if (routed.handler == Handler::not_found) {

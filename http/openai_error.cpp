@@ -28,6 +28,7 @@ CodeRow row_of(Code code) {
     case Code::ok: return {200, "server_error", "internal_error"};
     case Code::invalid_argument: return {400, "invalid_request_error", "invalid_value"};
     case Code::unauthorized: return {401, "authentication_error", "invalid_api_key"};
+    case Code::forbidden: return {403, "permission_error", "forbidden"};
     case Code::not_found: return {404, "invalid_request_error", "not_found"};
     case Code::too_large: return {413, "invalid_request_error", "request_too_large"};
     case Code::overloaded: return {429, "rate_limit_error", "queue_full"};

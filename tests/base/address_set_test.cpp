@@ -58,6 +58,22 @@ TEST(AddressSet, KnowsLoopback) {
     EXPECT_FALSE(is_loopback(*parse_address(other))) << other;
 }
 
+TEST(ClientNetwork, IsTheAddressOfIpv4AndTheFirst64BitsOfIpv6) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"203.0.113.5", "203.0.113.5"},
+      {"::ffff:203.0.113.5", "203.0.113.5"},
+      {"2001:db8:0:7::1", "2001:db8:0:7::/64"},
+      {"2001:DB8:0:7:ffff:ffff:ffff:ffff", "2001:db8:0:7::/64"},
+      {"2001:db8:0:8::1", "2001:db8:0:8::/64"},
+      {"fe80::1%eth0", "fe80::/64"},
+      {"::1", "::1"},
+      {"127.1.2.3", "127.1.2.3"},
+      {"", ""},
+      {"unix", "unix"},
+  };
+  for (const auto& [address, network] : rows) EXPECT_EQ(client_network(address), network) << address;
+}
+
 TEST(RateLimit, LetsOneThroughInEachPeriodAndCountsTheOthers) {
   RateLimit limit(std::chrono::seconds(1));
   const TimePoint start = Clock::now();

@@ -42,6 +42,30 @@ TEST(Doorman, AGivenLimitIsThisMachinesTooButNoProxys) {
   EXPECT_NE(status.message.find("--max-connections-per-address"), std::string::npos);
 }
 
+TEST(Doorman, AddressesOfOneIpv6NetworkCountTogether) {
+  const config::LimitOptions limits{.max_connections_per_address = 2};
+  Doorman doorman(limits, {});
+  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7::1")).ok());
+  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7:8::2")).ok());
+  const Status status = doorman.enter(doorman.recognise("2001:db8:0:7:ffff::3"));
+  EXPECT_EQ(status.reason, "too_many_connections");
+  EXPECT_NE(status.message.find("2001:db8:0:7::/64"), std::string::npos) << status.message;
+  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:8::1")).ok());
+  doorman.leave(doorman.recognise("2001:db8:0:7::1"));
+  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7::9")).ok());
+
+  EXPECT_TRUE(doorman.enter(doorman.recognise("::ffff:203.0.113.5")).ok());
+  EXPECT_TRUE(doorman.enter(doorman.recognise("203.0.113.5")).ok());
+  EXPECT_FALSE(doorman.enter(doorman.recognise("::ffff:203.0.113.5")).ok()) << "the two forms of an IPv4 address are one";
+  EXPECT_TRUE(doorman.enter(doorman.recognise("203.0.113.6")).ok());
+
+  EXPECT_TRUE(doorman.begin_request("fd12::1").ok());
+  EXPECT_TRUE(doorman.begin_request("fd12::2").ok());
+  EXPECT_FALSE(doorman.begin_request("fd12::3").ok()) << "clients behind a proxy likewise";
+  doorman.end_request("fd12::2");
+  EXPECT_TRUE(doorman.begin_request("fd12::3").ok());
+}
+
 TEST(Doorman, RequestsBehindAProxyAreCountedPerClient) {
   const config::LimitOptions limits{.max_connections_per_address = 2};
   Doorman doorman(limits, {});

@@ -227,6 +227,7 @@ TEST(Error, StatusesTypesAndRetries) {
       {invalid("m", "n", "out_of_range"), 400, "invalid_request_error", "out_of_range"},
       {invalid("m"), 400, "invalid_request_error", "invalid_value"},
       {failure(Code::unauthorized, "m"), 401, "authentication_error", "invalid_api_key"},
+      {failure(Code::forbidden, "m"), 403, "permission_error", "forbidden"},
       {failure(Code::not_found, "m"), 404, "invalid_request_error", "not_found"},
       {invalid("m", {}, "method_not_allowed"), 405, "invalid_request_error", "method_not_allowed"},
       {invalid("m", {}, "request_timeout"), 408, "invalid_request_error", "request_timeout"},
