@@ -166,6 +166,7 @@ class Cast {
   metrics_actor metrics_;
   std::vector<WatchedPart> watched_;
   std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
+  std::shared_ptr<const FormPulses> form_pulses_;        // null: there is no GRAMMAR
   std::vector<Arrow> arrows_;
 };
 

@@ -30,6 +30,7 @@ struct Call {
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
   std::size_t body_bytes = 0;  ///< of the request as it was sent
+  std::string client;          ///< who asks, as limits count them: client_identity()
   std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
 };
 

@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "http/client_identity.h"
 #include "http/openai_error.h"
 
 namespace troupe::http {
@@ -169,6 +170,7 @@ bool Connection::read_head() {
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
   admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
   check_limits();
+  client_ = client_identity(visit_.open() ? nullptr : &io_.keys(), head.authorization, head.x_api_key, visit_.client());
   return begin_body();
 }
 
@@ -284,6 +286,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
   call.request_id = request_id_;
   call.received = phase_since_;
   call.body_bytes = body_bytes_;
+  call.client = client_;
   submitted_ = true;
   io_.shared().backend.submit(std::move(call));
   return false;

@@ -139,7 +139,8 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     result = nullptr;
   }
 
-  const std::uint32_t first_score = score_head_.empty() ? kNoScore : score_head_[index];
+  const bool scored = !score_head_.empty() && !(s.late && s.sampling.prompt_logprobs < 0);
+  const std::uint32_t first_score = scored ? score_head_[index] : kNoScore;
   Finish finish = Finish::none;
   if (result != nullptr || first_score != kNoScore) {
     SequenceTokens& tokens = report(s, out);
