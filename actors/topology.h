@@ -27,6 +27,8 @@
 
 namespace troupe {
 
+struct FormPulses;  // actors/grammar/form_service.h
+
 /// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the row
 /// says, with what happens at the limit.
 struct Role {

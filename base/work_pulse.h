@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// A sign of life of a thread that takes one job after another: a count that rises with every job that ends, and is 0 while
-/// the thread has none.
+/// A sign of life of a thread that takes one job after another: a count that rises with every job that ends,
+/// and is 0 while the thread has none.
 class WorkPulse {
  public:
   void begin() { working_ = true; }

@@ -16,7 +16,8 @@ const CheckedForm* CheckedForms::find(const BlockHash& form) {
 void CheckedForms::put(const BlockHash& form, CheckedForm checked) {
   if (index_.contains(form)) return;  // equal forms are checked with the same outcome
   Entry entry{form, std::move(checked), sizeof(Entry)};
-  entry.bytes += entry.checked.source.text.size() + entry.checked.refusal.message.size() + entry.checked.refusal.param.size();
+  entry.bytes += entry.checked.source.text.size() + entry.checked.refusal.message.size() +
+                 entry.checked.refusal.param.size();
   bytes_ += entry.bytes;
   entries_.push_front(std::move(entry));
   index_.emplace(form, entries_.begin());

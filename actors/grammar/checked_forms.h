@@ -12,13 +12,14 @@
 namespace troupe {
 
 struct CheckedForm {
-  Status refusal;          ///< ok: the form is compiled from `source`
+  Status refusal;  ///< ok: the form is compiled from `source`
   grammar::Source source;
 };
 
 class CheckedForms {
  public:
-  CheckedForms(std::size_t max_bytes, std::size_t max_entries) : max_bytes_(max_bytes), max_entries_(max_entries) {}
+  CheckedForms(std::size_t max_bytes, std::size_t max_entries)
+      : max_bytes_(max_bytes), max_entries_(max_entries) {}
 
   /// Null when it is not there. Valid until the next put().
   const CheckedForm* find(const BlockHash& form);
@@ -40,8 +41,8 @@ class CheckedForms {
   std::map<BlockHash, std::list<Entry>::iterator> index_;
 };
 
-/// The name of a form as it was sent, its field included. Takes time in proportion to its bytes. The key is secret, so
-/// no client can make two forms with the same name.
+/// The name of a form as it was sent, its field included. Takes time in proportion to its bytes. The key is
+/// secret, so no client can make two forms with the same name.
 BlockHash name_of(const grammar::Form& form, const HashKey& key);
 
 }  // namespace troupe

@@ -24,7 +24,8 @@ std::function<bool()> after(std::chrono::milliseconds limit) {
 /// True when a thread of the process runs, or waits for the processor or the disk.
 bool has_active_thread(pid_t pid) {
   std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
     std::ifstream stat(task.path() / "stat");
     std::string line;
     std::getline(stat, line);
@@ -88,8 +89,8 @@ Duration CompileProcess::processor_time() const {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// True when the child has used no processor for so long that it stands still. Called several times a second while the
-/// child has work. On a busy machine it waits for the processor, or for the disk.
+/// True when the child has used no processor for so long that it stands still. Called several times a second
+/// while the child has work. On a busy machine it waits for the processor, or for the disk.
 bool CompileProcess::stands_still() {
   const Duration used = processor_time();
   const TimePoint now = Clock::now();

@@ -25,8 +25,8 @@ struct CompileLimits {
   /// Of the process's start, in which it reads and sorts the vocabulary, on a busy machine.
   std::chrono::milliseconds start{20'000};
   std::chrono::milliseconds take{5'000};  ///< until an idle process has taken a form; one that has not is replaced
-  /// A process that has used no processor in this time, and none of whose threads waits for one, stands still: it is replaced,
-  /// and the form given to the next one, once.
+  /// A process that has used no processor in this time, and none of whose threads waits for one, stands
+  /// still: it is replaced, and the form given to the next one, once.
   std::chrono::milliseconds standstill{2'000};
 };
 

@@ -142,7 +142,8 @@ Status FormService::no_room(const std::string& client, const std::string& param)
                       " forms are waiting for that: try again later",
                   param, "grammar_queue_full"};
   };
-  if (to_check_.size() + to_compile_.size() >= setup_.most_waiting) return refuse(setup_.most_waiting, " other");
+  if (to_check_.size() + to_compile_.size() >= setup_.most_waiting)
+    return refuse(setup_.most_waiting, " other");
   const auto known = clients_.find(client);
   if (known == clients_.end() || known->second.open < setup_.most_of_client) return {};
   return refuse(setup_.most_of_client, " of this client's");
@@ -151,8 +152,9 @@ Status FormService::no_room(const std::string& client, const std::string& param)
 /// The next form: of the clients with the fewest at work, the first. The queue is not empty.
 FormService::WorkPtr FormService::take_next(std::deque<WorkPtr>& queue) {
   const auto at_work = [this](const WorkPtr& work) { return clients_[work->client].at_work; };
-  const auto next = std::min_element(queue.begin(), queue.end(),
-                                     [&](const WorkPtr& a, const WorkPtr& b) { return at_work(a) < at_work(b); });
+  const auto next = std::min_element(queue.begin(), queue.end(), [&](const WorkPtr& a, const WorkPtr& b) {
+    return at_work(a) < at_work(b);
+  });
   WorkPtr work = std::move(*next);
   queue.erase(next);
   ++clients_[work->client].at_work;
@@ -186,7 +188,8 @@ void FormService::check(const WorkPtr& work) {
   if (setup_.before_check) setup_.before_check(work->form);
   Result<grammar::Source> source = failure(Code::internal, "a form was not checked");
   try {
-    source = grammar::prepare(std::move(work->form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
+    source =
+        grammar::prepare(std::move(work->form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
   } catch (const std::exception& error) {
     source = failure(Code::internal, std::string("the form could not be checked: ") + error.what());
   }
@@ -229,7 +232,9 @@ void FormService::to_compile(std::unique_lock<std::mutex>& lock, const WorkPtr& 
 }
 
 // Compiler i works when i others do: the last one starts its process last, if ever.
-bool FormService::has_work(std::size_t compiler) const { return !to_compile_.empty() && compiling_ >= compiler; }
+bool FormService::has_work(std::size_t compiler) const {
+  return !to_compile_.empty() && compiling_ >= compiler;
+}
 
 void FormService::run_compiler(const std::stop_token& stop, std::size_t compiler) {
   for (;;) {
@@ -247,7 +252,8 @@ void FormService::run_compiler(const std::stop_token& stop, std::size_t compiler
     try {
       outcome = processes_[compiler]->compile(work->source, lasting);
     } catch (const std::exception& error) {
-      outcome.status = failure(Code::internal, std::string("the form could not be compiled: ") + error.what());
+      outcome.status =
+          failure(Code::internal, std::string("the form could not be compiled: ") + error.what());
     }
     std::vector<Waiter> waiters;
     {
@@ -284,7 +290,8 @@ Status FormService::name_place(Status refusal, const Waiter& waiter) {
 }
 
 void FormService::finish_known(const std::vector<Waiter>& waiters, const CompileOutcome& outcome) {
-  for (const Waiter& waiter : waiters) finish(waiter.ticket, {name_place(outcome.status, waiter), outcome.form});
+  for (const Waiter& waiter : waiters)
+    finish(waiter.ticket, {name_place(outcome.status, waiter), outcome.form});
 }
 
 void FormService::finish(std::uint64_t ticket, CompileOutcome outcome) {

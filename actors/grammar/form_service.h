@@ -1,13 +1,13 @@
 #pragma once
-// From a form as a client wrote it to a compiled one, without blocking who asks. A form goes through three queues, each
-// with threads of its own, so that none waits for what takes longer than itself:
+// From a form as a client wrote it to a compiled one, without blocking who asks. A form goes through three
+// queues, each with threads of its own, so that none waits for what takes longer than itself:
 //
 //   submit ─▶ looked up ─▶ checked ─▶ compiled
 //
-// One thread looks forms up by their text: those that are known, refusals too, end there. One checks new ones. The others
-// talk to a CompileProcess each; the second, and its process, do nothing before a form comes while the first compiles
-// another, so that one slow form holds up no others. Among the new forms those of the client come first that has the
-// fewest at work.
+// One thread looks forms up by their text: those that are known, refusals too, end there. One checks new
+// ones. The others talk to a CompileProcess each; the second, and its process, do nothing before a form comes
+// while the first compiles another, so that one slow form holds up no others. Among the new forms those of
+// the client come first that has the fewest at work.
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -44,7 +44,8 @@ struct FormServiceSetup {
   grammar::FormLimits form_limits;
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
-  std::size_t most_waiting = 128;  ///< new forms that wait to be checked or compiled; further ones are refused
+  std::size_t most_waiting =
+      128;  ///< new forms that wait to be checked or compiled; further ones are refused
   std::size_t most_of_client = 64;  ///< new forms of one client that wait or are at work; likewise
   std::shared_ptr<FormPulses> pulses = std::make_shared<FormPulses>();
   std::function<void(const grammar::Form&)> before_check{};  ///< called before a form is checked; for tests
@@ -67,9 +68,10 @@ class FormService {
   /// overloaded when too many other forms wait, in all or of this client.
   CompileOutcome take(std::uint64_t ticket);
 
-  /// Nobody waits for the ticket any more; its notify() may still come. A form that waits for it alone is forgotten, unless
-  /// it is being checked or compiled: that goes on and is kept, since to end it would mean to end the process that compiles,
-  /// whose start takes longer than most forms do. Until then it counts as its client's.
+  /// Nobody waits for the ticket any more; its notify() may still come. A form that waits for it alone is
+  /// forgotten, unless it is being checked or compiled: that goes on and is kept, since to end it would mean
+  /// to end the process that compiles, whose start takes longer than most forms do. Until then it counts as
+  /// its client's.
   void drop(std::uint64_t ticket);
 
  private:
@@ -122,13 +124,13 @@ class FormService {
 
   std::mutex mutex_;
   std::condition_variable_any look_more_, check_more_, compile_more_;
-  std::deque<Job> jobs_;                            // guarded by mutex_, as all below
-  std::uint64_t looked_up_ = 0;                     // ticket of the job that is being looked up
+  std::deque<Job> jobs_;         // guarded by mutex_, as all below
+  std::uint64_t looked_up_ = 0;  // ticket of the job that is being looked up
   std::deque<WorkPtr> to_check_, to_compile_;
-  std::size_t compiling_ = 0;                       // compilers that have a form
-  std::map<BlockHash, WorkPtr> by_name_;            // new forms
-  std::unordered_map<std::string, WorkPtr> by_key_; // those of them that are checked, by FormCache::key
-  std::unordered_map<std::string, Client> clients_; // with new forms
+  std::size_t compiling_ = 0;                        // compilers that have a form
+  std::map<BlockHash, WorkPtr> by_name_;             // new forms
+  std::unordered_map<std::string, WorkPtr> by_key_;  // those of them that are checked, by FormCache::key
+  std::unordered_map<std::string, Client> clients_;  // with new forms
   std::map<std::uint64_t, CompileOutcome> outcomes_;
   CheckedForms checked_;
   FormCache cache_;

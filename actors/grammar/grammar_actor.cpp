@@ -45,18 +45,25 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
     return promise;
   }
   const std::uint64_t ticket = state.next_ticket++;
-  state.compiling.emplace(ticket,
-                          GrammarState::Request{promise, job.request_id, job.form.param, std::move(job.thinking), now_ns(),
-                                                {job.io, job.exchange}});
-  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
-                               std::move(job.form.places)}, std::move(job.client));
+  state.compiling.emplace(ticket, GrammarState::Request{promise,
+                                                        job.request_id,
+                                                        job.form.param,
+                                                        std::move(job.thinking),
+                                                        now_ns(),
+                                                        {job.io, job.exchange}});
+  state.forms->submit(ticket,
+                      {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
+                       std::move(job.form.places)},
+                      std::move(job.client));
   return promise;
 }
 
 /// The request has ended: its form is compiled for others that wait for it, or not at all.
 void drop(GrammarSelf self, const CancelCompile& cancel) {
   GrammarState& state = self->state;
-  const auto is_it = [&](const auto& entry) { return entry.second.exchange == std::pair(cancel.io, cancel.exchange); };
+  const auto is_it = [&](const auto& entry) {
+    return entry.second.exchange == std::pair(cancel.io, cancel.exchange);
+  };
   const auto it = std::find_if(state.compiling.begin(), state.compiling.end(), is_it);
   if (it == state.compiling.end()) return;
   state.forms->drop(it->first);

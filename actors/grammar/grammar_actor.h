@@ -24,8 +24,8 @@ struct GrammarParts {
   Log log;
 };
 
-/// How long a step may wait for its masks. They are made while the step's layers run, so half a step's time delays
-/// nothing as a rule.
+/// How long a step may wait for its masks. They are made while the step's layers run, so half a step's time
+/// delays nothing as a rule.
 class MaskPace {
  public:
   static constexpr std::int64_t kLeastNs = 2'000'000, kMostNs = 20'000'000;
@@ -34,9 +34,11 @@ class MaskPace {
   void saw(std::int64_t step_ns) {
     if (step_ns > 0) steps_[next_++ % steps_.size()] = step_ns;
   }
-  /// Half of the shortest of the last steps: one that waited for masks does not lengthen what the next may wait.
+  /// Half of the shortest of the last steps: one that waited for masks does not lengthen what the next may
+  /// wait.
   std::int64_t patience_ns() const {
-    const std::int64_t least = *std::min_element(steps_.begin(), steps_.begin() + std::min(next_, steps_.size()) + (next_ == 0));
+    const std::int64_t least =
+        *std::min_element(steps_.begin(), steps_.begin() + std::min(next_, steps_.size()) + (next_ == 0));
     return std::clamp(least / 2, kLeastNs, kMostNs);
   }
 
@@ -74,8 +76,8 @@ struct GrammarState {
   std::unique_ptr<FormService> forms;
 };
 
-/// GRAMMAR. actors/grammar/grammars.h decides; a thread of its own runs the actor, since it waits for the masks of a
-/// step, for as long as MaskPace says.
+/// GRAMMAR. actors/grammar/grammars.h decides; a thread of its own runs the actor, since it waits for the
+/// masks of a step, for as long as MaskPace says.
 grammar_actor::behavior_type grammar_behavior(grammar_actor::stateful_pointer<GrammarState> self,
                                               GrammarParts parts);
 

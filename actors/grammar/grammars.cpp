@@ -6,8 +6,8 @@
 namespace troupe {
 namespace {
 
-// Of each mask so much is free: some hundred times what one takes. What goes beyond adds up, and sinks with each
-// cheaper mask; a request ends when it has become more than the rest.
+// Of each mask so much is free: some hundred times what one takes. What goes beyond adds up, and sinks with
+// each cheaper mask; a request ends when it has become more than the rest.
 constexpr std::int64_t kFreeNs = 5'000'000;
 constexpr std::int64_t kMostDebtNs = 2'000'000'000;
 constexpr std::int64_t kMostDebtOfSequenceNs = 100'000'000;  // more for each sequence
@@ -114,8 +114,8 @@ void Grammars::ask(const MaskAsk& ask, std::uint64_t step) {
 }
 
 /// Makes the rows ready whose tokens have come. A row behind the sequence's last token can only be one whose
-/// result was lost: what it samples is not used. Nor is what a row samples that was planned before the SCHEDULER knew
-/// that the sequence is late: those are before the one that asks for the late mask again.
+/// result was lost: what it samples is not used. Nor is what a row samples that was planned before the
+/// SCHEDULER knew that the sequence is late: those are before the one that asks for the late mask again.
 void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
   std::erase_if(s.rows, [&](const Row& row) {
     if (row.output_tokens > s.tokens && !s.late) return false;

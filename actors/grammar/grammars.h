@@ -16,9 +16,9 @@ namespace troupe {
 struct Follower {
   grammar::Constraint constraint;
   RequestKey key;
-  std::vector<TokenId> tokens{};   ///< to accept before the mask is made
-  grammar::TokenMask mask{};       ///< the one that was made last
-  std::int64_t cost_ns = 0;        ///< processor time that it took, with its tokens
+  std::vector<TokenId> tokens{};  ///< to accept before the mask is made
+  grammar::TokenMask mask{};      ///< the one that was made last
+  std::int64_t cost_ns = 0;       ///< processor time that it took, with its tokens
 
   // Guarded by the MaskFiller's mutex.
   enum class State : std::uint8_t { idle, waiting, running };
@@ -60,12 +60,14 @@ class Grammars {
   /// Its sequences keep what they have; later ones cannot start with it.
   void release(std::uint64_t grammar);
 
-  /// Applies the news and returns the rows that are ready. Of each sequence one has a mask at most. A row is returned
-  /// once; one of an older epoch never, and one of a sequence that is not known, or that is late and has not been asked
-  /// for again, with a mask that allows everything. For each `make` follows a done() or a late().
+  /// Applies the news and returns the rows that are ready. Of each sequence one has a mask at most. A row is
+  /// returned once; one of an older epoch never, and one of a sequence that is not known, or that is late and
+  /// has not been asked for again, with a mask that allows everything. For each `make` follows a done() or a
+  /// late().
   std::vector<ReadyRow>& take(const GrammarStep& news);
 
-  /// The mask of a `make` was made in time; without effect for a row whose mask was there already. True for the former.
+  /// The mask of a `make` was made in time; without effect for a row whose mask was there already. True for
+  /// the former.
   bool done(const RequestKey& key);
   /// It was not: appends the sequence's other rows, which wait for tokens that will not come.
   void late(const RequestKey& key, std::vector<ReadyRow>& rows);
@@ -96,13 +98,13 @@ class Grammars {
     std::shared_ptr<Follower> follower;
     std::uint64_t grammar = 0;
     std::shared_ptr<FormAccount> account;
-    std::vector<Row> rows{};            ///< that wait for tokens, in the order they were asked in
-    std::vector<TokenId> news{};        ///< tokens that the follower has not been given
-    std::int32_t tokens = 0;            ///< all of them
-    std::int32_t made_for = -1;         ///< tokens before the mask that lies ready; -1: none does
-    bool busy = false;                  ///< the follower is given away
-    bool late = false;                  ///< and SCHEDULER was told; until the row is asked for again
-    std::uint64_t ready_at = 0;         ///< number of the take() that returned its mask
+    std::vector<Row> rows{};      ///< that wait for tokens, in the order they were asked in
+    std::vector<TokenId> news{};  ///< tokens that the follower has not been given
+    std::int32_t tokens = 0;      ///< all of them
+    std::int32_t made_for = -1;   ///< tokens before the mask that lies ready; -1: none does
+    bool busy = false;            ///< the follower is given away
+    bool late = false;            ///< and SCHEDULER was told; until the row is asked for again
+    std::uint64_t ready_at = 0;   ///< number of the take() that returned its mask
   };
 
   void start(const GrammarStart& start);

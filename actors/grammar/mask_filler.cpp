@@ -7,7 +7,8 @@
 namespace troupe {
 namespace {
 
-// A thread for quick masks makes late ones up to this when it has nothing else to do. Most take some ten microseconds.
+// A thread for quick masks makes late ones up to this when it has nothing else to do. Most take some ten
+// microseconds.
 constexpr std::int64_t kQuickNs = 1'000'000;
 
 }  // namespace
@@ -45,8 +46,9 @@ void MaskFiller::fill(std::span<ReadyRow> rows, TimePoint deadline) {
       waited.push_back(&row);
     }
     // The cheap ones first, so that a few costly ones make only themselves late.
-    std::stable_sort(waited.begin(), waited.end(),
-                     [](const ReadyRow* a, const ReadyRow* b) { return a->follower->cost_ns < b->follower->cost_ns; });
+    std::stable_sort(waited.begin(), waited.end(), [](const ReadyRow* a, const ReadyRow* b) {
+      return a->follower->cost_ns < b->follower->cost_ns;
+    });
     std::int64_t left = std::chrono::nanoseconds(deadline - Clock::now()).count() * quick_threads_;
     const auto fits = [&](const ReadyRow* row) { return (left -= row->follower->cost_ns) >= 0; };
     const auto end = std::find_if_not(waited.begin(), waited.end(), fits);
@@ -88,7 +90,8 @@ void MaskFiller::drop(const RequestKey& key) {
 void MaskFiller::work(const std::stop_token& stop, bool slow) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return has_work(slow); };
-  while ((slow ? slow_more_ : quick_more_).wait(lock, stop, ready) && !stop.stop_requested()) make(lock, next(slow));
+  while ((slow ? slow_more_ : quick_more_).wait(lock, stop, ready) && !stop.stop_requested())
+    make(lock, next(slow));
 }
 
 bool MaskFiller::has_work(bool slow) const {

@@ -1,7 +1,7 @@
 #pragma once
-// Makes masks on threads of its own, so that no mask, however long it takes, holds up who asks. What does not fit into
-// the time that there is, by what it took the last time, is left to a thread that gives way: the others do not wait
-// behind it.
+// Makes masks on threads of its own, so that no mask, however long it takes, holds up who asks. What does not
+// fit into the time that there is, by what it took the last time, is left to a thread that gives way: the
+// others do not wait behind it.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,16 +22,16 @@ namespace troupe {
 /// fill() and take_late() are called by one thread.
 class MaskFiller {
  public:
-  /// `threads` (at least 1) make masks that are expected to be quick. `made` is called from a thread when take_late() has
-  /// something; it must not block.
+  /// `threads` (at least 1) make masks that are expected to be quick. `made` is called from a thread when
+  /// take_late() has something; it must not block.
   MaskFiller(unsigned threads, std::function<void()> made);
   /// Waits for the masks that are being made.
   ~MaskFiller();
   MaskFiller(const MaskFiller&) = delete;
   MaskFiller& operator=(const MaskFiller&) = delete;
 
-  /// Has the masks of the rows with ReadyRow::Mask::make made and waits for them until the deadline: each such row
-  /// becomes `made` or `late`. Those that are expected to take longer than that are not waited for.
+  /// Has the masks of the rows with ReadyRow::Mask::make made and waits for them until the deadline: each
+  /// such row becomes `made` or `late`. Those that are expected to take longer than that are not waited for.
   void fill(std::span<ReadyRow> rows, TimePoint deadline);
 
   /// The followers of late rows whose masks have been made since the last call.
@@ -53,8 +53,8 @@ class MaskFiller {
   const std::int64_t quick_threads_;
   std::mutex mutex_;
   std::condition_variable_any quick_more_, slow_more_, done_;
-  std::deque<std::shared_ptr<Follower>> quick_;                                // guarded by mutex_, as all below
-  std::map<Place, std::shared_ptr<Follower>> slow_;                            // of late rows
+  std::deque<std::shared_ptr<Follower>> quick_;      // guarded by mutex_, as all below
+  std::map<Place, std::shared_ptr<Follower>> slow_;  // of late rows
   std::uint64_t arrivals_ = 0;
   std::size_t missing_ = 0;  // masks that fill() waits for
   std::vector<std::shared_ptr<Follower>> late_;

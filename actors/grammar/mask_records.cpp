@@ -58,7 +58,8 @@ void write_masks(std::uint32_t epoch, std::span<const ReadyRow> rows,
                  const std::function<void(std::span<const std::byte>)>& send) {
   static const grammar::TokenMask all;
   Writer writer(epoch, send);
-  for (const ReadyRow& row : rows) writer.add(row, row.mask == ReadyRow::Mask::made ? row.follower->mask : all);
+  for (const ReadyRow& row : rows)
+    writer.add(row, row.mask == ReadyRow::Mask::made ? row.follower->mask : all);
   writer.close();
 }
 

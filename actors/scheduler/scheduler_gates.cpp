@@ -16,13 +16,15 @@ void Scheduler::masks_late(const MasksLate& late) {
 void Scheduler::masks_made(const MasksMade& made) {
   for (const RequestKey& key : made.keys) {
     const std::uint32_t at = table_.find(key);
-    if (at == kNoSequence || !table_[at].late) continue;  // it was put back, or the worker was lost: it asks again
+    if (at == kNoSequence || !table_[at].late)
+      continue;  // it was put back, or the worker was lost: it asks again
     table_[at].mask_made = true;
     go_on(table_[at]);
   }
 }
 
-/// Plans a late sequence again from its last known token, once no plan in flight names it and its mask has been made.
+/// Plans a late sequence again from its last known token, once no plan in flight names it and its mask has
+/// been made.
 void Scheduler::go_on(ScheduledSequence& s) {
   if (!s.late || !s.mask_made || s.plans_out > 0 || !s.active()) return;
   s.late = s.mask_made = false;

@@ -1,7 +1,7 @@
 // A compiling process that also does what hostile forms do to one: the regex "crash" ends it, "hang" keeps it
-// forever without using the processor, "spin" keeps it busy forever, "stop" stops it behind its answer, "sleep" stops it
-// before, and "sleep once" only the first of all such processes with the same parent. Under a name with "stopped" in it,
-// it stops at its start.
+// forever without using the processor, "spin" keeps it busy forever, "stop" stops it behind its answer,
+// "sleep" stops it before, and "sleep once" only the first of all such processes with the same parent. Under
+// a name with "stopped" in it, it stops at its start.
 #include <unistd.h>
 #include <csignal>
 #include <cstdlib>
@@ -15,7 +15,8 @@ namespace {
 
 /// True once for all processes of one parent.
 bool is_first() {
-  const auto mark = std::filesystem::temp_directory_path() / ("first_compile_child_of_" + std::to_string(getppid()));
+  const auto mark =
+      std::filesystem::temp_directory_path() / ("first_compile_child_of_" + std::to_string(getppid()));
   if (!std::filesystem::exists(mark)) return std::ofstream(mark).good();
   std::filesystem::remove(mark);
   return false;

@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "support/byte_tokenizer.h"
 #include "support/temp_directory.h"
@@ -230,6 +231,8 @@ TEST_F(FormServiceTest, KnownFormsAndRefusalsDoNotWaitBehindACheck) {
   const Form refused{Form::Kind::json_schema, grammar::Json::parse(R"({"not":{}})"), "guided_json"};
   service->submit(2, refused);
   const Status before = wait(*service, 2).status;
+  for (int i = 0; pulses->checks.beats() != 0 && i < 10'000; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(pulses->checks.beats(), 0u) << "there is nothing to check";
   service->submit(3, regex("slow"));
   gate.wait_for_one();
@@ -271,13 +274,15 @@ TEST_F(FormServiceTest, AClientHasABoundOfItsOwn) {
   const auto service = serve(std::move(held));
   service->submit(1, regex("first"), "greedy");
   gate.wait_for_one();
-  for (std::uint64_t ticket = 2; ticket <= 5; ++ticket) service->submit(ticket, regex("g" + std::to_string(ticket)), "greedy");
+  for (std::uint64_t ticket = 2; ticket <= 5; ++ticket)
+    service->submit(ticket, regex("g" + std::to_string(ticket)), "greedy");
   for (const std::uint64_t ticket : {4, 5}) {
     const CompileOutcome refused = wait(*service, ticket);
     EXPECT_EQ(refused.status.code, Code::overloaded);
     EXPECT_EQ(refused.status.reason, "grammar_queue_full");
     EXPECT_EQ(refused.status.message,
-              "guided_regex has to be compiled, and 3 of this client's forms are waiting for that: try again later");
+              "guided_regex has to be compiled, and 3 of this client's forms are waiting for that: try again "
+              "later");
   }
   service->submit(6, regex("other"), "modest");
   gate.open();
@@ -293,7 +298,8 @@ TEST_F(FormServiceTest, AClientWithNothingAtWorkComesFirst) {
   const auto service = serve(std::move(held));
   service->submit(1, regex("warm"));
   EXPECT_TRUE(wait(*service, 1).status.ok());
-  for (std::uint64_t ticket = 2; ticket <= 7; ++ticket) service->submit(ticket, regex("spin" + std::to_string(ticket)), "greedy");
+  for (std::uint64_t ticket = 2; ticket <= 7; ++ticket)
+    service->submit(ticket, regex("spin" + std::to_string(ticket)), "greedy");
   service->submit(8, regex("modest"), "modest");
   EXPECT_TRUE(wait(*service, 8).status.ok());
   int greedy = 0;

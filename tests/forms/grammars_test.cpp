@@ -283,7 +283,8 @@ class SlowMasks : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kRows = 64;
 
-  void start(std::shared_ptr<const grammar::ConstraintSpec> spec, std::uint32_t rows, std::uint64_t first_key) {
+  void start(std::shared_ptr<const grammar::ConstraintSpec> spec, std::uint32_t rows,
+             std::uint64_t first_key) {
     GrammarStep step = news(++step_);
     const std::uint64_t grammar = grammars_.add(std::move(spec));
     for (std::uint32_t i = 0; i < rows; ++i) {
@@ -294,7 +295,8 @@ class SlowMasks : public ::testing::Test {
   }
 
   static std::size_t count(const std::vector<ReadyRow>& rows, Mask mask) {
-    return static_cast<std::size_t>(std::count_if(rows.begin(), rows.end(), [&](const ReadyRow& row) { return row.mask == mask; }));
+    return static_cast<std::size_t>(
+        std::count_if(rows.begin(), rows.end(), [&](const ReadyRow& row) { return row.mask == mask; }));
   }
 
   Grammars grammars_;
@@ -306,7 +308,8 @@ class SlowMasks : public ::testing::Test {
 TEST_F(SlowMasks, AStepWaitsNoLongerThanItMay) {
   grammar::ThinkingRule rule{kEnd, true, -1, {}};
   rule.denied.resize(4'000'000);  // copied for each mask: some milliseconds
-  start(std::make_shared<grammar::ConstraintSpec>(grammar::ConstraintSpec{nullptr, rule, {0}, 1000}), kRows, 1);
+  start(std::make_shared<grammar::ConstraintSpec>(grammar::ConstraintSpec{nullptr, rule, {0}, 1000}), kRows,
+        1);
   std::mutex mutex;
   std::condition_variable more;
   int notices = 0;

@@ -10,7 +10,8 @@
 namespace troupe::grammar {
 namespace {
 
-// Of the processor, for at most 8 MB. What is not linear takes minutes or hours; a sanitizer a few times as long.
+// Of the processor, for at most 8 MB. What is not linear takes minutes or hours; a sanitizer a few times as
+// long.
 constexpr std::int64_t kMostNs = 8'000'000'000;
 
 /// Runs the check and expects that it takes little time. The refusal's reason, or nothing.
@@ -46,20 +47,25 @@ Json names(const char* prefix, int count) {
 TEST(LinearSchema, ManyRequiredNames) {
   EXPECT_EQ(of_schema({{"type", "object"}, {"required", names("n", 300'000)}}), "schema_too_large");
   EXPECT_EQ(of_schema({{"required", Json(300'000, "same")}}), "");
-  EXPECT_EQ(of_schema({{"properties", members("n", 5000, [](int) { return Json::object(); })}, {"required", names("n", 5000)}}),
+  EXPECT_EQ(of_schema({{"properties", members("n", 5000, [](int) { return Json::object(); })},
+                       {"required", names("n", 5000)}}),
             "");
 }
 
 TEST(LinearSchema, ManyRequiredNamesThatAreNotDeclared) {
   EXPECT_EQ(of_schema({{"type", "object"}, {"required", names("n", 5000)}}), "");
-  const Json large = {{"type", "object"}, {"properties", members("p", 4000, [](int) { return Json::object(); })}};
+  const Json large = {{"type", "object"},
+                      {"properties", members("p", 4000, [](int) { return Json::object(); })}};
   EXPECT_EQ(of_schema({{"required", names("n", 4000)}, {"additionalProperties", large}}), "schema_too_large");
 }
 
 TEST(LinearSchema, ALongChainOfRequiredProperties) {
   // Each definition needs the one after it: found finite from the last to the first.
   constexpr int kLength = 4000;
-  Json root = {{"properties", members("p", kLength, [](int i) { return Json{{"$ref", "#/$defs/d" + std::to_string(i)}}; })},
+  Json root = {{"properties", members("p", kLength,
+                                      [](int i) {
+                                        return Json{{"$ref", "#/$defs/d" + std::to_string(i)}};
+                                      })},
                {"required", names("p", kLength)}};
   root["$defs"] = members("d", kLength, [](int i) {
     if (i + 1 == kLength) return Json{{"type", "null"}};
@@ -72,7 +78,8 @@ TEST(LinearSchema, ALongChainOfRequiredProperties) {
 
 TEST(LinearSchema, ManyReferencesIntoManyDefinitions) {
   Json root = {{"anyOf", Json::array()}};
-  for (int i = 0; i < 9000; ++i) root["anyOf"].push_back({{"$ref", "#/$defs/d" + std::to_string(90'000 + i)}});
+  for (int i = 0; i < 9000; ++i)
+    root["anyOf"].push_back({{"$ref", "#/$defs/d" + std::to_string(90'000 + i)}});
   root["$defs"] = members("d", 100'000, [](int) { return Json{{"type", "null"}}; });
   EXPECT_EQ(of_schema(root), "");
 }
@@ -111,17 +118,24 @@ TEST(LinearForm, ALongNameInAStructuralTag) {
   Json format = {{"type", "any_text"}};
   format[std::string(1 << 20, 'k')] = Json(200'000, Json::object());
   EXPECT_EQ(in_time([&] {
-              return prepare({Form::Kind::structural_tag, {{"format", format}}, "structural_tag"}, tokenizer, true).status();
+              return prepare({Form::Kind::structural_tag, {{"format", format}}, "structural_tag"}, tokenizer,
+                             true)
+                  .status();
             }),
             "");
 }
 
 TEST(LinearForm, ManyChoices) {
   const testing::ByteTokenizer tokenizer;
-  EXPECT_EQ(in_time([&] { return prepare({Form::Kind::choice, names("c", 300'000), "guided_choice"}, tokenizer, true).status(); }),
-            "invalid_value");
+  EXPECT_EQ(
+      in_time([&] {
+        return prepare({Form::Kind::choice, names("c", 300'000), "guided_choice"}, tokenizer, true).status();
+      }),
+      "invalid_value");
   EXPECT_EQ(in_time([&] {
-              return prepare({Form::Kind::regex, std::string(60'000, '{') + "1", "guided_regex"}, tokenizer, true).status();
+              return prepare({Form::Kind::regex, std::string(60'000, '{') + "1", "guided_regex"}, tokenizer,
+                             true)
+                  .status();
             }),
             "");
 }

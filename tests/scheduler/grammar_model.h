@@ -46,8 +46,7 @@ class GrammarModel {
     if (step.epoch > epoch_) waiting_.clear();
     epoch_ = step.epoch;
     for (const GrammarStart& start : step.starts) {
-      if (start.grammar == 0 ||
-          !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar)}).second)
+      if (start.grammar == 0 || !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar)}).second)
         complain("a sequence starts twice");
     }
     for (const GrammarTokens& some : step.sequences) {
@@ -77,7 +76,8 @@ class GrammarModel {
       } else if (found->second.late && row.output_tokens > found->second.tokens) {
         allow_all(step.step, row.slot);  // planned before it was known that the sequence is late
       } else {
-        if (found->second.late && !found->second.made) complain("a late row is asked for before its mask is made");
+        if (found->second.late && !found->second.made)
+          complain("a late row is asked for before its mask is made");
         found->second.late = false;
         waiting_.push_back({step.step, row});
       }

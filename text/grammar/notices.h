@@ -7,8 +7,8 @@
 
 namespace troupe::grammar {
 
-/// Collects the first warnings of the calling thread while it lives: a large form can bring one for each of its
-/// parts. Not nested.
+/// Collects the first warnings of the calling thread while it lives: a large form can bring one for each of
+/// its parts. Not nested.
 class Notices {
  public:
   Notices();

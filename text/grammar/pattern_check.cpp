@@ -33,7 +33,8 @@ Status check_pattern(const std::string& pattern, const std::string& place) {
   return {};
 }
 
-/// Its objects are sorted: one that keeps the order of its members would compare each with all before it while it is read.
+/// Its objects are sorted: one that keeps the order of its members would compare each with all before it
+/// while it is read.
 using Sorted = nlohmann::json;
 
 Status check(const Sorted& node, const std::string& place) {

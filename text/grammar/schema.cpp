@@ -122,7 +122,8 @@ class Walk {
       if (!status.ok()) return;
       std::uint32_t below = pointers_.child(pointer, keyword);
       // No reference can name a child with an empty name, or with one that has a slash in it.
-      const bool of_map = keyword == std::string_view("properties") || keyword == std::string_view("patternProperties");
+      const bool of_map =
+          keyword == std::string_view("properties") || keyword == std::string_view("patternProperties");
       if (of_map || !name.empty()) below = pointers_.child(below, name);
       status = visit(child, child_place(place, keyword, name), below, depth + 1);
     });
@@ -162,9 +163,11 @@ class Walk {
       if (options.size() > kMostExclusive) {
         return too_large(here, "has more than " + std::to_string(kMostExclusive) + " schemas");
       }
-      const Exclusion exclusion = definitions_.exclusion(options, static_cast<std::size_t>(limits_.enum_values));
+      const Exclusion exclusion =
+          definitions_.exclusion(options, static_cast<std::size_t>(limits_.enum_values));
       if (exclusion == Exclusion::too_many) {
-        return too_large(here, "has schemas with more than " + std::to_string(limits_.enum_values) + " values");
+        return too_large(here,
+                         "has schemas with more than " + std::to_string(limits_.enum_values) + " values");
       }
       if (exclusion == Exclusion::unknown) {
         return unsupported(
@@ -255,7 +258,8 @@ class Walk {
                          "must be null, boolean, object, array, number, string, integer or a list of "
                          "these");
       }
-      if (std::find(types.begin(), types.end(), name) == types.end()) types.push_back(name.get<std::string>());
+      if (std::find(types.begin(), types.end(), name) == types.end())
+        types.push_back(name.get<std::string>());
     }
     if (types.size() < list.size()) type = types;
     return {};

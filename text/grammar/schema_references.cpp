@@ -109,7 +109,8 @@ class Finite {
     }
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       if (!nodes_[i].finite)
-        return unsatisfiable(place_of(i, place), "requires itself again and again: no value that ends fits it");
+        return unsatisfiable(place_of(i, place),
+                             "requires itself again and again: no value that ends fits it");
     }
     return {};
   }
@@ -117,8 +118,8 @@ class Finite {
  private:
   struct Node {
     Json* schema;
-    std::size_t above;  // the node that it was found in
-    std::string step;   // from there, as places write it
+    std::size_t above;             // the node that it was found in
+    std::string step;              // from there, as places write it
     const Json* target = nullptr;  // of its $ref
     bool finite = false;
     std::vector<std::size_t> users{};  // alternatives that need it
@@ -180,7 +181,9 @@ class Finite {
     const auto types = types_of(schema);
     if (types.empty()) return add(node, {});
     for (const std::string& type : types) {
-      add(node, type == "object" ? required_of(schema) : type == "array" ? items_of(schema) : std::vector<const Json*>{});
+      add(node, type == "object"  ? required_of(schema)
+                : type == "array" ? items_of(schema)
+                                  : std::vector<const Json*>{});
     }
   }
 
@@ -226,7 +229,7 @@ class Finite {
 /// What tells the values of a schema from those of others.
 struct Definitions::Profile {
   bool lists = false;
-  Values values;      ///< of its const or enum
+  Values values;  ///< of its const or enum
   std::vector<std::string> types;
   std::size_t count = 0;  ///< of all values here
   /// Of required properties with a const or an enum: their values.
@@ -245,7 +248,9 @@ Definitions::Profile profile_of(const Json& schema, std::size_t most) {
   out.lists = !out.values.empty();
   out.types = types_of(schema);
   const auto required = schema.find("required"), properties = schema.find("properties");
-  if (required == schema.end() || properties == schema.end() || !required->is_array() || !properties->is_object()) return out;
+  if (required == schema.end() || properties == schema.end() || !required->is_array() ||
+      !properties->is_object())
+    return out;
   std::unordered_set<std::string_view> names;
   for (const Json& name : *required) {
     if (name.is_string()) names.insert(name.get_ref<const std::string&>());
@@ -263,7 +268,8 @@ Definitions::Profile profile_of(const Json& schema, std::size_t most) {
 
 /// True if both are objects that require the same property with values that differ.
 bool discriminated(const Definitions::Profile& a, const Definitions::Profile& b) {
-  const auto& [few, many] = a.tags.size() < b.tags.size() ? std::tie(a.tags, b.tags) : std::tie(b.tags, a.tags);
+  const auto& [few, many] =
+      a.tags.size() < b.tags.size() ? std::tie(a.tags, b.tags) : std::tie(b.tags, a.tags);
   return std::any_of(few.begin(), few.end(), [&](const auto& tag) {
     const auto other = many.find(tag.first);
     return other != many.end() && !overlap(tag.second, other->second);

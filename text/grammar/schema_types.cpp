@@ -100,7 +100,8 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
   if (required == node.end()) return {};
   const std::string here = place + ".required";
   const auto too_many = [&] {
-    return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here, "schema_too_large");
+    return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here,
+                   "schema_too_large");
   };
   if (!required->is_array()) return malformed(here, "must be a list of names");
   std::unordered_set<std::string> seen;
@@ -120,8 +121,8 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
 
   const auto others = node.find("additionalProperties");
   if (others != node.end() && *others == Json(false)) {
-    const auto missing =
-        std::find_if(names.begin(), names.end(), [&](const Json& name) { return seen.contains(name.get<std::string>()); });
+    const auto missing = std::find_if(
+        names.begin(), names.end(), [&](const Json& name) { return seen.contains(name.get<std::string>()); });
     return unsatisfiable(here, "names \"" + shown(missing->get<std::string>()) +
                                    "\", which additionalProperties does not allow");
   }
@@ -130,8 +131,9 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
   }
   const Json value = others != node.end() && others->is_object() ? *others : Json::object();
   if (value.dump().size() * seen.size() > kMaxDeclaredBytes) {
-    return invalid(here + " names too many properties for the schema that additionalProperties gives them; declare them", here,
-                   "schema_too_large");
+    return invalid(
+        here + " names too many properties for the schema that additionalProperties gives them; declare them",
+        here, "schema_too_large");
   }
   auto& properties = node["properties"];
   if (properties.is_null()) properties = Json::object();
@@ -161,7 +163,8 @@ Status check_name_rules(Json& node, const std::string& place) {
         return unsatisfiable(here + ".type", "must be string");
     }
     rule["type"] = "string";
-    if (const auto others = node.find("additionalProperties"); others != node.end() && *others == Json(false)) {
+    if (const auto others = node.find("additionalProperties");
+        others != node.end() && *others == Json(false)) {
       return unsupported(here, "cannot be enforced beside additionalProperties: false");
     }
     return {};

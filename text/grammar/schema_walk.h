@@ -26,7 +26,8 @@ bool is_type_name(std::string_view name);
 /// True if a value has the type; 1.0 is an integer.
 bool has_type(const Json& value, std::string_view type);
 
-/// A name as places show it: its begin when it is long, so that the places of many schemas below it stay short.
+/// A name as places show it: its begin when it is long, so that the places of many schemas below it stay
+/// short.
 std::string shown(std::string_view name);
 
 /// Whether a value can fit two of the schemas of a oneOf.
@@ -36,8 +37,8 @@ enum class Exclusion : std::uint8_t {
   too_many,  ///< they list too many values to compare them
 };
 
-/// The schemas that the references of one document name. Finds each in constant time, however many there are, also
-/// while the document is rewritten.
+/// The schemas that the references of one document name. Finds each in constant time, however many there are,
+/// also while the document is rewritten.
 class Definitions {
  public:
   explicit Definitions(Json& root);
@@ -45,8 +46,8 @@ class Definitions {
   Definitions(const Definitions&) = delete;
   Definitions& operator=(const Definitions&) = delete;
 
-  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects only
-  /// and takes the names as they are written, as the compiler does.
+  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects
+  /// only and takes the names as they are written, as the compiler does.
   Json* find(std::string_view reference);
 
   /// Compares the schemas of a oneOf, at most `most_values` of const and enum together. Follows references.
@@ -59,7 +60,8 @@ class Definitions {
   const Json* follow(const Json& node, std::string& reference);
 
   Json& root_;
-  /// Of objects with many members, by their address: place of a member by its name. An entry may be out of date.
+  /// Of objects with many members, by their address: place of a member by its name. An entry may be out of
+  /// date.
   std::unordered_map<const void*, std::unordered_map<std::string, std::size_t>> indexes_;
   std::unordered_map<std::string, std::shared_ptr<const Profile>> profiles_;  ///< by reference
 };
