@@ -93,7 +93,10 @@ class GrammarModel {
 
   /// Makes a late mask; false when there is none.
   bool make(MasksMade& made) {
-    for (auto& [key, sequence] : sequences_) {
+    while (!to_make_.empty()) {
+      const RequestKey key = *to_make_.begin();
+      to_make_.erase(to_make_.begin());
+      Sequence& sequence = sequences_.at(key);
       if (!sequence.late || sequence.made || sequence.ended) continue;
       sequence.made = true;
       made.keys.push_back(key);
@@ -160,6 +163,7 @@ class GrammarModel {
       if (!sequence.ended && !sequence.made && takes_long()) {
         sequence.late = true;
         late_keys_.push_back(one.row.key);
+        to_make_.insert(one.row.key);
         std::erase_if(still, [&](const Waiting& other) {
           if (other.row.key == one.row.key) allow_all(other.step, other.row.slot);
           return other.row.key == one.row.key;
@@ -194,6 +198,7 @@ class GrammarModel {
   std::vector<Waiting> waiting_;
   std::vector<std::vector<std::byte>> ready_;
   std::vector<RequestKey> late_keys_;
+  std::set<RequestKey> to_make_;
   std::int64_t answered_ = 0, late_ = 0, in_vain_ = 0;
   std::string complaint_;
 };
