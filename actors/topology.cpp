@@ -14,6 +14,7 @@
 #include "actors/worker/rank_group_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "base/check.h"
+#include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
@@ -65,7 +66,7 @@ GrammarParts grammar_parts(const CastSetup& setup, workers_actor link) {
   parts.link = std::move(link);
   parts.vocabulary = model.vocab_size;
   // On a large machine many rows wait for the same moment; on a small one the cores are the model's.
-  parts.helpers = std::clamp(std::thread::hardware_concurrency() / 8, 1u, 4u);
+  parts.helpers = std::clamp(usable_cores() / 8, 1u, 4u);
   parts.log = setup.log("grammar");
   FormServiceSetup& forms = parts.forms;
   forms.tokenizer = model.tokenizer;
@@ -93,7 +94,7 @@ PrefixCaching prefix_caching(const config::CacheOptions& options) {
 Cast::SystemConfig::SystemConfig() {
   // One pool thread unless there are cores to spare: the actors of a step run one after the other anyway, so a
   // second thread would only cost wake-ups. Tokenizers have threads of their own.
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  const unsigned cores = usable_cores();
   set("scheduler.policy", caf::atom("sharing"));
   set("scheduler.max-threads", static_cast<std::size_t>(std::clamp(cores / 4, 1u, 8u)));
   set("logger.verbosity", caf::atom("quiet"));

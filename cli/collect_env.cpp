@@ -8,8 +8,9 @@
 #include <iterator>
 #include <set>
 #include <sstream>
-#include <thread>
 
+#include "base/control_groups.h"
+#include "base/usable_cores.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/version.h"
@@ -64,10 +65,9 @@ std::string gibibytes(const std::string& kib_text) {
 }
 
 std::string memory_limit() {
-  const std::string limit = first_line("/sys/fs/cgroup/memory.max");
-  double bytes = 0;
-  if (std::sscanf(limit.c_str(), "%lf", &bytes) != 1) return "none";
-  return gibibytes(std::to_string(bytes / 1024));
+  const auto limit = control_group_memory();
+  if (!limit) return "none";
+  return gibibytes(std::to_string(limit->bytes >> 10)) + " in " + limit->file;
 }
 
 std::string cuda_driver() {
@@ -88,7 +88,7 @@ std::string cores() {
     if (!fs::exists(topology, error)) continue;
     physical.insert(first_line(topology + "physical_package_id") + "/" + first_line(topology + "core_id"));
   }
-  const std::string threads = std::to_string(std::thread::hardware_concurrency()) + " usable";
+  const std::string threads = std::to_string(usable_cores()) + " usable";
   return physical.empty() ? threads : threads + ", " + std::to_string(physical.size()) + " physical cores";
 }
 

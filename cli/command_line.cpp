@@ -9,6 +9,7 @@
 #include "config/dump.h"
 #include "config/manual.h"
 #include "config/parse.h"
+#include "config/platform_variables.h"
 
 namespace troupe::cli {
 
@@ -32,7 +33,9 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
     std::fputs(text->c_str(), stdout);
     return 0;
   }
-  Status status = config::read_environment(config::process_environment(), fields);
+  const config::Environment environment = config::process_environment();
+  if (const std::string note = config::platform_note(environment, fields, false); !note.empty()) complain(synopsis, note);
+  Status status = config::read_environment(environment, fields);
   if (!status.ok()) return fail(synopsis, status);
   for (const config::Argument& argument : split->given) config::clear_list(*argument.field);
   const Result<config::Arguments> read = config::read_arguments(given, fields);

@@ -55,13 +55,20 @@ std::string executable() {
   return error ? "troupe" : path.string();
 }
 
-/// Loads tokenizer and chat template and looks for the tags of the parsers, to check them.
-Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers) {
+/// Loads tokenizer and chat template and looks for the tags of the parsers, to check them. Adds a note for each name that
+/// the template uses and that does not exist here.
+Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers,
+                        std::vector<std::string>& notes) {
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
   const auto chat = ChatTemplate::load(model.directory, model.chat_template, model.tokenizer);
   const bool without = chat.status().code == Code::not_found && model.chat_template.empty();
   if (!chat.ok() && !without) return chat.status();
+  if (!without) {
+    for (const std::string& name : (*chat)->missing()) {
+      notes.push_back("the chat template uses " + name + ", which does not exist here: a chat that needs it gets 400");
+    }
+  }
   return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();
 }
 
@@ -98,12 +105,12 @@ Result<std::string> prepare(config::Options& options) {
   }
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
-  const Status text_files = check_text_files(options.model, options.answers);
+  const Status text_files = check_text_files(options.model, options.answers, found->notes);
   ::malloc_trim(0);  // what the check has loaded
   if (!text_files.ok()) return text_files;
   options.device.device = found->device;
   if (found->device == config::Device::cpu && found->shard.ranks > 1) {
-    options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes);
+    options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
   }
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
   // unless it was asked for: a worker that finds less memory free then uses a shorter one.

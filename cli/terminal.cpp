@@ -1,13 +1,19 @@
 #include "cli/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
 
+#include "base/owned_fd.h"
+#include "base/spawn.h"
+#include "config/child_environment.h"
 #include "config/parse.h"
 #include "config/wrap.h"
 
@@ -21,6 +27,23 @@ std::string variable(const char* name) {
   const auto environment = config::process_environment();
   const auto found = environment.find(name);
   return found == environment.end() ? std::string() : found->second;
+}
+
+/// Starts `command` in a shell and opens its input. -1, and no input, when that fails.
+pid_t start_pager(const std::string& command, std::FILE*& input) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return -1;
+  const OwnedFd reader(ends[0]);
+  OwnedFd writer(ends[1]);
+  SpawnOrder order;
+  order.executable = "/bin/sh";
+  order.arguments = {"sh", "-c", command};
+  order.environment = config::child_environment(config::ChildKind::pager, config::process_environment());
+  order.input = reader.get();
+  const auto pid = spawn(order);
+  if (!pid.ok()) return -1;
+  input = ::fdopen(writer.release(), "w");
+  return *pid;
 }
 
 }  // namespace
@@ -46,9 +69,11 @@ std::string wrapped_for(int descriptor, const std::string& text) {
 
 void print_paged(const std::string& text) {
   std::FILE* pager = nullptr;
+  pid_t pid = -1;
   if (may_move_cursor(STDOUT_FILENO)) {
     const std::string named = variable("PAGER");
-    pager = ::popen(named.empty() ? "if command -v less >/dev/null; then exec less -FRX; else exec cat; fi" : named.c_str(), "w");
+    pid = start_pager(
+        named.empty() ? "if command -v less >/dev/null; then exec less -FRX; else exec cat; fi" : named, pager);
   }
   if (pager == nullptr) {
     std::fputs(text.c_str(), stdout);
@@ -56,8 +81,11 @@ void print_paged(const std::string& text) {
   }
   std::signal(SIGPIPE, SIG_IGN);  // a pager may be left before its end
   std::fputs(text.c_str(), pager);
+  std::fclose(pager);
   constexpr int kNotFound = 127;
-  const int status = ::pclose(pager);
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) std::fputs(text.c_str(), stdout);
 }
 

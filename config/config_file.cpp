@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace troupe::config {
@@ -33,28 +34,53 @@ nlohmann::json scalar(const YAML::Node& node) {
   return text;
 }
 
-/// False when the tree is too deep or too large.
-bool to_json(const YAML::Node& node, int depth, int& nodes, nlohmann::json& out) {
-  if (depth > kMaxYamlDepth || ++nodes > kMaxNodes) return false;
-  if (node.IsMap()) {
+/// Turns the value of one option to JSON.
+class ValueReader {
+ public:
+  ValueReader(const std::string& path, const std::string& option) : path_(path), option_(option) {}
+
+  Status read(const YAML::Node& node, nlohmann::json& out) { return read(node, 0, out); }
+
+ private:
+  Status read(const YAML::Node& node, int depth, nlohmann::json& out) {
+    if (depth > kMaxYamlDepth || ++nodes_ > kMaxNodes) {
+      return invalid(place(path_, node.Mark()) + ": " + option_ + " is nested too deeply or holds too many values");
+    }
+    if (node.IsMap()) return read_map(node, depth, out);
+    if (node.IsSequence()) {
+      out = nlohmann::json::array();
+      for (const auto& item : node) {
+        out.emplace_back();
+        if (Status status = read(item, depth + 1, out.back()); !status.ok()) return status;
+      }
+      return {};
+    }
+    out = node.IsScalar() ? scalar(node) : nlohmann::json();
+    return {};
+  }
+
+  Status read_map(const YAML::Node& node, int depth, nlohmann::json& out) {
     out = nlohmann::json::object();
+    std::map<std::string, int> lines;
     for (const auto& item : node) {
-      if (!item.first.IsScalar()) return false;
-      if (!to_json(item.second, depth + 1, nodes, out[item.first.Scalar()])) return false;
+      const YAML::Mark& mark = item.first.Mark();
+      if (!item.first.IsScalar()) return invalid(place(path_, mark) + ": " + option_ + " has a key that is no text");
+      const std::string& key = item.first.Scalar();
+      const auto [first, fresh] = lines.emplace(key, mark.line + 1);
+      if (!fresh) {
+        return invalid(place(path_, mark) + ": " + option_ + ": the key " + key + " is given twice, in lines " +
+                           std::to_string(first->second) + " and " + std::to_string(mark.line + 1),
+                       option_, "duplicate_key");
+      }
+      if (Status status = read(item.second, depth + 1, out[key]); !status.ok()) return status;
     }
-    return true;
+    return {};
   }
-  if (node.IsSequence()) {
-    out = nlohmann::json::array();
-    for (const auto& item : node) {
-      out.emplace_back();
-      if (!to_json(item, depth + 1, nodes, out.back())) return false;
-    }
-    return true;
-  }
-  out = node.IsScalar() ? scalar(node) : nlohmann::json();
-  return true;
-}
+
+  const std::string& path_;
+  const std::string& option_;
+  int nodes_ = 0;
+};
 
 Result<std::vector<FileEntry>> read_root(const YAML::Node& root, const std::string& path) {
   if (root.IsNull()) return std::vector<FileEntry>{};
@@ -63,13 +89,9 @@ Result<std::vector<FileEntry>> read_root(const YAML::Node& root, const std::stri
   for (const auto& item : root) {
     if (!item.first.IsScalar())
       return invalid(place(path, item.first.Mark()) + ": an option name is expected");
-    FileEntry entry{item.first.Scalar(), {}};
-    int nodes = 0;
+    FileEntry& entry = entries.emplace_back(FileEntry{item.first.Scalar(), {}, item.first.Mark().line + 1});
     nlohmann::json value;
-    if (!to_json(item.second, 0, nodes, value)) {
-      return invalid(place(path, item.first.Mark()) + ": " + entry.name +
-                     " is nested too deeply or holds too many values");
-    }
+    if (Status status = ValueReader(path, entry.name).read(item.second, value); !status.ok()) return status;
     if (item.second.IsScalar()) {
       entry.values.push_back(item.second.Scalar());
     } else if (item.second.IsSequence()) {
@@ -79,7 +101,6 @@ Result<std::vector<FileEntry>> read_root(const YAML::Node& root, const std::stri
     } else if (item.second.IsMap()) {
       entry.values.push_back(value.dump());
     }
-    if (!entry.values.empty()) entries.push_back(std::move(entry));  // null: the default
   }
   return entries;
 }

@@ -14,11 +14,7 @@
 namespace troupe::config {
 namespace {
 
-// Together they fit a message to a running engine.
-constexpr std::size_t kMaxCertificateBytes = 24 << 10;
-constexpr std::size_t kMaxKeyBytes = 16 << 10;
-constexpr std::size_t kMaxApiKeyBytes = 16 << 10;
-constexpr std::size_t kMaxFileBytes = 1 << 20;  // a PEM file may hold comments
+constexpr std::size_t kMaxFileBytes = 1 << 20;
 
 Status bad_file(const char* flag, const std::string& path, const std::string& why) {
   return invalid(std::string("--") + flag + " " + path + ": " + why, flag, "invalid_value");
@@ -60,25 +56,19 @@ std::string pem_blocks(std::string_view text) {
   }
 }
 
-Result<std::string> read_pem(const char* flag, const std::string& path, std::size_t limit) {
+Result<std::string> read_pem(const char* flag, const std::string& path) {
   auto text = read_credential_file(flag, path);
   if (!text.ok()) return text;
   std::string blocks = pem_blocks(*text);
   if (blocks.empty()) return bad_file(flag, path, "holds nothing in PEM form (\"-----BEGIN …\")");
-  if (blocks.size() > limit) {
-    return bad_file(flag, path,
-                    "holds " + std::to_string(blocks.size()) + " bytes of PEM, expected at most " +
-                        std::to_string(limit));
-  }
   return blocks;
 }
 
 /// One key a line; blank lines and lines that begin with # do not count.
-Result<std::vector<std::string>> read_api_keys(const std::string& path) {
-  auto text = read_credential_file("api-key-file", path);
+Result<std::vector<std::string>> read_api_keys(const char* flag, const std::string& path) {
+  auto text = read_credential_file(flag, path);
   if (!text.ok()) return text.status();
   std::vector<std::string> keys;
-  std::size_t bytes = 0;
   for (std::string_view rest = *text; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
@@ -89,20 +79,14 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
     if (line.empty() || line.front() == '#') continue;
     for (const char c : line) {
       if (c > ' ' && c <= '~') continue;
-      return bad_file("api-key-file", path,
+      return bad_file(flag, path,
                       "key " + std::to_string(keys.size() + 1) +
                           " has a blank or a character that is not printable ASCII");
     }
     keys.emplace_back(line);
-    bytes += line.size();
   }
   if (keys.empty())
-    return bad_file("api-key-file", path, "holds no key; leave the flag out to serve without keys");
-  if (bytes > kMaxApiKeyBytes) {
-    return bad_file("api-key-file", path,
-                    "holds " + std::to_string(bytes) + " bytes of keys, expected at most " +
-                        std::to_string(kMaxApiKeyBytes));
-  }
+    return bad_file(flag, path, "holds no key; leave the flag out to serve without keys");
   return keys;
 }
 
@@ -111,15 +95,20 @@ Result<std::vector<std::string>> read_api_keys(const std::string& path) {
 Status read_credentials(HttpOptions& http) {
   HttpOptions fresh = http;
   if (!http.api_key_file.empty()) {
-    auto keys = read_api_keys(http.api_key_file);
+    auto keys = read_api_keys("api-key-file", http.api_key_file);
     if (!keys.ok()) return keys.status();
     fresh.file_api_keys = *std::move(keys);
   }
+  if (!http.admin_api_key_file.empty()) {
+    auto keys = read_api_keys("admin-api-key-file", http.admin_api_key_file);
+    if (!keys.ok()) return keys.status();
+    fresh.file_admin_api_keys = *std::move(keys);
+  }
   if (!http.ssl_certfile.empty()) {
     const bool apart = !http.ssl_keyfile.empty();
-    auto certificate = read_pem("ssl-certfile", http.ssl_certfile, kMaxCertificateBytes);
+    auto certificate = read_pem("ssl-certfile", http.ssl_certfile);
     if (!certificate.ok()) return certificate.status();
-    auto key = apart ? read_pem("ssl-keyfile", http.ssl_keyfile, kMaxKeyBytes) : certificate;
+    auto key = apart ? read_pem("ssl-keyfile", http.ssl_keyfile) : certificate;
     if (!key.ok()) return key.status();
     fresh.certificate_pem = *std::move(certificate);
     fresh.private_key_pem = *std::move(key);
@@ -131,6 +120,12 @@ Status read_credentials(HttpOptions& http) {
 std::vector<std::string> all_api_keys(const HttpOptions& http) {
   std::vector<std::string> keys = http.api_keys;
   keys.insert(keys.end(), http.file_api_keys.begin(), http.file_api_keys.end());
+  return keys;
+}
+
+std::vector<std::string> all_admin_api_keys(const HttpOptions& http) {
+  std::vector<std::string> keys = http.admin_api_keys;
+  keys.insert(keys.end(), http.file_admin_api_keys.begin(), http.file_admin_api_keys.end());
   return keys;
 }
 

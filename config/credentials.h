@@ -8,13 +8,14 @@
 
 namespace troupe::config {
 
-/// Reads --api-key-file, --ssl-certfile and --ssl-keyfile into the members that hold their contents. Of PEM
+/// Reads --api-key-file, --admin-api-key-file, --ssl-certfile and --ssl-keyfile into the members that hold their contents. Of PEM
 /// files only the blocks are kept. Errors name flag and file: not there, no regular file, not readable,
-/// empty, too large. `http` is unchanged then.
+/// empty, larger than 1 MiB. `http` is unchanged then.
 Status read_credentials(HttpOptions& http);
 
 /// Those given as flags and those of the file.
 std::vector<std::string> all_api_keys(const HttpOptions& http);
+std::vector<std::string> all_admin_api_keys(const HttpOptions& http);
 
 /// A sentence for people when `http` lets anyone on the network in: the server listens on more than this
 /// machine's own addresses, and no key is asked for. Else empty.

@@ -1,9 +1,17 @@
 // Flags of the HTTP server: where it listens, who may ask, and how much.
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
 #include "base/address_set.h"
 #include "config/fields.h"
 
 namespace troupe::config {
 namespace {
+
+constexpr double kMostUriBytes = 56 << 10;  // a line of a head cannot be longer than 60 KiB
+constexpr double kMostJsonDepth = 1000;     // values are copied and written by recursion
+constexpr double kMostLogitBias = 28'000;   // with stop ids and banned words, what one sequence may send a worker
 
 Status check_networks(std::string_view value) {
   AddressSet set;
@@ -15,9 +23,43 @@ Status check_networks(std::string_view value) {
   return {};
 }
 
+/// Names of hosts, IPv4 addresses, and IPv6 addresses with or without brackets; no ports.
+Status check_hosts(std::string_view value) {
+  while (!value.empty()) {
+    const std::size_t comma = value.find(',');
+    const std::string_view name = value.substr(0, comma);
+    const bool bracketed = name.size() > 2 && name.front() == '[' && name.back() == ']';
+    const bool address = parse_address(bracketed ? name.substr(1, name.size() - 2) : name).has_value();
+    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '-' || c == '.' || c == '_';
+    });
+    if (name != "*" && !plain && !address) {
+      return invalid("got \"" + std::string(name.substr(0, 80)) +
+                     "\", expected * or a name or an address, without scheme, port and path");
+    }
+    value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
+  }
+  return {};
+}
+
+/// Why a number of alternatives is more than a device gives; "-1" asks for the whole vocabulary.
+std::string too_many_logprobs(std::string_view value) {
+  int count = 0;
+  std::from_chars(value.data(), value.data() + value.size(), count);
+  if (count >= 0 && count <= kMostLogprobs) return {};
+  return "a device gives at most " + std::to_string(kMostLogprobs) + " alternatives beside a token";
+}
+
+/// `max`: the largest number that holds as a limit, if something else gives in before.
 Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
-            double min = 1) {
-  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = 1 << 30};
+            double min = 1, double max = 1 << 30) {
+  return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = max};
+}
+
+Field limit_logprobs(std::string_view name, int& member, std::string_view help, double min) {
+  Field field = limit(name, member, help, {}, min);
+  field.refusal = too_many_logprobs;
+  return field;
 }
 
 Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
@@ -51,9 +93,25 @@ std::vector<Field> http_fields(HttpOptions& o) {
        .slot = &o.allowed_origins,
        .help = "origins of web pages that may read the server's answers, as https://name:port; * for all",
        .when_unset = "only the server's own pages"},
+      {.name = "allowed-hosts",
+       .slot = &o.allowed_hosts,
+       .help = "names and addresses that a request's Host may name, with any port, besides the server's own; * for all",
+       .check = check_hosts,
+       .when_unset = "the server's own, asked for only without a key on a loopback address"},
+      {.name = "admin-api-key",
+       .slot = &o.admin_api_keys,
+       .help = "key for the routes that control the server, and for all others; repeat it for several",
+       .when_unset = "those routes need no key, or are closed if --api-key is given",
+       .secret = true,
+       .refuses_empty = true},
+      {.name = "admin-api-key-file",
+       .slot = &o.admin_api_key_file,
+       .help = "file with such keys, one a line; SIGHUP reads it again",
+       .when_unset = "none",
+       .refuses_empty = true},
       {.name = "api-key-file",
        .slot = &o.api_key_file,
-       .help = "file with keys, one a line, as --api-key; SIGHUP reads it again",
+       .help = "file with keys, one a line, at most 1 MiB, as --api-key; SIGHUP reads it again",
        .when_unset = "none",
        .refuses_empty = true},
       {.name = "ssl-certfile",
@@ -77,6 +135,11 @@ std::vector<Field> http_fields(HttpOptions& o) {
        .help = "keys of --api-key-file",
        .secret = true,
        .hidden = true},
+      {.name = "file-admin-api-keys",
+       .slot = &o.file_admin_api_keys,
+       .help = "keys of --admin-api-key-file",
+       .secret = true,
+       .hidden = true},
       {.name = "certificate-pem",
        .slot = &o.certificate_pem,
        .help = "of --ssl-certfile",
@@ -92,7 +155,7 @@ std::vector<Field> http_fields(HttpOptions& o) {
        .help = "threads that serve sockets",
        .min = 0,
        .max = 256,
-       .when_unset = "half the cores, 1 to 4"},
+       .when_unset = "half the usable cores, 1 to 4"},
       {.name = "max-concurrency",
        .slot = &o.max_concurrency,
        .help = "HTTP requests at once; one more gets 429",
@@ -106,13 +169,13 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("max-connections", o.max_connections, "open sockets; one more gets 429"),
       {.name = "max-connections-per-address",
        .slot = &o.max_connections_per_address,
-       .help = "open sockets of one address, or of one client behind --trusted-proxies; one more gets 429",
+       .help = "open sockets of one address (of IPv6: of one /64), or of one client behind --trusted-proxies; one more gets 429",
        .min = 0,
        .max = 1 << 30,
        .when_unset = "256; --max-connections for addresses of this machine"},
       limit("max-header-bytes", o.max_header_bytes, "header lines together; 431", "bytes", 256),
       limit("max-header-count", o.max_header_count, "header lines; 431"),
-      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64),
+      limit("max-uri-bytes", o.max_uri_bytes, "request target; 414", "bytes", 64, kMostUriBytes),
       limit("header-timeout", o.header_timeout_s, "from the first byte to the end of the headers; 408",
             "seconds"),
       limit("body-timeout", o.body_timeout_s, "for a body slower than --min-body-rate; 408", "seconds"),
@@ -128,7 +191,8 @@ std::vector<Field> limit_fields(LimitOptions& o) {
             "--write-timeout once the answer is complete", "bytes", 4096),
       limit_bytes("max-unsent-bytes", o.max_unsent_bytes, "unread output of all answers; the largest are cut off"),
       limit_bytes("max-buffered-bytes", o.max_buffered_bytes,
-                  "request bodies above 64 KiB that are read or wait for an answer; 503"),
+                  "memory of requests that are read or wait for an answer; 503; one larger body 413. For bodies up to 64 KiB there is "
+                  "an eighth more"),
       limit_bytes("max-answer-bytes", o.max_answer_bytes, "one answer that is not streamed, or what it repeats of its prompt; 400"),
       {.name = "max-answer-scores",
        .slot = &o.max_answer_scores,
@@ -139,16 +203,16 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       {.name = "strict-requests",
        .slot = &o.strict_requests,
        .help = "unknown fields of a request are refused with 400, not only warned about"},
-      limit("max-json-depth", o.max_json_depth, "nesting of a request body"),
+      limit("max-json-depth", o.max_json_depth, "nesting of a request body", {}, 1, kMostJsonDepth),
       limit("max-json-elements", o.max_json_elements, "values in a request body"),
       limit("max-prompts", o.max_prompts, "prompts in one completions request"),
       limit("max-n", o.max_n, "choices per prompt"),
       limit("max-best-of", o.max_best_of, "candidates per prompt"),
       limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
       limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
-      limit("max-logprobs", o.max_logprobs, "top_logprobs; -1: the whole vocabulary", {}, -1),
-      limit("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request", {}, 0),
-      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0),
+      limit_logprobs("max-logprobs", o.max_logprobs, "top_logprobs and prompt_logprobs; at most 20", -1),
+      limit_logprobs("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request; at most 20", 0),
+      limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0, kMostLogitBias),
       limit("max-messages", o.max_messages, "messages of one chat request"),
       limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),
       {.name = "max-schema-depth",

@@ -164,7 +164,7 @@ std::string options_markdown() {
          "a list is repeated or separated by commas. `--config FILE` reads any of them from YAML or JSON. "
          "Each of these overrides those before it: defaults, config file, environment, command line. Every "
          "flag has a variable, `TROUPE_` and its name in capitals; FastDeploy's own name for it, where there "
-         "is one, is read too.\n\n"
+         "is one, is read too. What a platform sets for a service with such a name (`TROUPE_PORT=tcp://…`) is not.\n\n"
          "All flags are parsed and checked in full, also those of features that are not available yet.\n\n"
          "## What works\n" +
          markdown_table(all, Standing::works) +

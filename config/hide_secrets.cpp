@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "config/fields.h"
+#include "config/overloaded.h"
 
 namespace troupe::config {
 namespace {
@@ -25,6 +26,17 @@ std::set<std::string> secret_names() {
 void blank(char* text) { std::fill(text, text + std::strlen(text), '*'); }
 
 }  // namespace
+
+Options without_secrets(const Options& options) {
+  Options copy = options;
+  for (const Field& field : fields(copy)) {
+    if (!field.secret) continue;
+    std::visit(Overloaded{[](std::string* text) { text->clear(); },
+                          [](std::vector<std::string>* list) { list->clear(); }, [](const auto&) {}},
+               field.slot);
+  }
+  return copy;
+}
 
 void hide_secrets(int argc, char** argv) {
   const std::set<std::string> secrets = secret_names();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,19 @@ struct Key {
 constexpr std::size_t kMaxText = 64 << 10;  // options are written by hand
 constexpr int kMaxJsonDepth = 16;
 
-/// The object, or nothing. Depth is bounded before the parser recurses.
-std::optional<JsonValue> parse_object(std::string_view text) {
+/// The object, or nothing. Depth is bounded before the parser recurses. A key that an object has twice is left in
+/// `twice`; the last value counts.
+std::optional<JsonValue> parse_object(std::string_view text, std::string* twice = nullptr) {
   if (text.size() > kMaxText) return std::nullopt;
   bool too_deep = false;
-  const auto guard = [&](int depth, JsonValue::parse_event_t, JsonValue&) {
+  std::vector<std::set<std::string>> keys;  // of the open objects
+  const auto guard = [&](int depth, JsonValue::parse_event_t event, JsonValue& value) {
     too_deep = too_deep || depth > kMaxJsonDepth;
+    if (event == JsonValue::parse_event_t::object_start) keys.emplace_back();
+    if (event == JsonValue::parse_event_t::object_end) keys.pop_back();
+    if (event == JsonValue::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && twice != nullptr) {
+      *twice = value.get<std::string>();
+    }
     return !too_deep;
   };
   JsonValue value = JsonValue::parse(text, guard, false);
@@ -43,6 +51,14 @@ std::optional<JsonValue> parse_object(std::string_view text) {
 Status not_an_object(std::string_view text) {
   return invalid("got \"" + std::string(text.substr(0, 80)) +
                  "\", expected a JSON object such as {\"key\": 1}");
+}
+
+Result<JsonValue> read_object(std::string_view text) {
+  std::string twice;
+  std::optional<JsonValue> object = parse_object(text, &twice);
+  if (!object) return not_an_object(text);
+  if (!twice.empty()) return invalid("the key \"" + twice.substr(0, 80) + "\" is given twice", {}, "duplicate_key");
+  return *std::move(object);
 }
 
 bool in_range(const JsonValue& value, const Key& key) {
@@ -99,8 +115,8 @@ std::string expected(const Key& key) {
 }
 
 Status check_keys(std::string_view text, const std::vector<Key>& keys) {
-  const auto object = parse_object(text);
-  if (!object) return not_an_object(text);
+  const auto object = read_object(text);
+  if (!object) return object.status();
   for (const auto& [name, value] : object->items()) {
     const auto key = std::ranges::find_if(keys, [&](const Key& k) { return name == k.name; });
     if (key == keys.end()) {
@@ -221,8 +237,8 @@ Status check_limit_mm_per_prompt(std::string_view text) {
 }
 
 Status check_mm_processor_kwargs(std::string_view text) {
-  const auto object = parse_object(text);
-  if (!object) return not_an_object(text);
+  const auto object = read_object(text);
+  if (!object) return object.status();
   // The model's processor defines the keys; all of them are sizes, rates or switches.
   for (const auto& [name, value] : object->items()) {
     if (value.is_number() && value.get<double>() < 0) {
@@ -246,7 +262,7 @@ Status check_rsync_config(std::string_view text) {
 }
 
 Status check_json_object(std::string_view text) {
-  return parse_object(text) ? Status{} : not_an_object(text);
+  return read_object(text).status();
 }
 
 bool json_flag(std::string_view text, std::string_view key) {

@@ -44,22 +44,33 @@ struct HttpOptions {
   /// metrics port.
   std::vector<std::string> api_keys;
   std::string api_key_file;  ///< more keys, one a line; read again on SIGHUP
+  /// Keys that open what client keys do not: the routes that control the server, and all others. Empty, but api_keys
+  /// not: those routes are closed.
+  std::vector<std::string> admin_api_keys;
+  std::string admin_api_key_file;  ///< more of them, as api_key_file
   std::string ssl_certfile;  ///< PEM: the certificate, then its chain; empty: plain HTTP
   std::string ssl_keyfile;   ///< PEM: its private key; empty: the key is in ssl_certfile too
   /// Networks of proxies in front of the server, in CIDR form. X-Forwarded-For is taken from them alone.
   std::vector<std::string> trusted_proxies;
   // What the files held. Not flags: filled by read_credentials(), so that children need not read the files.
   std::vector<std::string> file_api_keys;
+  std::vector<std::string> file_admin_api_keys;
   std::string certificate_pem;
   std::string private_key_pem;
   /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
   std::vector<std::string> allowed_origins;
+  /// Names under which the server may be asked, without ports, or "*" for all. Empty: its own, which are checked only
+  /// without a key on a loopback address.
+  std::vector<std::string> allowed_hosts;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
   int io_threads = 0;
   /// Requests open at once, waiting and running; one more gets 429. Bounds memory.
   int max_concurrency = 512;
 };
+
+/// The most alternatives that a device gives beside a token.
+inline constexpr int kMostLogprobs = 20;
 
 /// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
@@ -91,8 +102,8 @@ struct LimitOptions {
   int max_best_of = 20;                            ///< candidates per prompt
   int max_stop_strings = 16;                       ///< stop strings per request
   int max_stop_bytes = 1 << 10;                    ///< bytes of one stop string
-  int max_logprobs = 20;                           ///< top_logprobs; -1: the whole vocabulary
-  int max_completion_logprobs = 5;                 ///< logprobs of /v1/completions
+  int max_logprobs = kMostLogprobs;                ///< top_logprobs and prompt_logprobs
+  int max_completion_logprobs = kMostLogprobs;     ///< logprobs of /v1/completions
   int max_logit_bias = 1024;                       ///< entries of logit_bias
   int max_messages = 4096;                         ///< messages of one chat request
   int max_tools = 128;                             ///< tools of one chat request
@@ -142,7 +153,7 @@ struct AnswerOptions {
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
-  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores
+  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
   /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
   /// at most 4 GiB.
   std::int64_t cpu_kv_bytes = 0;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "config/arguments.h"
@@ -11,6 +12,7 @@
 #include "config/environment.h"
 #include "config/fields.h"
 #include "config/nearest.h"
+#include "config/platform_variables.h"
 #include "config/validate.h"
 
 namespace troupe::config {
@@ -35,10 +37,13 @@ class Layers {
     next_source();
     const auto entries = read_config_file(path);
     if (!entries.ok()) return entries.status();
+    std::map<const Field*, const FileEntry*> given;
     for (const FileEntry& entry : *entries) {
       const Field* field = find_field(fields_, entry.name);
       if (field == nullptr) return unknown_option(path, entry.name);
       if (field->name == "config") return invalid(path + ": config cannot be given in a config file");
+      const auto [first, fresh] = given.emplace(field, &entry);
+      if (!fresh) return given_twice(path, *first->second, entry);
       const std::string written = path + ": " + entry.name;
       if (entry.values.size() > 1 && !is_list(*field))
         return invalid(written + ": takes one value, not a list");
@@ -60,6 +65,13 @@ class Layers {
   }
 
  private:
+  static Status given_twice(const std::string& path, const FileEntry& first, const FileEntry& second) {
+    const std::string names = first.name == second.name ? second.name : second.name + ", which is also " + first.name + ",";
+    return invalid(path + ":" + std::to_string(second.line) + ": " + names + " is given twice, in lines " +
+                       std::to_string(first.line) + " and " + std::to_string(second.line),
+                   second.name, "duplicate_key");
+  }
+
   Status unknown_option(const std::string& path, const std::string& name) const {
     std::vector<std::string_view> names;
     for (const Field& field : fields_) {
@@ -118,8 +130,9 @@ void judge_pairs(const Options& options, const std::vector<Field>& all, std::vec
 
 void judge_variables(const Environment& environment, std::vector<std::string>& warnings,
                      std::vector<std::string>& refusals) {
+  const std::set<std::string> platform = platform_variables(environment);
   for (const auto& [name, value] : environment) {
-    if (value.empty()) continue;
+    if (value.empty() || platform.contains(name)) continue;
     for (const KnownVariable& known : known_variables()) {
       const bool family = known.name.ends_with('*');
       const bool same =
@@ -142,8 +155,9 @@ void judge_names(const Environment& environment, const std::vector<Field>& field
   std::vector<std::string> names;
   for (const Field& field : fields) names.push_back(variable_name(field).substr(kPrefix.size()));
   const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::set<std::string> platform = platform_variables(environment);
   for (const auto& [variable, value] : environment) {
-    if (!variable.starts_with(kPrefix)) continue;
+    if (!variable.starts_with(kPrefix) || platform.contains(variable)) continue;
     const std::string_view name = std::string_view(variable).substr(kPrefix.size());
     if (contains(views, name)) continue;
     const std::string guess = did_you_mean(name, views, kPrefix);
@@ -193,10 +207,11 @@ std::string service_manager_socket(const Environment& environment) {
 }
 
 Status read_environment(const Environment& environment, const std::vector<Field>& fields) {
+  const std::set<std::string> platform = platform_variables(environment);
   for (const Field& field : fields) {
     for (const std::string& name : {std::string(field.env), variable_name(field)}) {
       const auto found = environment.find(name);
-      if (field.hidden || found == environment.end()) continue;
+      if (field.hidden || found == environment.end() || platform.contains(name)) continue;
       if (found->second.empty() && field.refuses_empty) {
         return invalid(name + " is set, but empty: unset it, or give it a value", std::string(field.name), "invalid_value");
       }
@@ -235,6 +250,7 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   if (!status.ok()) return status;
 
   std::vector<std::string> refusals;
+  if (std::string note = platform_note(environment, all, true); !note.empty()) out.warnings.push_back(std::move(note));
   judge_fields(all, out.warnings, refusals);
   judge_pairs(options, all, out.warnings);
   judge_variables(environment, out.warnings, refusals);

@@ -18,7 +18,8 @@ using Environment = std::map<std::string, std::string>;
 Environment process_environment();
 
 /// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset,
-/// but for a key, which it would silently switch off, it is an error.
+/// but for a key, which it would silently switch off, it is an error. What a platform sets for a service that is named
+/// like an option (config/platform_variables.h) is not read.
 Status read_environment(const Environment& environment, const std::vector<Field>& fields);
 
 /// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.

@@ -120,6 +120,9 @@ Status check_guards(const HttpOptions& http) {
   for (const std::string& key : http.api_keys) {
     if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "api-key");
   }
+  for (const std::string& key : http.admin_api_keys) {
+    if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "admin-api-key");
+  }
   if (http.ssl_certfile.empty() && !http.ssl_keyfile.empty()) {
     return conflict("got " + http.ssl_keyfile + ", which needs --ssl-certfile", "ssl-keyfile");
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
@@ -21,8 +22,10 @@ std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1
 Cpu::Cpu(const CpuOptions& options) : isa_(options.isa) {
   TROUPE_CHECK(options.isa <= cpu_features().best);
   const std::vector<int> cores = options.cores.empty() ? physical_cores() : options.cores;
-  const int threads = options.threads > 0 ? options.threads : static_cast<int>(cores.size());
-  const bool pin = options.pin && threads <= static_cast<int>(cores.size());
+  const auto count = static_cast<int>(cores.size()), usable = static_cast<int>(usable_cores());
+  const int threads = options.threads > 0 ? options.threads : std::min(count, usable);
+  // Under a quota other containers run on the same cores: all would pin their threads to the first ones.
+  const bool pin = options.pin && threads <= count && count <= usable;
   pool_ = std::make_unique<ThreadPool>(threads, pin ? cores : std::vector<int>{}, pin);
   lanes_.resize(threads);
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/usable_cores.h"
 #include "gpu/architectures.h"
 #include "gpu/cuda_check.h"
 #include "gpu/thread_pool.h"
@@ -112,7 +113,7 @@ struct Cuda::Staging {
   std::byte* half[2] = {};
   cudaEvent_t free[2] = {};
   int next = 0;
-  ThreadPool pool{static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 8u)), {}, false};
+  ThreadPool pool{static_cast<int>(std::clamp(usable_cores() / 2, 1u, 8u)), {}, false};
 
   Staging() {
     for (int i = 0; i < 2; ++i) {
@@ -271,6 +272,7 @@ CudaMemory Cuda::memory() const {
 }
 
 void* Cuda::scratch(std::size_t bytes) {
+  scratch_demand_ = std::max(scratch_demand_, bytes);
   if (bytes <= scratch_bytes_) return scratch_;
   if (scratch_frozen_) {
     throw CudaError("an op asked for " + std::to_string(bytes) +

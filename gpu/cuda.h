@@ -10,6 +10,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "base/debug_build.h"
 #include "base/status.h"
@@ -127,6 +128,8 @@ class Cuda {
   /// After freeze_scratch() a larger demand throws, because graphs hold the address.
   void* scratch(std::size_t bytes);
   std::size_t scratch_bytes() const { return scratch_bytes_; }
+  /// The largest demand since the last call.
+  std::size_t take_scratch_demand() { return std::exchange(scratch_demand_, 0); }
   void freeze_scratch() { scratch_frozen_ = true; }
 
   /// kCounters words of device memory that are zero between ops. Kernels whose last block finishes the work
@@ -154,6 +157,7 @@ class Cuda {
   CUstream_st* stream_ = nullptr;
   void* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;
+  std::size_t scratch_demand_ = 0;
   bool scratch_frozen_ = false;
   std::uint32_t* counters_ = nullptr;
   std::uint64_t step_ = 0;

@@ -1,15 +1,19 @@
 #include "gpu/cuda_probe.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/spawn.h"
 #include "gpu/cuda.h"
 
 namespace troupe {
@@ -86,12 +90,13 @@ Result<CudaProbe> result_of(const ProbeAnswer& answer) {
 Result<CudaProbe> probe_cuda(int ordinal) {
   if (cuda_initialized()) return result_of(look(ordinal));
   int ends[2];
-  if (::pipe(ends) != 0) {
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
     return failure(Code::internal, std::string("no pipe for a look at the GPU: ") + std::strerror(errno));
   }
   const pid_t child = ::fork();
   if (child == 0) {
-    ::close(ends[0]);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close_all_but(std::array{ends[1]});
     const ProbeAnswer answer = look(ordinal);
     const bool sent = ::write(ends[1], &answer, sizeof answer) == static_cast<ssize_t>(sizeof answer);
     ::_exit(sent ? 0 : 1);

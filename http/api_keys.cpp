@@ -1,9 +1,9 @@
 #include "http/api_keys.h"
 
-#include <openssl/crypto.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <random>
 
 #include "http/request_head.h"
 
@@ -19,27 +19,32 @@ std::string_view bearer_key(std::string_view authorization) {
 
 }  // namespace
 
-ApiKeys::Digest ApiKeys::digest(std::string_view key) {
+ApiKeys::Digest ApiKeys::digest(std::string_view key) const {
+  const std::string salted = salt_ + std::string(key);
   Digest out;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), out.data());
+  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), out.data());
   return out;
 }
 
 ApiKeys::ApiKeys(const std::vector<std::string>& clients, const std::vector<std::string>& admins) {
-  for (const std::string& key : clients) clients_.push_back(digest(key));
-  for (const std::string& key : admins) admins_.push_back(digest(key));
+  constexpr std::size_t kSaltBytes = 32;
+  std::random_device random;
+  while (salt_.size() < kSaltBytes) salt_.push_back(static_cast<char>(random()));
+  clients_ = digests(clients);
+  admins_ = digests(admins);
 }
 
-bool ApiKeys::among(const std::vector<Digest>& digests, const Digest& given) {
-  bool found = false;
-  for (const Digest& digest : digests) found |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;
-  return found;
+std::vector<ApiKeys::Digest> ApiKeys::digests(const std::vector<std::string>& keys) const {
+  std::vector<Digest> out;
+  for (const std::string& key : keys) out.push_back(digest(key));
+  std::ranges::sort(out);
+  return out;
 }
 
 Access ApiKeys::access_of(std::string_view key) const {
   const Digest given = digest(key);
-  const bool client = among(clients_, given);
-  const bool admin = among(admins_, given);
+  const bool client = std::ranges::binary_search(clients_, given);
+  const bool admin = std::ranges::binary_search(admins_, given);
   if (key.empty()) return Access::none;
   return admin ? Access::admin : client ? Access::client : Access::none;
 }

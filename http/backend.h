@@ -4,6 +4,7 @@
 // thread; answers come back as batches of Outputs through Server::deliver (http/server.h) from any thread.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,11 @@ struct Exchange {
   bool operator==(const Exchange&) const = default;
 };
 
+/// What Backend::prepare() has made of a Call. Its own: the server only carries it to submit().
+struct Prepared {
+  virtual ~Prepared() = default;
+};
+
 struct Call {
   Exchange exchange;
   std::string
@@ -31,7 +37,8 @@ struct Call {
   RequestBody body;
   std::size_t body_bytes = 0;  ///< of the request as it was sent
   std::string client;          ///< who asks, as limits count them: client_identity()
-  std::vector<std::string> ignored_fields;  ///< unknown top-level fields, at most 8 names of at most 64 bytes
+  std::shared_ptr<Prepared> prepared;  ///< null: prepare() was not called
+  std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
 /// What has to be written for one exchange. Allowed sequences: one `whole`; or `head`, any number of `data`,
@@ -108,11 +115,14 @@ constexpr std::string_view to_string(FaultPlace place) {
   return "unknown";
 }
 
-/// Implemented by the gateway. Every call comes from an I/O thread, concurrently from several of them, and
+/// Implemented by the gateway. Every call but prepare() comes from an I/O thread, concurrently from several of them, and
 /// must not block. None comes after Server::stop() has returned.
 class Backend {
  public:
   virtual ~Backend() = default;
+  /// Does what takes long of a large request, on a thread that parses bodies. submit() follows with the same Call, unless
+  /// the client leaves first: nothing else may be told of the request yet.
+  virtual void prepare(Call& /*call*/) {}
   /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel() comes
   /// first.
   virtual void submit(Call&& call) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "http/client_policy.h"
 #include "http/request_fields.h"
 
 namespace troupe::http {
@@ -41,11 +42,11 @@ std::string tool_path(std::string_view path, std::string_view schema) {
 /// The text of a part: its member `text`, or, of a refusal, `refusal`. Nothing after a failure.
 Result<std::string> part_text(Json& part, const std::string& path,
                               std::span<const std::string_view> text_types) {
-  Json* type = part.is_object() ? member_of(part, "type") : nullptr;
-  if (type == nullptr || !type->is_string()) {
+  const std::string* type = json::text(json::member(&part, "type"));
+  if (type == nullptr) {
     return invalid(path + " must be an object with a type, got " + excerpt(part), path, "invalid_value");
   }
-  const auto& name = type->get_ref<const std::string&>();
+  const std::string& name = *type;
   if (is_listed(kMediaTypes, name)) {
     return Status{Code::unsupported, path + " has the type \"" + name + "\", but this model reads text only",
                   path, "unsupported_modality"};
@@ -55,11 +56,12 @@ Result<std::string> part_text(Json& part, const std::string& path,
                    path + ".type", "invalid_value");
   }
   const std::string field = name == "refusal" ? "refusal" : "text";
-  Json* text = member_of(part, field);
-  if (text == nullptr || !text->is_string()) {
+  Json* member = member_of(part, field);
+  std::string* text = member != nullptr ? json::text(*member) : nullptr;
+  if (text == nullptr) {
     return invalid(path + "." + field + " must be a string", path + "." + field, "invalid_value");
   }
-  return std::move(text->get_ref<std::string&>());
+  return std::move(*text);
 }
 
 }  // namespace
@@ -99,11 +101,24 @@ Status not_offered(const std::string& field, const std::string& why) {
   return {Code::unsupported, field + " " + why, field, "unsupported_parameter"};
 }
 
-Json* member_of(Json& object, std::string_view name) {
-  for (auto& [key, value] : object.get_ref<Json::object_t&>()) {
-    if (key == name) return value.is_null() ? nullptr : &value;
+void read_effort(Fields& own, Json& chat) {
+  const auto effort = own.string("reasoning_effort");
+  if (!effort) return;
+  if (!effort_of(*effort)) {
+    own.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"",
+             "invalid_value");
   }
-  return nullptr;
+  if (!chat.contains("reasoning_effort")) chat["reasoning_effort"] = *effort;
+}
+
+void check_one_answer(Fields& own) {
+  if (const Json* n = own.find("n"); n != nullptr && n->is_number_integer() && *n != 1) {
+    own.fail("n",
+             "must be 1, since a response is one answer, got " + excerpt(*n) +
+                 ": send several requests, or use /v1/chat/completions",
+             "out_of_range");
+  }
+  own.integer("n", 1, 1);
 }
 
 Result<Json> text_content(Json& content, const std::string& path,
@@ -114,13 +129,14 @@ Result<Json> text_content(Json& content, const std::string& path,
                    "invalid_value");
   }
   Json parts = Json::array();
-  for (std::size_t i = 0; i < content.size(); ++i) {
-    auto text = part_text(content[i], path + "." + std::to_string(i), text_types);
+  std::size_t i = 0;
+  for (Json& part : json::items(content)) {
+    auto text = part_text(part, path + "." + std::to_string(i++), text_types);
     if (!text.ok()) return text.status();
     parts.push_back({{"type", "text"}, {"text", *std::move(text)}});
   }
   if (parts.empty()) return Json("");
-  if (parts.size() == 1) return std::move(parts[0]["text"]);
+  if (parts.size() == 1) return std::move(*json::member(parts.front(), "text"));
   return parts;
 }
 
@@ -129,10 +145,11 @@ void MessageList::add(std::string_view role, Json content) {
 }
 
 Json& MessageList::turn(std::initializer_list<const char*> taken) {
-  const bool continues = !messages_.empty() && messages_.back()["role"] == "assistant" &&
+  const Json* last = messages_.empty() ? nullptr : &messages_.back();
+  const bool continues = json::is(json::member(last, "role"), "assistant") &&
                          std::none_of(taken.begin(), taken.end(), [&](const char* name) {
-                           const auto member = messages_.back().find(name);
-                           return member != messages_.back().end() && *member != "";
+                           const Json* member = json::member(last, name);
+                           return member != nullptr && !json::is(member, "");
                          });
   if (!continues) messages_.push_back({{"role", "assistant"}, {"content", ""}});
   return messages_.back();
@@ -143,14 +160,32 @@ void MessageList::add_thoughts(std::string text) {
 }
 
 void MessageList::add_assistant_text(Json content) {
-  turn({"content", "tool_calls"})["content"] = std::move(content);
+  if (messages_.empty() || !json::has(messages_.back(), "tool_calls")) {
+    json::put(turn({"content"}), "content", std::move(content));
+    return;
+  }
+  Json& message = messages_.back();
+  Json* before = json::given(message, "content");
+  if (before == nullptr) before = &json::put(message, "content", "");
+  std::string* text = json::text(*before);
+  if (const std::string* more = json::text(content); text != nullptr && more != nullptr) {
+    *text += *more;
+    return;
+  }
+  Json parts = Json::array();
+  for (Json* some : {before, &content}) {
+    if (const std::string* whole = json::text(*some)) parts.push_back({{"type", "text"}, {"text", *whole}});
+    for (Json& part : json::items(*some)) parts.push_back(std::move(part));
+  }
+  *before = std::move(parts);
 }
 
 void MessageList::add_call(std::string id, std::string name, Json arguments) {
-  Json& calls = turn({})["tool_calls"];
-  if (calls.is_null()) calls = Json::array();
+  Json& message = turn({});
+  Json* calls = json::given(message, "tool_calls");
+  if (calls == nullptr) calls = &json::put(message, "tool_calls", Json::array());
   Json function = {{"name", std::move(name)}, {"arguments", std::move(arguments)}};
-  calls.push_back({{"id", std::move(id)}, {"type", "function"}, {"function", std::move(function)}});
+  calls->push_back({{"id", std::move(id)}, {"type", "function"}, {"function", std::move(function)}});
 }
 
 void MessageList::add_result(std::string call_id, Json content) {

@@ -43,8 +43,14 @@ Status missing_field(const std::string& path);
 /// A refusal with the reason "unsupported_parameter".
 Status not_offered(const std::string& field, const std::string& why);
 
-/// The member of an object; nullptr when it is absent or null.
-Json* member_of(Json& object, std::string_view name);
+/// reasoning_effort, the name that the effort has in chat; what the API's own field says goes before it.
+void read_effort(Fields& own, Json& chat);
+
+/// Refuses `n` above 1 in the APIs whose answer is one.
+void check_one_answer(Fields& own);
+
+/// The member of an object; nullptr when it is absent or null, or `value` is no object.
+inline Json* member_of(Json& value, std::string_view name) { return json::given(value, name); }
 
 /// What a chat message may hold as its content: text as it is, or the texts of a list of parts, each of which
 /// has one of `text_types`. One part becomes a string. Other parts are refused.
@@ -57,8 +63,10 @@ class MessageList {
  public:
   void add(std::string_view role, Json content);
   void add_thoughts(std::string text);
+  /// Behind calls of the same turn it goes on with the text before them: a chat message has its text in one
+  /// place.
   void add_assistant_text(Json content);
-  /// `arguments` is an object.
+  /// `arguments` is an object, or a text that begins as one.
   void add_call(std::string id, std::string name, Json arguments);
   void add_result(std::string call_id, Json content);
   Json take() { return std::move(messages_); }

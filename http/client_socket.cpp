@@ -1,5 +1,7 @@
 #include "http/client_socket.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/connect.hpp>
@@ -13,6 +15,13 @@ using std::chrono::milliseconds;
 
 ClientSocket::ClientSocket(const ClientOptions& options)
     : options_(options), address_(options.host + ":" + std::to_string(options.port)) {}
+
+/// The server is told at once, even if another process holds a duplicate of the descriptor.
+void ClientSocket::close() {
+  error_code ignored;
+  if (socket_.is_open()) socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+  socket_.close(ignored);
+}
 
 /// Starts an operation with `start(handler)` and waits for its end; error_ is its result. timeout after
 /// `patience`, cancelled when options.interrupted returns true.
@@ -34,8 +43,7 @@ Status ClientSocket::run(Duration patience, const std::string& too_slow, Start s
     if (options_.interrupted && options_.interrupted()) status = failure(Code::cancelled, "interrupted");
     if (status.ok() && left <= Duration::zero()) status = failure(Code::timeout, too_slow);
     if (!status.ok()) {
-      error_code ignored;
-      socket_.close(ignored);  // ends the operation
+      close();  // ends the operation
       context_.run();
       return status;
     }
@@ -77,6 +85,7 @@ Status ClientSocket::connect() {
   if (status.code == Code::timeout) return no_server("it does not react");
   if (!status.ok()) return status;
   if (error_) return no_server(error_.message());
+  ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);  // Asio opens without it
   socket_.set_option(asio::ip::tcp::no_delay(true), error);
   if (options_.tls == nullptr) return {};
   socket_.non_blocking(true, error);

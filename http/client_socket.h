@@ -17,6 +17,7 @@ class ClientSocket {
  public:
   /// `options` outlives this.
   explicit ClientSocket(const ClientOptions& options);
+  ~ClientSocket() { close(); }
 
   Status connect();
   Status send(std::string_view bytes);
@@ -24,6 +25,7 @@ class ClientSocket {
   Result<std::string_view> read_some();
 
  private:
+  void close();
   template <class Step>
   Status until_done(const std::string& too_slow, Step step);
   template <class Start>

@@ -22,7 +22,8 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
-constexpr std::size_t kSmallBody = 64 << 10;     // is not counted among the bodies: it is read in any case
+constexpr std::size_t kSmallBody = 64 << 10;
+constexpr std::int64_t kRoomForSmall = 1 << 20;  // at least, beside the large ones
 // A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
 constexpr std::size_t kParseHere = 32 << 10;
 constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
@@ -34,18 +35,15 @@ Status no_room() {
           {}, "too_many_bytes"};
 }
 
-Status no_memory() { return failure(Code::unavailable, "The server has no memory for this request"); }
-
 }  // namespace
 
-Visit::Visit(Doorman& doorman, Peer peer, Pages pages, bool open)
-    : doorman_(&doorman), peer_(std::move(peer)), pages_(pages), open_(open), refusal_(doorman.enter(peer_)) {}
+Visit::Visit(Doorman& doorman, Peer peer, Entrance entrance)
+    : doorman_(&doorman), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(doorman.enter(peer_)) {}
 
 Visit::Visit(Visit&& other) noexcept
     : doorman_(std::exchange(other.doorman_, nullptr)),
       peer_(std::move(other.peer_)),
-      pages_(other.pages_),
-      open_(other.open_),
+      entrance_(std::move(other.entrance_)),
       refusal_(std::move(other.refusal_)),
       client_(std::move(other.client_)) {}
 
@@ -130,6 +128,10 @@ void Connection::progress() {
     write();
   } while (phase_ == Phase::idle && reader_.buffered() > 0 && writer_.unsent() == 0);
   progressing_ = false;
+  if (phase_ != Phase::closed) {
+    reader_.shrink();
+    count_held();
+  }
   await_input();
 }
 
@@ -168,9 +170,9 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().desk.admit(head, visit_.pages(), visit_.open() ? nullptr : &io_.keys());
+  admission_ = io_.shared().desk.admit(head, visit_.entrance(), io_.keys());
   check_limits();
-  client_ = client_identity(visit_.open() ? nullptr : &io_.keys(), head.authorization, head.x_api_key, visit_.client());
+  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, visit_.client());
   return begin_body();
 }
 
@@ -179,7 +181,7 @@ void Connection::check_limits() {
   const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
   if (!visit_.refusal().ok()) {
     keep_alive_ = false;
-    if (!health && !visit_.open()) admission_.refusal = visit_.refusal();
+    if (!health && !visit_.entrance().open) admission_.refusal = visit_.refusal();
   } else if (visit_.peer().trusted_proxy && !health) {
     Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
     if (status.ok()) return;
@@ -201,7 +203,9 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
-  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().bodies > io_.shared().limits.max_buffered_bytes) {
+  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
+  if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held > room) {
     return refuse_and_close(no_room());
   }
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
@@ -213,7 +217,12 @@ bool Connection::begin_body() {
 
 bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
-  if (!hold_body(reader_.body_received())) return refuse_and_close(no_room());
+  reader_.shrink();
+  const bool room = count_held();
+  if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
+    return refuse_and_close(too_large_to_hold(reader_.body_received()));
+  }
+  if (!room) return refuse_and_close(no_room());
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -222,54 +231,102 @@ bool Connection::read_body() {
   return finish_request();
 }
 
-// Counts what is kept of a body. False when the bodies of all connections take more than they may.
-bool Connection::hold_body(std::size_t bytes) {
-  const auto counted = static_cast<std::int64_t>(bytes > kSmallBody ? bytes : 0);
-  if (counted == held_) return true;
+/// Such a body would find no room however long its client waited.
+Status Connection::too_large_to_hold(std::uint64_t bytes) const {
+  return {Code::too_large,
+          "The body has " + std::to_string(bytes) + " bytes; at most " +
+              std::to_string(io_.shared().limits.max_buffered_bytes) + " are held at once (--max-buffered-bytes)",
+          {},
+          "request_too_large"};
+}
+
+// Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
+// until it is answered. False when it has grown and all connections together take more than they may. For small bodies
+// there is an eighth more, so that they are read although large ones have used the room up.
+bool Connection::count_held() {
   Shared& shared = io_.shared();
+  std::size_t now = phase_ == Phase::closed ? 0 : reader_.held_bytes();
+  if (phase_ == Phase::waiting) now = std::max(now, body_bytes_);
+  const auto counted = static_cast<std::int64_t>(now);
+  if (counted == held_) return true;
   const std::int64_t grown = counted - std::exchange(held_, counted);
-  return (shared.bodies += grown) <= shared.limits.max_buffered_bytes || grown < 0;
+  const std::int64_t all = shared.held += grown;
+  if (all > shared.most_held) shared.most_held = all;
+  const std::int64_t room = shared.limits.max_buffered_bytes;
+  const bool small = now <= kSmallBody + kReadBytes;
+  return grown < 0 || all <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
 }
 
 bool Connection::finish_request() {
-  enter(Phase::waiting);
   body_bytes_ = reader_.body().size();
+  enter(Phase::waiting);
   if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
     parse_apart();
     return false;
   }
   Shared& shared = io_.shared();
-  auto outcome = admission_.refusal.ok()
-                     ? shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining)
-                     : std::variant<Call, Output>(error_output(0, admission_.refusal, 0, admission_.style));
+  std::optional<std::variant<Call, Output>> outcome;
+  Status status = admission_.refusal;
+  if (status.ok()) {
+    status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining));
+    });
+  }
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.style));
   reader_.end_request();
-  return handled(std::move(outcome));
+  return handled(*std::move(outcome));
 }
 
-// Has the body parsed on the thread for that. The exchange is open meanwhile, so that the server does not count as idle.
+// Has the body parsed on the thread for that, and what the backend can do of it there. The exchange is open meanwhile, so that
+// the server does not count as idle.
 void Connection::parse_apart() {
   Shared& shared = io_.shared();
   exchange_ = io_.open_exchange(shared_from_this());
   std::string body = reader_.take_body();
   reader_.end_request();
+  Call known;
+  known.exchange = exchange_;
+  known.request_id = request_id_;
+  known.received = phase_since_;
+  known.body_bytes = body_bytes_;
+  known.client = client_;
+  const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
   const auto here = io_.context().get_executor();
-  shared.parsers[body.size() > kLargeBody ? 1 : 0].post([self = shared_from_this(), &shared, here, exchange = exchange_, admission = admission_,
-                      request_id = request_id_, body = std::move(body)]() mutable {
+  shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
+                               admission = admission_, body = std::move(body)]() mutable {
+    const Exchange exchange = known.exchange;
     std::optional<std::variant<Call, Output>> outcome;
-    shared.faults.contain(FaultPlace::parsing, [&] {
-      outcome.emplace(shared.desk.handle(admission, body, request_id, shared.draining));
+    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      std::variant<Call, Output> parsed = shared.desk.handle(admission, body, known.request_id, shared.draining);
+      if (Call* call = std::get_if<Call>(&parsed)) {
+        known.body = std::move(call->body);
+        known.ignored_fields = std::move(call->ignored_fields);
+        shared.backend.prepare(known);
+        parsed = std::move(known);
+      }
+      outcome.emplace(std::move(parsed));
     });
     std::string().swap(body);
     const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, no_memory(), 0, admission.style));
-      asio::post(here, [self, exchange, outcome = *std::move(outcome)]() mutable {
-        if (!(self->exchange_ == exchange)) return;  // the client has left
-        self->guarded([&] {
-          if (self->handled(std::move(outcome))) self->flush();
-        });
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.style));
+      asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
+        self->take_parsed(exchange, parser, std::move(outcome));
       });
     };
     if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
+  });
+}
+
+void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome) {
+  if (exchange_ == exchange) {
+    guarded([&] {
+      if (handled(std::move(outcome))) flush();
+    });
+    return;
+  }
+  // The client has left. Freeing a large request takes time, too.
+  io_.shared().faults.contain(FaultPlace::parsing, [&] {
+    io_.shared().parsers[parser].post([unwanted = std::move(outcome)] {});
   });
 }
 
@@ -280,7 +337,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  warning_ = warning_text(call.ignored_fields);
+  ignored_ = ignored_text(call.ignored_fields);
   if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
   call.exchange = exchange_;
   call.request_id = request_id_;
@@ -296,8 +353,8 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
 
 void Connection::enter(Phase phase) {
   if (phase == Phase::body) receiving_.forget();
-  if (phase != Phase::body && phase != Phase::waiting) hold_body(0);
   phase_ = phase;
+  count_held();
   phase_since_ = Clock::now();
 }
 

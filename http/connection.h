@@ -30,15 +30,13 @@ namespace troupe::http {
 /// Who has connected, and to which listener. Counted by the doorman until it ends.
 class Visit {
  public:
-  /// `open`: the listener asks for no key.
-  Visit(Doorman& doorman, Peer peer, Pages pages, bool open);
+  Visit(Doorman& doorman, Peer peer, Entrance entrance);
   ~Visit();
   Visit(Visit&& other) noexcept;
   Visit& operator=(Visit&&) = delete;
 
   const Peer& peer() const { return peer_; }
-  Pages pages() const { return pages_; }
-  bool open() const { return open_; }
+  const Entrance& entrance() const { return entrance_; }
   /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
   const Status& refusal() const { return refusal_; }
 
@@ -51,8 +49,7 @@ class Visit {
  private:
   Doorman* doorman_;  // null: moved from
   Peer peer_;
-  Pages pages_;
-  bool open_;
+  Entrance entrance_;
   Status refusal_;
   std::string client_;  // of the request in progress, when it is counted
 };
@@ -90,8 +87,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_body();
   bool finish_request();
   void parse_apart();
+  void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
   bool handled(std::variant<Call, Output>&& outcome);
-  bool hold_body(std::size_t bytes);
+  bool count_held();
+  Status too_large_to_hold(std::uint64_t bytes) const;
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);
 
@@ -138,7 +137,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string client_;  // http::Call::client
   std::string method_;
   std::string target_;
-  std::string warning_;  // of the answer
+  std::string ignored_;  // of the answer: ignored_text()
   TimePoint request_since_{};
   bool keep_alive_ = true;
   bool stream_failed_ = false;
@@ -148,7 +147,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool submitted_ = false;     // the backend has it; else it is being parsed
   std::atomic<bool> parse_lost_{false};  // set by the parsing thread: what it has made of a body cannot be told
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
-  std::int64_t held_ = 0;      // of Shared::bodies
+  std::int64_t held_ = 0;      // of Shared::held
   std::int64_t counted_ = 0;   // of Shared::unsent
   Pace receiving_;
   Pace taking_;

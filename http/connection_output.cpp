@@ -32,7 +32,7 @@ ResponseHead Connection::response_head(std::uint16_t status) {
   return {.status = status,
           .request_id = request_id_,
           .date = io_.date(),
-          .warning = warning_,
+          .ignored = ignored_,
           .close = !keep_alive_,
           .allow_origin = admission_.allow_origin,
           .vary_origin = admission_.vary_origin};
@@ -74,7 +74,7 @@ void Connection::end_answer(std::uint16_t status) {
     ++unsettled_;
   }
   record(status);
-  warning_.clear();
+  ignored_.clear();
   enter(keep_alive_ ? Phase::idle : Phase::lingering);
 }
 

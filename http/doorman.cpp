@@ -33,8 +33,8 @@ std::string_view without_port(std::string_view text) {
 
 Peer Doorman::recognise(std::string address) const {
   const auto parsed = parse_address(address);
-  Peer peer{.address = std::move(address)};
-  peer.network = client_network(peer.address);
+  std::string network = client_network(address);
+  Peer peer{.address = std::move(address), .network = std::move(network)};
   peer.loopback = parsed && is_loopback(*parsed);
   peer.trusted_proxy = parsed && trusted_proxies_.contains(*parsed);
   return peer;

@@ -1,5 +1,7 @@
 #include "http/faults.h"
 
+#include <new>
+
 namespace troupe::http {
 
 void Faults::note(FaultPlace place, const std::exception& error) noexcept {
@@ -10,6 +12,16 @@ void Faults::note(FaultPlace place, const std::exception& error) noexcept {
     backend_.faulted(place, error.what(), faults);
   } catch (const std::exception&) {
     untold_.fetch_add(faults, std::memory_order_relaxed);
+  }
+}
+
+Status Faults::told(const std::exception& error) noexcept {
+  const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  const Code code = memory ? Code::unavailable : Code::internal;
+  try {
+    return failure(code, memory ? "The server has no memory for this request" : "An internal fault ended this request");
+  } catch (const std::bad_alloc&) {
+    return {code, "no memory"};  // short enough to need none
   }
 }
 

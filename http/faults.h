@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <utility>
 
+#include "base/contain.h"
 #include "http/backend.h"
 
 namespace troupe::http {
@@ -23,16 +25,25 @@ class Faults {
   /// Does `work`. False when it threw, which is noted.
   template <class Work>
   bool contain(FaultPlace place, Work&& work) noexcept {
+    return attempt(place, std::forward<Work>(work)).ok();
+  }
+
+  /// Does `work`. Not ok when it threw, which is noted: what to tell the client.
+  template <class Work>
+  Status attempt(FaultPlace place, Work&& work) noexcept {
     try {
+      detail::reach(to_string(place));
       work();
-      return true;
+      return {};
     } catch (const std::exception& error) {
       note(place, error);
-      return false;
+      return told(error);
     }
   }
 
  private:
+  static Status told(const std::exception& error) noexcept;
+
   Backend& backend_;
   std::atomic<std::uint64_t> count_{0};
   std::atomic<std::uint64_t> untold_{0};

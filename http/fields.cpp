@@ -1,7 +1,6 @@
 #include "http/fields.h"
 
 #include <charconv>
-#include <cmath>
 
 namespace troupe::http {
 namespace {
@@ -17,12 +16,7 @@ std::string Fields::path(std::string_view name) const {
   return path_.empty() ? std::string(name) : path_ + "." + std::string(name);
 }
 
-Json* Fields::find(std::string_view name) {
-  for (auto& [key, value] : object_.get_ref<Json::object_t&>()) {
-    if (key == name) return value.is_null() ? nullptr : &value;
-  }
-  return nullptr;
-}
+Json* Fields::find(std::string_view name) { return json::given(object_, name); }
 
 void Fields::fail(Status status) {
   if (status_.ok()) status_ = std::move(status);
@@ -40,13 +34,13 @@ std::optional<double> Fields::number(std::string_view name, const Range& range) 
       (range.open_low ? "above " + shown(range.low) + " and at most " + shown(range.high)
                       : "from " + shown(range.low) + " to " + shown(range.high)) +
       ", got " + excerpt(*value);
-  if (!value->is_number()) {
+  const auto number = json::number(*value);
+  if (!number) {
     fail(name, allowed, "invalid_type");
     return {};
   }
-  const double number = value->get<double>();
-  if (!(number >= range.low && number <= range.high) ||
-      (range.open_low && static_cast<float>(number) <= range.low)) {
+  if (!(*number >= range.low && *number <= range.high) ||
+      (range.open_low && static_cast<float>(*number) <= range.low)) {
     fail(name, allowed, "out_of_range");
     return {};
   }
@@ -69,21 +63,20 @@ std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t 
 bool Fields::boolean(std::string_view name, bool absent) {
   const Json* value = find(name);
   if (value == nullptr) return absent;
-  if (!value->is_boolean()) {
-    fail(name, "must be true or false, got " + excerpt(*value), "invalid_value");
-    return absent;
-  }
-  return value->get<bool>();
+  const auto boolean = json::boolean(value);
+  if (!boolean) fail(name, "must be true or false, got " + excerpt(*value), "invalid_value");
+  return boolean.value_or(absent);
 }
 
 std::optional<std::string> Fields::string(std::string_view name) {
   const Json* value = find(name);
   if (value == nullptr) return {};
-  if (!value->is_string()) {
+  const std::string* text = json::text(value);
+  if (text == nullptr) {
     fail(name, "must be a string, got " + excerpt(*value), "invalid_type");
     return {};
   }
-  return value->get_ref<const std::string&>();
+  return *text;
 }
 
 std::vector<TokenId> Fields::token_ids(std::string_view name, std::int64_t vocab_size,
@@ -109,21 +102,8 @@ std::vector<TokenId> Fields::token_ids(std::string_view name, std::int64_t vocab
 }
 
 std::optional<std::int64_t> as_integer(const Json& value, std::int64_t low, std::int64_t high) {
-  std::int64_t integer = 0;
-  if (value.is_number_unsigned()) {
-    const auto raw = value.get<std::uint64_t>();
-    if (raw > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return {};
-    integer = static_cast<std::int64_t>(raw);
-  } else if (value.is_number_integer()) {
-    integer = value.get<std::int64_t>();
-  } else if (value.is_number_float()) {
-    const double raw = value.get<double>();
-    if (std::trunc(raw) != raw || std::abs(raw) > 9007199254740992.0) return {};
-    integer = static_cast<std::int64_t>(raw);
-  } else {
-    return {};
-  }
-  if (integer < low || integer > high) return {};
+  const auto integer = json::integer(value);
+  if (!integer || *integer < low || *integer > high) return {};
   return integer;
 }
 
@@ -133,7 +113,7 @@ Result<std::vector<TokenId>> as_token_ids(const Json& array, const std::string& 
   const std::int64_t last = vocab_size > 0 ? vocab_size - 1 : kLargest;
   std::vector<TokenId> ids;
   ids.reserve(array.size());
-  for (const Json& item : array) {
+  for (const Json& item : json::items(array)) {
     const auto id = as_integer(item, 0, last);
     if (!id) {
       const std::string place = path + "." + std::to_string(ids.size());

@@ -49,10 +49,15 @@ class Fields {
   bool ok() const { return status_.ok(); }
   const Status& status() const { return status_; }
 
+  /// Notes that the value at `path`, of the whole body, has no effect on the answer, which names it.
+  void leave_out(std::string path) { left_out_.push_back(std::move(path)); }
+  const std::vector<std::string>& left_out() const { return left_out_; }
+
  private:
   Json& object_;
   std::string path_;
   Status status_;
+  std::vector<std::string> left_out_;
 };
 
 /// The value as an integer of [low, high]; floating values up to 2^53 without a fraction count. Else nothing.

@@ -74,6 +74,24 @@ Call info_call(InfoRequest::Kind kind, std::string name = {}) {
   return call;
 }
 
+/// A client key opens all but the routes that control the server. Those are open only where no key at all is configured.
+Status check_key(const HeadView& head, Handler handler, const ApiKeys& keys) {
+  const bool admin = needs_admin(handler) && (keys.required() || keys.admins());
+  if (!needs_key(handler) || !(keys.required() || admin)) return {};
+  const Access access = keys.access(head.authorization, head.x_api_key);
+  if (access == Access::none) {
+    return {Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
+  }
+  if (!admin || access == Access::admin) return {};
+  if (keys.admins()) {
+    return {Code::forbidden, "This route needs an admin key (--admin-api-key); the key given is one of --api-key", {},
+            "admin_key_required"};
+  }
+  return {Code::forbidden,
+          "This route needs an admin key, and the server has none: start it with --admin-api-key or --admin-api-key-file", {},
+          "no_admin_key"};
+}
+
 Output options_output(const Admission& admission) {
   Output output{.kind = Output::Kind::whole, .status = 204};
   output.headers.emplace_back("Allow", std::string(admission.allow));
@@ -117,17 +135,49 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-FrontDesk::FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
-                     const Backend& backend)
-    : origins_(std::move(allowed_origins)),
+FrontDesk::FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
+                     ModelFacts model, const Backend& backend)
+    : hosts_(std::move(hosts)),
+      origins_(std::move(allowed_origins)),
       limits_(limits),
       model_(std::move(model)),
       openapi_(openapi_document(limits)),
       backend_(backend) {}
 
-Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* keys) const {
+/// Without a key on a loopback address Host must name this server: else any web page that resolves its own name to this
+/// machine could use it. With --allowed-hosts it must in any case, but for health and for a listener of its own for
+/// metrics: what probes and scrapes a server asks it by its address, which the list need not have.
+Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const {
+  const bool probed = handler == Handler::health || handler == Handler::live || entrance.open;
+  const bool checked = (keyless && entrance.loopback) || (hosts_.listed() && !probed);
+  if (!checked) return {};
+  // In the absolute form the target names a host too, and that one would count.
+  const std::string_view target = authority_of(head.target);
+  const bool absent = head.host.empty() && head.host_optional;
+  if ((absent || hosts_.serve(head.host, entrance.address)) &&
+      (target.empty() || hosts_.serve(target, entrance.address))) {
+    return {};
+  }
+  const bool of_target = absent || hosts_.serve(head.host, entrance.address);
+  return {Code::forbidden,
+          "Host is \"" + std::string((of_target ? target : head.host).substr(0, 128)) +
+              "\"; allowed are localhost, this machine's name, the address that the server listens on, and what "
+              "--allowed-hosts lists",
+          "Host", "host_not_allowed"};
+}
+
+Status FrontDesk::check_origin(const HeadView& head, Handler handler) const {
+  if (!acts(handler) || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
+  const bool named = !head.origin.empty();
+  return {Code::forbidden,
+          (named ? "Origin is \"" + std::string(head.origin.substr(0, 128)) : "Sec-Fetch-Site is \"" + std::string(head.fetch_site.substr(0, 32))) +
+              "\"; allowed are pages of this server and the origins that --allowed-origins lists",
+          named ? "Origin" : "Sec-Fetch-Site", "origin_not_allowed"};
+}
+
+Admission FrontDesk::admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const {
   const std::string_view path = path_of(head.target);
-  const Route routed = route(head.method, path, pages);
+  const Route routed = route(head.method, path, entrance.pages);
   Admission admission;
   admission.handler = routed.handler;
   admission.tail = routed.handler == Handler::events ? query_value(head.target, "request") : percent_decoded(routed.tail);
@@ -139,11 +189,11 @@ Admission FrontDesk::admit(const HeadView& head, Pages pages, const ApiKeys* key
   admission.vary_origin = origins_.vary();
   admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
   if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
-  const bool guarded = keys != nullptr && keys->required() && needs_key(routed.handler);
-  if (guarded && keys->access(head.authorization, head.x_api_key) == Access::none) {
-    admission.refusal = {
-        Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
-  } else if (routed.handler == Handler::not_found) {
+  admission.refusal = check_host(head, routed.handler, entrance, entrance.open || !keys.required());
+  if (admission.refusal.ok()) admission.refusal = check_origin(head, routed.handler);
+  if (admission.refusal.ok() && !entrance.open) admission.refusal = check_key(head, routed.handler, keys);
+  if (!admission.refusal.ok()) return admission;
+  if (routed.handler == Handler::not_found) {
     admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
   } else if (routed.handler == Handler::method_not_allowed) {
     admission.refusal = {

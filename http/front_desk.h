@@ -11,6 +11,7 @@
 #include "config/options.h"
 #include "http/api_keys.h"
 #include "http/backend.h"
+#include "http/hosts.h"
 #include "http/openai_request.h"
 #include "http/origins.h"
 #include "http/router.h"
@@ -25,10 +26,21 @@ struct HeadView {
   std::string_view x_api_key;
   std::string_view content_type;
   std::string_view if_none_match;
+  std::string_view host;
+  bool host_optional = false;  ///< HTTP/1.0
   std::string_view origin;
+  std::string_view fetch_site;         ///< Sec-Fetch-Site
   std::string_view preflight_method;   ///< Access-Control-Request-Method
   std::string_view preflight_headers;  ///< Access-Control-Request-Headers
   bool encoded = false;  ///< has a Content-Encoding
+};
+
+/// Where a request has come in.
+struct Entrance {
+  Pages pages = Pages::both;
+  bool open = false;      ///< its listener asks for no key and has no TLS
+  bool loopback = false;  ///< its listener's address, or the client's, is a loopback address
+  std::string address{};  ///< of this machine, that the client has connected to
 };
 
 struct Admission {
@@ -47,12 +59,12 @@ struct Admission {
 
 class FrontDesk {
  public:
-  FrontDesk(std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
+  FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
             const Backend& backend);
 
-  /// Decides by the head alone: route, key, media type. Every path needs a key of `keys`, unknown ones too; exempt
-  /// is health. `keys` null: none is needed.
-  Admission admit(const HeadView& head, Pages pages, const ApiKeys* keys) const;
+  /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`, unknown ones too;
+  /// exempt is health. An open entrance needs none.
+  Admission admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const;
 
   /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
   /// answer. `draining`: new generation requests are refused.
@@ -61,7 +73,10 @@ class FrontDesk {
 
  private:
   Output health(Handler handler, bool draining) const;
+  Status check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const;
+  Status check_origin(const HeadView& head, Handler handler) const;
 
+  Hosts hosts_;
   Origins origins_;
   config::LimitOptions limits_;
   ModelFacts model_;

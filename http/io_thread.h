@@ -44,6 +44,9 @@ struct Credentials {
 /// Connections beyond a limit that a thread keeps nevertheless, so that health can be asked for whoever else is there.
 inline constexpr std::size_t kReservedPlaces = 16;
 
+/// What --host names and this machine's name.
+std::vector<std::string> own_hosts(const config::HttpOptions& http);
+
 /// What all threads of one server share.
 struct Shared {
   config::LimitOptions limits;
@@ -51,7 +54,8 @@ struct Shared {
   Backend& backend;
   Doorman doorman;
   std::atomic<std::size_t> active{0};
-  std::atomic<std::int64_t> bodies{0};  ///< bytes of requests that are read, or that nothing was answered to
+  std::atomic<std::int64_t> held{0};       ///< bytes that requests take which are read, or which nothing was answered to
+  std::atomic<std::int64_t> most_held{0};  ///< the most of that since memory was last returned to the system
   std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
   std::atomic<bool> draining{false};
   Faults faults;
@@ -60,7 +64,7 @@ struct Shared {
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
          ModelFacts model, Backend& behind)
       : limits(limit_options),
-        desk(http.allowed_origins, limits, std::move(model), behind),
+        desk(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model), behind),
         backend(behind),
         doorman(limits, std::move(trusted_proxies)),
         faults(behind) {}
@@ -82,8 +86,7 @@ class IoThread {
   void stop();  ///< cancels what is active, closes all, joins
 
   // From this thread only.
-  /// `open`: pages need no key, and there is no TLS.
-  void adopt(Socket socket, std::string address, Pages pages, bool open);
+  void adopt(Socket socket, std::string address, Entrance entrance);
   void remove(const std::shared_ptr<Connection>& connection);
   Exchange open_exchange(const std::shared_ptr<Connection>& connection);
   /// Outputs for it are dropped from now on. It counts as active until settle().

@@ -49,7 +49,7 @@ class BoundedBuilder {
     return true;
   }
   bool end_object() {
-    keep_last(as_object(*open_.back()));
+    keep_last(members_of(*open_.back()));
     open_.pop_back();
     return true;
   }
@@ -68,7 +68,8 @@ class BoundedBuilder {
  private:
   using Members = std::vector<std::pair<const std::string, Json>>;
 
-  static Members& as_object(Json& value) { return value.get_ref<Json::object_t&>(); }
+  /// Of an object that is open.
+  static Members& members_of(Json& value) { return *json::object(value); }
 
   template <class T>
   Json& put(T&& value) {
@@ -78,7 +79,7 @@ class BoundedBuilder {
     }
     Json& parent = *open_.back();
     if (parent.is_array()) return parent.emplace_back(std::forward<T>(value));
-    return as_object(parent).emplace_back(std::move(key_), std::forward<T>(value)).second;
+    return members_of(parent).emplace_back(std::move(key_), std::forward<T>(value)).second;
   }
   template <class T>
   bool add(T&& value) {
@@ -137,10 +138,6 @@ Result<Json> parse_json(std::string_view text, const JsonBounds& bounds) {
   return builder.take();
 }
 
-std::string to_text(const Json& value) {
-  return value.dump(-1, ' ', false, nlohmann::detail::error_handler_t::replace);
-}
-
 std::string cut(std::string_view text) {
   constexpr std::size_t kBytes = 48;
   if (text.size() <= kBytes) return std::string(text);
@@ -152,9 +149,9 @@ std::string cut(std::string_view text) {
 std::string excerpt(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
-  if (value.is_string()) {
+  if (const std::string* text = json::text(value)) {
     std::string out;
-    append_json_string(out, cut(std::string_view(value.get_ref<const std::string&>())));
+    append_json_string(out, cut(*text));
     return out;
   }
   return to_text(value);

@@ -3,15 +3,15 @@
 // are shown to the model in the order they were given), a repeated key takes its last value, and numbers keep
 // their kind: signed, unsigned or floating.
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/status.h"
 
 namespace troupe::http {
 
-using Json = nlohmann::ordered_json;
+using troupe::Json;
 
 struct JsonBounds {
   int depth = 0;              ///< open brackets at once
@@ -23,8 +23,7 @@ struct JsonBounds {
 /// Stops at the first fault, so memory stays within the bounds whatever the text.
 Result<Json> parse_json(std::string_view text, const JsonBounds& bounds);
 
-/// Compact text of a value that parse_json() made.
-std::string to_text(const Json& value);
+using json::to_text;
 
 /// For messages: the value as JSON (objects and lists by kind), and text, both cut to 48 bytes on a
 /// character border.

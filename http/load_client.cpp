@@ -29,7 +29,9 @@ class Stream {
  public:
   Stream(LoadAnswer& answer, std::string request) : answer_(answer), unsent_(std::move(request)) {}
   ~Stream() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ < 0) return;
+    ::shutdown(fd_, SHUT_RDWR);
+    ::close(fd_);
   }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "http/chat_body.h"
+#include "http/client_policy.h"
 #include "http/messages_turns.h"
 #include "http/request_fields.h"
 
@@ -16,23 +17,21 @@ constexpr FieldOrigin kMessagesOrigins[] = {
     {"reasoning_effort", "output_config.effort"},
     {"response_format.json_schema", "output_config.format"},
     {"response_format", "output_config.format"},
-    {"parallel_tool_calls", "tool_choice.disable_parallel_tool_use"},
 };
 constexpr Wording kMessagesWording{kMessagesOrigins, "input_schema"};
 
-/// {name, description, input_schema} → {type: "function", function: {name, description, parameters}}.
+/// {name, description, input_schema} → {type: "function", function: {name, description, parameters}}. Tools
+/// of other types, whose schemas Anthropic knows, stay as they are and are left out with the checks of chat.
 void read_custom_tools(Fields& own, Json& chat) {
   Json* tools = own.find("tools");
   if (tools == nullptr) return;
   if (tools->is_array()) {
     for (std::size_t i = 0; i < tools->size(); ++i) {
       Json& tool = (*tools)[i];
-      if (!tool.is_object()) continue;
+      if (!tool.is_object() || is_left_out_tool(tool, "custom")) continue;
       const std::string path = "tools." + std::to_string(i);
-      if (const Json* type = member_of(tool, "type"); type != nullptr && *type != "custom") {
-        own.fail(not_offered(
-            path + ".type", "is " + excerpt(*type) +
-                                "; this server offers tools that the client runs, of type \"custom\", only"));
+      if (const Json* type = member_of(tool, "type"); type != nullptr && !type->is_string()) {
+        own.fail(path + ".type", "must be a string, got " + excerpt(*type), "invalid_type");
         return;
       }
       if (member_of(tool, "input_schema") == nullptr) {
@@ -124,17 +123,11 @@ void read_output_config(Fields& own, Json& chat) {
   chat["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(*format)}};
 }
 
-void refuse_hosted(Fields& own) {
-  for (const char* name : {"container", "mcp_servers", "context_management"}) {
-    const Json* value = own.find(name);
-    if (value != nullptr && !value->empty()) own.fail(not_offered(name, "is not offered by this server"));
-  }
-}
-
 /// The body as one of /v1/chat/completions. `own` keeps the first failure.
 Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limits, bool answered) {
   Json chat = Json::object();
-  refuse_hosted(own);
+  apply_policies(own, answered ? kMessagesApi : kCountTokensApi);
+  if (answered) check_one_answer(own);
   move_shared(body, chat);
   const auto max_tokens = own.integer("max_tokens", 1, kMaxInteger);
   if (answered && own.ok() && !max_tokens) own.fail(missing_field("max_tokens"));
@@ -147,6 +140,7 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
   read_custom_choice(own, chat);
   read_thinking_config(own, max_tokens, chat);
   read_output_config(own, chat);
+  read_effort(own, chat);
   chat["messages"] = read_turns(own, limits, answered);
   return chat;
 }
@@ -157,15 +151,16 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Parsed<T> parsed;
-  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests);
-  if (!ignored.ok()) return ignored.status();
-  parsed.ignored_fields = *std::move(ignored);
   Fields own(*root);
   Json chat = messages_to_chat(own, *root, rules.limits, answered);
   if (!own.ok()) return own.status();
   Fields fields(chat);
   read(fields, parsed.request);
   if (!fields.ok()) return kMessagesWording.status(fields.status());
+  for (const std::string& path : fields.left_out()) own.leave_out(kMessagesWording.path(path));
+  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, own.left_out());
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
   parsed.request.style = AnswerStyle::messages;
   return parsed;
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "http/chat_body.h"
+#include "http/client_policy.h"
 
 namespace troupe::http {
 namespace {
@@ -15,14 +16,17 @@ Result<std::string> block_string(Json& block, const char* name, const std::strin
   const std::string field = path + "." + name;
   Json* value = member_of(block, name);
   if (value == nullptr) return missing_field(field);
-  if (!value->is_string()) {
+  std::string* text = json::text(*value);
+  if (text == nullptr) {
     return invalid(field + " must be a string, got " + excerpt(*value), field, "invalid_type");
   }
-  return std::move(value->get_ref<std::string&>());
+  return std::move(*text);
 }
 
 class BlockReader {
  public:
+  explicit BlockReader(Fields& own) : own_(own) {}
+
   void add_system(Json content) { messages_.add("system", std::move(content)); }
 
   Status read(Json& message, const std::string& path) {
@@ -58,6 +62,8 @@ class BlockReader {
     for (std::size_t i = 0; i < content->size(); ++i) {
       if (Status status = block((*content)[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
+    if (assistant_ && content->empty())
+      text_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
     give_text();
     return {};
   }
@@ -66,10 +72,13 @@ class BlockReader {
 
  private:
   Status block(Json& block, const std::string& path) {
-    const Json* type = block.is_object() ? member_of(block, "type") : nullptr;
+    const Json* type = member_of(block, "type");
+    if (is_left_out_block(block)) {
+      own_.leave_out(path);
+      return {};
+    }
     if (assistant_ && type != nullptr) {
       if (*type == "thinking") return thinking(block, path);
-      if (*type == "redacted_thinking") return {};  // encrypted by another server
       if (*type == "tool_use") return tool_use(block, path);
     }
     if (!assistant_ && type != nullptr && *type == "tool_result") return tool_result(block, path);
@@ -78,7 +87,7 @@ class BlockReader {
 
   Status text(Json& block, const std::string& path) {
     constexpr std::string_view kOfUser[] = {"text", "tool_result"};
-    constexpr std::string_view kOfAssistant[] = {"text", "thinking", "redacted_thinking", "tool_use"};
+    constexpr std::string_view kOfAssistant[] = {"text", "thinking", "tool_use"};
     Json one = Json::array({std::move(block)});
     auto content = assistant_ ? text_content(one, path, kOfAssistant) : text_content(one, path, kOfUser);
     if (!content.ok()) {
@@ -122,6 +131,7 @@ class BlockReader {
     Json* content = member_of(block, "content");
     Json result = "";
     if (content != nullptr) {
+      leave_out_parts(*content, path + ".content");
       auto text = text_content(*content, path + ".content", kBlockTextTypes);
       if (!text.ok()) return text.status();
       result = *std::move(text);
@@ -131,12 +141,28 @@ class BlockReader {
     return {};
   }
 
+  /// Takes the parts that are left out from a result's list.
+  void leave_out_parts(Json& content, const std::string& path) {
+    if (!content.is_array()) return;
+    Json kept = Json::array();
+    std::size_t i = 0;
+    for (Json& part : json::items(content)) {
+      if (is_left_out_block(part)) {
+        own_.leave_out(path + "." + std::to_string(i));
+      } else {
+        kept.push_back(std::move(part));
+      }
+      ++i;
+    }
+    content = std::move(kept);
+  }
+
   /// The text blocks since the last block of another kind become a message, or the text of the assistant's
   /// turn.
   void give_text() {
     if (text_.empty()) return;
     Json content = std::exchange(text_, Json::array());
-    if (content.size() == 1) content = Json(std::move(content[0]["text"]));
+    if (content.size() == 1) content = Json(std::move(*json::member(content.front(), "text")));
     if (assistant_) {
       messages_.add_assistant_text(std::move(content));
     } else {
@@ -144,6 +170,7 @@ class BlockReader {
     }
   }
 
+  Fields& own_;
   MessageList messages_;
   Json text_;
   bool assistant_ = false;
@@ -152,7 +179,7 @@ class BlockReader {
 }  // namespace
 
 Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) {
-  BlockReader reader;
+  BlockReader reader(own);
   if (Json* system = own.find("system")) {
     auto text = text_content(*system, "system", kBlockTextTypes);
     if (text.ok()) {
@@ -177,7 +204,7 @@ Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) 
   for (std::size_t i = 0; i < messages->size() && own.ok(); ++i) {
     own.fail(reader.read((*messages)[i], "messages." + std::to_string(i)));
   }
-  if (answered && own.ok() && messages->back()["role"] == "assistant") {
+  if (answered && own.ok() && json::is(json::member(messages->back(), "role"), "assistant")) {
     own.fail(not_offered(
         "messages." + std::to_string(messages->size() - 1) + ".role",
         "is assistant, but an answer cannot be begun for the model: the last message must be the user's"));

@@ -25,7 +25,7 @@ class Look {
  public:
   explicit Look(const Json& root) : root_(root) {}
 
-  std::optional<SchemaFault> at(const Json& node, const std::string& path) {
+  std::optional<SchemaFault> look(const Json& node, const std::string& path) {
     if (!node.is_object()) {
       if (node == false) return {};  // nothing fits it
       return SchemaFault{path, std::string("must have the type \"object\"") + kWhy};
@@ -62,7 +62,7 @@ class Look {
  private:
   std::optional<SchemaFault> each(const Json& options, const std::string& path) {
     for (std::size_t i = 0; options.is_array() && i < options.size(); ++i) {
-      if (auto fault = at(options[i], path + "." + std::to_string(i))) return fault;
+      if (auto fault = look(options[i], path + "." + std::to_string(i))) return fault;
     }
     return {};
   }
@@ -71,7 +71,7 @@ class Look {
   std::optional<SchemaFault> all(const Json& parts, const std::string& path) {
     std::optional<SchemaFault> first;
     for (std::size_t i = 0; parts.is_array() && i < parts.size(); ++i) {
-      auto fault = at(parts[i], path + "." + std::to_string(i));
+      auto fault = look(parts[i], path + "." + std::to_string(i));
       if (!fault) return {};
       if (!first) first = std::move(fault);
     }
@@ -79,19 +79,19 @@ class Look {
   }
 
   std::optional<SchemaFault> behind(const Json& reference) {
-    if (!reference.is_string() || !reference.get_ref<const std::string&>().starts_with('#')) return {};
-    const auto& text = reference.get_ref<const std::string&>();
+    const std::string* given = json::text(reference);
+    if (given == nullptr || !given->starts_with('#')) return {};
+    const std::string& text = *given;
     const Json* node = &root_;
     std::string path;
     for (std::size_t i = 1, end = 0; i < text.size(); i = end) {
       end = std::min(text.find('/', ++i), text.size());
       const std::string name = text.substr(i, end - i);
-      const auto found = node->is_object() ? node->find(name) : node->end();
-      if (found == node->end()) return {};
-      node = &*found;
+      node = json::member(node, name);
+      if (node == nullptr) return {};
       path += "." + name;
     }
-    return at(*node, path);
+    return look(*node, path);
   }
 
   const Json& root_;
@@ -100,6 +100,6 @@ class Look {
 
 }  // namespace
 
-std::optional<SchemaFault> beyond_objects(const Json& schema) { return Look(schema).at(schema, {}); }
+std::optional<SchemaFault> beyond_objects(const Json& schema) { return Look(schema).look(schema, {}); }
 
 }  // namespace troupe::http

@@ -131,6 +131,10 @@ void append_piece(std::string& out, const AnswerFrame& frame, const Piece& piece
   } else {
     out.append(R"(,"text":)");
     append_json_string(out, piece.text);
+    if (!piece.prompt_token_ids.empty()) {
+      out.append(R"(,"prompt_token_ids":)");
+      append_ids(out, piece.prompt_token_ids);
+    }
     if (!piece.token_ids.empty()) {
       out.append(R"(,"completion_token_ids":)");
       append_ids(out, piece.token_ids);

@@ -24,9 +24,6 @@ void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, S
 /// The model's name: one of rules.model.names, or empty when the request names none. 404 otherwise.
 std::string read_model(Fields& fields, const RequestRules& rules);
 
-/// Refuses what this server understands but does not offer: "unsupported_parameter" names the field.
-void refuse_unsupported(Fields& fields, Dialect dialect);
-
 /// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-]fallback.
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback);
 
@@ -38,7 +35,8 @@ Conversation read_conversation(Fields& fields, const RequestRules& rules, bool r
 /// The tools that the model is to see, from tools or functions; null: none. Part of read_conversation().
 Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules);
 
-/// Parses the member `arguments` of a call, which OpenAI's format makes a string, into an object; `path` is the call's.
+/// Parses the member `arguments` of a call, which OpenAI's format makes a string, into an object; `path` is
+/// the call's. A text that begins as an object and is no JSON stays a text: answers hold such ones.
 Status read_arguments(Json& call, const std::string& path);
 
 /// The body as an object with at most as many fields and values as are allowed.

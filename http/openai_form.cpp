@@ -27,13 +27,6 @@ class FormReader {
   FormReader(Fields& fields, const RequestRules& rules) : fields_(fields), rules_(rules) {}
 
   AnswerForm read() {
-    if (fields_.find("guided_whitespace_pattern") != nullptr) {
-      fields_.fail({Code::unsupported,
-                    "guided_whitespace_pattern is not offered by this server; "
-                    "--guided-decoding-disable-any-whitespace "
-                    "turns white space off for all",
-                    "guided_whitespace_pattern", "unsupported_parameter"});
-    }
     if (Json* format = fields_.find("response_format")) read_response_format(*format);
     for (const NamedForm& field : kGuided) {
       if (Json* value = fields_.find(field.name)) take(field.kind, *value, std::string(field.name));
@@ -85,7 +78,7 @@ class FormReader {
   void read_structured(Json& all) {
     const std::string path = "structured_outputs";
     if (!all.is_object()) return wrong(path, "must be an object, got " + excerpt(all));
-    for (auto& [key, value] : all.get_ref<Json::object_t&>()) {
+    for (auto& [key, value] : *json::object(all)) {
       if (value.is_null()) continue;
       bool known = false;
       for (const NamedForm& field : kStructured) {
@@ -107,7 +100,7 @@ class FormReader {
       case Kind::json_object:
         if (!value.is_boolean())
           return wrong(path, "must be true or false, got " + excerpt(value), "invalid_value");
-        if (value.get<bool>()) set(kind, Json(), path);
+        if (json::is_true(&value)) set(kind, Json(), path);
         return;
       case Kind::regex:
       case Kind::grammar:
@@ -116,17 +109,16 @@ class FormReader {
       case Kind::choice:
         if (!value.is_array()) return wrong(path, "must be a list of strings, got " + excerpt(value));
         for (std::size_t i = 0; i < value.size(); ++i) {
-          if (value[i].is_string()) continue;
-          const std::string here = path + "." + std::to_string(i);
-          return wrong(here, "must be a string, got " + excerpt(value[i]));
+          const Json& item = json::items(value)[i];
+          if (item.is_string()) continue;
+          return wrong(path + "." + std::to_string(i), "must be a string, got " + excerpt(item));
         }
         return set(kind, std::move(value), path);
       default: break;
     }
-    if (value.is_string()) {
+    if (const std::string* text = json::text(value)) {
       // Clients of vLLM and FastDeploy send the JSON as text.
-      auto parsed = parse_json(value.get_ref<const std::string&>(),
-                               {rules_.limits.max_json_depth, rules_.limits.max_json_elements});
+      auto parsed = parse_json(*text, {rules_.limits.max_json_depth, rules_.limits.max_json_elements});
       if (!parsed.ok())
         return wrong(path, "must be an object or JSON text: " + parsed.status().message, "invalid_json");
       value = *std::move(parsed);

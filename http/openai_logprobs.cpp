@@ -119,6 +119,10 @@ void append_prompt_score(std::string& out, const TokenLogprob& token) {
 
 }  // namespace
 
+std::int64_t text_chars(const TokenLogprob& score) {
+  return score.in_text ? static_cast<std::int64_t>(utf8::length(score.token.bytes)) : 0;
+}
+
 void append_scores(std::string& out, ScoreList list, std::span<const TokenLogprob> scores, bool first,
                    std::int64_t& offset) {
   for (const TokenLogprob& score : scores) {
@@ -136,8 +140,7 @@ void append_scores(std::string& out, ScoreList list, std::span<const TokenLogpro
       case ScoreList::top_logprobs: append_top_scores(out, score); break;
       case ScoreList::text_offset:
         append_integer(out, offset);
-        // A character cut between tokens is counted once: only its first byte counts.
-        offset += static_cast<std::int64_t>(utf8::length(score.token.bytes));
+        offset += text_chars(score);
         break;
       case ScoreList::prompt: append_prompt_score(out, score); break;
     }

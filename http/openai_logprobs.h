@@ -1,5 +1,5 @@
 #pragma once
-// The forms in which OpenAI reports log-probabilities. Private to the writers of answers.
+// The forms in which OpenAI reports log-probabilities. For the writers of answers.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +22,9 @@ enum class ScoreList : std::uint8_t {
 /// of the first score in code points; moved on behind the last by ScoreList::text_offset, else left alone.
 void append_scores(std::string& out, ScoreList list, std::span<const TokenLogprob> scores, bool first,
                    std::int64_t& offset);
+
+/// Code points that the token adds to the text. Of a character that is cut between tokens, the first has it.
+std::int64_t text_chars(const TokenLogprob& score);
 
 /// chat: {"content":[{"token","logprob","bytes","top_logprobs":[…]}, …],"refusal":null}
 void append_chat_logprobs(std::string& out, std::span<const TokenLogprob> tokens);

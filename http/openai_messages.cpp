@@ -25,28 +25,41 @@ bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
   });
 }
 
-// Checks one {type, …} part of a message's content. Images, video and audio are refused.
-Status check_part(const Json& part, const std::string& path) {
-  if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
-    return invalid(path + " must be an object with a type", path, "invalid_value");
-  }
-  const auto& type = part["type"].get_ref<const std::string&>();
+// Checks one {type, …} part of a message's content and makes a refusal's text a text. Images, video and audio
+// are refused.
+Status check_part(Json& part, std::string_view role, const std::string& path) {
+  const std::string* given = json::text(json::member(&part, "type"));
+  if (given == nullptr) return invalid(path + " must be an object with a type", path, "invalid_value");
+  const std::string& type = *given;
   if (type == "image_url" || type == "video_url" || type == "input_audio" || type == "audio_url" ||
       type == "image" || type == "video" || type == "file") {
     return {Code::unsupported, path + " has the type \"" + type + "\", but this model reads text only", path,
             "unsupported_modality"};
   }
+  if (const std::string* refusal = json::text(json::member(&part, "refusal"));
+      refusal != nullptr && type == "refusal" && role == "assistant") {
+    part = Json{{"type", "text"}, {"text", std::string(*refusal)}};
+    return {};
+  }
   if (type != "text") {
     return invalid(path + ".type must be \"text\", got \"" + cut(type) + "\"", path + ".type",
                    "invalid_value");
   }
-  if (!part.contains("text") || !part["text"].is_string()) {
+  if (json::text(json::member(part, "text")) == nullptr) {
     return invalid(path + ".text must be a string", path + ".text", "invalid_value");
   }
   return {};
 }
 
-Status check_content(const Json& message, std::string_view role, const std::string& path) {
+/// A member that is a string, when it is there and not null.
+Status check_string(const Json& message, const char* name, const std::string& path) {
+  const auto found = message.find(name);
+  if (found == message.end() || found->is_null() || found->is_string()) return {};
+  const std::string place = path + "." + name;
+  return invalid(place + " must be a string, got " + excerpt(*found), place, "invalid_type");
+}
+
+Status check_content(Json& message, std::string_view role, const std::string& path) {
   const std::string content_path = path + ".content";
   const auto found = message.find("content");
   if (found == message.end() || found->is_null()) {
@@ -59,8 +72,9 @@ Status check_content(const Json& message, std::string_view role, const std::stri
     return invalid(content_path + " must be a string or a list of parts, got " + excerpt(*found),
                    content_path, "invalid_value");
   }
-  for (std::size_t i = 0; i < found->size(); ++i) {
-    Status status = check_part((*found)[i], content_path + "." + std::to_string(i));
+  std::size_t i = 0;
+  for (Json& part : json::items(*found)) {
+    Status status = check_part(part, role, content_path + "." + std::to_string(i++));
     if (!status.ok()) return status;
   }
   return {};
@@ -71,7 +85,7 @@ Status read_function(Json& function, const std::string& place) {
   if (!function.is_object()) {
     return invalid(place + " must be an object with name and arguments", place, "invalid_value");
   }
-  if (!function.contains("name") || !function["name"].is_string()) {
+  if (json::text(json::member(function, "name")) == nullptr) {
     return invalid(place + ".name must be a string", place + ".name", "invalid_value");
   }
   return read_arguments(function, place);
@@ -81,11 +95,11 @@ Status read_tool_calls(Json& calls, const std::string& path) {
   if (!calls.is_array()) return invalid(path + " must be a list", path, "invalid_value");
   for (std::size_t i = 0; i < calls.size(); ++i) {
     const std::string place = path + "." + std::to_string(i) + ".function";
-    Json& call = calls[i];
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) {
+    Json* function = json::member(calls[i], "function");
+    if (function == nullptr || !function->is_object()) {
       return invalid(place + " must be an object with name and arguments", place, "invalid_value");
     }
-    if (Status status = read_function(call["function"], place); !status.ok()) return status;
+    if (Status status = read_function(*function, place); !status.ok()) return status;
   }
   return {};
 }
@@ -100,7 +114,7 @@ Status modernize(Json& message, std::string& role, const std::string& path) {
   const auto call = message.find("function_call");
   if (call == message.end() || call->is_null()) return {};
   const std::string place = path + ".function_call";
-  if (role != "assistant" || message.contains("tool_calls")) {
+  if (role != "assistant" || json::given(message, "tool_calls") != nullptr) {
     return invalid(place + " is only allowed in assistant messages without tool_calls", place, "invalid_value");
   }
   if (Status status = read_function(*call, place); !status.ok()) return status;
@@ -115,20 +129,23 @@ Status read_message(Json& message, const std::string& path) {
     return invalid(path + " must be an object with role and content, got " + excerpt(message), path,
                    "invalid_value");
   }
-  const auto role = message.find("role");
-  if (role == message.end() || !role->is_string() ||
-      std::find(kRoles.begin(), kRoles.end(), role->get_ref<const std::string&>()) == kRoles.end()) {
-    const std::string got = role == message.end() ? "nothing" : excerpt(*role);
+  const Json* given = json::member(message, "role");
+  const std::string* role = json::text(given);
+  if (role == nullptr || std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
+    const std::string got = given == nullptr ? "nothing" : excerpt(*given);
     return invalid(
         path + ".role must be one of system, developer, user, assistant, tool, function, got " + got,
         path + ".role", "invalid_value");
   }
-  std::string name = role->get<std::string>();
+  std::string name = *role;
   if (Status status = modernize(message, name, path); !status.ok()) return status;
   if (name == "developer") message["role"] = "system";  // the newer name of the same role, which templates do not know
   Status status = check_content(message, name, path);
   if (!status.ok()) return status;
-  if (name == "tool" && (!message.contains("tool_call_id") || !message["tool_call_id"].is_string())) {
+  for (const char* text : {"name", "reasoning_content", "reasoning", "refusal"}) {
+    if (status = check_string(message, text, path); !status.ok()) return status;
+  }
+  if (name == "tool" && json::text(json::member(&message, "tool_call_id")) == nullptr) {
     return invalid(path + ".tool_call_id must name the call that this message answers",
                    path + ".tool_call_id", "invalid_value");
   }
@@ -190,7 +207,7 @@ Json read_template_kwargs(Fields& fields) {
                 "invalid_value");
     return {};
   }
-  for (const auto& [key, value] : kwargs.get_ref<const Json::object_t&>()) {
+  for (const auto& [key, value] : json::members(kwargs)) {
     const bool reserved =
         std::find(kReservedKwargs.begin(), kReservedKwargs.end(), key) != kReservedKwargs.end();
     if (reserved || !is_name(key, 64, false) || (key[0] >= '0' && key[0] <= '9')) {
@@ -199,9 +216,7 @@ Json read_template_kwargs(Fields& fields) {
     }
   }
   const Json* thinking = fields.find("enable_thinking");
-  if (thinking == nullptr && metadata != nullptr && metadata->contains("enable_thinking")) {
-    thinking = &metadata->at("enable_thinking");
-  }
+  if (thinking == nullptr) thinking = json::member(metadata, "enable_thinking");
   if (thinking != nullptr && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = *thinking;
   if (kwargs.empty()) return {};
   if (to_text(kwargs).size() > kMaxKwargsBytes) {
@@ -221,16 +236,20 @@ Status read_arguments(Json& call, const std::string& path) {
     return invalid(path + ".arguments must be a JSON object, or a string that holds one, got " + excerpt(*arguments),
                    path + ".arguments", "invalid_value");
   };
-  if (!arguments->is_string()) return fail();
-  const auto& text = arguments->get_ref<const std::string&>();
-  if (text.empty()) {  // what a function without parameters is often called with
+  const std::string* text = json::text(*arguments);
+  if (text == nullptr) return fail();
+  if (text->empty()) {  // what a function without parameters is often called with
     *arguments = Json::object();
     return {};
   }
-  auto parsed = parse_json(text, kArgumentBounds);
-  if (!parsed.ok() || !parsed->is_object()) return fail();
-  *arguments = std::move(*parsed);
-  return {};
+  auto parsed = parse_json(*text, kArgumentBounds);
+  if (parsed.ok() && parsed->is_object()) {
+    *arguments = std::move(*parsed);
+    return {};
+  }
+  // What a model wrote as an object, and was cut or wrote wrongly, is given back to it as it was told.
+  const std::size_t first = text->find_first_not_of(" \t\r\n");
+  return !parsed.ok() && first != text->npos && (*text)[first] == '{' ? Status() : fail();
 }
 
 Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules) {

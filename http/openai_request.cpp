@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
+#include "http/client_policy.h"
 #include "http/json_text.h"
 #include "http/openai_fields.h"
 #include "http/openai_form.h"
@@ -25,7 +27,7 @@ Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, s
   Parsed<T> parsed;
   read(fields, parsed.request);
   if (!fields.ok()) return fields.status();
-  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests);
+  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, fields.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
   return parsed;
@@ -33,10 +35,9 @@ Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, s
 
 // One prompt: text, or a list of token ids.
 Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size) {
-  if (value.is_string()) {
-    if (value.get_ref<const std::string&>().empty())
-      return invalid(path + " is empty", "prompt", "empty_prompt");
-    return Prompt(value.get<std::string>());
+  if (const std::string* text = json::text(value)) {
+    if (text->empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
+    return Prompt(*text);
   }
   if (!value.is_array()) {
     return invalid(path + " must be a string or a list of token ids, got " + excerpt(value), path,
@@ -51,10 +52,10 @@ Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int6
 // `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts.
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const RequestRules& rules) {
   const Json& value = *fields.find(name);
-  const bool several = value.is_array() && !value.empty() && (value[0].is_string() || value[0].is_array());
+  const std::span<const Json> list = json::items(value);
+  const bool several = !list.empty() && (list.front().is_string() || list.front().is_array());
   std::vector<Prompt> prompts;
-  const std::span<const Json> items = several ? std::span<const Json>(value.get_ref<const Json::array_t&>())
-                                              : std::span<const Json>(&value, 1);
+  const std::span<const Json> items = several ? list : std::span<const Json>(&value, 1);
   if (items.size() > static_cast<std::size_t>(rules.limits.max_prompts)) {
     fields.fail(name,
                 "may hold at most " + std::to_string(rules.limits.max_prompts) + " prompts, got " +
@@ -95,8 +96,9 @@ void check_sequences(Fields& fields, const config::LimitOptions& limits, const C
 void read_continuation(Fields& fields, Conversation& conversation) {
   constexpr std::string_view kName = "continue_final_message";
   if (!fields.boolean(kName)) return;
-  const Json* last = conversation.messages.is_array() && !conversation.messages.empty() ? &conversation.messages.back() : nullptr;
-  const bool plain = last != nullptr && last->value("role", "") == "assistant" && !last->contains("tool_calls");
+  const std::span<const Json> messages = json::items(std::as_const(conversation.messages));
+  const Json* last = messages.empty() ? nullptr : &messages.back();
+  const bool plain = json::is(json::member(last, "role"), "assistant") && json::member(last, "tool_calls") == nullptr;
   if (conversation.add_generation_prompt) {
     fields.fail(kName, "needs add_generation_prompt to be false: the answer cannot both go on and begin anew", "invalid_value");
   } else if (!plain || conversation.without_template) {
@@ -122,7 +124,6 @@ Result<Json> parse_object(std::string_view body, const config::LimitOptions& lim
 }
 
 ThinkingRules read_thinking(Fields& fields) {
-  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high"};  // as ReasoningEffort
   ThinkingRules thinking;
   thinking.max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
   if (const auto budget = fields.integer("thinking_token_budget", 0, kMaxInteger)) {
@@ -133,12 +134,10 @@ ThinkingRules read_thinking(Fields& fields) {
   }
   thinking.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
   if (const auto effort = fields.string("reasoning_effort")) {
-    const auto* const found = std::find(std::begin(kEfforts), std::end(kEfforts), *effort);
-    if (found == std::end(kEfforts)) {
-      fields.fail("reasoning_effort", "must be none, minimal, low, medium or high, got \"" + cut(*effort) + "\"",
+    thinking.effort = effort_of(*effort);
+    if (!thinking.effort) {
+      fields.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"",
                   "invalid_value");
-    } else {
-      thinking.effort = static_cast<ReasoningEffort>(found - std::begin(kEfforts));
     }
   }
   return thinking;
@@ -148,7 +147,7 @@ void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_pr
                ChatRequest& request) {
   request.model = read_model(fields, rules);
   request.id = read_answer_id(fields, id_prefix, fallback_id);
-  refuse_unsupported(fields, Dialect::chat);
+  apply_policies(fields, kChatApi);
   request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
   request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty(), request.tools);
   request.conversation.without_template = fields.boolean("disable_chat_template");
@@ -172,7 +171,7 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
   return parse_with<CompletionRequest>(body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
     request.model = read_model(fields, rules);
     request.id = read_answer_id(fields, "cmpl-", fallback_id);
-    refuse_unsupported(fields, Dialect::completion);
+    apply_policies(fields, kCompletionsApi);
     if (fields.find("prompt_token_ids") != nullptr) {
       request.prompts = read_prompts(fields, "prompt_token_ids", rules);
     } else if (fields.find("prompt") != nullptr) {

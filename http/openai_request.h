@@ -1,10 +1,11 @@
 #pragma once
-// Request bodies with OpenAI's fields (and FastDeploy's additions) → plain structs, with every check that does
-// not need the model's weights or tokenizer. All client JSON comes in here: nesting and element counts are
-// bounded, numbers go through checked getters, and a failure names the field by its dotted path
+// Request bodies with OpenAI's fields (and FastDeploy's additions) → plain structs, with every check that
+// does not need the model's weights or tokenizer. All client JSON comes in here: nesting and element counts
+// are bounded, numbers go through checked getters, and a failure names the field by its dotted path
 // ("messages.0.role"), what was found and what is allowed. Nothing here throws.
 //
-// null means absent everywhere. Unknown top-level fields are ignored and reported by name.
+// null means absent everywhere. Unknown top-level fields are ignored and reported by name; client_policy.h
+// says what else is.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,7 +29,8 @@ struct RequestRules {
   const ModelFacts& model;
 };
 
-/// The request, and the names of unknown top-level fields (at most 8, cut to 64 bytes).
+/// The request, and what of it has no effect: unknown top-level fields (at most 8, cut to 64 bytes), and the
+/// paths of what client_policy.h leaves out (at most 16).
 template <class T>
 struct Parsed {
   T request;

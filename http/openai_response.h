@@ -47,6 +47,7 @@ struct TokenLogprob {
   TokenScore token;
   bool known = true;
   std::vector<TokenScore> top;  ///< most likely first
+  bool in_text = true;          ///< false: a special token, which the text leaves out
 };
 
 /// The part of every chunk of one answer that never changes. Immutable, so any thread may use it.
@@ -77,8 +78,11 @@ struct Piece {
   std::span<const TokenLogprob> logprobs;  ///< written when `with_logprobs`
   std::string_view made_logprobs;          ///< the same as JSON; instead of `logprobs` when not empty
   bool with_logprobs = false;
-  std::int64_t text_offset = 0;        ///< completions: code points of this choice before this piece
+  std::int64_t text_offset =
+      0;  ///< completions: text_chars() of this choice's scores before this piece, and its echo
   std::span<const TokenId> token_ids;  ///< return_token_ids: those of this piece; left out when empty
+  std::span<const TokenId>
+      prompt_token_ids{};              ///< completions: in a choice's first chunk; left out when empty
   const Usage* usage = nullptr;        ///< continuous_usage_stats
 };
 

@@ -20,11 +20,12 @@ std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& l
   if (value == nullptr) return {};
   std::vector<std::string> stop;
   const auto add = [&](const Json& item) {
-    if (!item.is_string()) {
+    const std::string* given = json::text(item);
+    if (given == nullptr) {
       fields.fail("stop", "must be a string or a list of strings, got " + excerpt(item), "invalid_value");
       return;
     }
-    const auto& text = item.get_ref<const std::string&>();
+    const std::string& text = *given;
     if (text.empty() || text.size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
       fields.fail("stop",
                   "must hold strings of 1 to " + std::to_string(limits.max_stop_bytes) +
@@ -68,7 +69,7 @@ std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const Req
   const std::int64_t vocab = rules.model.vocab_size;
   const std::int64_t last = vocab > 0 ? vocab - 1 : std::numeric_limits<TokenId>::max();
   std::vector<std::pair<TokenId, float>> bias;
-  for (const auto& [key, item] : value->get_ref<const Json::object_t&>()) {
+  for (const auto& [key, item] : json::members(*value)) {
     const bool digits = !key.empty() && key.size() <= 10 && (key[0] != '0' || key.size() == 1) &&
                         key.find_first_not_of("0123456789") == key.npos;
     const std::int64_t id = digits ? std::stoll(key) : -1;
@@ -76,11 +77,12 @@ std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const Req
       fail("names token \"" + cut(key) + "\"; a key must be a token id from 0 to " + std::to_string(last));
       return {};
     }
-    if (!item.is_number() || !(item.get<double>() >= -100 && item.get<double>() <= 100)) {
+    const auto amount = json::number(item);
+    if (!amount || !(*amount >= -100 && *amount <= 100)) {
       fail("gives token " + key + " the bias " + excerpt(item) + "; it must be a number from -100 to 100");
       return {};
     }
-    bias.emplace_back(static_cast<TokenId>(id), item.get<float>());
+    bias.emplace_back(static_cast<TokenId>(id), static_cast<float>(*amount));
   }
   return bias;
 }
@@ -101,14 +103,14 @@ std::vector<std::string> read_bad_words(Fields& fields, const config::LimitOptio
   }
   std::vector<std::string> words;
   for (const Json& item : *value) {
-    if (!item.is_string() || item.get_ref<const std::string&>().empty() ||
-        item.get_ref<const std::string&>().size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
+    const std::string* word = json::text(item);
+    if (word == nullptr || word->empty() || word->size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
       fields.fail("bad_words." + std::to_string(words.size()),
                   "must be a string of 1 to " + std::to_string(limits.max_stop_bytes) + " bytes",
                   "invalid_value");
       return {};
     }
-    words.push_back(item.get_ref<const std::string&>());
+    words.push_back(*word);
   }
   return words;
 }
@@ -213,11 +215,8 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
 }
 
 void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling) {
-  const std::int64_t vocab = rules.model.vocab_size > 0 ? rules.model.vocab_size : kMaxInteger;
-  const std::int64_t limit = rules.limits.max_logprobs < 0 ? vocab : rules.limits.max_logprobs;
-  const auto count = [](std::int64_t value) {
-    return static_cast<std::int32_t>(std::min<std::int64_t>(value, 1 << 24));
-  };
+  const std::int64_t limit = rules.limits.max_logprobs;
+  const auto count = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
   if (dialect == Dialect::completion) {
     if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
       sampling.logprobs = count(*n);
@@ -252,33 +251,6 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
     return {};
   }
   return *name;
-}
-
-void refuse_unsupported(Fields& fields, Dialect dialect) {
-  constexpr std::string_view kAlways[] = {
-      "logits_processors_args", "audio", "chat_template", "web_search_options", "mm_processor_kwargs", "allowed_token_ids",
-      "completion_token_ids",
-  };
-  const auto refuse = [&](std::string_view name, const std::string& why) {
-    fields.fail(
-        {Code::unsupported, std::string(name) + " " + why, std::string(name), "unsupported_parameter"});
-  };
-  for (const std::string_view name : kAlways) {
-    if (fields.find(name) != nullptr) refuse(name, "is not offered by this server");
-  }
-  for (const std::string_view name : {"temp_scaled_logprobs", "top_p_normalized_logprobs"}) {
-    if (fields.boolean(name)) refuse(name, "is not offered; log-probabilities are those before sampling");
-  }
-  if (dialect == Dialect::completion) {
-    const Json* suffix = fields.find("suffix");
-    if (suffix != nullptr && *suffix != "") refuse("suffix", "is not offered by this server");
-    for (const std::string_view name : {"reasoning_max_tokens", "response_max_tokens", "thinking_token_budget"}) {
-      if (fields.find(name) != nullptr) refuse(name, "is for /v1/chat/completions: a completion has no thoughts apart");
-    }
-    if (fields.boolean("continue_final_message")) refuse("continue_final_message", "is for /v1/chat/completions");
-  } else if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json{"text"}) {
-    fields.fail({Code::unsupported, "modalities must be [\"text\"]", "modalities", "unsupported_modality"});
-  }
 }
 
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback) {

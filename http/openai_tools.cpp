@@ -2,6 +2,7 @@
 // `functions` and `function_call`, which become tools here.
 #include <algorithm>
 
+#include "http/client_policy.h"
 #include "http/object_schema.h"
 #include "http/openai_fields.h"
 #include "http/schema_patterns.h"
@@ -9,11 +10,12 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kMaxFunctionName = 64;
+constexpr std::size_t kMaxFunctionName = 128;  // what Anthropic allows; names of tools behind MCP are long
 
 bool is_function_name(const Json& value) {
-  if (!value.is_string()) return false;
-  const auto& text = value.get_ref<const std::string&>();
+  const std::string* given = json::text(value);
+  if (given == nullptr) return false;
+  const std::string& text = *given;
   return !text.empty() && text.size() <= kMaxFunctionName &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
@@ -26,17 +28,18 @@ Status invalid_tool(const std::string& path, const std::string& what) {
 }
 
 /// The member; nullptr when it is absent or null.
-const Json* member(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
+const Json* member(const Json& object, const char* name) { return json::given(object, name); }
+
+/// The name of a tool that check_tool() has passed.
+const std::string& name_of(const Json& tool) { return *json::text(json::member(json::member(tool, "function"), "name")); }
 
 Status check_function(const Json& function, const std::string& path) {
   if (!function.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(function));
   const Json* name = member(function, "name");
   if (name == nullptr) return invalid_tool(path + ".name", "is missing");
   if (!is_function_name(*name)) {
-    return invalid_tool(path + ".name", "must be 1 to 64 letters, digits, - and _, got " + excerpt(*name));
+    return invalid_tool(path + ".name", "must be 1 to " + std::to_string(kMaxFunctionName) +
+                                            " letters, digits, - and _, got " + excerpt(*name));
   }
   if (const Json* description = member(function, "description"); description && !description->is_string()) {
     return invalid_tool(path + ".description", "must be a string, got " + excerpt(*description));
@@ -70,15 +73,16 @@ Status check_tool(const Json& tool, const std::string& path) {
 std::size_t first_repeated(const Json& tools) {
   for (std::size_t i = 1; i < tools.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
-      if (tools[i]["function"]["name"] == tools[j]["function"]["name"]) return i;
+      if (name_of(tools[i]) == name_of(tools[j])) return i;
     }
   }
   return tools.size();
 }
 
 /// The list as {type: "function", function} each, checked; null after a failure. `functions`: its items are
-/// functions.
-Json read_list(Fields& fields, std::string_view name, int most, bool functions) {
+/// functions. `places`: of those that are not left out, in the client's list.
+Json read_list(Fields& fields, std::string_view name, int most, bool functions,
+               std::vector<std::size_t>& places) {
   Json* list = fields.find(name);
   if (list == nullptr) return {};
   if (!list->is_array() || list->size() > static_cast<std::size_t>(most)) {
@@ -92,15 +96,20 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions) 
   const auto path = [&](std::size_t i) { return std::string(name) + "." + std::to_string(i); };
   for (std::size_t i = 0; i < list->size(); ++i) {
     Json& item = (*list)[i];
+    if (!functions && is_left_out_tool(item, "function")) {
+      fields.leave_out(path(i));
+      continue;
+    }
     if (Status status = functions ? check_function(item, path(i)) : check_tool(item, path(i)); !status.ok()) {
       fields.fail(std::move(status));
       return {};
     }
     tools.push_back(functions ? Json{{"type", "function"}, {"function", std::move(item)}} : std::move(item));
+    places.push_back(i);
   }
   if (const std::size_t i = first_repeated(tools); i < tools.size()) {
-    fields.fail(invalid_tool(path(i) + (functions ? ".name" : ".function.name"),
-                             "is " + excerpt(tools[i]["function"]["name"]) +
+    fields.fail(invalid_tool(path(places[i]) + (functions ? ".name" : ".function.name"),
+                             "is " + excerpt(name_of(tools[i])) +
                                  ", which an earlier tool is called: names must differ"));
     return {};
   }
@@ -109,7 +118,7 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions) 
 
 bool has_tool(const Json& tools, const std::string& name) {
   return std::any_of(tools.begin(), tools.end(),
-                     [&](const Json& tool) { return tool["function"]["name"] == name; });
+                     [&](const Json& tool) { return name_of(tool) == name; });
 }
 
 /// The names of the tools, for an error; cut when there are many.
@@ -118,7 +127,7 @@ std::string names_of(const Json& tools) {
   std::string names;
   for (const Json& tool : tools) {
     if (names.size() > kMost) return names + ", …";
-    names += (names.empty() ? "" : ", ") + excerpt(tool["function"]["name"]);
+    names += (names.empty() ? "" : ", ") + excerpt(name_of(tool));
   }
   return names;
 }
@@ -142,9 +151,9 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
   const Json* name = chosen_name(*choice, rules.legacy);
   if (*choice == "required" && !rules.legacy) {
     rules.choice = Choice::required;
-  } else if (name != nullptr && name->is_string()) {
+  } else if (const std::string* text = json::text(name)) {
     rules.choice = Choice::named;
-    rules.name = name->get<std::string>();
+    rules.name = *text;
   } else {
     fields.fail(field,
                 rules.legacy
@@ -156,7 +165,11 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
     return;
   }
   if (tools.empty()) {
-    fields.fail(field, "asks for a call, but the request has no tools", "invalid_value");
+    fields.fail(field,
+                fields.left_out().empty()
+                    ? "asks for a call, but the request has no tools"
+                    : "asks for a call, but the request has no tools of a kind that this server offers",
+                "invalid_value");
   } else if (rules.choice == Choice::named && !has_tool(tools, rules.name)) {
     fields.fail(field, "names \"" + cut(rules.name) + "\", which is not among the tools: " + names_of(tools),
                 "invalid_value");
@@ -167,16 +180,17 @@ void read_choice(Fields& fields, std::string_view field, const Json& tools, Tool
 void check_enforced(Fields& fields, std::string_view field, const Json& tools, const ToolRules& rules) {
   using Choice = ToolRules::Choice;
   for (std::size_t i = 0; i < tools.size(); ++i) {
-    const Json& function = tools[i]["function"];
+    const Json& function = *json::member(tools[i], "function");
     const Json* parameters = member(function, "parameters");
     const Json* strict = member(function, "strict");
     const bool called = rules.choice == Choice::required ||
-                        (rules.choice == Choice::named && function["name"] == rules.name) ||
-                        (rules.choice == Choice::automatic && strict != nullptr && *strict == true);
+                        (rules.choice == Choice::named && name_of(tools[i]) == rules.name) ||
+                        (rules.choice == Choice::automatic && json::is_true(strict));
     if (parameters == nullptr || !called) continue;
     const std::optional<SchemaFault> fault = beyond_objects(*parameters);
     if (!fault) continue;
-    const std::string place = std::string(field) + "." + std::to_string(i) + "." + rules.schema_field;
+    const std::string place =
+        std::string(field) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field;
     return fields.fail(invalid_tool(place + fault->path, fault->what));
   }
 }
@@ -195,7 +209,7 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
     tool_rules.schema_field = "parameters";
   }
   const char* const field = tool_rules.legacy ? "functions" : "tools";
-  Json tools = read_list(fields, field, rules.limits.max_tools, tool_rules.legacy);
+  Json tools = read_list(fields, field, rules.limits.max_tools, tool_rules.legacy, tool_rules.places);
   read_choice(fields, tool_rules.legacy ? "function_call" : "tool_choice", tools, tool_rules);
   check_enforced(fields, field, tools, tool_rules);
   if (tool_rules.choice == ToolRules::Choice::none) return {};

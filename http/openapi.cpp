@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "http/answer_schemas.h"
+#include "http/api_keys.h"
 #include "http/json_body.h"
 #include "http/request_fields.h"
 #include "http/request_schemas.h"
@@ -53,25 +54,25 @@ struct PageRoute {
   std::string_view path;
   std::string_view method;
   std::string_view about;
-  bool open;             ///< without a key
+  Access access;         ///< the least that opens it
   const char* answer{};  ///< the component; null: no JSON, or not described
 };
 
 constexpr PageRoute kPageRoutes[] = {
-    {"/v1/models", "get", "The served models", false, "Models"},
-    {"/v1/models/{model}", "get", "One of them", false, "Model"},
-    {"/openapi.json", "get", "This document", false},
-    {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", false},
-    {"/", "get", "The chat page", true},
-    {"/topology", "get", "The page that shows the live state", true},
-    {"/docs", "get", "The page that shows this document", true},
-    {"/health", "get", "200 when requests are served, else 503", true},
-    {"/health/ready", "get", "The same", true},
-    {"/health/live", "get", "200 while the event loop is alive", true},
-    {"/ping", "get", "As /health", true},
-    {"/metrics", "get", "Prometheus metrics", false},
-    {"/config-info", "get", "The configuration", false},
-    {"/reset_prefix_cache", "post", "Forget what the prefix cache holds", false},
+    {"/v1/models", "get", "The served models", Access::client, "Models"},
+    {"/v1/models/{model}", "get", "One of them", Access::client, "Model"},
+    {"/openapi.json", "get", "This document", Access::client},
+    {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", Access::admin},
+    {"/", "get", "The chat page", Access::none},
+    {"/topology", "get", "The page that shows the live state", Access::none},
+    {"/docs", "get", "The page that shows this document", Access::none},
+    {"/health", "get", "200 when requests are served, else 503", Access::none},
+    {"/health/ready", "get", "The same", Access::none},
+    {"/health/live", "get", "200 while the event loop is alive", Access::none},
+    {"/ping", "get", "As /health", Access::none},
+    {"/metrics", "get", "Prometheus metrics", Access::client},
+    {"/config-info", "get", "The configuration", Access::client},
+    {"/reset_prefix_cache", "post", "Forget what the prefix cache holds", Access::admin},
 };
 
 std::string_view json_type(FieldType type) {
@@ -195,6 +196,25 @@ Json body_route(const BodyRoute& route, const config::LimitOptions& limits) {
           {"responses", std::move(answers)}};
 }
 
+/// No key, where none is configured, or one of the schemes.
+Json security(std::initializer_list<const char*> schemes) {
+  Json either = Json::array();
+  either.push_back(Json::object());
+  for (const char* name : schemes) either.push_back({{name, Json::array()}});
+  return either;
+}
+
+Json key_schemes() {
+  Json schemes = Json::object();
+  const auto add = [&](const std::string& prefix, std::string_view about) {
+    schemes[prefix + "bearer"] = {{"type", "http"}, {"scheme", "bearer"}, {"description", about}};
+    schemes[prefix + "x-api-key"] = {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}, {"description", about}};
+  };
+  add("", "A key of --api-key or --admin-api-key");
+  add("admin-", "A key of --admin-api-key");
+  return schemes;
+}
+
 Json page_route(const PageRoute& page) {
   Json route = {{"summary", page.about}};
   if (page.answer != nullptr) {
@@ -206,7 +226,8 @@ Json page_route(const PageRoute& page) {
     Json name = {{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
     route["parameters"] = Json::array({std::move(name)});
   }
-  if (page.open) route["security"] = Json::array();
+  if (page.access == Access::none) route["security"] = Json::array();
+  if (page.access == Access::admin) route["security"] = security({"admin-bearer", "admin-x-api-key"});
   return route;
 }
 
@@ -218,17 +239,12 @@ std::string openapi_document(const config::LimitOptions& limits) {
     paths[std::string(route.path)]["post"] = body_route(route, limits);
   for (const PageRoute& page : kPageRoutes)
     paths[std::string(page.path)][std::string(page.method)] = page_route(page);
-  Json schemes = {{"bearer", {{"type", "http"}, {"scheme", "bearer"}}},
-                  {"x-api-key", {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}}}};
-  Json either = Json::array();  // no key, where none is configured, or one of the two headers
-  either.push_back(Json::object());
-  for (const char* name : {"bearer", "x-api-key"}) either.push_back({{name, Json::array()}});
   Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
   document["paths"] = std::move(paths);
   Json schemas = Json::parse(kAnswerSchemas);
   schemas.update(Json::parse(kRequestSchemas));
-  document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", std::move(schemes)}};
-  document["security"] = std::move(either);
+  document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", key_schemes()}};
+  document["security"] = security({"bearer", "x-api-key"});
   return to_text(document);
 }
 

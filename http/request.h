@@ -65,9 +65,10 @@ struct AnswerForm {
 
 /// What the chat template turns into a prompt.
 struct Conversation {
-  Json messages;         ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
-                         ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
-                         ///< an object. tool_calls[].function.arguments is an object where it parsed as one
+  Json messages;  ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
+                  ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
+                  ///< an object. tool_calls[].function.arguments is absent, null, an object, or a
+                  ///< text that begins as one
   Json tools;            ///< array of function tools; null: none, or tool_choice was "none"
   Json template_kwargs;  ///< an object; null: none
   bool add_generation_prompt = true;
@@ -88,6 +89,9 @@ struct ToolRules {
   bool parallel = true;  ///< several calls in one answer
   bool legacy = false;   ///< given as `functions`: the answer has function_call
   std::string schema_field = "function.parameters";  ///< where a tool of the request has its schema, for errors
+  std::vector<std::size_t> places;  ///< of the conversation's tools in the client's list; empty: the same
+
+  std::size_t place_of(std::size_t tool) const { return tool < places.size() ? places[tool] : tool; }
 };
 
 enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };

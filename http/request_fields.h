@@ -46,8 +46,10 @@ std::span<const RequestField> request_fields();
 /// The names of members of `body` that are no fields of any of `apis`: at most 8, cut to 64 bytes.
 std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis);
 
-/// unknown_fields(), which have no effect. `strict`: the first of them is an error instead, "unknown_parameter".
-Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict);
+/// What of the body has no effect on the answer: unknown_fields(), and at most 16 of `left_out`
+/// (Fields::left_out). `strict`: the first of them is an error instead, "unknown_parameter".
+Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict,
+                                                std::span<const std::string> left_out);
 
 /// The fields that mean the same for chat, responses and messages.
 bool is_shared(const RequestField& field);

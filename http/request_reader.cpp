@@ -1,5 +1,6 @@
 #include "http/request_reader.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -38,8 +39,15 @@ std::size_t RequestReader::discard() {
 }
 
 void RequestReader::shrink() {
-  constexpr std::size_t kKept = 64 << 10;
+  constexpr std::size_t kKept = 4 << 10;  // of thousands of idle connections
   if (buffer_.size() == 0 && buffer_.capacity() > kKept) buffer_.shrink_to_fit();
+}
+
+std::size_t RequestReader::held_bytes() const {
+  // Of a large body's reservation only what was written takes memory.
+  constexpr std::size_t kReserved = 64 << 10;
+  if (parser_ == nullptr) return buffer_.capacity();
+  return buffer_.capacity() + std::min(body().capacity(), body().size() + kReserved);
 }
 
 RequestReader::Progress RequestReader::refuse(Status status) {
@@ -101,7 +109,10 @@ HeadView RequestReader::head() const {
           .x_api_key = header("x-api-key"),
           .content_type = header("Content-Type"),
           .if_none_match = header("If-None-Match"),
+          .host = header("Host"),
+          .host_optional = facts_.http10,
           .origin = header("Origin"),
+          .fetch_site = header("Sec-Fetch-Site"),
           .preflight_method = header("Access-Control-Request-Method"),
           .preflight_headers = header("Access-Control-Request-Headers"),
           .encoded = facts_.encoded};

@@ -26,6 +26,8 @@ class RequestReader {
   std::size_t discard();
   /// Gives the memory back when nothing is buffered.
   void shrink();
+  /// Memory that what is buffered and the body take, unused room included.
+  std::size_t held_bytes() const;
 
   /// Reads the head of the next request. After `complete` call head(), then read_body().
   Progress read_head();

@@ -8,7 +8,7 @@ const char* const kRequestSchemas = R"json({
 "LogitBias": {"type": "object", "propertyNames": {"pattern": "^[0-9]+$"},
   "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
 "Metadata": {"type": "object", "maxProperties": 16, "additionalProperties": {"type": "string"}},
-"Effort": {"enum": ["none", "minimal", "low", "medium", "high"]},
+"Effort": {"enum": ["none", "minimal", "low", "medium", "high", "xhigh", "max"]},
 "StreamOptions": {"type": "object", "properties": {
   "include_usage": {"type": "boolean"}, "continuous_usage_stats": {"type": "boolean"}}},
 "Prompt": {"anyOf": [{"type": "string", "minLength": 1},
@@ -42,7 +42,7 @@ const char* const kRequestSchemas = R"json({
     "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ReplayedCall"}}}},
   {"type": "object", "required": ["role", "content", "tool_call_id"], "properties": {"role": {"const": "tool"},
     "tool_call_id": {"type": "string"}, "content": {"$ref": "#/components/schemas/Content"}}}]}},
-"FunctionName": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,64}$"},
+"FunctionName": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,128}$"},
 "Function": {"type": "object", "required": ["name"], "properties": {
   "name": {"$ref": "#/components/schemas/FunctionName"}, "description": {"type": "string"},
   "parameters": {"$ref": "#/components/schemas/Schema"}, "strict": {"type": ["boolean", "null"]}}},

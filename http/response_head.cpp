@@ -47,7 +47,10 @@ void append_response_head(std::string& out, const ResponseHead& head,
   if (!head.content_type.empty()) append_header(out, "Content-Type", head.content_type);
   if (!head.request_id.empty()) append_header(out, "x-request-id", head.request_id);
   if (!head.allow.empty()) append_header(out, "Allow", head.allow);
-  if (!head.warning.empty()) append_header(out, "Warning", head.warning);
+  if (!head.ignored.empty()) {
+    append_header(out, "x-troupe-ignored", head.ignored);
+    append_header(out, "Warning", "299 troupe \"without effect: " + std::string(head.ignored) + '"');
+  }
   if (head.content_length) append_header(out, "Content-Length", std::to_string(*head.content_length));
   if (head.chunked) append_header(out, "Transfer-Encoding", "chunked");
   if (head.stream) {
@@ -56,7 +59,8 @@ void append_response_head(std::string& out, const ResponseHead& head,
   }
   if (!head.allow_origin.empty()) {
     append_header(out, "Access-Control-Allow-Origin", head.allow_origin);
-    append_header(out, "Access-Control-Expose-Headers", "x-request-id, Retry-After, Warning");
+    append_header(out, "Access-Control-Expose-Headers",
+                  "x-request-id, Retry-After, Warning, x-troupe-ignored");
   }
   if (head.vary_origin) append_header(out, "Vary", "Origin");
   for (const auto& [name, value] : extra) append_header(out, name, value);
@@ -78,13 +82,12 @@ std::string_view content_type(Output::Content content) {
   return "application/json";
 }
 
-std::string warning_text(const std::vector<std::string>& ignored_fields) {
+std::string ignored_text(const std::vector<std::string>& ignored_fields) {
   std::string text;
   for (const std::string& field : ignored_fields) {
-    text += text.empty() ? "299 troupe \"unknown fields have no effect: " : ", ";
-    for (const char c : field) text += c > ' ' && c <= '~' && c != '"' && c != '\\' ? c : '?';
+    if (!text.empty()) text += ", ";
+    for (const char c : field) text += c > ' ' && c <= '~' && c != '"' && c != '\\' && c != ',' ? c : '?';
   }
-  if (!text.empty()) text += '"';
   return text;
 }
 

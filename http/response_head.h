@@ -16,7 +16,7 @@ struct ResponseHead {
   std::string_view request_id;
   std::string_view date;                        ///< of http_date()
   std::string_view allow;                       ///< 405 only
-  std::string_view warning;                     ///< of warning_text(), or empty
+  std::string_view ignored;                     ///< of ignored_text(), or empty
   std::optional<std::uint64_t> content_length;  ///< absent: a stream
   bool chunked = false;
   bool close = false;   ///< Connection: close
@@ -31,9 +31,9 @@ void append_response_head(std::string& out, const ResponseHead& head,
 
 std::string_view content_type(Output::Content content);
 
-/// The value of a Warning header that names request fields without effect; empty when there are none. What a client
-/// wrote is cut to printable ASCII.
-std::string warning_text(const std::vector<std::string>& ignored_fields);
+/// The value of the header x-troupe-ignored: the paths of what has no effect, with commas; empty when there
+/// are none. What a client wrote is cut to printable ASCII.
+std::string ignored_text(const std::vector<std::string>& ignored_fields);
 
 /// `now` as an IMF-fixdate, the form of the Date header.
 std::string http_date(std::time_t now);

@@ -133,7 +133,8 @@ ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
 }
 
 void ResponseWriter::shrink() {
-  if (unsent_ == 0 && segments_.front().capacity() > kSegmentBytes) std::string().swap(segments_.front());
+  constexpr std::size_t kKept = 4 << 10;  // of thousands of idle connections
+  if (unsent_ == 0 && segments_.front().capacity() > kKept) std::string().swap(segments_.front());
 }
 
 }  // namespace troupe::http

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "http/chat_body.h"
+#include "http/client_policy.h"
 #include "http/request_fields.h"
 #include "http/responses_input.h"
 
@@ -18,35 +19,18 @@ constexpr FieldOrigin kResponsesOrigins[] = {
 };
 constexpr Wording kResponsesWording{kResponsesOrigins, "parameters"};
 
-struct RefusedField {
-  std::string_view field;
-  std::string_view why;
-};
-constexpr RefusedField kRefusedFields[] = {
-    {"previous_response_id", "is not offered: this server stores nothing. Send the earlier items in input"},
-    {"conversation", "is not offered: this server stores nothing. Send the earlier items in input"},
-    {"prompt", "is not offered: this server stores no prompts. Use instructions and input"},
-    {"context_management", "is not offered: send the items that the model is to see in input"},
-    {"messages", "belongs to /v1/chat/completions; here it is input"},
-};
-
 constexpr std::size_t kMaxMetadata = 16;
 
-/// {type: "function", name, …} → {type: "function", function: {name, …}}; the rest is checked as in chat.
+/// {type: "function", name, …} → {type: "function", function: {name, …}}; the rest is checked as in chat, or
+/// left out.
 void read_flat_tools(Fields& own, Json& chat) {
   Json* tools = own.find("tools");
   if (tools == nullptr) return;
   if (tools->is_array()) {
     for (std::size_t i = 0; i < tools->size(); ++i) {
       Json& tool = (*tools)[i];
-      if (!tool.is_object()) continue;
+      if (!tool.is_object() || is_left_out_tool(tool, "function")) continue;
       const Json* type = member_of(tool, "type");
-      if (type != nullptr && type->is_string() && *type != "function") {
-        const std::string path = "tools." + std::to_string(i) + ".type";
-        own.fail(not_offered(
-            path, "is " + excerpt(*type) + "; this server offers tools of type \"function\" only"));
-        return;
-      }
       Json wrapped = {{"type", type != nullptr ? *type : Json()}};
       tool.erase("type");
       wrapped["function"] = std::move(tool);
@@ -113,21 +97,8 @@ void read_text_format(Fields& own, Json& chat) {
 }
 
 void check_own_fields(Fields& own) {
-  for (const RefusedField& refused : kRefusedFields) {
-    if (own.find(refused.field) != nullptr) {
-      own.fail(not_offered(std::string(refused.field), std::string(refused.why)));
-    }
-  }
-  if (const Json* n = own.find("n"); n != nullptr && n->is_number_integer() && *n != 1) {
-    own.fail("n",
-             "must be 1, since a response is one answer, got " + excerpt(*n) +
-                 ": send several requests, or use /v1/chat/completions",
-             "out_of_range");
-  }
-  own.integer("n", 1, 1);
-  if (own.boolean("background")) {
-    own.fail(not_offered("background", "true is not offered: this server stores no answers. Use stream"));
-  }
+  apply_policies(own, kResponsesApi);
+  check_one_answer(own);
   own.boolean("store");  // true is accepted: the answer says false
   if (own.integer("top_logprobs", 0, 20).value_or(0) > 0) {
     own.fail(
@@ -150,7 +121,7 @@ void check_own_fields(Fields& own) {
                    std::to_string(metadata->size()),
                "too_many_elements");
     }
-    for (const auto& [key, value] : metadata->get_ref<const Json::object_t&>()) {
+    for (const auto& [key, value] : json::members(*metadata)) {
       if (!value.is_string())
         own.fail("metadata." + cut(key), "must be a string, got " + excerpt(value), "invalid_type");
     }
@@ -194,10 +165,14 @@ Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limi
   Json chat = Json::object();
   check_own_fields(own);
   move_shared(body, chat);
+  for (const char* name : {"max_tokens", "max_completion_tokens"}) {
+    if (const auto most = own.integer(name, 1, kMaxInteger)) chat["max_completion_tokens"] = *most;
+  }
   move_member(body, "max_output_tokens", chat, "max_completion_tokens");
-  move_member(body, "parallel_tool_calls", chat, "parallel_tool_calls");
+  move_member(body, "thinking_token_budget", chat, "thinking_token_budget");
   if (Json* reasoning = object_field(own, "reasoning"))
     move_member(*reasoning, "effort", chat, "reasoning_effort");
+  read_effort(own, chat);
   read_flat_tools(own, chat);
   read_flat_choice(own, chat);
   read_text_format(own, chat);
@@ -212,9 +187,6 @@ Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const Request
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Parsed<ChatRequest> parsed;
-  auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests);
-  if (!ignored.ok()) return ignored.status();
-  parsed.ignored_fields = *std::move(ignored);
   parsed.request.settings = settings_of(*root);
   Fields own(*root);
   Json chat = responses_to_chat(own, *root, rules.limits);
@@ -222,6 +194,10 @@ Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const Request
   Fields fields(chat);
   read_chat(fields, rules, "resp_", fallback_id, parsed.request);
   if (!fields.ok()) return kResponsesWording.status(fields.status());
+  for (const std::string& path : fields.left_out()) own.leave_out(kResponsesWording.path(path));
+  auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests, own.left_out());
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
   parsed.request.style = AnswerStyle::responses;
   parsed.request.form.param = kResponsesWording.path(parsed.request.form.param);
   parsed.request.tools.schema_field = kResponsesWording.tool_schema;

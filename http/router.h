@@ -55,6 +55,11 @@ constexpr bool needs_key(Handler handler) {
   }
 }
 
+/// What only an admin key opens when keys are asked for: to change the server, and to see what all its clients do.
+constexpr bool needs_admin(Handler handler) {
+  return handler == Handler::reset_prefix_cache || handler == Handler::events;
+}
+
 /// True when the handler reads a JSON body.
 constexpr bool takes_json(Handler handler) {
   switch (handler) {
@@ -68,6 +73,9 @@ constexpr bool takes_json(Handler handler) {
     default: return false;
   }
 }
+
+/// True when the handler changes the server or has it compute: no web page of a foreign origin may do that.
+constexpr bool acts(Handler handler) { return handler == Handler::reset_prefix_cache || takes_json(handler); }
 
 /// In whose words the handler's answers and errors are told.
 constexpr AnswerStyle style_of(Handler handler) {

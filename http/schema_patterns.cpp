@@ -140,14 +140,11 @@ std::optional<SchemaFault> no_regex(const std::string& path, const std::string& 
 
 std::optional<SchemaFault> look(const Json& schema, const std::string& path) {
   if (!schema.is_object()) return {};
-  const auto member = [&](const char* name) -> const Json* {
-    const auto found = schema.find(name);
-    return found == schema.end() ? nullptr : &*found;
-  };
+  const auto member = [&](const char* name) { return json::member(schema, name); };
   if (const Json* pattern = member("pattern")) {
-    if (!pattern->is_string())
-      return SchemaFault{path + ".pattern", "must be a string, got " + excerpt(*pattern)};
-    if (auto fault = no_regex(path + ".pattern", pattern->get_ref<const std::string&>())) return fault;
+    const std::string* text = json::text(pattern);
+    if (text == nullptr) return SchemaFault{path + ".pattern", "must be a string, got " + excerpt(*pattern)};
+    if (auto fault = no_regex(path + ".pattern", *text)) return fault;
   }
   for (const char* name : kSchemas) {
     if (const Json* below = member(name)) {
@@ -156,14 +153,16 @@ std::optional<SchemaFault> look(const Json& schema, const std::string& path) {
   }
   for (const char* name : kLists) {
     const Json* list = member(name);
-    for (std::size_t i = 0; list != nullptr && list->is_array() && i < list->size(); ++i) {
-      if (auto fault = look((*list)[i], path + "." + name + "." + std::to_string(i))) return fault;
+    if (list == nullptr) continue;
+    std::size_t i = 0;
+    for (const Json& item : json::items(*list)) {
+      if (auto fault = look(item, path + "." + name + "." + std::to_string(i++))) return fault;
     }
   }
   for (const char* name : kMaps) {
     const Json* map = member(name);
-    if (map == nullptr || !map->is_object()) continue;
-    for (const auto& [key, value] : map->get_ref<const Json::object_t&>()) {
+    if (map == nullptr) continue;
+    for (const auto& [key, value] : json::members(*map)) {
       if (name == std::string_view("patternProperties")) {
         if (auto fault = no_regex(path + "." + name, key)) return fault;
       }

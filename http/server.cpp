@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/usable_cores.h"
 #include "config/credentials.h"
 #include "http/connection.h"
 #include "http/io_thread.h"
@@ -25,10 +27,12 @@ using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::milliseconds(250);  // precision of the deadlines
 constexpr int kMaxThreads = 4;
+constexpr std::int64_t kReturnedBytes = 16 << 20;  // less than this is not worth the look through all memory
+constexpr auto kBetweenReturns = std::chrono::seconds(5);
 
 std::uint32_t thread_count(int asked) {
   if (asked > 0) return static_cast<std::uint32_t>(asked);
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kMaxThreads);
+  return std::clamp(static_cast<int>(usable_cores()) / 2, 1, kMaxThreads);
 }
 
 // The list was checked when the options were read.
@@ -38,7 +42,20 @@ AddressSet trusted_proxies_of(const config::HttpOptions& http) {
   return set;
 }
 
+/// Also of an IPv4 address in its IPv6 form.
+bool is_loopback_address(const asio::ip::address& address) {
+  const auto parsed = parse_address(address.to_string());
+  return parsed && is_loopback(*parsed);
+}
+
 }  // namespace
+
+std::vector<std::string> own_hosts(const config::HttpOptions& http) {
+  std::array<char, 256> name{};
+  std::vector<std::string> own{http.host};
+  if (::gethostname(name.data(), name.size() - 1) == 0) own.emplace_back(name.data());
+  return own;
+}
 
 // ---- IoThread ---------------------------------------------------------------------------------------
 
@@ -151,14 +168,14 @@ void IoThread::renew(Credentials credentials) {
   asio::post(context_, [this, credentials = std::move(credentials)] { credentials_ = credentials; });
 }
 
-void IoThread::adopt(Socket socket, std::string address, Pages pages, bool open) {
-  if (stopping_) return;  // closes the socket
+void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
+  if (stopping_) return close_socket(socket);
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
-    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), pages, open);
+    Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
+    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), std::move(entrance));
     const Status refusal = visit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
-    Transport transport(std::move(socket), open ? nullptr : credentials_.tls);
     connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
@@ -249,7 +266,7 @@ class Server::Impl {
     }
     if (status = renew(setup_.http); !status.ok()) return status;
     for (const auto& thread : threads_) {
-      thread->start(thread == threads_.front() ? std::function<void()>([this] { accept_again(); }) : nullptr);
+      thread->start(thread == threads_.front() ? std::function<void()>([this] { tick(); }) : nullptr);
     }
     for (std::size_t i = 0; i < kParsers; ++i) shared_.parsers[i].start(kParserNames[i]);
     started_ = true;
@@ -272,7 +289,7 @@ class Server::Impl {
   Status renew(const config::HttpOptions& http) {
     auto tls = make_server_tls(http);
     if (!tls.ok()) return tls.status();
-    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http)), *std::move(tls)};
+    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http), config::all_admin_api_keys(http)), *std::move(tls)};
     for (const auto& thread : threads_) thread->renew(fresh);
     return {};
   }
@@ -290,6 +307,7 @@ class Server::Impl {
     asio::ip::tcp::acceptor acceptor;
     Pages pages;
     bool open;
+    bool loopback;
     bool accepting = false;
   };
 
@@ -301,16 +319,33 @@ class Server::Impl {
                      std::string("The listening socket is unusable: ") + std::strerror(errno));
     }
     auto& context = threads_[0]->context();
-    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open});
+    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open, false});
     error_code error;
     listener->acceptor.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd,
                               error);
     if (error) return failure(Code::internal, "The listening socket is unusable: " + error.message());
+    listener->loopback = is_loopback_address(listener->acceptor.local_endpoint(error).address());
     listeners_.push_back(std::move(listener));
     return {};
   }
 
   // On the first I/O thread, like all that follows.
+  void tick() {
+    accept_again();
+    return_memory();
+  }
+
+  // Requests of many clients leave holes in the allocator's memory that it keeps. Returned after a peak, and on a thread on
+  // which that may take its time.
+  void return_memory() {
+    const std::int64_t held = shared_.held;
+    const TimePoint now = Clock::now();
+    if (shared_.most_held - held < kReturnedBytes || now < next_return_) return;
+    shared_.most_held = held;
+    next_return_ = now + kBetweenReturns;
+    shared_.faults.contain(FaultPlace::loop, [this] { shared_.parsers.back().post([] { ::malloc_trim(0); }); });
+  }
+
   void accept_again() {
     for (const auto& listener : listeners_) {
       if (listener->accepting || !listener->acceptor.is_open()) continue;
@@ -333,11 +368,16 @@ class Server::Impl {
 
   static void hand_over(Socket socket, const Listener& listener, IoThread& target) {
     error_code gone;
-    const auto peer = socket.remote_endpoint(gone);
+    const auto peer = socket.remote_endpoint(gone).address();
     if (gone) return;
-    asio::dispatch(target.context(), [&target, socket = std::move(socket), address = peer.address().to_string(),
-                                      pages = listener.pages, open = listener.open]() mutable {
-      target.adopt(std::move(socket), std::move(address), pages, open);
+    const auto here = socket.local_endpoint(gone).address();
+    Entrance entrance{.pages = listener.pages,
+                      .open = listener.open,
+                      .loopback = listener.loopback || is_loopback_address(peer),
+                      .address = here.to_string()};
+    asio::dispatch(target.context(), [&target, socket = std::move(socket), address = peer.to_string(),
+                                      entrance = std::move(entrance)]() mutable {
+      target.adopt(std::move(socket), std::move(address), std::move(entrance));
     });
   }
 
@@ -346,6 +386,7 @@ class Server::Impl {
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // on the first thread's context
   std::size_t next_thread_ = 0;
+  TimePoint next_return_{};
   bool started_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "http/transport.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <boost/asio/buffer.hpp>
@@ -12,9 +13,17 @@ namespace troupe::http {
 
 namespace asio = boost::asio;
 
+void close_socket(Socket& socket) {
+  if (!socket.is_open()) return;
+  boost::system::error_code ignored;
+  socket.shutdown(Socket::shutdown_both, ignored);
+  socket.close(ignored);
+}
+
 Transport::Transport(Socket socket, const TlsContext& tls) : socket_(std::move(socket)) {
   Error ignored;
   socket_.non_blocking(true, ignored);
+  ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);  // Asio accepts without it
   if (tls == nullptr) return;
   tls_ = TlsSession::accept(tls, socket_.native_handle());
   if (tls_ == nullptr) throw std::bad_alloc();
@@ -74,8 +83,7 @@ void Transport::end_sending() {
 
 void Transport::close() {
   if (tls_ != nullptr) tls_->end();
-  Error ignored;
-  socket_.close(ignored);
+  close_socket(socket_);
 }
 
 }  // namespace troupe::http

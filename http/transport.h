@@ -12,12 +12,18 @@ namespace troupe::http {
 
 using Socket = boost::asio::ip::tcp::socket;
 
+/// Closes a socket so that the peer is told at once, even while another process holds a duplicate of the descriptor: closing
+/// alone ends the connection only with the last of them. No effect on a socket that is not open.
+void close_socket(Socket& socket);
+
 class Transport {
  public:
   using Error = boost::system::error_code;
 
   /// `tls` null: plain HTTP. With TLS, reading does the handshake too.
   Transport(Socket socket, const TlsContext& tls);
+  Transport(Transport&&) = default;
+  ~Transport() { close_socket(socket_); }
 
   /// As the socket's own. would_block: wait for input_wait(), or for room to write.
   std::size_t read_some(std::span<char> into, Error& error);

@@ -1,6 +1,8 @@
 #include "ipc/rendezvous.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,6 +15,7 @@
 #include <filesystem>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include "ipc/system_failure.h"
 
@@ -54,8 +57,15 @@ struct flock whole_file() {
   return lock;
 }
 
+// How long a lock is tried for whose holder is not the process that the file names: one that removes left files holds it for
+// a moment.
+constexpr Duration kMomentaryHold = std::chrono::milliseconds(200);
+
+bool is_alive(int pid) { return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH); }
+
 // Opens the lock file and takes the lock. An unset Fd when a live process holds it; `owner` is its pid.
 Result<Fd> lock_file(const std::string& path, int& owner) {
+  const TimePoint end = Clock::now() + kMomentaryHold;
   for (;;) {
     Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd) return system_failure("the lock file " + path + " cannot be opened");
@@ -65,7 +75,9 @@ Result<Fd> lock_file(const std::string& path, int& owner) {
       if (errno != EAGAIN && errno != EACCES)
         return system_failure("the lock file " + path + " cannot be locked");
       owner = read_pid(fd.get());
-      return Fd();
+      if (is_alive(owner) || Clock::now() > end) return Fd();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
     }
     // The previous owner may have removed the file between our open and our lock. Then the lock is on a file
     // without a name, and we try again.
@@ -76,6 +88,37 @@ Result<Fd> lock_file(const std::string& path, int& owner) {
       return fd;
     }
   }
+}
+
+/// Kind and port that a file's name stands for, "http-8180.lock" or "http-8180.sock".
+struct PortName {
+  PortKind kind;
+  int port;
+};
+std::optional<PortName> port_named(std::string_view name) {
+  if (!name.ends_with(".lock") && !name.ends_with(".sock")) return std::nullopt;
+  name.remove_suffix(std::strlen(".lock"));
+  for (const PortKind kind : {PortKind::http, PortKind::metrics, PortKind::engine_worker_queue, PortKind::cache_queue}) {
+    const std::string prefix = std::string(name_of(kind)) + "-";
+    if (!name.starts_with(prefix)) continue;
+    const std::string_view digits = name.substr(prefix.size());
+    int port = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+    const bool whole = read.ec == std::errc() && read.ptr == digits.data() + digits.size();
+    if (whole && std::to_string(port) == digits && port >= 1 && port <= 65535) return PortName{kind, port};
+  }
+  return std::nullopt;
+}
+
+/// True when a TCP socket has the port, at any address of the machine.
+bool is_bound(int port) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(static_cast<std::uint16_t>(port));
+  return socket && setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+         bind(socket.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0 && errno == EADDRINUSE;
 }
 
 // The sticky bit tells cleaners of temporary directories to keep a file however old it is (the rule for
@@ -197,6 +240,30 @@ Fd PortLock::accept_peer() const {
   Fd peer(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (peer && !check_same_user(peer.get()).ok()) peer.reset();
   return peer;
+}
+
+void remove_left_files(const std::string& runtime_dir) {
+  std::error_code error;
+  std::vector<PortName> named;
+  for (std::filesystem::directory_iterator it(runtime_dir, error), end; !error && it != end; it.increment(error)) {
+    if (const auto name = port_named(it->path().filename().string())) named.push_back(*name);
+  }
+  for (const PortName& name : named) {
+    const bool tcp = name.kind == PortKind::http || name.kind == PortKind::metrics;
+    if (tcp && is_bound(name.port)) continue;
+    const std::string stem = stem_of(runtime_dir, name.kind, name.port);
+    const Fd lock(open((stem + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    struct flock whole = whole_file();
+    struct stat ours {
+    }, there{};
+    if (!lock || fcntl(lock.get(), F_OFD_SETLK, &whole) != 0) continue;  // its owner is alive
+    if (fstat(lock.get(), &ours) != 0 || stat((stem + ".lock").c_str(), &there) != 0 || ours.st_ino != there.st_ino ||
+        ours.st_dev != there.st_dev) {
+      continue;  // it was removed meanwhile, and may be another's by now
+    }
+    unlink((stem + ".sock").c_str());
+    unlink((stem + ".lock").c_str());
+  }
 }
 
 std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind) {

@@ -5,7 +5,8 @@
 // directory has mode 0700 and its owner is checked; the peer's uid is checked as well.
 //
 // The lock says whether the owner is alive, not the file: files of a dead owner are taken over. The owner
-// removes both files when it releases the port; if it was killed they stay, and do no harm.
+// removes both files when it releases the port; if it was killed they stay until the next instance starts, on
+// whatever port.
 #include <string>
 #include <vector>
 
@@ -59,6 +60,10 @@ class PortLock {
   Fd lock_;
   Fd socket_;
 };
+
+/// Removes the files of owners that are dead, of every kind and port. Those of a port at which something still listens
+/// stay: it may be a child of the dead owner that is ending, which the next owner of the port has to wait for.
+void remove_left_files(const std::string& runtime_dir);
 
 struct PortOwner {
   int port = 0;

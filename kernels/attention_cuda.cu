@@ -10,6 +10,7 @@
 #include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/scratch.h"
 
 namespace troupe::kernels {
 namespace cuda {
@@ -177,22 +178,17 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
 
 void run(Cuda& device, const Attention& op) {
   TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
-  const cuda::AttentionChoice choice = choose(cuda::AttentionShape{.dtype = op.kv.dtype,
-                                                                   .kv = op.kv.format,
-                                                                   .heads = op.heads,
-                                                                   .kv_heads = op.kv.kv_heads,
-                                                                   .head_dim = op.kv.head_dim,
-                                                                   .rows = op.batch.rows,
-                                                                   .sequences = op.batch.count},
-                                              cuda::traits_of(device));
+  const cuda::GpuTraits gpu = cuda::traits_of(device);
+  const cuda::AttentionChoice choice = choose(cuda::shape_of(op), gpu);
+  void* const memory = device.scratch(cuda::scratch_bytes(op, gpu));
   using cuda::AttentionWay, cuda::DecodeRows;
   if (choice.decodes == AttentionWay::decode)
-    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single);
+    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single, memory);
   if (choice.decodes == AttentionWay::generic) {
     cuda::run_generic_attention(device, op,
                                 choice.pieces == AttentionWay::flash ? DecodeRows::single : DecodeRows::all);
   }
-  if (choice.pieces == AttentionWay::flash) cuda::run_prefill_attention(device, op);
+  if (choice.pieces == AttentionWay::flash) cuda::run_prefill_attention(device, op, memory);
 }
 
 }  // namespace troupe::kernels

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/decode_block.cuh"
+#include "kernels/cuda/attention/working_memory.h"
 #include "kernels/cuda/launch.cuh"
 
 namespace troupe::kernels::cuda {
@@ -12,7 +13,9 @@ namespace {
 
 using namespace decode;
 
-static_assert(kMaxGroup == kDecodeGroup);
+static_assert(kMaxGroup == kDecodeGroup && kClusterBlocks == kDecodeCluster &&
+              kBlocksPerMultiprocessor == kDecodeBlocksPerMultiprocessor &&
+              partial_floats(64) == decode_partial_floats(64) && partial_floats(128) == decode_partial_floats(128));
 
 template <class Element, int kHeadDim, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
@@ -77,14 +80,10 @@ void launch_decode(Cuda& device, const DecodeArgs& parameters, int blocks) {
 
 }  // namespace
 
-void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, const int* sequences_left) {
+void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, void* working_memory,
+                          const int* sequences_left) {
   const KvCache& kv = op.kv;
-  const bool few_sequences = rows == DecodeRows::single && op.batch.count <= kFewSequences;
-  const int multiprocessors = device.multiprocessors();
-  const bool clusters = few_sequences && multiprocessors >= kClusterBlocks;
-  const int blocks = clusters ? multiprocessors / kClusterBlocks * kClusterBlocks
-                              : (few_sequences ? 1 : kBlocksPerMultiprocessor) * multiprocessors;
-  const std::size_t scratch = 2 * std::size_t(blocks) * partial_floats(kv.head_dim) * sizeof(float);
+  const DecodeGrid grid = decode_grid(rows, op.batch.count, traits_of(device));
   const DecodeArgs parameters{.out = op.out,
                               .q = op.q,
                               .kv = static_cast<const std::byte*>(kv.data),
@@ -92,7 +91,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, co
                               .key_offset = kv.key_offset(0, op.layer, 0),
                               .value_offset = kv.value_offset(0, op.layer, 0),
                               .sequences = op.batch.sequences,
-                              .partials = static_cast<float*>(device.scratch(scratch)),
+                              .partials = static_cast<float*>(working_memory),
                               .counters = device.counters(),
                               .count = op.batch.count,
                               .rows = op.batch.rows,
@@ -102,7 +101,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, co
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
                               .mode = rows,
                               .sequences_left = sequences_left,
-                              .clusters = clusters,
+                              .clusters = grid.clusters,
                               .settled = rows == DecodeRows::single && op.settled};
   const bool bf16 = kv.dtype == DType::bf16;
   if (kv.quantised()) {
@@ -112,13 +111,13 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, co
         kv.head_dim == 128
             ? (int8 ? launch_decode<Bf16, 128, KvFormat::int8> : launch_decode<Bf16, 128, KvFormat::fp8>)
             : (int8 ? launch_decode<Bf16, 64, KvFormat::int8> : launch_decode<Bf16, 64, KvFormat::fp8>);
-    launch_codes(device, parameters, blocks);
+    launch_codes(device, parameters, grid.blocks);
   } else if (kv.head_dim == 128) {
-    bf16 ? launch_decode<Bf16, 128>(device, parameters, blocks)
-         : launch_decode<F16, 128>(device, parameters, blocks);
+    bf16 ? launch_decode<Bf16, 128>(device, parameters, grid.blocks)
+         : launch_decode<F16, 128>(device, parameters, grid.blocks);
   } else {
-    bf16 ? launch_decode<Bf16, 64>(device, parameters, blocks)
-         : launch_decode<F16, 64>(device, parameters, blocks);
+    bf16 ? launch_decode<Bf16, 64>(device, parameters, grid.blocks)
+         : launch_decode<F16, 64>(device, parameters, grid.blocks);
   }
 }
 

@@ -1,6 +1,5 @@
 // 8-bit pages expanded for prefill attention: kernels/cuda/attention/expand.h.
 #include "base/check.h"
-#include "gpu/buffer.h"
 #include "kernels/cuda/attention/expand.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/kv_codes.cuh"
@@ -125,24 +124,6 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const ExpandArgs a) {
 }
 
 }  // namespace
-
-Expanded lay_out_expanded(const Attention& op, std::byte* memory) {
-  Expanded e;
-  const auto take = [&](std::size_t bytes) {
-    std::byte* at = memory == nullptr ? nullptr : memory + e.bytes;
-    e.bytes += aligned_bytes(bytes);
-    return at;
-  };
-  const auto count = static_cast<std::size_t>(op.batch.count);
-  e.kv = op.kv.unquantised(nullptr);
-  e.kv.data = take(kExpandedPages * e.kv.block_bytes());
-  e.fitting = reinterpret_cast<SequenceRows*>(take(count * sizeof(SequenceRows)));
-  e.remaining = reinterpret_cast<SequenceRows*>(take(count * sizeof(SequenceRows)));
-  e.remaining_count = reinterpret_cast<int*>(take(sizeof(int)));
-  e.blocks = reinterpret_cast<BlockId*>(take(kExpandedPages * sizeof(BlockId)));
-  e.first_page = reinterpret_cast<int*>(take((count + 1) * sizeof(int)));
-  return e;
-}
 
 void expand(Cuda& device, const Attention& op, const Expanded& into) {
   TROUPE_CHECK(op.kv.quantised() && op.kv.dtype == DType::bf16 && op.kv.head_dim % 64 == 0);

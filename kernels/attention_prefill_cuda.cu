@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/expand.h"
 #include "kernels/cuda/attention/flash.cuh"
+#include "kernels/cuda/attention/working_memory.h"
 #include "kernels/cuda/product/layout.h"
 
 namespace troupe::kernels::cuda {
@@ -24,13 +25,7 @@ void with_flash_shape(const KvCache& kv, Function&& function) {
   kv.dtype == DType::bf16 ? with_type(__nv_bfloat16{}) : with_type(__half{});
 }
 
-std::size_t partial_bytes(Cuda& device, const KvCache& kv) {
-  std::size_t bytes = 0;
-  with_flash_shape(kv, [&](auto shape) { bytes = flash_partial_bytes<decltype(shape)>(device); });
-  return bytes;
-}
-
-/// Over a plain cache; `partials` has partial_bytes().
+/// Over a plain cache; `partials` has flash_partial_bytes().
 void run_flash(Cuda& device, const Attention& op, void* partials) {
   FlashArguments arguments{
       .q = op.q,
@@ -48,24 +43,27 @@ void run_flash(Cuda& device, const Attention& op, void* partials) {
   for (int first = 0; first < op.batch.count; first += kFlashSequences) {
     arguments.sequences = op.batch.sequences + first;
     arguments.count = std::min(kFlashSequences, op.batch.count - first);
-    with_flash_shape(op.kv, [&](auto shape) { launch_flash<decltype(shape)>(device, arguments); });
+    with_flash_shape(op.kv, [&](auto shape) {
+      using S = decltype(shape);
+      static_assert(S::kWarpgroups == kFlashWarpgroups && S::kPartialFloats == flash_partial_floats(S::kHeadDim));
+      launch_flash<S>(device, arguments);
+    });
   }
 }
 
-void run_expanded(Cuda& device, const Attention& op) {
-  const std::size_t expanded_bytes = lay_out_expanded(op, nullptr).bytes;
-  auto* memory = static_cast<std::byte*>(device.scratch(expanded_bytes + partial_bytes(device, op.kv)));
+void run_expanded(Cuda& device, const Attention& op, std::byte* memory) {
   const Expanded expanded = lay_out_expanded(op, memory);
   expand(device, op, expanded);
   Attention part = op;
   part.kv = expanded.kv;
   part.layer = 0;
   part.batch.sequences = expanded.fitting;
-  run_flash(device, part, memory + expanded_bytes);
+  run_flash(device, part, memory + expanded.bytes);
   part = op;
   part.batch.sequences = expanded.remaining;
   if (op.heads / op.kv.kv_heads <= kDecodeGroup) {
-    run_decode_attention(device, part, DecodeRows::all, expanded.remaining_count);
+    // No row's past is cut, so there are no partial results that would overwrite `remaining`.
+    run_decode_attention(device, part, DecodeRows::all, memory, expanded.remaining_count);
   } else {
     run_generic_attention(device, part);
   }
@@ -73,9 +71,9 @@ void run_expanded(Cuda& device, const Attention& op) {
 
 }  // namespace
 
-void run_prefill_attention(Cuda& device, const Attention& op) {
-  if (op.kv.quantised()) return run_expanded(device, op);
-  run_flash(device, op, device.scratch(partial_bytes(device, op.kv)));
+void run_prefill_attention(Cuda& device, const Attention& op, void* working_memory) {
+  if (op.kv.quantised()) return run_expanded(device, op, static_cast<std::byte*>(working_memory));
+  run_flash(device, op, working_memory);
 }
 
 }  // namespace troupe::kernels::cuda

@@ -3,15 +3,11 @@
 #include "kernels/dense_tail.h"
 
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/scratch.h"
 
 namespace troupe::kernels {
 namespace cuda {
 namespace {
-
-/// True for a norm that strips can halve: it neither adds to the stream first nor picks rows.
-bool plain(const AddRmsNorm& norm) {
-  return norm.weight != nullptr && norm.add == nullptr && norm.pick == nullptr;
-}
 
 /// Splits `norm` between two products: `before` produces one half, `after` consumes it.
 void halve(const AddRmsNorm& norm, float* squares, Linear& before, Linear& after) {
@@ -23,9 +19,7 @@ void halve(const AddRmsNorm& norm, float* squares, Linear& before, Linear& after
 
 void run_halved(Cuda& device, const DenseTail& op, const DenseTailChoice& choice) {
   Linear products[4] = {linear_of(op.attention_out), gate_up_of(op.mlp), down_of(op.mlp)};
-  auto* const squares = static_cast<float*>(
-      device.scratch(static_cast<std::size_t>(kStripRows) *
-                     static_cast<std::size_t>(sums_of_squares(op.mlp.norm.cols)) * sizeof(float)));
+  auto* const squares = static_cast<float*>(device.scratch(scratch_bytes(op, traits_of(device))));
   halve(op.mlp.norm, squares, products[0], products[1]);
   if (choice.count == 4) {
     products[3] = linear_of(op.next);
@@ -41,15 +35,7 @@ void run_halved(Cuda& device, const DenseTail& op, const DenseTailChoice& choice
 
 void run(Cuda& device, const DenseTail& op) {
   if (op.mlp.rows == 0) return;
-  const bool next = op.next.weight.data != nullptr;
-  const cuda::DenseTailChoice choice = choose(
-      cuda::DenseTailShape{.attention_out = shape_of(cuda::linear_of(op.attention_out)),
-                           .gate_up = shape_of(cuda::gate_up_of(op.mlp)),
-                           .down = shape_of(cuda::down_of(op.mlp)),
-                           .next = next ? shape_of(cuda::linear_of(op.next)) : cuda::LinearShape{},
-                           .has_next = next,
-                           .plain_norms = cuda::plain(op.mlp.norm) && (!next || cuda::plain(op.next.norm))},
-      cuda::traits_of(device));
+  const cuda::DenseTailChoice choice = cuda::choose(op, cuda::traits_of(device));
   choice.halved_norms ? cuda::run_halved(device, op, choice) : run_apart(device, op);
 }
 

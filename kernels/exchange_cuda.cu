@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) packets_kernel(What what, ExchangeGr
       }
     }
   }
-  cuda::end_block(group.table, number);
+  cuda::end_block(group, number);
 }
 
 // `piece`: packs of one.
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(What what, ExchangeGro
     else
       take_parts(at);
   }
-  cuda::end_block(group.table, number);
+  cuda::end_block(group, number);
 }
 
 // Packs of four can be read and written there.

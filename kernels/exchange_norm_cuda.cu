@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kNormThreads)
     const float4 y = cuda::normed<Element>(h, factor, weight);
     cuda::store_four(static_cast<Element*>(a.out) + row + column, y.x, y.y, y.z, y.w);
   }
-  cuda::end_block(group.table, number);
+  cuda::end_block(group, number);
 }
 
 // A block has a row at a time, and a thread kHeld times four columns of it. A block sends the next piece,
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
     if (!cuda::wait_for_piece(inboxes, group, static_cast<std::size_t>(due), number)) return;
     rows_of(due, finish);
   }
-  cuda::end_block(group.table, number);
+  cuda::end_block(group, number);
 }
 
 int blocks_of_row(const AddRmsNorm& norm) { return (padded(norm.cols) + kNormTogether - 1) / kNormTogether; }

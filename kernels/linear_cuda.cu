@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/scratch.h"
 #include "kernels/quantise_rows.h"
 
 namespace troupe::kernels::cuda {
@@ -224,12 +225,12 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {
   TROUPE_CHECK(false);
 }
 
-Linear with_coded_x(Cuda& device, const Linear& linear) {
+Linear with_coded_x(Cuda& device, const Linear& linear, void* memory) {
   if (!takes_coded_x(linear.weight.format) || linear.x_codes != nullptr) return linear;
   TROUPE_CHECK(linear.groups.gather == nullptr);  // the rows of x are not known
   QuantiseRows op{
       .x = linear.x, .dtype = linear.weight.activations(), .rows = linear.rows, .cols = linear.weight.inputs};
-  lay_out(op, device.scratch(coded_bytes(op.rows, op.cols)));
+  lay_out(op, memory);
   Linear coded = linear;
   if (linear.norm.weight != nullptr) {
     coded.norm.out = nullptr;
@@ -245,9 +246,12 @@ Linear with_coded_x(Cuda& device, const Linear& linear) {
 
 void run(Cuda& device, const Linear& linear) {
   if (linear.rows <= 0) return;
-  const Linear coded = with_coded_x(device, linear);
-  if (coded.norm.weight != nullptr) run(device, coded.norm);
-  run(device, coded, choose(shape_of(linear), traits_of(device)));
+  const LinearChoice choice = choose(shape_of(linear), traits_of(device));
+  auto* const memory = static_cast<std::byte*>(device.scratch(scratch_bytes(linear, choice.way)));
+  Linear ready = with_coded_x(device, linear, memory);
+  if (ready.working_memory == nullptr) ready.working_memory = memory + coded_x_bytes(linear);
+  if (ready.norm.weight != nullptr) run(device, ready.norm);
+  run(device, ready, choice);
 }
 
 }  // namespace troupe::kernels::cuda

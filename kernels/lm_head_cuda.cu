@@ -4,12 +4,6 @@
 
 namespace troupe::kernels {
 
-void run(Cuda& device, const LmHead& op) {
-  cuda::run(device, cuda::Linear{.weight = op.weight,
-                                 .x = op.x,
-                                 .rows = op.rows,
-                                 .ending = cuda::Ending::store_f32,
-                                 .out = op.logits});
-}
+void run(Cuda& device, const LmHead& op) { cuda::run(device, cuda::linear_of(op)); }
 
 }  // namespace troupe::kernels

@@ -6,8 +6,8 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe/routing.h"
-#include "kernels/cuda/product/expanded.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/moe.h"
 #include "kernels/quantise_rows.h"
 
@@ -81,63 +81,23 @@ void run(Cuda& device, const Moe& op) {
   TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
   if (op.rows == 0) return;
   const DType dtype = op.down.first.activations();
-  const int hidden = padded(op.down.first.outputs);
-  const int places = cuda::most_places(op);
-  const auto rows_of = [&](int columns) {
-    return (static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(dtype) + 255) /
-           256 * 256;
-  };
-  const int width = op.down.first.inputs;
-  const std::size_t activation_bytes = rows_of(padded(width));
+  const int hidden = padded(op.down.first.outputs), places = cuda::most_places(op);
   const bool coded = cuda::takes_coded_x(op.down.first.format);
   TROUPE_CHECK(coded == cuda::takes_coded_x(op.gate_up.first.format));
-  // Rows are quantised before they are gathered: once, though several experts read them.
-  QuantiseRows coded_x{
-      .x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
-  QuantiseRows coded_activations{.dtype = dtype, .rows = coded ? places : 0, .cols = width};
-  const std::size_t x_bytes = coded_bytes(coded_x.rows, coded_x.cols),
-                    coded_activation_bytes = coded_bytes(coded_activations.rows, width);
-  cuda::Routing routing;
-  const std::size_t routing_bytes = cuda::lay_out(routing, op, nullptr);
-  const std::size_t fixed_bytes =
-      routing_bytes + activation_bytes + rows_of(hidden) + x_bytes + coded_activation_bytes;
-  const auto choice_of = [&](const MatrixStack& stack, cuda::Ending ending) {
-    const cuda::LinearShape shape{.ending = ending,
-                                  .format = stack.first.format,
-                                  .outputs = stack.first.outputs,
-                                  .inputs = stack.first.inputs,
-                                  .rows = places,
-                                  .groups = stack.count};
-    return choose(shape, cuda::traits_of(device));
-  };
-  const cuda::LinearChoice gate_up = choice_of(op.gate_up, cuda::Ending::swiglu),
-                           down = choice_of(op.down, cuda::Ending::store_scaled);
-  const bool interleaved = gate_up.way == cuda::LinearWay::unpacked && down.way == cuda::LinearWay::unpacked;
-  const auto working_bytes_of = [&](const MatrixStack& stack, cuda::LinearWay way, int x_rows) {
-    return way == cuda::LinearWay::expanded   ? cuda::expanded_bytes(stack.first, stack.count)
-           : way == cuda::LinearWay::unpacked ? cuda::interleaved_bytes(x_rows, stack.first.inputs)
-                                              : 0;
-  };
-  const std::size_t working_bytes = std::max(working_bytes_of(op.gate_up, gate_up.way, op.rows),
-                                             working_bytes_of(op.down, down.way, interleaved ? 0 : places));
-  auto* memory = static_cast<std::byte*>(device.scratch(fixed_bytes + working_bytes));
-  cuda::lay_out(routing, op, memory);
-  std::byte* activations = memory + routing_bytes;
-  std::byte* outputs = activations + activation_bytes;
-  void* working_memory = memory + fixed_bytes;
-  lay_out(coded_x, outputs + rows_of(hidden));
-  lay_out(coded_activations, outputs + rows_of(hidden) + x_bytes);
-  coded_activations.x = activations;
+  const cuda::GpuTraits gpu = cuda::traits_of(device);
+  auto* const memory = static_cast<std::byte*>(device.scratch(cuda::scratch_bytes(op, gpu)));
+  const cuda::MoeLayout layout = cuda::lay_out(op, gpu, memory);
+  const cuda::Routing& routing = layout.routing;
 
   if (op.norm.weight != nullptr) {  // the router reads numbers, the experts codes
     AddRmsNorm norm = op.norm;
     if (coded) {
-      norm.codes = coded_x.codes;
-      norm.scales = coded_x.scales;
+      norm.codes = layout.coded_x.codes;
+      norm.scales = layout.coded_x.scales;
     }
     run(device, norm);
   } else {
-    run(device, coded_x);
+    run(device, layout.coded_x);
   }
   cuda::route(device, op, routing);
   const auto groups = [&](const MatrixStack& stack, const std::int32_t* gather, bool settled) {
@@ -150,32 +110,32 @@ void run(Cuda& device, const Moe& op) {
   cuda::run(device,
             cuda::Linear{.weight = op.gate_up.first,
                          .x = op.x,
-                         .x_codes = coded ? coded_x.codes : nullptr,
-                         .x_scales = coded ? coded_x.scales : nullptr,
+                         .x_codes = coded ? layout.coded_x.codes : nullptr,
+                         .x_scales = coded ? layout.coded_x.scales : nullptr,
                          .rows = places,
                          .groups = groups(op.gate_up, routing.gather, false),
                          .x_rows = op.rows,
-                         .interleaves_out = interleaved,
-                         .working_memory = working_memory,
+                         .interleaves_out = layout.interleaved,
+                         .working_memory = layout.working_memory,
                          .ending = cuda::Ending::swiglu,
-                         .out = activations},
-            gate_up);
-  run(device, coded_activations);
+                         .out = layout.activations},
+            layout.gate_up);
+  run(device, layout.coded_activations);
   cuda::run(device,
             cuda::Linear{.weight = op.down.first,
-                         .x = activations,
-                         .x_codes = coded ? coded_activations.codes : nullptr,
-                         .x_scales = coded ? coded_activations.scales : nullptr,
+                         .x = layout.activations,
+                         .x_codes = coded ? layout.coded_activations.codes : nullptr,
+                         .x_scales = coded ? layout.coded_activations.scales : nullptr,
                          .rows = places,
                          .groups = groups(op.down, nullptr, true),
-                         .x_is_interleaved = interleaved,
-                         .working_memory = working_memory,
+                         .x_is_interleaved = layout.interleaved,
+                         .working_memory = layout.working_memory,
                          .ending = cuda::Ending::store_scaled,
-                         .out = outputs,
+                         .out = layout.outputs,
                          .scale = routing.scale},
-            down);
-  const CombineArgs arguments{op.residual,    outputs,   routing.places, routing.offsets, op.slots,
-                              op.in_stacks(), op.shared, op.top_k,       hidden};
+            layout.down);
+  const CombineArgs arguments{op.residual,     layout.outputs, routing.places, routing.offsets, op.slots,
+                              op.in_stacks(), op.shared,      op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;
   const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;

@@ -77,23 +77,6 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
 
 }  // namespace
 
-Linear linear_of(const QkvRopeKvWrite& op) {
-  TROUPE_CHECK(op.kv.dtype == op.weight.activations() && op.kv.head_dim % 2 == 0);
-  TROUPE_CHECK(op.weight.outputs == (op.heads + 2 * op.kv.kv_heads) * op.kv.head_dim);
-  const bool plain = !op.kv.quantised();
-  return {.weight = op.weight,
-          .x = op.x,
-          .rows = op.batch.rows,
-          .norm = op.norm,
-          .ending = Ending::qkv,
-          .q = op.q,
-          .rope = op.rope,
-          .kv = plain ? op.kv : op.kv.unquantised(op.unquantised),
-          .layer = plain ? op.layer : 0,
-          .heads = op.heads,
-          .slots = plain ? op.batch.slots : nullptr};
-}
-
 void quantise_kv(Cuda& device, const QkvRopeKvWrite& op) {
   if (!op.kv.quantised()) return;
   TROUPE_CHECK(op.kv.head_dim <= kMostHeadDim);

@@ -264,26 +264,6 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
 
 }  // namespace
 
-std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
-  std::size_t bytes = 0;
-  const auto take = [&]<class T>(T*& array, std::size_t count) {
-    array = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + bytes);
-    bytes += (count * sizeof(T) + 255) / 256 * 256;
-  };
-  const auto rows = static_cast<std::size_t>(op.rows);
-  const auto places = static_cast<std::size_t>(most_places(op));
-  const auto choices = rows * static_cast<std::size_t>(op.top_k);
-  take(routing.offsets, static_cast<std::size_t>(op.experts + op.shared + 1));
-  take(routing.gather, places);
-  take(routing.scale, places);
-  take(routing.places, choices);
-  take(routing.logits, rows * static_cast<std::size_t>(padded(op.experts)));
-  take(routing.choices, choices);
-  take(routing.weights, choices);
-  take(routing.counts, (rows + kSmallTile - 1) / kSmallTile * static_cast<std::size_t>(op.experts + 1));
-  return bytes;
-}
-
 void launch_place(Cuda& device, const RoutingArgs& a) {
   troupe::cuda::launch(device, place_kernel,
                        {.grid = unsigned(a.tiles),

@@ -46,7 +46,11 @@ struct SampleRow {
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;
   std::uint32_t position = 0;       ///< output tokens before this one
-  const TokenId* tokens = nullptr;  ///< the sequence so far; read only when a penalty is set
+  /// The sequence so far; read only when a penalty is set. With `blocks`, which only Cuda takes: the ids of block 0; those
+  /// of token i lie blocks[i / 64] * block_ids + i % 64 behind it.
+  const TokenId* tokens = nullptr;
+  const BlockId* blocks = nullptr;
+  std::int64_t block_ids = 0;
   std::int32_t prompt_tokens = 0;   ///< of them, the prompt
   std::int32_t known_tokens = 0;    ///< prompt and output together
   const TokenId* banned = nullptr;  ///< stop ids while position < min_tokens; else count 0

@@ -8,10 +8,10 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/sample/choose.h"
 #include "kernels/cuda/sample/filter.cuh"
 #include "kernels/cuda/sample/logits.cuh"
 #include "kernels/cuda/sample/team.cuh"
+#include "kernels/cuda/scratch.h"
 #include "kernels/philox.h"
 #include "kernels/sample.h"
 
@@ -170,7 +170,6 @@ struct SampleLaunch {
   bool few_rows = false;
   int length = 0;
   int tables = 0;
-  std::size_t working_bytes = 0;
   troupe::cuda::Shape shape;
 };
 
@@ -181,7 +180,6 @@ SampleLaunch plan_for(const Cuda& device, int count, int vocab) {
   const std::size_t slice = sizeof(float) * static_cast<std::size_t>(plan.length);
   const std::size_t tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
   plan.tables = static_cast<int>(tables);
-  plan.working_bytes = plan.resident ? 0 : slice * static_cast<std::size_t>(team * count);
   plan.shape = {.grid = dim3(static_cast<unsigned>(team), static_cast<unsigned>(count)),
                 .block = dim3(static_cast<unsigned>(choice.threads)),
                 .shared_bytes = tables + (plan.resident ? slice : 0),
@@ -203,11 +201,12 @@ void launch_planned(Cuda& device, void (*kernel)(Parameters...), const SampleLau
 void run(Cuda& device, const Sample& op) {
   if (op.count == 0) return;
   const cuda::SampleLaunch plan = cuda::plan_for(device, op.count, op.vocab);
+  auto* const working = static_cast<float*>(device.scratch(cuda::scratch_bytes(op, cuda::traits_of(device))));
   const cuda::SampleArgs args{
       .results = op.results,
       .rows = op.rows,
       .logits = op.logits,
-      .working = plan.resident ? nullptr : static_cast<float*>(device.scratch(plan.working_bytes)),
+      .working = plan.resident ? nullptr : working,
       .vocab = op.vocab,
       .stride = op.stride,
       .length = plan.length,

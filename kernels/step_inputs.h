@@ -21,7 +21,7 @@ namespace troupe::kernels {
 
 /// One row of the step: a token at a position of its sequence.
 struct InputRow {
-  TokenId token = 0;  ///< or ~slot: read the id at this position from the slot's ids in device memory
+  TokenId token = 0;  ///< or ~slot: the id that was last sampled for the slot
   std::int32_t position = 0;
 };
 
@@ -79,15 +79,16 @@ struct StepClock {
 
 /// Reads piece `clock->collected % pieces`: so many rows, sequences and samples, padding among them, which
 /// the host has written (token 0 in kPaddingBlock, 0 tokens, logits_row -1), and all deltas. Deltas may not
-/// overlap what rows take as sampled.
+/// overlap what rows take as sampled. The ids of the rows also go to where their blocks have them (KvCache::ids).
 struct StepInputs {
   const std::byte* ring = nullptr;  ///< pinned
   PieceLayout layout{};
   int pieces = 0;
   StepClock* clock = nullptr;
   StepArrays into{};
-  const TokenId* ids = nullptr;  ///< (slots, ids_per_slot) what the sequences' ids are
-  std::size_t ids_per_slot = 0;
+  const TokenId* sampled = nullptr;  ///< (slots) the id last sampled
+  TokenId* block_ids = nullptr;      ///< those of block 0; null: blocks have none
+  std::int64_t ids_to_next_block = 0;  ///< from a block's ids to the next one's, counted in ids
   int rows = 0;
   int sequences = 0;
   int samples = 0;

@@ -19,7 +19,6 @@ constexpr int kMostBlocks = kMostDeltaBlocks;
 constexpr int kCollectThreads = 512;
 
 using Word = std::uint64_t;
-constexpr int kRowWords = 2;  // an InputRow and a KvSlot
 constexpr int kSequenceWords = sizeof(SequenceRows) / sizeof(Word);
 constexpr int kSampleWords = sizeof(SampleRow) / sizeof(Word);
 constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
@@ -32,7 +31,8 @@ static_assert(kWordsOfDelta == 4 * kThreads);
 // For pinned memory: the host changes it between two launches of a graph, so it must not stay in an L1 cache.
 using ptx::load_no_allocate;
 
-// One word of the arrays: its source, and its destination unless it is a row's token and position.
+// One word of the arrays: its source, and its destination unless it is a row's token and position. The thread of a row
+// takes its KvSlot too.
 struct WordCopy {
   std::uint32_t from = 0;
   Word* to = nullptr;
@@ -42,8 +42,6 @@ struct WordCopy {
 __device__ WordCopy word_copy(const StepInputs& op, int i) {
   const auto at = [&i](std::uint32_t array) { return array + i * static_cast<std::uint32_t>(sizeof(Word)); };
   if (i < op.rows) return {at(op.layout.rows), nullptr, i};
-  i -= op.rows;
-  if (i < op.rows) return {at(op.layout.slots), reinterpret_cast<Word*>(op.into.slots) + i};
   i -= op.rows;
   if (i < op.sequences * kSequenceWords) {
     return {at(op.layout.sequences), reinterpret_cast<Word*>(op.into.sequences) + i};
@@ -57,16 +55,19 @@ __device__ WordCopy word_copy(const StepInputs& op, int i) {
 }
 
 __host__ __device__ int total_words(const StepInputs& op) {
-  return kRowWords * op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples +
+  return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples +
          (op.samples + 1) / 2;
 }
 
-__device__ void store_row(const StepInputs& op, int r, Word word) {
+__device__ void store_row(const StepInputs& op, int r, Word word, Word slot_word) {
   auto token = static_cast<TokenId>(word);
-  const auto position = static_cast<std::int32_t>(word >> 32);
-  if (token < 0) token = op.ids[static_cast<std::size_t>(~token) * op.ids_per_slot + position];
+  if (token < 0) token = op.sampled[~token];
   op.into.tokens[r] = token;
-  op.into.positions[r] = position;
+  op.into.positions[r] = static_cast<std::int32_t>(word >> 32);
+  reinterpret_cast<Word*>(op.into.slots)[r] = slot_word;
+  const auto block = static_cast<BlockId>(slot_word);
+  if (op.block_ids != nullptr && block != kPaddingBlock)
+    op.block_ids[block * op.ids_to_next_block + static_cast<std::int32_t>(slot_word >> 32)] = token;
 }
 
 __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ StepInputs op) {
@@ -84,7 +85,8 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
     const WordCopy copy = word_copy(op, i);
     const Word word = load_no_allocate<Word>(piece + copy.from);
     if (copy.row >= 0) {
-      store_row(op, copy.row, word);
+      const std::size_t slot = op.layout.slots + static_cast<std::size_t>(copy.row) * sizeof(Word);
+      store_row(op, copy.row, word, load_no_allocate<Word>(piece + slot));
     } else {
       *copy.to = word;
     }

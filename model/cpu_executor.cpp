@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/usable_cores.h"
 #include "gpu/cpu.h"
 #include "model/decoder.h"
 #include "model/queued_executor.h"
@@ -61,8 +62,10 @@ std::vector<int> cores_of(const Shard& shard) {
 CpuOptions cpu_of(const config::Options& options, const Shard& shard) {
   CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(shard)};
   const bool crowded = !shard.alone() && made.cores.empty();
-  if (crowded && made.threads == 0) made.threads = 1;
-  if (crowded) made.pin = false;  // ranks would be pinned to the same cores
+  const int allowed = std::max(1, static_cast<int>(usable_cores()) / shard.ranks);  // less than the cores under a quota
+  const bool limited = allowed < static_cast<int>(made.cores.size());
+  if (made.threads == 0 && (crowded || limited)) made.threads = crowded ? 1 : allowed;
+  if (crowded || limited) made.pin = false;  // ranks would be pinned to the same cores, or containers
   return made;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The network: takes a batch of tokens, gives a sampled token or a log-probability for each row that asks.
 //
-// It is written once for every device: decoder.inl is the forward pass as a paper would print it. Each line
+// It is written once for every device: forward_pass.inl is the forward pass as a paper would print it. Each line
 // is an op that every device implements in kernels/.
 #include <cstdint>
 #include <memory>
@@ -28,6 +28,7 @@ struct DecoderLimits {
   int positions = 0;  ///< tokens of one sequence, prompt and output together
   int kv_blocks = 0;
   kernels::KvFormat kv_format = kernels::KvFormat::plain;
+  bool kv_ids = false;  ///< KvCache::ids
   bool staged = true;  ///< true: step() and logits() may be called; false: only forward(), sample(), score()
 };
 
@@ -75,7 +76,6 @@ struct Activations {
 
 /// Everything the layers of one step read and write; device memory.
 struct ForwardStep {
-  const ModelSpec& spec;
   const WeightLayout& weights;
   const Activations& memory;
   kernels::KvCache kv{};
@@ -83,6 +83,9 @@ struct ForwardStep {
   const TokenId* tokens = nullptr;
   const std::int32_t* positions = nullptr;
 };
+
+template <class D, class R>
+struct ForwardPass;
 
 /// For one thread. The device must outlive it. step() allocates nothing after the largest batch has run once.
 template <Device D>
@@ -140,9 +143,7 @@ class Decoder {
         weights_(std::move(weights)),
         stage_(std::move(stage)) {}
 
-  void run(const ForwardStep& step);
-  float* sum_of_ranks(int rows);
-  void add_up(float* part, kernels::AddRmsNorm& norm);
+  ForwardPass<D, Collective<D>> pass() { return {device_, spec_, dtype_, ranks_, token_ranges_}; }
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(const StepBatch& batch);
   void logits_of(const std::int32_t* picks, int count);

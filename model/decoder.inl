@@ -1,151 +1,24 @@
 #pragma once
-// Decoder<D>. Shapes are (rows, columns); the symbols are those of the ERNIE-4.5 text models:
-//
-//   h = E[token]
-//   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
-//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
-//                     (mixture of experts: h += the weighted sum of several such MLPs + the shared ones)
-//   logits = W · norm(h), only for the rows whose logits are wanted
-//
-// Norms and sums are fp32; the inputs of products have the model's dtype.
+// Decoder<D>: model/forward_pass.inl with the memory of a device.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "kernels/add_rms_norm.h"
-#include "kernels/attention.h"
-#include "kernels/dense_tail.h"
-#include "kernels/embed.h"
-#include "kernels/lm_head.h"
-#include "kernels/moe.h"
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
+#include "model/forward_pass.inl"
 #include "model/plan_check.h"
 #include "model/ranks/part.h"
 
 namespace troupe::model {
 
-// Where a rank's part of what is added to the residual stream goes: rank 0's to the stream itself, the others' to zeros.
-template <Device D>
-float* Decoder<D>::sum_of_ranks(int rows) {
-  if (ranks_->shard().rank == 0) return memory_.residual;
-  ranks_->clear(device_, memory_.partial, static_cast<std::size_t>(rows) * kernels::padded(spec_.hidden));
-  return memory_.partial;
-}
-
-// The residual stream becomes the sum of all ranks' `part`. `norm`, of the op that reads the stream then, may
-// run with the sum: then its weight is null afterwards.
-template <Device D>
-void Decoder<D>::add_up(float* part, kernels::AddRmsNorm& norm) {
-  if (norm.weight == nullptr)
-    ranks_->all_reduce(device_, part, norm.residual, kernels::numbers_in(norm));
-  else if (ranks_->all_reduce(device_, part, norm))
-    norm.weight = nullptr;
-}
-
-template <Device D>
-void Decoder<D>::run(const ForwardStep& s) {
-  const int rows = s.batch.rows;
-  const auto norm = [&](const float* weight) {
-    return kernels::AddRmsNorm{.out = s.memory.x,
-                               .residual = s.memory.residual,
-                               .weight = weight,
-                               .dtype = dtype_,
-                               .rows = rows,
-                               .cols = spec_.hidden,
-                               .eps = spec_.rms_norm_eps};
-  };
-
-  kernels::run(device_, kernels::Embed{.out = s.memory.residual,
-                                       .tokens = s.tokens,
-                                       .table = s.weights.embedding,
-                                       .rows = rows,
-                                       .first = spec_.held_tokens.first});
-  const auto qkv = [&](int layer) {
-    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
-    return kernels::QkvRopeKvWrite{.q = s.memory.q,
-                                   .x = s.memory.x,
-                                   .weight = w.qkv,
-                                   .rope = s.memory.rope,
-                                   .kv = s.kv,
-                                   .layer = layer,
-                                   .heads = spec_.heads,
-                                   .batch = s.batch,
-                                   .norm = norm(w.input_norm),
-                                   .unquantised = s.memory.kv};
-  };
-  kernels::QkvRopeKvWrite first = qkv(0);
-  if (ranks_ != nullptr) add_up(s.memory.residual, first.norm);
-  kernels::run(device_, kernels::RopeTable{.out = s.memory.rope,
-                                           .positions = s.positions,
-                                           .inverse_frequencies = s.memory.inverse_frequencies,
-                                           .rows = rows,
-                                           .head_dim = spec_.head_dim});
-  kernels::run(device_, first);
-  for (int layer = 0; layer < spec_.layers; ++layer) {
-    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
-    kernels::QkvRopeKvWrite next =
-        layer + 1 < spec_.layers ? qkv(layer + 1) : kernels::QkvRopeKvWrite{.norm = norm(nullptr)};
-    kernels::run(device_, kernels::Attention{.out = s.memory.attended,
-                                             .q = s.memory.q,
-                                             .kv = s.kv,
-                                             .layer = layer,
-                                             .heads = spec_.heads,
-                                             .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                                             .batch = s.batch,
-                                             .settled = true});  // RopeTable runs between StepInputs and this
-    kernels::LinearAdd attention_out{
-        .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
-    kernels::Mlp mlp{.residual = s.memory.residual,
-                     .x = s.memory.x,
-                     .activation = s.memory.mlp,
-                     .gate_up = w.gate_up,
-                     .down = w.down,
-                     .rows = rows,
-                     .norm = norm(w.post_norm)};
-    if (ranks_ == nullptr && !w.moe()) {
-      kernels::run(device_, kernels::DenseTail{.attention_out = attention_out, .mlp = mlp, .next = next});
-      continue;
-    }
-    const auto summed = [&](auto op, kernels::AddRmsNorm& then) {
-      if (ranks_ != nullptr) op.residual = sum_of_ranks(rows);
-      kernels::run(device_, op);
-      if (ranks_ != nullptr) add_up(op.residual, then);
-    };
-    if (w.moe()) {
-      kernels::Moe moe{.residual = s.memory.residual,
-                       .x = s.memory.x,
-                       .router = w.router,
-                       .bias = w.router_bias,
-                       .gate_up = w.expert_gate_up,
-                       .down = w.expert_down,
-                       .experts = spec_.experts,
-                       .first = spec_.held_experts.first,
-                       .held = spec_.experts_held(),
-                       .shared = spec_.shared_experts,
-                       .top_k = spec_.top_k,
-                       .rows = rows,
-                       .norm = norm(w.post_norm),
-                       .slots = s.batch.slots};
-      summed(attention_out, moe.norm);
-      summed(moe, next.norm);
-    } else {
-      summed(attention_out, mlp.norm);
-      summed(mlp, next.norm);
-    }
-    if (next.weight.data != nullptr) kernels::run(device_, next);
-  }
-}
-
 template <Device D>
 void Decoder<D>::forward(const DeviceStep& step) {
-  run({.spec = spec_,
-       .weights = weights_.layout(),
-       .memory = memory_,
-       .kv = kv_,
-       .batch = step.batch,
-       .tokens = step.tokens,
-       .positions = step.positions});
+  pass().layers({.weights = weights_.layout(),
+                 .memory = memory_,
+                 .kv = kv_,
+                 .batch = step.batch,
+                 .tokens = step.tokens,
+                 .positions = step.positions});
 }
 
 template <Device D>
@@ -226,24 +99,9 @@ void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
   }
 }
 
-// Writes the logits of the batch rows `picks` to memory_.logits, in that order.
 template <Device D>
 void Decoder<D>::logits_of(const std::int32_t* picks, int count) {
-  kernels::run(device_, kernels::AddRmsNorm{.out = memory_.picked,
-                                            .residual = memory_.residual,
-                                            .weight = weights_.layout().final_norm,
-                                            .pick = picks,
-                                            .dtype = dtype_,
-                                            .rows = count,
-                                            .cols = spec_.hidden,
-                                            .eps = spec_.rms_norm_eps});
-  float* const logits = ranks_ == nullptr ? memory_.logits : memory_.held_logits;
-  kernels::run(
-      device_,
-      kernels::LmHead{.logits = logits, .x = memory_.picked, .weight = weights_.layout().lm_head, .rows = count});
-  if (ranks_ == nullptr) return;
-  ranks_->all_gather(device_, logits, static_cast<std::size_t>(kernels::padded(spec_.tokens_held())), memory_.logits,
-                     static_cast<std::size_t>(kernels::padded(spec_.vocab)), count, token_ranges_);
+  pass().logits(weights_.layout(), memory_, picks, count);
 }
 
 template <Device D>
@@ -332,6 +190,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
 
   decoder->kv_ = kv_shape(spec, formats);
   decoder->kv_.format = limits.kv_format;
+  decoder->kv_.ids = limits.kv_ids;
   decoder->kv_.data = kv;
   if (kv == nullptr) {
     Result<Buffer<D>> own = Buffer<D>::make(

@@ -33,9 +33,10 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
   if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
   // Ranks start and die at different times: what the others hold by now is no part of this one's share.
   const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);
-  const std::uint64_t available = share == 0 ? available_memory() : std::min(available_memory(), share);
+  HostMemory memory = host_memory();
+  if (share != 0) memory.available = std::min(memory.available, share);
   Result<wire::Capacity> capacity =
-      size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options, available);
+      size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options, memory);
   if (!capacity) return capacity.status();
   return make_cpu_executor(*files, options, *capacity, progress, place);
 }

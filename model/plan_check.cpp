@@ -219,6 +219,11 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
                                std::to_string(slot->blocks) + " blocks");
   }
   if (again && end >= slot->known_tokens) slot->ids = static_cast<std::int32_t>(end);
+  // A device keeps of the ids that it has sampled the last one by slot.
+  if (end > slot->known_tokens && row.position < slot->ids - 1) {
+    return wrong(row.slot, "a row over [" + std::to_string(row.position) + ", " + std::to_string(end) +
+                               ") repeats sampled tokens; only " + std::to_string(slot->ids - 1) + " is new");
+  }
   if (samples && (end != slot->ids || end < slot->known_tokens)) {
     return wrong(row.slot, "a row that ends at " + std::to_string(end) + " samples, but " +
                                std::to_string(std::max(slot->ids, slot->known_tokens)) + " tokens are known");

@@ -94,7 +94,7 @@ struct SizedRank {
 
 /// The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
 Result<std::vector<SizedRank>> size_ranks(const ModelFiles& files, const config::Options& options,
-                                          const Preflight& made, const CudaProbe& gpu) {
+                                          const Preflight& made, const CudaProbe& gpu, const HostMemory& memory) {
   std::vector<SizedRank> sized;
   for (Shard shard = made.shard; shard.rank < shard.ranks; ++shard.rank) {
     Result<ModelSpec> part = part_of(files.spec, shard);
@@ -102,7 +102,7 @@ Result<std::vector<SizedRank>> size_ranks(const ModelFiles& files, const config:
     const Result<wire::Capacity> capacity =
         made.device == config::Device::cuda
             ? size_cuda(*part, files.formats, files.tied, options, {gpu.free, gpu.total})
-            : size_cpu(*part, files.formats, files.tied, options, made.available_bytes);
+            : size_cpu(*part, files.formats, files.tied, options, memory);
     if (!capacity) return capacity.status();
     sized.push_back({*std::move(part), *capacity});
   }
@@ -165,8 +165,13 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   }
   const bool on_gpu = made.device == config::Device::cuda;
   const CudaProbe& gpu = gpus.each;
-  made.available_bytes =
-      on_gpu ? gpu.free : available_memory() / static_cast<std::uint64_t>(made.shard.ranks);
+  HostMemory memory = on_gpu ? HostMemory(gpu.free) : host_memory();
+  if (!on_gpu) memory.available /= static_cast<std::uint64_t>(made.shard.ranks);
+  if (made.device == config::Device::cpu) {
+    memory.reserved = kServerBytes / static_cast<std::uint64_t>(made.shard.ranks);
+  }
+  made.available_bytes = memory.available;
+  made.reserved_bytes = std::min(memory.reserved, memory.available);
   if (made.device == config::Device::echo) {
     Result<Preflight> echo = preflight_echo(options, std::move(made));
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
@@ -184,13 +189,14 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
   }
   if (Status s = check_ranks(*files, made.shard); !s.ok()) return s;
-  const Result<std::vector<SizedRank>> sized = size_ranks(*files, options, made, gpu);
+  const Result<std::vector<SizedRank>> sized = size_ranks(*files, options, made, gpu, memory);
   if (!sized) return sized.status();
   const auto least = std::ranges::min_element(*sized, &SizedRank::has_less_room_than);
   made.shard.rank = static_cast<int>(least - sized->begin());
   const ModelSpec& part = least->part;
   made.capacity = least->capacity;
-  made.block_bytes = kv_shape(part, files->formats).block_bytes();
+  made.block_bytes =
+      (on_gpu ? cuda_kv_shape(part, files->formats) : kv_shape(part, files->formats)).block_bytes();
   if (on_gpu) {
     if (Status s = size_cuda_swap(made.capacity, options, made.block_bytes); !s.ok()) return s;
   }
@@ -235,7 +241,8 @@ std::string summary(const Preflight& p) {
   text += std::string("device    ") + name(p.device);
   if (p.device != config::Device::echo) text += ", " + to_string(p.formats, *p.spec);
   text += "\nmemory    weights " + bytes_text(c.weight_bytes) + ", KV " + bytes_text(c.kv_bytes) +
-          ", activations " + bytes_text(c.arena_bytes) + "; free " + bytes_text(p.available_bytes) + "\n";
+          ", activations " + bytes_text(c.arena_bytes) +
+          (p.reserved_bytes > 0 ? ", the rest " + bytes_text(p.reserved_bytes) : "") + "; free " + bytes_text(p.available_bytes) + "\n";
   if (!p.sizes.empty()) text += "weights   " + sizes_text(p.sizes) + "\n";
   text += "KV cache  " + std::to_string(c.kv_blocks) + " blocks of " + std::to_string(c.block_tokens) +
           " tokens, " + std::to_string(std::int64_t{c.kv_blocks} * c.block_tokens) + " tokens; " +

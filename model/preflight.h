@@ -39,6 +39,7 @@ struct Preflight {
   std::vector<RankShare> shares;      ///< by rank; empty with one rank
   std::uint64_t block_bytes = 0;      ///< of one KV block on a rank; 0 without a spec
   std::uint64_t available_bytes = 0;  ///< free memory of the device for a rank, before anything is loaded
+  std::uint64_t reserved_bytes = 0;   ///< of them, for the rest of the server (host_memory.h); 0 on a GPU
   int sequences_at_full_length = 0;
   std::vector<FormatSize> sizes;   ///< of that rank's weights; empty without a spec
   std::vector<std::string> notes;  ///< one line each, for the start summary

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+#include <vector>
 
 #include "kernels/batch.h"
-#include "kernels/cuda/attention/expand.h"
-#include "kernels/cuda/product/expanded.h"
-#include "kernels/cuda/product/unpacked.h"
-#include "kernels/quantise_rows.h"
 #include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
+#include "model/cuda/step_scratch.h"
 #include "model/decoder.h"
 #include "model/swap/swap_sizing.h"
 #include "model/weights.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr int kDefaultSequences = 32;
 constexpr int kDefaultTokens = 512;
 constexpr int kDefaultCudaTokens = 8192;
-/// KV tokens that each of the default number of sequences should find.
+/// KV tokens that each of the default number of sequences should find on a GPU; and one at least on the CPU.
 constexpr int kTokensOfASequence = 1024;
 /// Estimate for graphs, the kernels' code and the driver's own memory.
 constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
@@ -38,10 +37,27 @@ std::int64_t blocks_for(std::int64_t tokens) {
 
 int or_default(int value, int fallback) { return value > 0 ? value : fallback; }
 
-Status too_little(std::uint64_t needed, std::uint64_t available, const std::string& what,
-                  const std::string& advice) {
-  return failure(Code::unavailable, "Too little memory: " + what + " take " + bytes_text(needed) + ", " +
-                                        bytes_text(available) + " are free; " + advice + ".");
+std::uint64_t usable_bytes(const HostMemory& memory) {
+  return memory.available - std::min(memory.available, memory.reserved);
+}
+
+/// `kv`: the KV blocks, named; empty when there is no room for any.
+Status too_little(const wire::Capacity& capacity, const std::string& kv, std::uint64_t kv_bytes,
+                  const HostMemory& memory, const std::string& advice) {
+  std::vector<std::pair<std::string, std::uint64_t>> parts = {{"the weights", capacity.weight_bytes},
+                                                              {"activations", capacity.arena_bytes}};
+  if (!kv.empty()) parts.emplace_back(kv, kv_bytes);
+  if (memory.reserved > 0) parts.emplace_back("the rest of the server", memory.reserved);
+  std::string text;
+  std::uint64_t sum = 0;
+  for (const auto& [what, bytes] : parts) {
+    text += text.empty() ? "" : what == parts.back().first ? " and " : ", ";
+    text += what + " (" + bytes_text(bytes) + ")";
+    sum += bytes;
+  }
+  return failure(Code::unavailable, "Too little memory: " + text + " take " + bytes_text(sum) + ", " +
+                                        bytes_text(memory.available) + " are free" + memory.limit + "; " + advice +
+                                        ".");
 }
 
 // The limits, which do not depend on the device's memory; `sequences` and `tokens` are its defaults.
@@ -64,6 +80,7 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   capacity.max_model_len = or_default(
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
+  static_assert(config::kMostLogprobs == kernels::kMaxTopLogprobs, "what --max-logprobs allows, the kernels give");
   capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
   return capacity;
 }
@@ -98,7 +115,7 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
 }
 
 Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                               const config::Options& options, std::uint64_t available) {
+                               const config::Options& options, const HostMemory& memory) {
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
@@ -107,19 +124,18 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
-  if (fixed > available) {
-    std::string advice = capacity.weight_bytes <= available
+  const std::uint64_t usable = usable_bytes(memory);
+  if (fixed > usable) {
+    std::string advice = capacity.weight_bytes <= usable
                              ? "a lower --max-num-batched-tokens or --max-num-seqs needs less"
                              : "the weights alone need a machine with more";
     if (formats.activations == DType::f32) advice += ", or --dtype bfloat16";
-    return too_little(fixed, available,
-                      "the weights (" + bytes_text(capacity.weight_bytes) + ") and activations (" +
-                          bytes_text(capacity.arena_bytes) + ")",
-                      advice);
+    return too_little(capacity, "", 0, memory, advice);
   }
-  const std::uint64_t free = available - fixed;
+  const std::uint64_t free = usable - fixed;
   const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
   std::uint64_t blocks = 0;
+  int wanted = std::max(1, options.scheduler.max_model_len);
   const char* flag = "--cpu-kv-bytes";
   if (options.device.num_gpu_blocks_override > 0) {
     blocks = static_cast<std::uint64_t>(options.device.num_gpu_blocks_override);
@@ -130,15 +146,16 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   } else {
     blocks = std::min<std::uint64_t>(std::min(free / 4, kDefaultKvBytes) / block_bytes,
                                      static_cast<std::uint64_t>(useful_blocks(capacity)));
+    const int least = std::min(kTokensOfASequence, capacity.max_model_len);
+    blocks = std::max(blocks, std::min(static_cast<std::uint64_t>(blocks_for(least)), free / block_bytes));
+    if (options.scheduler.max_model_len == 0) wanted = least;
   }
   blocks = std::min<std::uint64_t>(blocks, kMaxBlocks);
   if (blocks * block_bytes > free) {
-    return too_little(fixed + blocks * block_bytes, available,
-                      "weights, activations and " + std::to_string(blocks) + " KV blocks",
+    return too_little(capacity, std::to_string(blocks) + " KV blocks", blocks * block_bytes, memory,
                       std::string("lower ") + flag);
   }
   const std::int64_t tokens = static_cast<std::int64_t>(blocks) * kernels::kBlockTokens;
-  const std::int64_t wanted = std::max(1, options.scheduler.max_model_len);
   if (tokens < wanted) {
     const std::uint64_t needed = static_cast<std::uint64_t>(blocks_for(wanted)) * block_bytes;
     if (options.device.num_gpu_blocks_override == 0 && options.device.cpu_kv_bytes > 0 && needed <= free) {
@@ -148,8 +165,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
                          ".",
                      "cpu-kv-bytes");
     }
-    return too_little(fixed + needed, available,
-                      "weights, activations and KV blocks for " + std::to_string(wanted) + " tokens",
+    return too_little(capacity, "KV blocks for " + std::to_string(wanted) + " tokens", needed, memory,
                       "lower --max-model-len or raise " + std::string(flag));
   }
   capacity.kv_blocks = static_cast<std::int32_t>(blocks);
@@ -161,16 +177,16 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
 }  // namespace
 
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
-                                const config::Options& options, std::uint64_t available) {
-  Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, available);
+                                const config::Options& options, const HostMemory& memory) {
+  Result<wire::Capacity> made = try_cpu(spec, formats, tied, options, memory);
   if (made) {
-    const std::uint64_t left = available - made->weight_bytes - made->arena_bytes - made->kv_bytes;
+    const std::uint64_t left = usable_bytes(memory) - made->weight_bytes - made->arena_bytes - made->kv_bytes;
     const Status swap = size_swap(*made, options, kv_shape(spec, formats).block_bytes(), left);
     return swap.ok() ? made : Result<wire::Capacity>(swap);
   }
   return with_format(
       made.status(), format_sizes(spec, formats, tied, config::Device::cpu, options.quantization),
-      [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, available).ok(); });
+      [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, memory).ok(); });
 }
 
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
@@ -185,70 +201,16 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   return made;
 }
 
-namespace {
-
-// Weights that long prompts expand to bf16, at most; of dense products, and of experts beside their rows.
-std::uint64_t bytes_of_expansion(const kernels::WeightFormat& format, int outputs, int inputs, int groups) {
-  if (!format.quantised() || format.fp8()) return 0;
-  if (groups == 0 || format.activations != DType::bf16) return 0;
-  return kernels::cuda::expanded_bytes({nullptr, format, outputs, inputs}, groups);
-}
-std::uint64_t working_bytes_of_dense(const ModelSpec& spec, const WeightFormats& formats) {
-  const int qkv = spec.q_width() + 2 * spec.kv_width();
-  return std::max(
-      bytes_of_expansion(formats.attention, qkv, spec.hidden, 1),
-      bytes_of_expansion(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden, 1));
-}
-
-// Each row goes to several experts; each of them needs room for one activation and one output. fp8: and for
-// the codes of the rows and of the activations. int8 and int4 with a scale for each output: and for the rows,
-// interleaved; with others, for weights.
-std::uint64_t working_bytes_of_experts(int rows, const ModelSpec& spec, const WeightFormats& formats) {
-  if (spec.experts == 0) return 0;
-  const int places = rows * (spec.top_k + spec.shared_experts);
-  const auto columns =
-      static_cast<std::uint64_t>(kernels::padded(spec.hidden) + kernels::padded(spec.expert_intermediate));
-  const std::uint64_t codes =
-      formats.experts.fp8()
-          ? kernels::coded_bytes(rows, spec.hidden) + kernels::coded_bytes(places, spec.expert_intermediate)
-          : 0;
-  const std::uint64_t weights_or_x =
-      kernels::cuda::unpacked_takes(formats.experts)
-          ? kernels::cuda::interleaved_bytes(rows, spec.hidden)
-          : bytes_of_expansion(formats.experts, kernels::gate_up_outputs(spec.expert_intermediate),
-                               spec.hidden, spec.experts + spec.shared_experts);
-  return static_cast<std::uint64_t>(places) * columns * size_of(formats.activations) + codes + weights_or_x;
-}
-
-// Codes of the widest input of a dense product with fp8 weights.
-std::uint64_t working_bytes_of_codes(int rows, const ModelSpec& spec, const WeightFormats& formats) {
-  int widest = formats.attention.fp8() ? std::max(spec.hidden, spec.q_width()) : 0;
-  if (formats.mlp.fp8()) widest = std::max({widest, spec.hidden, spec.intermediate});
-  return widest == 0 ? 0 : kernels::coded_bytes(rows, widest);
-}
-
-// Plain pages that prefill makes from an 8-bit cache.
-std::uint64_t working_bytes_of_pages(const ModelSpec& spec, const WeightFormats& formats) {
-  if (formats.activations != DType::bf16 || spec.head_dim % 64 != 0) return 0;
-  const kernels::KvCache kv = kv_shape(spec, formats);
-  return kv.unquantised_bytes(kernels::cuda::kExpandedPages * kernels::kBlockTokens);
-}
-
-}  // namespace
-
 std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
                                const WeightFormats& formats) {
-  // Ops take turns with the working memory.
-  const int rows = capacity.max_tokens_per_step;
-  const std::uint64_t working =
-      std::max({working_bytes_of_experts(rows, spec, formats), working_bytes_of_codes(rows, spec, formats),
-                working_bytes_of_dense(spec, formats), working_bytes_of_pages(spec, formats)});
-  return capacity.weight_bytes + capacity.arena_bytes + working + kCudaExtraBytes;
+  const StepScratch scratch(spec, formats, kernels::cuda::kH200,
+                            {.rows = capacity.max_tokens_per_step, .sequences = capacity.max_slots});
+  return capacity.weight_bytes + capacity.arena_bytes + scratch.most() + kCudaExtraBytes;
 }
 
 Status fit_cuda_kv(wire::Capacity& capacity, const ModelSpec& spec, const WeightFormats& formats,
                    const config::Options& options, const GpuMemory& memory, std::uint64_t to_come) {
-  const std::uint64_t block_bytes = kv_shape(spec, formats).block_bytes();
+  const std::uint64_t block_bytes = cuda_kv_shape(spec, formats).block_bytes();
   const std::uint64_t taken = memory.total - memory.free + to_come;
   const auto share =
       static_cast<std::uint64_t>(options.device.gpu_memory_utilization * static_cast<double>(memory.total));

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention/choose.h"
 #include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/moe/layout.h"
 #include "kernels/cuda/product/choose.h"
 #include "kernels/cuda/sample/choose.h"
 
@@ -103,8 +104,8 @@ class Choices {
                         std::string(to_string(choice.way)) + " (" + choice.reason + ")",
                         choice.way == gpu::RoutingWay::generic});
     const auto grouped = [&](LinearShape shape) {
-      shape.groups = spec_.experts + spec_.shared_experts;
-      shape.rows = step_.rows * (spec_.top_k + spec_.shared_experts);
+      shape.groups = spec_.experts_held() + spec_.shared_experts;
+      shape.rows = gpu::expected_places(step_.rows, spec_.top_k, spec_.shared_experts, spec_.experts_held(), spec_.experts);
       return shape;
     };
     add("experts gate_up",

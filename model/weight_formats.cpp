@@ -148,6 +148,12 @@ kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
   return {nullptr, formats.activations, spec.layers, spec.kv_heads, spec.head_dim, formats.kv};
 }
 
+kernels::KvCache cuda_kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
+  kernels::KvCache kv = kv_shape(spec, formats);
+  kv.ids = true;
+  return kv;
+}
+
 std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats) {
   if (formats.kv == KvFormat::plain) return spec.kv_bytes_per_token(formats.activations);
   const std::int64_t head = spec.head_dim + std::int64_t{sizeof(float)};

@@ -56,6 +56,8 @@ std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options
 
 /// The KV memory of a model, without data.
 kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats);
+/// The same on a GPU, where steps read the ids of tokens from it.
+kernels::KvCache cuda_kv_shape(const ModelSpec& spec, const WeightFormats& formats);
 
 /// Bytes of one token's keys and values in all layers, with their scales.
 std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats);

@@ -53,6 +53,9 @@ struct WeightLayout {
 /// WeightSource; the shared experts' slices are counted on after the experts.
 std::string weight_name(Weight weight, int layer, int expert);
 
+/// Of dummy correction biases. ERNIE-4.5-21B-A3B's lie at 22 … 63, and all of a layer within 0.005 … 0.03.
+inline constexpr float kLowestBias = 22, kBiasLevels = 41, kLeastBiasDeviation = 0.0015f;
+
 /// Owns the memory. The device outlives it.
 template <Device D>
 class Weights {
@@ -63,8 +66,10 @@ class Weights {
                               const LoadProgress& progress = {});
 
   /// Every weight is drawn as kernels::FillRandom says, from `seed` and the weight's name. With r the spec's
-  /// initializer_range: matrices N(0, r), norms 1 + N(0, r), correction biases N(0, r²). Such biases are
-  /// small beside the probabilities they are added to, so routing stays as even as without them.
+  /// initializer_range: matrices N(0, r), norms 1 + N(0, r). Correction biases are as in released models: a level of the
+  /// layer, kLowestBias to kBiasLevels above it, and around it N(0, r²), at least N(0, kLeastBiasDeviation), whose numbers
+  /// have bf16. The spread is small beside the probabilities that it is added to, so routing stays nearly as even as
+  /// without it.
   /// Quantised formats quantise the same numbers. `spec` is the model's; a rank draws its part of the same numbers.
   static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats, std::uint64_t seed,
                                const Shard& shard = {});

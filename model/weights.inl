@@ -1,5 +1,7 @@
 #pragma once
 // Weights<D>: filling a WeightLayout. Included where a device's decoder is instantiated.
+#include <algorithm>
+
 #include "base/check.h"
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
@@ -118,6 +120,15 @@ inline std::vector<float> dummy_vector(std::uint64_t seed, int size, float mean,
   return values;
 }
 
+/// Correction biases of a layer: see Weights::dummy(). The sum is of two numbers that are there already, so it has the same
+/// bits everywhere.
+inline std::vector<float> dummy_biases(std::uint64_t seed, int experts, float range) {
+  const auto level = static_cast<float>(kernels::draw_bits(seed, 1, 0) >> 48);
+  std::vector<float> values = dummy_vector(seed, experts, 0, std::max(range * range, kLeastBiasDeviation));
+  for (float& value : values) value += kLowestBias + level * (kBiasLevels / 65536);
+  return values;
+}
+
 template <Device D>
 Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const WeightFormats& formats,
                                      std::uint64_t seed, const Shard& shard) {
@@ -185,7 +196,9 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
       continue;
     }
     fill(Weight::router, layer, spec.experts, spec.hidden);
-    vector(Weight::router_bias, layer, spec.experts, 0, range * range);
+    const std::vector<float> biases = dummy_biases(dummy_seed(seed, Weight::router_bias, layer), spec.experts, range);
+    device.upload(target_of(weights.layout_, *part, Weight::router_bias, layer).vector, biases.data(),
+                  biases.size() * sizeof(float));
     for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
   }
   device.sync();

@@ -30,10 +30,10 @@ PLACES = [
     (r"caf/", "CAF", [r"actors/(.*/)?[^/]*_actor[^/]*", r"actors/protocol\.h", r"actors/topology\.\w+"]),
     (r"boost/interprocess/", "Boost.Interprocess", [r"ipc/.*"]),
     (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),
-    (r"(xgrammar|dlpack)/|(compiled_grammar_impl|fsm|grammar_builder|grammar_functor|support/logging)\.h", "xgrammar",
+    (r"(xgrammar|dlpack)/|(compiled_grammar_impl|grammar_impl|fsm|grammar_builder|grammar_functor|support/logging)\.h", "xgrammar",
      [r"text/grammar/.*"]),
     (r"curl/", "libcurl", [r"fetch/(http_get|lanes)\.cpp"]),
-    (r"nlohmann/", "nlohmann/json", [r"(config|http|fetch|text|model|actors|cli)/.*"]),
+    (r"nlohmann/", "nlohmann/json", [r"base/json\.h", r"(config|http|fetch|text|model|actors|cli)/.*"]),
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
      [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/.*\.cuh"]),
 ]

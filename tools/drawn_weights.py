@@ -9,6 +9,7 @@ import numpy as np
 from quantise_reference import bf16_bits, bf16_values
 
 PROMPT_SEED = 1_000
+LEAST_BIAS_DEVIATION = 0.0015  # of correction biases around the level of their layer, which is 22 … 63
 
 
 def normal_quantiles():
@@ -43,7 +44,7 @@ def name_hash(name, seed=0):
 
 
 class Weights:
-    """Draws weights by name and keeps a sum of each: over (o, i) of bf16 bits * (1 + (31 o + i) % 1021)."""
+    """Draws weights by name and keeps a sum of each: over (o, i) of bf16 bits, of biases fp32 bits, * (1 + (31 o + i) % 1021)."""
 
     def __init__(self, deviation):
         self.quantiles, self.deviation, self.sums = normal_quantiles(), np.float32(deviation), {}
@@ -65,7 +66,12 @@ class Weights:
         return self.draw(name, 1, size, mean=1.0)[0]
 
     def bias(self, name, experts):
-        return self.draw(name, 1, experts, deviation=self.deviation * self.deviation)
+        """fp32 [1, experts]; the sum is of all 32 bits."""
+        deviation = max(self.deviation * self.deviation, np.float32(LEAST_BIAS_DEVIATION))
+        level = np.float32(draw_bits(name_hash(name), np.array([1]), 1)[0, 0] >> np.uint64(48))
+        values = self.draw(name, 1, experts, deviation=deviation) + (np.float32(22) + level * np.float32(41 / 65536))
+        self.sums[name] = int((values.view(np.uint32)[0].astype(np.int64) * (1 + np.arange(experts) % 1021)).sum())
+        return values
 
 
 def draw_prompt(s, length, vocab):

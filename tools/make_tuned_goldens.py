@@ -20,7 +20,7 @@ bf16 (`bf16`, fp32 where transformers keeps it: routers and rotation angles):
     prompt_reference, prompt_bf16  F32      log-probabilities of tokens 1 … length - 1 of those prompts, joined
     weight_names         U8                 names of all weights, each ended by a newline
     weight_sums          I64 [W]            per weight: sum over (o, i) of bits(o, i) * (1 + (31 o + i) % 1021), where
-                                            bits are those of the bf16 value
+                                            bits are those of the bf16 value, of correction biases the fp32 value
 
 The files are committed, so the tests need none of this. To make them again:
 
@@ -74,8 +74,8 @@ SHAPES = {
 class Weights(drawn_weights.Weights):
     """Draws weights as tensors."""
 
-    def draw(self, *arguments, **more):
-        return torch.from_numpy(super().draw(*arguments, **more))
+    def tensor(self, *arguments, **more):
+        return torch.from_numpy(self.draw(*arguments, **more))
 
 
 def is_moe(shape):
@@ -92,19 +92,19 @@ def make_model(shape):
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith("e_score_correction_bias"):
-                weight.copy_(weights.bias(name, weight.numel()))
+                weight.copy_(torch.from_numpy(weights.bias(name, weight.numel())))
             elif weight.dim() == 1:
-                weight.copy_(weights.norm(name, len(weight)))
+                weight.copy_(torch.from_numpy(weights.norm(name, len(weight))))
             elif ".shared_experts." in name:
                 # One MLP there; here as many slices as there are shared experts, counted on after the others.
                 count, width = shape["moe_num_shared_experts"], shape["moe_intermediate_size"]
                 names = [name.replace("shared_experts", f"experts.{shape['moe_num_experts'] + i}") for i in range(count)]
                 down = "down_proj" in name
-                parts = [weights.draw(n, weight.shape[0] if down else width, width if down else weight.shape[1])
+                parts = [weights.tensor(n, weight.shape[0] if down else width, width if down else weight.shape[1])
                          for n in names]
                 weight.copy_(torch.cat(parts, dim=1 if down else 0))
             else:
-                weight.copy_(weights.draw(name, *weight.shape))
+                weight.copy_(weights.tensor(name, *weight.shape))
     model.tie_weights()
     return model, weights.sums
 
@@ -139,7 +139,7 @@ def make_prompts(vocab):
 
 class Margins:
     """How clearly the routers of a model chose, per row of its last call: the score of the last expert chosen less that
-    of the first one not chosen, relative to the former; the least of all layers."""
+    of the first one not chosen, relative to the former above the layer's lowest bias; the least of all layers."""
 
     def __init__(self, model):
         self.of_layers = []
@@ -147,8 +147,9 @@ class Margins:
             block.gate.register_forward_hook(lambda _, __, z, block=block: self.add(block, z))
 
     def add(self, block, z):
-        best = (torch.softmax(z.float(), -1) + block.moe_statics.e_score_correction_bias.squeeze()).topk(block.top_k + 1)
-        self.of_layers.append((best.values[:, -2] - best.values[:, -1]) / best.values[:, -2])
+        bias = block.moe_statics.e_score_correction_bias.squeeze()
+        best = (torch.softmax(z.float(), -1) + bias).topk(block.top_k + 1)
+        self.of_layers.append((best.values[:, -2] - best.values[:, -1]) / (best.values[:, -2] - bias.min()))
 
     def take(self, rows):
         """Of the last `rows` rows; infinite where nothing is routed."""

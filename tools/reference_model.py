@@ -1,6 +1,6 @@
 """The forward pass of ERNIE-4.5 text models (dense and mixtures of experts) in numpy, with quantised weights and KV.
 
-It shares no line with the engine. Formulas: model/decoder.inl; formats: quantise_reference.py. Sums are fp32.
+It shares no line with the engine. Formulas: model/forward_pass.inl; formats: quantise_reference.py. Sums are fp32.
 
 A model computes in one of three arithmetics:
 
@@ -193,10 +193,11 @@ class Model:
         z = x @ self.tensor(f"{name}.gate.weight").T
         p = np.exp(z - z.max(1, keepdims=True))
         p /= p.sum(1, keepdims=True)
-        scores = p + self.tensor(f"{name}.moe_statics.e_score_correction_bias")
+        bias = self.tensor(f"{name}.moe_statics.e_score_correction_bias")
+        scores = p + bias
         order = np.argsort(-scores, axis=1, kind="stable")[:, : c.top_k + 1]
         best = np.take_along_axis(scores, order, 1)
-        margin = (best[:, -2] - best[:, -1]) / best[:, -2]
+        margin = (best[:, -2] - best[:, -1]) / (best[:, -2] - bias.min())  # biases lie at a high level
         self.margins = margin if self.margins is None else np.minimum(self.margins, margin)
         chosen = order[:, : c.top_k]
         weights = np.take_along_axis(p, chosen, 1)

@@ -9,6 +9,7 @@
 #include "actors/engine/request_traces.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
+#include "base/usable_cores.h"
 #include "config/dump.h"
 #include "config/quantization.h"
 #include "http/connection_deadlines.h"
@@ -37,15 +38,6 @@ struct ModelFiles {
   model::GenerationConfig generation;
 };
 
-/// Ids that end an answer: generation_config.json's, else config.json's, else the tokenizer's.
-std::vector<TokenId> end_ids(const model::GenerationConfig& generation, const model::ModelSpec& spec,
-                             const Tokenizer& tokenizer) {
-  if (!generation.eos_ids.empty()) return generation.eos_ids;
-  if (!spec.eos_ids.empty()) return spec.eos_ids;
-  if (const auto eos = tokenizer.eos_id()) return {*eos};
-  return {};
-}
-
 Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   ModelFiles files;
   const std::string& directory = options.model.directory;
@@ -59,6 +51,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     files.chat = *loaded;
+    for (const std::string& name : files.chat->missing()) log.warning("chat_template_lacks", {kv("name", name)});
   } else if (loaded.status().code != Code::not_found) {
     return loaded.status();
   } else {
@@ -74,7 +67,7 @@ Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
   const config::SchedulerOptions& limits = options.scheduler;
   files.sessions = std::make_shared<SessionContext>(
       SessionContext{*tokenizer,
-                     end_ids(files.generation, files.spec, **tokenizer),
+                     model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
                      limits.max_model_len > 0     ? limits.max_model_len
                      : limits.found_model_len > 0 ? limits.found_model_len
                                                   : files.spec.max_positions,
@@ -115,7 +108,7 @@ std::string cache_type(const config::Options& options, const model::ModelSpec& s
 
 std::uint32_t half_the_cores(int wanted) {
   if (wanted > 0) return static_cast<std::uint32_t>(wanted);
-  return std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u);
+  return std::clamp(usable_cores() / 2, 1u, 4u);
 }
 
 }  // namespace
@@ -257,6 +250,7 @@ std::future<std::optional<EngineStatus>> Engine::ask_status(Duration patience) {
 Status Engine::renew_credentials(const config::HttpOptions& http) {
   config::HttpOptions renewed = impl_->options.http;
   renewed.file_api_keys = http.file_api_keys;
+  renewed.file_admin_api_keys = http.file_admin_api_keys;
   renewed.certificate_pem = http.certificate_pem;
   renewed.private_key_pem = http.private_key_pem;
   Status status = impl_->server->renew(renewed);

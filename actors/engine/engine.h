@@ -46,8 +46,8 @@ class Engine {
   /// The state of every part, once it is known; nothing when an actor does not answer within the time given.
   std::future<std::optional<EngineStatus>> ask_status(Duration patience);
 
-  /// Takes what --api-key-file and the PEM files hold now from `http`; its other members are not read. Not ok: nothing
-  /// has changed.
+  /// Takes what --api-key-file, --admin-api-key-file and the PEM files hold now from `http`; its other members are not
+  /// read. Not ok: nothing has changed.
   Status renew_credentials(const config::HttpOptions& http);
 
   /// Tells METRICS which processes the supervisor has.

@@ -74,13 +74,8 @@ class EngineProcess {
 
   /// The supervisor has checked them.
   void renew(const Packet& packet) {
-    config::HttpOptions http;
-    http.certificate_pem = packet.text("certificate");
-    http.private_key_pem = packet.text("private_key");
-    for (const json& key : packet.message.value("api_keys", json::array())) {
-      if (key.is_string()) http.file_api_keys.push_back(key.get<std::string>());
-    }
-    const Status status = engine_->renew_credentials(http);
+    const auto options = supervisor::read_options_file(packet.attached.get());
+    const Status status = options.ok() ? engine_->renew_credentials(options->http) : options.status();
     if (!status.ok()) log_.error("credentials_kept", {kv("why", status.message)});
   }
 

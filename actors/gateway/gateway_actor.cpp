@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 
 #include "actors/gateway/parameters_log.h"
 #include "actors/metrics/routes.h"
+#include "base/contain.h"
 #include "base/counted.h"
 #include "http/openai_error.h"
 
@@ -13,6 +15,13 @@ namespace troupe {
 namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
+
+/// The Ask of a request that was resolved before it was submitted.
+struct PreparedAsk : http::Prepared {
+  PreparedAsk(http::AnswerStyle of, Result<Ask> resolved) : style(of), ask(std::move(resolved)) {}
+  http::AnswerStyle style;
+  Result<Ask> ask;
+};
 
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
@@ -132,6 +141,20 @@ void dispatch(GatewaySelf self, Ask& ask) {
   }
 }
 
+/// An exception ends the request alone. Its place among the open ones is given back, as nothing will be heard of it.
+void take(GatewaySelf self, Ask& ask) {
+  auto& state = self->state;
+  const auto open = state.open;
+  const std::uint64_t exchange = ask.exchange;
+  const std::uint32_t io = ask.io;
+  const auto style = ask.answer.style;
+  const std::string request_id = ask.request_id;
+  const Status fault = contain(state.parts.log, "gateway", request_id, [&] { dispatch(self, ask); });
+  if (fault.ok()) return;
+  deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, style));
+  if (state.open > open) close_one(state);
+}
+
 caf::typed_response_promise<bool> drain(GatewaySelf self) {
   auto& state = self->state;
   state.draining = true;
@@ -171,7 +194,7 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   self->state.parts = std::move(parts);
   return {
       answer_beat,
-      [self](Ask& ask) { dispatch(self, ask); },
+      [self](Ask& ask) { take(self, ask); },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;
         self->send(hosts[gone.io % hosts.size()], gone);
@@ -206,6 +229,23 @@ void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* f
   feed_ = feed;
 }
 
+Result<Ask> HttpSide::resolve(http::Call& call) const {
+  std::optional<Result<Ask>> ask;
+  const Status fault = contain(log_, "request", call.request_id, [&] {
+    ask.emplace(resolver_.resolve(call, random_seed(), unix_seconds()));
+    if (ask->ok() && log_.details(2)) log_parameters(log_, **ask);
+  });
+  if (!fault.ok()) return fault;
+  return *std::move(ask);
+}
+
+void HttpSide::prepare(http::Call& call) {
+  if (std::holds_alternative<http::InfoRequest>(call.body)) return;
+  const http::AnswerStyle style = http::style_of(call.body);
+  call.prepared = std::make_shared<PreparedAsk>(style, resolve(call));
+  call.body = http::DetokenizeRequest();  // frees here what the Ask has left of a large one
+}
+
 void HttpSide::submit(http::Call&& call) {
   if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
     if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
@@ -225,13 +265,13 @@ void HttpSide::submit(http::Call&& call) {
                                       kv("requests", requests)});
     }
   }
-  const http::AnswerStyle style = http::style_of(call.body);
-  auto ask = resolver_.resolve(call, random_seed(), unix_seconds());
+  auto* prepared = static_cast<PreparedAsk*>(call.prepared.get());  // of no other kind: prepare() made it
+  const http::AnswerStyle style = prepared != nullptr ? prepared->style : http::style_of(call.body);
+  auto ask = prepared != nullptr ? std::move(prepared->ask) : resolve(call);
   if (!ask.ok()) {
     deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
     return;
   }
-  if (log_.details(2)) log_parameters(log_, *ask);
   caf::anon_send(gateway_, *std::move(ask));
 }
 

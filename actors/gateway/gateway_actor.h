@@ -55,6 +55,7 @@ class HttpSide final : public http::Backend {
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
   void disconnect() { connect({}, {}, nullptr); }
 
+  void prepare(http::Call& call) override;
   void submit(http::Call&& call) override;
   void cancel(http::Exchange exchange) override;
   http::Health health() const override { return health_->health(); }
@@ -67,6 +68,7 @@ class HttpSide final : public http::Backend {
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
 
  private:
+  Result<Ask> resolve(http::Call& call) const;
   void models(const http::Call& call, const http::InfoRequest& page) const;
 
   gateway_actor gateway_;

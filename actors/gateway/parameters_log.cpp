@@ -23,7 +23,7 @@ const char* kind_name(http::AnswerForm::Kind kind) {
 
 /// As a JSON array: the strings may hold any character.
 std::string json_list(const std::vector<std::string>& texts) {
-  return http::Json(texts).dump(-1, ' ', false, http::Json::error_handler_t::replace);
+  return json::to_text(http::Json(texts));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ void take_handling(http::SamplingRequest& wanted, Ask& ask) {
 
 /// As a chat template takes a variable for a condition.
 bool is_true(const http::Json& value) {
-  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_boolean()) return json::is_true(&value);
   return value.is_number() ? value != 0 : !value.empty();
 }
 
@@ -207,8 +207,8 @@ void RequestResolver::switch_thinking(http::Conversation& conversation, bool on)
     return;
   }
   if (const auto wish = kwargs.find("enable_thinking"); wish != kwargs.end()) on = is_true(*wish);
-  if (!kwargs.contains("options")) kwargs["options"] = http::Json::object();
-  http::Json& options = kwargs["options"];
+  http::Json* given = json::member(kwargs, "options");
+  http::Json& options = given != nullptr ? *given : json::put(kwargs, "options", http::Json::object());
   if (options.is_object() && !options.contains("thinking_mode")) options["thinking_mode"] = on ? "open" : "close";
 }
 

@@ -34,8 +34,7 @@ Json mark(Tag tag, const AnswerSyntax& syntax) {
 }
 
 bool is_strict(const Json& function) {
-  const auto strict = function.find("strict");
-  return strict != function.end() && *strict == true;
+  return json::is_true(json::member(function, "strict"));
 }
 
 /// Marks a format of which the part `path` is in the request at `place`. take_places() removes the mark.
@@ -46,16 +45,17 @@ Json from_request(Json format, const char* path, std::string place) {
 
 /// Removes the marks of from_request() and lists what they say. `path` is that of the node within the form.
 void take_places(Json& node, const std::string& path, AnswerForm& form) {
-  if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) take_places(node[i], path + "." + std::to_string(i), form);
-  }
-  if (!node.is_object()) return;
-  if (const auto mark = node.find(kMark); mark != node.end()) {
-    form.places.emplace_back(path + (*mark)[0].get<std::string>(), (*mark)[1].get<std::string>());
-    node.erase(mark);
+  std::size_t i = 0;
+  for (Json& item : json::items(node)) take_places(item, path + "." + std::to_string(i++), form);
+  json::Members* members = json::object(node);
+  if (members == nullptr) return;
+  if (const Json* mark = json::member(&node, kMark)) {
+    const auto ends = json::items(*mark);
+    form.places.emplace_back(path + *json::text(ends[0]), *json::text(ends[1]));
+    node.erase(kMark);
     return;  // what is below it is the client's
   }
-  for (auto& [key, value] : node.get_ref<Json::object_t&>()) take_places(value, path + "." + key, form);
+  for (auto& [key, value] : *members) take_places(value, path + "." + key, form);
 }
 
 /// The format of a call's arguments: any object, unless the function has a schema that is to be enforced.
@@ -77,12 +77,12 @@ Json call_format(const Json& tools, const ToolRules& rules, const AnswerSyntax& 
   const bool forced = rules.choice != ToolRules::Choice::automatic;
   Json calls = Json::array();
   for (std::size_t i = 0; i < tools.size(); ++i) {
-    const Json& function = tools[i]["function"];
-    const auto& name = function["name"].get_ref<const std::string&>();
+    const Json& function = *json::member(tools[i], "function");
+    const std::string& name = *json::text(json::member(function, "name"));
     if (rules.choice == ToolRules::Choice::named && name != rules.name) continue;
-    Json arguments =
-        arguments_format(function, forced || is_strict(function),
-                         std::string(field_of(rules)) + "." + std::to_string(i) + "." + rules.schema_field);
+    Json arguments = arguments_format(
+        function, forced || is_strict(function),
+        std::string(field_of(rules)) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field);
     calls.push_back(sequence(Json::array({literal("\n{\"name\": \"" + name + "\", \"arguments\": "),
                                           std::move(arguments), literal("}\n")})));
   }
@@ -137,7 +137,7 @@ Json as_format(const AnswerForm& form) {
       return from_request({{"type", "grammar"}, {"grammar", form.value}}, ".grammar", form.param);
     case AnswerForm::Kind::choice: {
       Json values = Json::array();
-      for (const Json& value : form.value) values.push_back(literal(value.get<std::string>()));
+      for (const Json& value : json::items(form.value)) values.push_back(literal(*json::text(value)));
       return either(std::move(values));
     }
     case AnswerForm::Kind::structural_tag: {
@@ -159,7 +159,7 @@ bool enforces_calls(const Json& tools, const ToolRules& rules) {
     case ToolRules::Choice::automatic: break;
   }
   for (const Json& tool : tools) {
-    if (is_strict(tool["function"])) return true;
+    if (is_strict(*json::member(tool, "function"))) return true;
   }
   return false;
 }

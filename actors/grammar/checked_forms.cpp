@@ -32,9 +32,12 @@ BlockHash name_of(const grammar::Form& form, const HashKey& key) {
   std::string text(1, static_cast<char>('0' + static_cast<int>(form.kind)));
   text += form.param;
   text += '\0';
-  text += form.value.is_string() ? 's' : '-';
-  text += form.value.is_string() ? form.value.get_ref<const std::string&>()
-                                 : form.value.dump(-1, ' ', false, grammar::Json::error_handler_t::ignore);
+  if (const std::string* value = json::text(form.value)) {
+    text += 's';
+    text += *value;
+  } else {
+    text += json::to_text(form.value);
+  }
   return siphash(key, std::as_bytes(std::span(text)));
 }
 

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "actors/grammar/compile_process.h"
 #include "actors/grammar/frames.h"
+#include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
@@ -63,7 +63,7 @@ int compile_main(const std::vector<std::string>& words) {
   const auto vocabulary = grammar::vocabulary_from_bytes(bytes);
   if (!vocabulary.ok()) return 1;
   const grammar::TokenTable table(*vocabulary);
-  const int threads = static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 2, 1u, 4u));
+  const int threads = static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
   if (!frames::write(fd, "ready")) return 0;
 
   while (frames::read(fd, bytes) == frames::Outcome::done) {

@@ -12,6 +12,7 @@
 
 #include "actors/grammar/frames.h"
 #include "base/clock.h"
+#include "config/child_environment.h"
 
 namespace troupe {
 namespace {
@@ -52,7 +53,8 @@ Status CompileProcess::start() {
   socket_.reset(ends[0]);
   ipc::Fd other(ends[1]);
   auto child = supervisor::ChildProcess::start(
-      executable_, {"grammar", "--fd=" + std::to_string(other.get())}, {other.get()});
+      executable_, {"grammar", "--fd=" + std::to_string(other.get())}, {other.get()},
+      config::child_environment(config::ChildKind::grammar, config::process_environment()));
   if (!child.ok()) return child.status();
   child_ = *std::move(child);
   other.reset();  // so that the child's end closes with the child

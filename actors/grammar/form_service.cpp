@@ -1,9 +1,10 @@
 #include "actors/grammar/form_service.h"
 
 #include <algorithm>
-#include <exception>
 #include <random>
 #include <utility>
+
+#include "base/contain.h"
 
 namespace troupe {
 namespace {
@@ -91,7 +92,9 @@ void FormService::run_lookups(const std::stop_token& stop) {
       looked_up_ = job.ticket;
     }
     setup_.pulses->lookups.begin();
-    look_up(std::move(job));
+    const std::uint64_t ticket = job.ticket;
+    Status fault = contain(setup_.log, "form look-up", {}, [&] { look_up(std::move(job)); });
+    if (!fault.ok()) finish(ticket, {std::move(fault), nullptr});
     setup_.pulses->lookups.end();
   }
 }
@@ -187,12 +190,11 @@ void FormService::run_checks(const std::stop_token& stop) {
 void FormService::check(const WorkPtr& work) {
   if (setup_.before_check) setup_.before_check(work->form);
   Result<grammar::Source> source = failure(Code::internal, "a form was not checked");
-  try {
+  Status fault = contain(setup_.log, "form check", {}, [&] {
     source =
         grammar::prepare(std::move(work->form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
-  } catch (const std::exception& error) {
-    source = failure(Code::internal, std::string("the form could not be checked: ") + error.what());
-  }
+  });
+  if (!fault.ok()) source = std::move(fault);
   std::unique_lock lock(mutex_);
   --clients_[work->client].at_work;
   if (!source.ok()) {
@@ -249,18 +251,18 @@ void FormService::run_compiler(const std::stop_token& stop, std::size_t compiler
     compile_more_.notify_all();
     bool lasting = false;
     CompileOutcome outcome;
-    try {
-      outcome = processes_[compiler]->compile(work->source, lasting);
-    } catch (const std::exception& error) {
-      outcome.status =
-          failure(Code::internal, std::string("the form could not be compiled: ") + error.what());
-    }
+    Status fault = contain(setup_.log, "form compiler", {},
+                           [&] { outcome = processes_[compiler]->compile(work->source, lasting); });
+    if (!fault.ok()) outcome = {std::move(fault), nullptr};
     std::vector<Waiter> waiters;
     {
       const std::lock_guard lock(mutex_);
       --compiling_;
       --clients_[work->client].at_work;
-      if (lasting) cache_.put(work->source, outcome);
+      if (lasting && outcome.status.code != Code::internal) {
+        // If that fails, the form is compiled again when it comes again.
+        (void)contain(setup_.log, "form cache", {}, [&] { cache_.put(work->source, outcome); });
+      }
       waiters = close(work);
     }
     finish_known(waiters, outcome);

@@ -25,6 +25,7 @@
 #include "actors/grammar/checked_forms.h"
 #include "actors/grammar/compile_process.h"
 #include "actors/grammar/form_cache.h"
+#include "base/log.h"
 #include "base/work_pulse.h"
 #include "text/grammar/form.h"
 
@@ -44,6 +45,7 @@ struct FormServiceSetup {
   grammar::FormLimits form_limits;
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
+  Log log{};
   std::size_t most_waiting =
       128;  ///< new forms that wait to be checked or compiled; further ones are refused
   std::size_t most_of_client = 64;  ///< new forms of one client that wait or are at work; likewise

@@ -6,6 +6,7 @@
 #include "actors/grammar/mask_records.h"
 #include "actors/record_bytes.h"
 #include "base/clock.h"
+#include "base/contain.h"
 
 namespace troupe {
 namespace {
@@ -37,14 +38,12 @@ Compiled admit(GrammarSelf self, std::shared_ptr<const grammar::CompiledForm> fo
   return {{}, state.grammars.add(std::move(spec))};
 }
 
-caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
+void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket, caf::typed_response_promise<Compiled>& promise) {
   GrammarState& state = self->state;
-  auto promise = self->make_response_promise<Compiled>();
   if (job.form.kind == http::AnswerForm::Kind::free) {
     promise.deliver(admit(self, nullptr, std::move(job.thinking)));
-    return promise;
+    return;
   }
-  const std::uint64_t ticket = state.next_ticket++;
   state.compiling.emplace(ticket, GrammarState::Request{promise,
                                                         job.request_id,
                                                         job.form.param,
@@ -55,6 +54,16 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
                       {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
                        std::move(job.form.places)},
                       std::move(job.client));
+}
+
+caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
+  GrammarState& state = self->state;
+  auto promise = self->make_response_promise<Compiled>();
+  const std::uint64_t ticket = state.next_ticket++;
+  Status fault = contain(state.parts.log, "grammar", job.request_id, [&] { begin_compile(self, job, ticket, promise); });
+  if (fault.ok()) return promise;
+  state.compiling.erase(ticket);
+  if (promise.pending()) promise.deliver(Compiled{std::move(fault), 0});
   return promise;
 }
 
@@ -71,12 +80,8 @@ void drop(GrammarSelf self, const CancelCompile& cancel) {
   state.compiling.erase(it);
 }
 
-void compiled(GrammarSelf self, const FormReady& ready) {
+void compiled(GrammarSelf self, CompileOutcome& outcome, GrammarState::Request& request) {
   GrammarState& state = self->state;
-  CompileOutcome outcome = state.forms->take(ready.ticket);
-  auto node = state.compiling.extract(ready.ticket);
-  if (node.empty()) return;  // it was dropped
-  GrammarState::Request& request = node.mapped();
   const double ms = static_cast<double>(now_ns() - request.began_ns) * 1e-6;
   if (!outcome.status.ok()) {
     state.parts.log.info("refused",
@@ -90,6 +95,16 @@ void compiled(GrammarSelf self, const FormReady& ready) {
   state.watches.emplace(admitted.grammar,
                         GrammarState::Watch{{}, std::move(request.request_id), std::move(request.param)});
   request.promise.deliver(admitted);
+}
+
+void compiled(GrammarSelf self, const FormReady& ready) {
+  CompileOutcome outcome = self->state.forms->take(ready.ticket);
+  auto node = self->state.compiling.extract(ready.ticket);
+  if (node.empty()) return;  // it was dropped
+  GrammarState::Request& request = node.mapped();
+  Status fault = contain(self->state.parts.log, "compiled form", request.request_id,
+                         [&] { compiled(self, outcome, request); });
+  if (!fault.ok() && request.promise.pending()) request.promise.deliver(Compiled{std::move(fault), 0});
 }
 
 caf::typed_response_promise<Status> watch(GrammarSelf self, std::uint64_t grammar) {
@@ -118,9 +133,18 @@ void give_up(GrammarSelf self, std::uint64_t grammar) {
                                    "grammar_too_complex"));
 }
 
+/// Ends the request of a form that could not be followed for a fault of ours.
+void end_faulty(GrammarSelf self, std::uint64_t grammar, const Status& fault) {
+  const auto it = self->state.watches.find(grammar);
+  if (it == self->state.watches.end()) return;
+  self->state.parts.log.error("fault", {kv("req", it->second.request_id), kv("what", fault.message)});
+  end_watch(self, grammar, fault);
+}
+
 /// Counts what a mask took, before it is sent: no answer ends well with a form that takes too long.
 void account(GrammarSelf self, const Follower& follower) {
   GrammarState& state = self->state;
+  if (!follower.constraint.fault().ok()) end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
   std::uint64_t ended = state.grammars.charge(follower.key, follower.cost_ns);
   if (follower.constraint.too_slow()) ended = state.grammars.grammar_of(follower.key);
   if (ended != 0) give_up(self, ended);
@@ -171,6 +195,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   state.parts = std::move(parts);
   state.stop_ids = state.parts.forms.vocabulary.stop_ids;
   std::sort(state.stop_ids.begin(), state.stop_ids.end());
+  state.parts.forms.log = state.parts.log;
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
   state.filler = std::make_unique<MaskFiller>(state.parts.helpers, [own] {
     if (const auto actor = caf::actor_cast<caf::strong_actor_ptr>(own)) {

@@ -1,6 +1,8 @@
 #include "actors/scheduler/sampling_check.h"
 
+#include <charconv>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <string>
 
@@ -16,12 +18,20 @@ struct AllowedRange {
   bool above_low = false;  ///< low itself is not allowed
 };
 
+/// 20 and not 20.000000; parameters that are no whole numbers are floats.
+std::string text_of(double number) {
+  char text[64];
+  const bool whole = std::abs(number) < 1e15 && number == std::trunc(number);
+  const auto end = whole ? std::to_chars(text, std::end(text), static_cast<std::int64_t>(number))
+                         : std::to_chars(text, std::end(text), static_cast<float>(number));
+  return {text, end.ptr};
+}
+
 Status check_range(const AllowedRange& r) {
   const bool low = r.above_low ? r.value > r.low : r.value >= r.low;  // both false for NaN
   if (low && r.value <= r.high) return {};
-  return invalid(std::string(r.param) + " is " + std::to_string(r.value) + "; it must be " +
-                     (r.above_low ? "above " : "at least ") + std::to_string(r.low) + " and at most " +
-                     std::to_string(r.high) + ".",
+  return invalid(std::string(r.param) + " is " + text_of(r.value) + "; it must be " +
+                     (r.above_low ? "above " : "at least ") + text_of(r.low) + " and at most " + text_of(r.high) + ".",
                  r.param, "out_of_range");
 }
 

@@ -205,9 +205,9 @@ Status Scheduler::submit(Submit& request) {
     }
     Status status = check(specs[i], specs[origin[i]]);
     if (!status.ok()) return status;
-    tokens += static_cast<std::int64_t>(specs[origin[i]].prompt.size());
+    tokens += static_cast<std::int64_t>(specs[i].prompt.size());
   }
-  // An empty queue accepts any request, so that none is refused for ever for its size.
+  if (Status status = check_size(static_cast<std::int64_t>(specs.size()), tokens); !status.ok()) return status;
   const std::int64_t sequences = queue_.size() + static_cast<std::int64_t>(specs.size());
   if (queue_.size() > 0 &&
       (sequences > options_.max_queued_requests || queue_.tokens() + tokens > options_.max_queued_tokens)) {
@@ -225,29 +225,38 @@ Status Scheduler::submit(Submit& request) {
     if (group == kNoGroup) group = groups_.create();
     groups[i] = group;
   }
-  // Children first: they copy the prompts that their parents then move from.
-  std::vector<std::vector<TokenId>> prompts(specs.size());
-  for (std::size_t i = specs.size(); i-- > 0;) {
-    if (origin[i] == i) {
-      prompts[i] = std::move(specs[i].prompt);
-    } else {
-      prompts[i] = specs[origin[i]].prompt;
-    }
-  }
+  std::vector<KnownTokens::Given> prompts(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    enqueue(specs[i], std::move(prompts[i]), groups[i], request);
+    prompts[i] = origin[i] == i ? std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt)) : prompts[origin[i]];
+    enqueue(specs[i], prompts[i], groups[i], request);
   }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group,
-                        const Submit& request) {
+/// Refuses what could not even wait in an empty queue: "try again later" would be said of it for ever. A bound of 0 lets
+/// nothing wait behind another request, and is none for the size of one.
+Status Scheduler::check_size(std::int64_t sequences, std::int64_t tokens) const {
+  if (options_.max_queued_tokens > 0 && tokens > options_.max_queued_tokens) {
+    return invalid("The request has " + counted(tokens, "prompt token") + "; at most " +
+                       std::to_string(options_.max_queued_tokens) + " may wait (--max-queued-tokens).",
+                   "prompt", "too_many_tokens");
+  }
+  if (options_.max_queued_requests > 0 && sequences > options_.max_queued_requests) {
+    return invalid("The request has " + std::to_string(sequences) + " sequences, choices times prompts; at most " +
+                       std::to_string(options_.max_queued_requests) + " may wait (--max-queued-requests).",
+                   "n", "too_many_sequences");
+  }
+  return {};
+}
+
+void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
   s.rank = static_cast<std::int64_t>(s.arrival) + kPriorityWeight * request.priority;
   s.host = spec.host;
-  s.tokens = std::move(prompt);
+  s.tokens = KnownTokens(std::move(prompt));
+  s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
   s.max_length = static_cast<std::int32_t>(
       std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens, std::int64_t{max_length_}));
@@ -260,7 +269,8 @@ void Scheduler::enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::ui
   s.gated_from = spec.gated_from;
   if (s.grammar != 0) {
     grammar_news_.start(s.key, s.grammar);
-    grammar_news_.tokens(s.key, std::span(s.tokens).subspan(static_cast<std::size_t>(s.prompt_tokens)));
+    const auto begin = static_cast<std::size_t>(s.prompt_tokens);
+    grammar_news_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, block_ids_));
   }
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);

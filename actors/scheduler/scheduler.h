@@ -154,6 +154,8 @@ class Scheduler {
   /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
   /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
+  /// True from submit() until the sequence has ended.
+  bool holds(const RequestKey& key) const { return table_.find(key) != kNoSequence; }
 
   /// The next StepPlan, or empty when nothing can run now or enough plans are in flight. Valid until
   /// the next call. `now_ns` is only noted, for the time a sequence waited.
@@ -226,7 +228,8 @@ class Scheduler {
 
   // scheduler.cpp
   Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  void enqueue(SequenceSpec& spec, std::vector<TokenId> prompt, std::uint32_t group, const Submit& request);
+  Status check_size(std::int64_t sequences, std::int64_t tokens) const;
+  void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
@@ -327,6 +330,7 @@ class Scheduler {
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
   StepStats since_step_;              ///< counts that the next commit() reports
+  std::vector<TokenId> block_ids_;         ///< scratch: a block of which some ids are shared
   std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
   std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
   std::vector<std::uint32_t> score_head_;

@@ -6,6 +6,7 @@
 
 #include "actors/record_bytes.h"
 #include "base/clock.h"
+#include "base/contain.h"
 
 namespace troupe {
 namespace {
@@ -76,8 +77,19 @@ Status check_grammar(const SchedulerParts& parts, const Submit& request) {
 
 Status submit(SchedulerSelf self, Submit& request) {
   SchedulerState& state = self->state;
-  Status status = check_grammar(state.parts, request);
-  if (status.ok()) status = state.scheduler->submit(request);
+  Status status;
+  const Status fault = contain(state.parts.log, "submission", request.request_id, [&] {
+    status = check_grammar(state.parts, request);
+    if (status.ok()) status = state.scheduler->submit(request);
+  });
+  if (!fault.ok()) {
+    // The checks change nothing. Behind them a queue that is half changed must not be used: the actor's end ends the engine.
+    const auto held = [&](const SequenceSpec& spec) { return state.scheduler->holds(spec.key); };
+    if (std::any_of(request.sequences.begin(), request.sequences.end(), held)) {
+      self->quit(caf::make_error(caf::sec::runtime_error, "a request could not be queued: " + fault.message));
+    }
+    status = fault;
+  }
   if (!status.ok()) {
     state.parts.log.info("refused", {kv("req", request.request_id), kv("code", to_string(status.code)),
                                      kv("why", status.message)});

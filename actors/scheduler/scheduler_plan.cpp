@@ -110,11 +110,11 @@ void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep&
     s.known = static_cast<std::int32_t>(s.tokens.size());
     if (s.scheduled_ns == 0) s.scheduled_ns = now_ns;
   }
-  if (s.sent < s.known) {
-    s.sent += builder_.ids(s.slot, s.sent,
-                           std::span(s.tokens)
-                               .first(static_cast<std::size_t>(s.known))
-                               .subspan(static_cast<std::size_t>(s.sent)));
+  while (s.sent < s.known) {
+    const auto ids = s.tokens.run(static_cast<std::size_t>(s.sent), static_cast<std::size_t>(s.known - s.sent));
+    const std::int32_t fitted = builder_.ids(s.slot, s.sent, ids);
+    s.sent += fitted;
+    if (static_cast<std::size_t>(fitted) < ids.size()) break;
   }
   std::int32_t tokens = std::min({s.remaining(), most, builder_.tokens_left(), covered});
   // Includes the id after the row: its logprob, if wanted, comes from the row's last position.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/scheduler/known_tokens.h"
 #include "base/ids.h"
 #include "ipc/wire.h"
 
@@ -31,6 +32,7 @@ struct ScheduledSequence {
   bool ask_open = false;   ///< an ask was made and not answered
   bool admitting = false;  ///< that ask is for admission
   bool refused = false;    ///< the last ask was refused
+  bool shares_prompt = false;  ///< another choice brought its prompt
   bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;   ///< some output of it was reported
   bool cacheable = false;  ///< its blocks are looked up and published
@@ -58,7 +60,7 @@ struct ScheduledSequence {
   BlockHash root{};                    ///< start of its chain of hashes
   std::vector<BlockHash> hashes;       ///< of its first full blocks, as far as they were needed
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
-  std::vector<TokenId> tokens;         ///< prompt, then output as committed
+  KnownTokens tokens;                  ///< prompt, then output as committed
 
   RequestKey key{};
   std::uint64_t arrival = 0;      ///< order of submission
@@ -84,6 +86,10 @@ struct ScheduledSequence {
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {
     return rank != other.rank ? rank < other.rank : arrival < other.arrival;
+  }
+  /// What it adds to the tokens of the queue: a prompt counts once for all its choices, which share it.
+  std::int64_t queued_tokens() const {
+    return static_cast<std::int64_t>(shares_prompt ? tokens.own() : tokens.size());
   }
   bool active() const { return state == SequenceState::running; }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it is late.

@@ -15,7 +15,7 @@ void WaitingQueue::insert(std::uint32_t sequence) {
   (s.previous == kNoSequence ? head_ : table_[s.previous].next) = sequence;
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = sequence;
   ++size_;
-  tokens_ += static_cast<std::int64_t>(s.tokens.size());
+  tokens_ += s.queued_tokens();
 }
 
 void WaitingQueue::remove(std::uint32_t sequence) {
@@ -24,7 +24,7 @@ void WaitingQueue::remove(std::uint32_t sequence) {
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = s.previous;
   s.previous = s.next = kNoSequence;
   --size_;
-  tokens_ -= static_cast<std::int64_t>(s.tokens.size());
+  tokens_ -= s.queued_tokens();
 }
 
 }  // namespace troupe

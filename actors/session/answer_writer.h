@@ -23,6 +23,7 @@ struct SessionSequence {
   bool ended = false;       ///< the SCHEDULER has reported its end, or was asked to cancel it
   bool opened = false;      ///< its first event was written
   std::int32_t sent_tokens = 0;  ///< in the events so far
+  std::int64_t scored_chars = 0;   ///< of the text, up to the last score in the events so far
   std::int64_t last_token_ns = 0;  ///< when its newest tokens came; 0: none has
 };
 

@@ -6,6 +6,7 @@
 
 #include "actors/session/answer_ids.h"
 #include "http/openai_error.h"
+#include "http/openai_logprobs.h"
 
 namespace troupe {
 namespace {
@@ -63,7 +64,6 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
     if (slice.over()) return false;
   }
   sequence.sent_tokens = tokens;
-  const std::int64_t sent_before = sequence.choice.sent_chars();
   ChoiceNews news = sequence.choice.take_news();
   if (hides_output(ask_)) {
     news.text.clear();
@@ -80,22 +80,28 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
   piece.usage = used;
 
   if (!std::exchange(sequence.opened, true)) {
-    if (ask_.api == Api::chat) http::append_role(out, frame_, sequence.index, prompt.ids);
+    if (ask_.api == Api::chat) {
+      http::append_role(out, frame_, sequence.index, prompt.ids);
+    } else {
+      piece.prompt_token_ids = prompt.ids;
+    }
     if (ask_.answer.echo) {
       piece.text = prompt.text;
       if (wants_prompt_logprobs()) piece.made_logprobs = prompt_scores(content, sequence).echo();
       http::append_piece(out, frame_, piece);
       piece.made_logprobs = {};
+      piece.prompt_token_ids = {};
     }
   }
-  if (news.empty()) return true;
+  if (news.empty() && piece.prompt_token_ids.empty()) return true;
   const std::vector<http::ToolCall> calls = named_calls(std::move(news.calls), sequence.key);
   piece.text = news.text;
   piece.reasoning = news.reasoning;
   piece.calls = calls;
   piece.legacy_calls = ask_.answer.function_call;
   piece.logprobs = news.logprobs;
-  piece.text_offset = prompt.chars + sent_before;
+  piece.text_offset = prompt.chars + sequence.scored_chars;
+  for (const http::TokenLogprob& score : news.logprobs) sequence.scored_chars += http::text_chars(score);
   piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(news);
   if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
   http::append_piece(out, frame_, piece);

@@ -14,6 +14,10 @@ using PartKind = http::AnswerPart::Kind;
 bool PartsWriter::append(std::string& out, AnswerContent& content, const Slice&) {
   SessionSequence& sequence = content.sequences.front();
   if (!sequence.choice.started()) return true;
+  const std::int32_t tokens = sequence.choice.output_tokens();
+  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event)
+    return true;
+  sequence.sent_tokens = tokens;
   if (streams() && !std::exchange(begun_, true)) begin(out, content);
   ChoiceNews news = sequence.choice.take_news();
   const http::FinishReason finish = news.finish;

@@ -66,6 +66,7 @@ Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns,
     const SequenceSpec& sequence = submit.sequences[i];
     const ChoiceOptions options{ask_.generation.stop,   ask_.generation.include_stop,
                                 sequence.prompt_tokens, ask_.generation.sampling.logprobs,
+                                ask_.generation.sampling.min_tokens,
                                 syntax_of_answer(),     start,
                                 ask_.generation.limits, context_->logged_bytes};
     const auto prompt = static_cast<std::int32_t>(i / per_prompt);
@@ -177,13 +178,15 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
+  Status told = status;
+  if (told.param == "prompt" && ask_.api == Api::chat) told.param = conversation_field(ask_);  // as the client calls it
   if (streaming_) {
     std::string events;
-    writer_->append_failure(events, status);
+    writer_->append_failure(events, told);
     send(effects, http::Output::Kind::data, std::move(events));
     send(effects, http::Output::Kind::end, {}, /*failed=*/true);
   } else {
-    effects.outputs.push_back(http::error_output(ask_.exchange, status, 0, ask_.answer.style));
+    effects.outputs.push_back(http::error_output(ask_.exchange, told, 0, ask_.answer.style));
   }
   close(status.code == Code::timeout ? Ending::timeout : Ending::error, now_ns, effects);
 }

@@ -6,7 +6,11 @@ namespace troupe {
 
 void SessionBook::open(Ask ask) {
   const std::uint64_t exchange = ask.exchange;
-  sessions_[exchange].session = std::make_unique<Session>(context_, std::move(ask));
+  std::string request_id = ask.request_id;
+  auto session = std::make_unique<Session>(context_, std::move(ask));
+  Open& open = sessions_[exchange];
+  open.session = std::move(session);
+  open.request_id = std::move(request_id);
 }
 
 std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
@@ -19,11 +23,15 @@ Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return {};
   Open& open = it->second;
-  Submit submit = open.session->encoded(std::move(encoded), keys_, now_ns, effects);
-  for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
-    open.keys.push_back(submit.sequences[i].key);
-    places_[submit.sequences[i].key] = {exchange, i};
-  }
+  Submit submit;
+  const bool done = attempt(exchange, now_ns, effects, [&] {
+    submit = open.session->encoded(std::move(encoded), keys_, now_ns, effects);
+    for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
+      open.keys.push_back(submit.sequences[i].key);
+      places_[submit.sequences[i].key] = {exchange, i};
+    }
+  });
+  if (!done) return {};
   settle(exchange);
   return submit;
 }
@@ -43,7 +51,12 @@ Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, s
     return {};
   }
   Submit submit = std::exchange(it->second.held, {});
-  if (!it->second.session->compiled(compiled, submit, now_ns, effects)) submit = {};
+  bool goes_on = false;
+  const bool done = attempt(exchange, now_ns, effects, [&] {
+    goes_on = it->second.session->compiled(compiled, submit, now_ns, effects);
+  });
+  if (!done) return {};
+  if (!goes_on) submit = {};
   settle(exchange);
   return submit;
 }
@@ -54,15 +67,18 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice&
   for (const SequenceTokens& tokens : step.sequences) {
     const auto place = places_.find(tokens.key);
     if (place == places_.end()) continue;  // the client left while the step ran
-    Open& open = sessions_.at(place->second.exchange);
-    open.session->take(place->second.sequence, tokens, step, now_ns, effects);
-    if (open.touched == takes_) continue;
+    Open& open = sessions_.find(place->second.exchange)->second;
+    const auto [exchange, sequence] = place->second;
+    const bool done = attempt(exchange, now_ns, effects,
+                              [&] { open.session->take(sequence, tokens, step, now_ns, effects); });
+    if (!done || open.touched == takes_) continue;
     open.touched = takes_;
-    touched_.push_back(place->second.exchange);
+    touched_.push_back(exchange);
   }
   for (const std::uint64_t exchange : touched_) {
-    sessions_.at(exchange).session->flush(now_ns, slice, effects);
-    settle(exchange);
+    const auto it = sessions_.find(exchange);
+    if (it == sessions_.end()) continue;  // a fault has ended it
+    if (attempt(exchange, now_ns, effects, [&] { it->second.session->flush(now_ns, slice, effects); })) settle(exchange);
   }
 }
 
@@ -89,15 +105,18 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
 void SessionBook::resume(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  it->second.session->resume(now_ns, slice, effects);
-  settle(exchange);
+  if (attempt(exchange, now_ns, effects, [&] { it->second.session->resume(now_ns, slice, effects); })) settle(exchange);
 }
 
 void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  it->second.session->expire(now_ns, slice, effects);
-  settle(exchange);
+  if (attempt(exchange, now_ns, effects, [&] { it->second.session->expire(now_ns, slice, effects); })) settle(exchange);
+}
+
+std::string_view SessionBook::request_of(std::uint64_t exchange) const {
+  const auto it = sessions_.find(exchange);
+  return it == sessions_.end() ? std::string_view() : it->second.request_id;
 }
 
 /// Forgets the session if it has closed.

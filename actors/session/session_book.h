@@ -8,14 +8,16 @@
 #include <vector>
 
 #include "actors/session/session.h"
+#include "base/contain.h"
 
 namespace troupe {
 
-/// Used by one thread. Every call appends to the Effects that the caller then carries out.
+/// Used by one thread. Every call appends to the Effects that the caller then carries out. A session that throws fails
+/// with an internal error; what it had appended before stays.
 class SessionBook {
  public:
-  SessionBook(std::shared_ptr<const SessionContext> context, KeySource keys)
-      : context_(std::move(context)), keys_(std::move(keys)) {}
+  SessionBook(std::shared_ptr<const SessionContext> context, KeySource keys, Log log = {})
+      : context_(std::move(context)), keys_(std::move(keys)), log_(std::move(log)) {}
 
   /// Opens a session. The exchange's id must not be open yet.
   void open(Ask ask);
@@ -58,15 +60,25 @@ class SessionBook {
   };
   struct Open {
     std::unique_ptr<Session> session;
+    std::string request_id;
     std::vector<RequestKey> keys;
     Submit held;                ///< until its grammar is compiled
     std::uint64_t touched = 0;  ///< number of the last take() that brought it tokens
   };
 
+  /// Does `work` for a session; a session that throws fails with that, the others go on. False then.
+  template <class Work>
+  bool attempt(std::uint64_t exchange, std::int64_t now_ns, Effects& effects, Work&& work) {
+    const Status fault = contain(log_, "session", request_of(exchange), std::forward<Work>(work));
+    if (!fault.ok()) fail(exchange, fault, now_ns, effects);
+    return fault.ok();
+  }
+  std::string_view request_of(std::uint64_t exchange) const;
   void settle(std::uint64_t exchange);
 
   std::shared_ptr<const SessionContext> context_;
   KeySource keys_;
+  Log log_;
   std::unordered_map<std::uint64_t, Open> sessions_;  ///< by exchange
   std::unordered_map<RequestKey, Place> places_;
   std::vector<std::uint64_t> touched_;  ///< exchanges that the current take() has to flush

@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <span>
 
-#include "base/utf8.h"
-
 namespace troupe {
 
 SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options)
     : tokenizer_(std::move(tokenizer)),
       prompt_tokens_(options.prompt_tokens),
       logprobs_(options.logprobs),
+      min_tokens_(options.min_tokens),
       include_stop_(options.include_stop),
       limits_(options.limits),
       detokenizer_(tokenizer_),
@@ -40,8 +39,9 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     if (next_score < scores.size()) {
       const PositionLogprobs& position = scores[next_score++];
       logprob_sum_ += position.chosen.logprob;
-      if (logprobs_ >= 0 && !hidden) {
+      if (logprobs_ >= 0) {
         logprobs_ready_.push_back(named(position, step, std::min(position.tops, logprobs_)));
+        logprobs_ready_.back().in_text = !tokenizer_->is_special(id);
       }
     }
     append(id, hidden);
@@ -78,7 +78,8 @@ void SessionChoice::expire() {
 /// The limit of its answer that a choice has reached although its sequence is still running; none: it has reached none.
 http::FinishReason SessionChoice::limit_reached() const {
   if (limits_.response >= 0 && response_tokens_ >= limits_.response) return http::FinishReason::length;
-  if (parser_ && !limits_.parallel_calls && parser_->calls() > 0 && !parser_->in_call()) {
+  if (parser_ && !limits_.parallel_calls && parser_->calls() > 0 && !parser_->in_call() &&
+      output_tokens_ >= min_tokens_) {
     return http::FinishReason::tool_calls;
   }
   return http::FinishReason::none;
@@ -121,7 +122,7 @@ void SessionChoice::append(TokenId id, bool hidden) {
 /// Stop strings act on the text alone: not on thoughts, tags and calls.
 void SessionChoice::give_out(AnswerDelta&& delta) {
   reasoning_ += delta.reasoning;
-  text_ += stop_.push(delta.content);
+  text_ += stop_.push(delta.content, output_tokens_ > min_tokens_);
   if (stop_.stopped()) return;
   for (ToolCallPiece& piece : delta.calls) {
     if (piece.index > 0 && !limits_.parallel_calls) break;
@@ -143,7 +144,6 @@ ChoiceNews SessionChoice::take_news() {
   news.calls = std::exchange(call_pieces_, {});
   news.logprobs = std::exchange(logprobs_ready_, {});
   news.token_ids = std::exchange(ids_, {});
-  sent_chars_ += static_cast<std::int64_t>(utf8::length(news.text));
   if (logged_bytes_ > 0) keep_for_log(news);
   return news;
 }

@@ -24,6 +24,7 @@ struct ChoiceOptions {
   bool include_stop = false;
   std::int32_t prompt_tokens = 0;
   std::int32_t logprobs = -1;  ///< alternatives shown beside each output token; -1: no logprobs
+  std::int32_t min_tokens = 0;  ///< a stop string counts only if a later token than these completes it
   const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
   AnswerStart start = AnswerStart::answer;
   AnswerLimits limits;
@@ -61,7 +62,8 @@ class SessionChoice {
   /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
   void expire();
 
-  /// What may be sent now. Logprobs and ids wait with the text of their tokens.
+  /// What may be sent now. Logprobs and ids wait with the text of their tokens. Both have an entry for each token up to
+  /// the one that ended the choice, that one too, even if its text is left out.
   ChoiceNews take_news();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
@@ -75,8 +77,7 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
-  const ChoiceLog& log() const { return log_; }            ///< what take_news() has returned
-  std::int64_t sent_chars() const { return sent_chars_; }  ///< code points that take_news() has returned
+  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
 
  private:
   void append(TokenId id, bool hidden);
@@ -90,6 +91,7 @@ class SessionChoice {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::int32_t prompt_tokens_;
   std::int32_t logprobs_;
+  std::int32_t min_tokens_;
   bool include_stop_;
   AnswerLimits limits_;
   Detokenizer detokenizer_;
@@ -110,7 +112,6 @@ class SessionChoice {
   std::vector<http::TokenLogprob> logprobs_ready_;
   std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
-  std::int64_t sent_chars_ = 0;
   std::int64_t logged_bytes_;
   ChoiceLog log_;
 };

@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "base/clock.h"
+#include "base/contain.h"
+#include "http/openai_error.h"
 
 namespace troupe {
 namespace {
@@ -210,10 +212,9 @@ void expire(SessionHostSelf self) {
   look_at_deadlines(self);
 }
 
-caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
+void begin(SessionHostSelf self, Ask& ask, const caf::typed_response_promise<Closed>& credit) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
-  auto credit = self->make_response_promise<Closed>();
   const std::int64_t deadline = ask.arrived_ns + ask.timeout_ns;
   state.credits.emplace(exchange, SessionHostState::Credit{credit, deadline});
   state.deadlines.emplace(deadline, exchange);
@@ -224,6 +225,26 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   state.book->open(std::move(ask));
   queue.emplace(order, exchange);
   feed_tokenizers(self);
+}
+
+caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
+  auto& state = self->state;
+  const std::uint64_t exchange = ask.exchange;
+  const http::AnswerStyle style = ask.answer.style;
+  auto credit = self->make_response_promise<Closed>();
+  const std::string request_id = ask.request_id;
+  const Status fault = contain(state.parts.log, "new session", request_id, [&] { begin(self, ask, credit); });
+  if (fault.ok()) return credit;
+  fail(self, exchange, fault);  // if the session is open by now
+  if (!credit.pending()) return credit;
+  std::vector<http::Output> outputs;
+  outputs.push_back(http::error_output(exchange, fault, 0, style));
+  state.parts.deliver(state.parts.io, std::move(outputs));
+  if (const auto place = state.credits.find(exchange); place != state.credits.end()) {
+    state.deadlines.erase({place->second.deadline_ns, exchange});
+    state.credits.erase(place);
+  }
+  credit.deliver(Closed{exchange});
   return credit;
 }
 
@@ -232,7 +253,7 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
 session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
-  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource());
+  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log);
   self->state.jobs.resize(self->state.parts.tokenizers.size());
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {

@@ -4,14 +4,17 @@
 
 namespace troupe {
 
-std::string StopFilter::push(std::string_view text) {
+std::string StopFilter::push(std::string_view text, bool may_stop) {
   if (stopped_) return {};
   if (stops_.empty()) return std::string(text);
+  const std::size_t before = held_.size();
   held_ += text;
 
   std::size_t first = std::string::npos, end = 0;
   for (const std::string& stop : stops_) {
-    const std::size_t at = held_.find(stop);
+    if (!may_stop) break;
+    // A match ends in `text`: what ended before was allowed to.
+    const std::size_t at = held_.find(stop, before < stop.size() ? 0 : before - stop.size() + 1);
     if (at == std::string::npos || at > first) continue;
     if (at == first && end <= at + stop.size()) continue;
     first = at;

@@ -15,8 +15,9 @@ class StopFilter {
 
   /// Adds text and returns what is certain to belong to the answer. After a stop string has been met,
   /// stopped() is true and every later call returns nothing. Of several that match, the one that begins
-  /// first wins; of those that begin together, the shortest.
-  std::string push(std::string_view text);
+  /// first wins; of those that begin together, the shortest. With `may_stop` false a stop string that ends in
+  /// `text` is ordinary text; one that begins in it and ends in a later piece still counts.
+  std::string push(std::string_view text, bool may_stop = true);
 
   /// The end of the text: what was held back, since no stop string completed.
   std::string flush();

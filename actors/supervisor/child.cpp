@@ -1,5 +1,7 @@
 #include "actors/supervisor/child.h"
 
+#include "config/child_environment.h"
+
 namespace troupe::supervisor {
 
 Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimePoint now) {
@@ -9,7 +11,9 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  auto made = ChildProcess::start(executable, line, arguments.descriptors());
+  const auto kind = side == ipc::Side::engine ? config::ChildKind::engine : config::ChildKind::worker;
+  auto made = ChildProcess::start(executable, line, arguments.descriptors(),
+                                  config::child_environment(kind, config::process_environment()));
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 extern "C" {
@@ -13,30 +12,9 @@ extern "C" {
 #include <cstring>
 #include <utility>
 
+#include "base/spawn.h"
+
 namespace troupe::supervisor {
-
-namespace {
-
-// Between fork and exec only async-signal-safe calls are allowed: another thread (the log's) may have held
-// any lock at the fork. Everything that allocates was done before.
-[[noreturn]] void become(pid_t parent, const char* executable, char* const argv[],
-                         const std::vector<int>& keep_fds, int null_fd) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // the parent died before the line above
-  setpgid(0, 0);
-  for (int signal = 1; signal < NSIG; ++signal) {
-    ::signal(signal, signal == SIGHUP || signal == SIGPIPE ? SIG_IGN : SIG_DFL);
-  }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  dup2(null_fd, STDIN_FILENO);
-  for (const int fd : keep_fds) fcntl(fd, F_SETFD, 0);
-  execv(executable, argv);
-  _exit(127);
-}
-
-}  // namespace
 
 std::string to_string(const ChildExit& exit) {
   if (exit.signal == 0) return "exited with code " + std::to_string(exit.code);
@@ -60,20 +38,20 @@ ChildProcess::~ChildProcess() {
 }
 
 Result<ChildProcess> ChildProcess::start(const std::string& executable, const std::vector<std::string>& words,
-                                         const std::vector<int>& keep_fds) {
-  std::vector<std::string> storage{"troupe"};
-  storage.insert(storage.end(), words.begin(), words.end());
-  std::vector<char*> argv;
-  for (std::string& word : storage) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  const ipc::Fd null_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const pid_t parent = getpid();
-
+                                         const std::vector<int>& keep_fds,
+                                         std::vector<std::string> environment) {
+  SpawnOrder order{.executable = executable,
+                   .arguments = {"troupe"},
+                   .environment = std::move(environment),
+                   .keep = keep_fds,
+                   .death_signal = SIGKILL,
+                   .own_group = true,
+                   .ignored_signals = {SIGHUP, SIGPIPE}};
+  order.arguments.insert(order.arguments.end(), words.begin(), words.end());
+  const auto pid = spawn(order);
+  if (!pid.ok()) return pid.status();
   ChildProcess child;
-  child.pid_ = fork();
-  if (child.pid_ == 0) become(parent, executable.c_str(), argv.data(), keep_fds, null_fd.get());
-  if (child.pid_ < 0)
-    return failure(Code::internal, std::string("no process can be started: ") + std::strerror(errno));
+  child.pid_ = *pid;
   child.pidfd_.reset(pidfd_open(child.pid_, 0));
   if (!child.pidfd_)
     return failure(Code::internal, std::string("a child cannot be watched: ") + std::strerror(errno));

@@ -11,8 +11,23 @@
 namespace troupe::supervisor {
 
 namespace {
+
 constexpr std::size_t kMaxPacketBytes = 64 << 10;
+
+/// Room for the one descriptor that a packet may carry.
+struct Ancillary {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
+};
+
+ipc::Fd attached_to(msghdr& header) {
+  const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+  if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return {};
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  return ipc::Fd(fd);
 }
+
+}  // namespace
 
 std::string Packet::text(const char* member) const {
   const auto it = message.find(member);
@@ -24,15 +39,29 @@ std::int64_t Packet::number(const char* member, std::int64_t otherwise) const {
   return it != message.end() && it->is_number_integer() ? it->get<std::int64_t>() : otherwise;
 }
 
-Status Control::send(const nlohmann::json& message) const {
-  const std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+Status Control::send(const nlohmann::json& message, int attached) const {
+  std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > kMaxPacketBytes) {
     return failure(Code::too_large, "a control message has " + std::to_string(text.size()) +
                                         " bytes; at most " + std::to_string(kMaxPacketBytes) +
                                         " are allowed");
   }
+  iovec part{text.data(), text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  Ancillary ancillary;
+  if (attached >= 0) {
+    header.msg_control = ancillary.bytes;
+    header.msg_controllen = sizeof ancillary.bytes;
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof attached);
+    std::memcpy(CMSG_DATA(rights), &attached, sizeof attached);
+  }
   ssize_t sent;
-  do sent = ::send(socket_.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  do sent = ::sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
   if (sent >= 0) return {};
   if (errno == EAGAIN || errno == ENOBUFS) return failure(Code::overloaded, "the control channel is full");
@@ -42,17 +71,25 @@ Status Control::send(const nlohmann::json& message) const {
 Packet Control::receive(TimePoint deadline) {
   std::string buffer(kMaxPacketBytes, '\0');
   for (;;) {
-    const ssize_t n = recv(socket_.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    iovec part{buffer.data(), buffer.size()};
+    Ancillary ancillary;
+    msghdr header{};
+    header.msg_iov = &part;
+    header.msg_iovlen = 1;
+    header.msg_control = ancillary.bytes;
+    header.msg_controllen = sizeof ancillary.bytes;
+    const ssize_t n = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n > 0) {
-      Packet packet{Packet::Kind::message, nlohmann::json::parse(buffer.begin(), buffer.begin() + n, nullptr,
-                                                                 /*allow_exceptions=*/false)};
+      Packet packet{Packet::Kind::message,
+                    nlohmann::json::parse(buffer.begin(), buffer.begin() + n, nullptr, /*allow_exceptions=*/false),
+                    attached_to(header)};
       if (packet.message.is_object()) return packet;
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0 || errno != EAGAIN) return {Packet::Kind::closed, {}};
+    if (n == 0 || errno != EAGAIN) return {Packet::Kind::closed, {}, {}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) return {Packet::Kind::timeout, {}};
+    if (left <= 0) return {Packet::Kind::timeout, {}, {}};
     pollfd wait{socket_.get(), POLLIN, 0};
     poll(&wait, 1, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)));
   }

@@ -20,7 +20,8 @@
 //   {"event":"fatal","message":…}
 // to the engine
 //   {"do":"status","id":n}
-//   {"do":"renew","api_keys":[…],"certificate":…,"private_key":…}   what --api-key-file and the PEM files hold now
+//   {"do":"renew"}                                       with the descriptor of a file of options: what the files of keys and
+//                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
 // to a worker
@@ -40,6 +41,7 @@ struct Packet {
   enum class Kind { message, timeout, closed };
   Kind kind = Kind::timeout;
   nlohmann::json message;  ///< an object, when kind is message
+  ipc::Fd attached;        ///< the descriptor that came with it; mostly none
 
   /// A member, or the given value when it is absent or of another type.
   std::string text(const char* member) const;
@@ -52,8 +54,9 @@ class Control {
   /// Takes the descriptor over.
   explicit Control(ipc::Fd socket) : socket_(std::move(socket)) {}
 
-  /// Never waits: messages to a peer that does not read are lost (Code::overloaded). Any thread.
-  Status send(const nlohmann::json& message) const;
+  /// Never waits: messages to a peer that does not read are lost (Code::overloaded). Any thread. The peer gets a duplicate
+  /// of the descriptor `attached`, unless it is -1.
+  Status send(const nlohmann::json& message, int attached = -1) const;
 
   /// As send(), for messages that may be lost.
   void tell(const nlohmann::json& message) const { (void)send(message); }

@@ -150,6 +150,7 @@ Result<Ports> take_ports(config::Options& options, int ranks, Opening opening) {
       !s.ok()) {
     return s;
   }
+  if (opening == Opening::listen) ipc::remove_left_files(dir);
   return ports;
 }
 

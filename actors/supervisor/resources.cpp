@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "config/hide_secrets.h"
+
 namespace troupe::supervisor {
 
 Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening) {
@@ -10,11 +12,13 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();
+  auto worker_file = make_options_file(config::without_secrets(options));
+  if (!worker_file.ok()) return worker_file.status();
   constexpr int kMostSequences = 512;  // without an option
   const int sequences = options.scheduler.max_num_seqs;
   const auto sizes =
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
-  Resources made{std::move(options), std::move(*ports), std::move(*file), {}, std::move(memory.fd), {}};
+  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, std::move(memory.fd), {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link(sizes);
@@ -37,7 +41,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     child.rank = rank;
     child.words = words_before;
     child.words.push_back(subcommand);
-    child.arguments.options_fd = options_file.get();
+    child.arguments.options_fd = side == ipc::Side::engine ? options_file.get() : worker_options_file.get();
     child.arguments.rank = rank;
     for (std::size_t i = 0; i < links.size(); ++i) {
       if (side == ipc::Side::worker && static_cast<int>(i) != rank) continue;
@@ -56,14 +60,9 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   return children;
 }
 
-Status Resources::renew(const config::HttpOptions& http) {
-  config::Options renewed = options;
-  renewed.http = http;
-  auto file = make_options_file(renewed);
-  if (!file.ok()) return file.status();
-  options = std::move(renewed);
-  options_file = std::move(*file);
-  return {};
+void Resources::renew(const config::HttpOptions& http, ipc::Fd file) {
+  options.http = http;
+  options_file = std::move(file);
 }
 
 namespace {

@@ -17,7 +17,8 @@ namespace troupe::supervisor {
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
-  ipc::Fd options_file;
+  ipc::Fd options_file;         ///< the engine's
+  ipc::Fd worker_options_file;  ///< the same without keys
   std::vector<ipc::LinkFds> links;         ///< by rank
   ipc::Fd ranks_memory;                    ///< in which several ranks meet; invalid where one runs
   RankLinks monitors;                      ///< by rank
@@ -29,9 +30,9 @@ struct Resources {
   /// "worker".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
-  /// Takes over what renewed options of HTTP hold; children that start from now on see them, once their arguments name
-  /// the new options_file.
-  Status renew(const config::HttpOptions& http);
+  /// Takes over what renewed options of HTTP hold, and the file of options that has them; an engine that starts from now on
+  /// sees them, once its arguments name that file.
+  void renew(const config::HttpOptions& http, ipc::Fd file);
 
   /// The lines of the start summary that name ports and logs.
   std::string summary() const;

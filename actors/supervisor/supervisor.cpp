@@ -244,18 +244,16 @@ void Supervisor::on_hangup() {
 }
 
 Status Supervisor::renew_credentials() {
-  config::HttpOptions http = resources_->options.http;
-  if (Status status = setup_.read_credentials(http); !status.ok()) return status;
+  config::Options renewed = resources_->options;
+  if (Status status = setup_.read_credentials(renewed.http); !status.ok()) return status;
+  auto file = make_options_file(renewed);
+  if (!file.ok()) return file.status();
   Child& engine = children_.engine();
   if (engine.running() && engine.control.open()) {
-    Status told = engine.control.send({{"do", "renew"},
-                                       {"api_keys", http.file_api_keys},
-                                       {"certificate", http.certificate_pem},
-                                       {"private_key", http.private_key_pem}});
-    if (!told.ok()) return told;
+    if (Status told = engine.control.send({{"do", "renew"}}, file->get()); !told.ok()) return told;
   }
-  if (Status status = resources_->renew(http); !status.ok()) return status;
-  for (Child& child : children_.all()) child.arguments.options_fd = resources_->options_file.get();
+  resources_->renew(renewed.http, std::move(*file));
+  engine.arguments.options_fd = resources_->options_file.get();
   return {};
 }
 

@@ -1,8 +1,8 @@
 #include "actors/tokenizer/encoder.h"
 
 #include <algorithm>
-#include <exception>
 
+#include "base/contain.h"
 #include "base/utf8.h"
 #include "http/messages_answer.h"
 #include "http/openai_response.h"
@@ -10,21 +10,6 @@
 
 namespace troupe {
 namespace {
-
-/// Joins a content of several text parts to one string, a line each: templates of text models read strings
-/// only. Parts of another kind have been refused before.
-void join_text_parts(http::Json& messages) {
-  for (auto& message : messages) {
-    const auto content = message.find("content");
-    if (content == message.end() || !content->is_array()) continue;
-    std::string text;
-    for (const auto& part : *content) {
-      if (!text.empty()) text += '\n';
-      text += part.value("text", "");
-    }
-    *content = std::move(text);
-  }
-}
 
 std::string_view without_end_blanks(std::string_view text) {
   const std::size_t last = text.find_last_not_of(" \t\r\n");
@@ -34,9 +19,9 @@ std::string_view without_end_blanks(std::string_view text) {
 /// Cuts off what the template puts behind the text of the last message. False if that text is not what comes last of
 /// all that the client wrote.
 bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& message) {
-  const auto content = message.find("content");
-  if (content == message.end() || !content->is_string()) return false;
-  const std::string_view text = without_end_blanks(content->get_ref<const std::string&>());
+  const std::string* content = json::text(json::member(message, "content"));
+  if (content == nullptr) return false;
+  const std::string_view text = without_end_blanks(*content);
   while (!spans.empty() && spans.back().trusted) spans.pop_back();
   if (text.empty() || spans.empty()) return false;
   const std::string_view last = without_end_blanks(spans.back().text);
@@ -52,13 +37,11 @@ EncoderBounds bounds_of(const Tokenizer& tokenizer, std::int32_t max_model_len) 
   return {max_model_len, longest * static_cast<std::size_t>(std::max(max_model_len, 1))};
 }
 
-Encoded Encoder::encode(Encode job) const {
+Encoded Encoder::encode(Encode job, const Log& log) const {
   Encoded out;
-  try {
-    out.status = encode_source(job, out);
-  } catch (const std::exception& error) {
-    out.status = failure(Code::internal, std::string("tokenising failed: ") + error.what());
-  }
+  Status status;
+  const Status fault = contain(log, "tokenizer", job.request_id, [&] { status = encode_source(job, out); });
+  out.status = fault.ok() ? std::move(status) : fault;
   return out;
 }
 
@@ -141,13 +124,13 @@ std::string Encoder::tokenized(const Encode& job, const Encoded& out) const {
 
 Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, const Encode& job) const {
   if (conversation.without_template) {
-    const http::Json& first = conversation.messages.at(0);
-    const auto content = first.find("content");
-    if (content == first.end() || !content->is_string()) {
+    const auto messages = json::items(conversation.messages);
+    const std::string* content = messages.empty() ? nullptr : json::text(json::member(&messages.front(), "content"));
+    if (content == nullptr) {
       return invalid("without a chat template the first message's content must be a string", "messages.0.content",
                      "invalid_type");
     }
-    const auto& text = content->get_ref<const std::string&>();
+    const std::string& text = *content;
     if (Status status = check_bytes(text.size(), job, "messages"); !status.ok()) return status;
     return tokenizer_->encode(text, SpecialTokens::parse);
   }
@@ -155,7 +138,7 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, con
     return invalid("this model has no chat template: use /v1/completions, or start the server with "
                    "--chat-template FILE", "messages", "no_chat_template");
   }
-  join_text_parts(conversation.messages);
+  plain_messages_.apply(conversation.messages);
   auto spans = template_->render(conversation.messages, conversation.tools, conversation.template_kwargs,
                                  conversation.add_generation_prompt);
   if (!spans.ok()) {

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "base/log.h"
 #include "text/template/chat_template.h"
+#include "text/template/plain_messages.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
@@ -28,10 +30,13 @@ class Encoder {
   /// `chat_template` may be null: chat requests are then refused with a sentence that says so.
   Encoder(std::shared_ptr<const Tokenizer> tokenizer, std::shared_ptr<const ChatTemplate> chat_template,
           EncoderBounds bounds = {})
-      : tokenizer_(std::move(tokenizer)), template_(std::move(chat_template)), bounds_(bounds) {}
+      : tokenizer_(std::move(tokenizer)),
+        template_(std::move(chat_template)),
+        plain_messages_(template_.get()),
+        bounds_(bounds) {}
 
-  /// Never throws: every failure is Encoded::status and concerns this request alone.
-  Encoded encode(Encode job) const;
+  /// Never throws: every failure is Encoded::status and concerns this request alone. `log` hears of exceptions.
+  Encoded encode(Encode job, const Log& log = {}) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
 
@@ -46,6 +51,7 @@ class Encoder {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> template_;
+  PlainMessages plain_messages_;
   EncoderBounds bounds_;
 };
 

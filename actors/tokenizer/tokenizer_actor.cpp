@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/contain.h"
 #include "base/give_way.h"
 #include "text/detokenizer.h"
 
@@ -27,13 +28,15 @@ void log_prompts(const Encoder& encoder, const Log& log, const std::string& requ
 Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
   const std::int64_t start = now_ns();
   const std::string request_id = job.request_id;
-  Encoded out = encoder.encode(std::move(job));
+  Encoded out = encoder.encode(std::move(job), log);
   std::size_t tokens = 0;
   for (const auto& prompt : out.prompts) tokens += prompt.size();
   const double ms = static_cast<double>(now_ns() - start) * 1e-6;
   if (out.status.ok()) {
     log.info("encoded", {kv("req", request_id), kv("prompts", out.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
-    if (log.details(3)) log_prompts(encoder, log, request_id, out);
+    if (log.details(3)) {
+      (void)contain(log, "log of a prompt", request_id, [&] { log_prompts(encoder, log, request_id, out); });
+    }
   } else {
     log.info("refused", {kv("req", request_id), kv("why", out.status.message), kv("ms", ms)});
   }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +14,9 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/owned_fd.h"
+#include "base/spawn.h"
+#include "config/child_environment.h"
 #include "http/client.h"
 #include "ipc/rendezvous.h"
 
@@ -39,25 +41,18 @@ double pss_mb(pid_t pid) {
 std::string runtime_directory(const std::string& directory) { return directory + "/troupe"; }
 
 /// `troupe serve` on a port that the system chooses, with its output in a file and its runtime folder in
-/// `directory`. It is told to end when the caller dies. -1 when it cannot fork.
-pid_t spawn(const std::string& directory, const std::string& output, const std::vector<std::string>& flags) {
-  std::vector<std::string> arguments{
-      binary_directory() + "/troupe", "serve", "--port", "0", "--log-dir", directory + "/log"};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  arguments.insert(arguments.end(), {"--runtime-dir", runtime_directory(directory)});
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid != 0) return pid;
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != parent) ::_exit(127);
-  const int log = ::open(output.c_str(), O_CREAT | O_WRONLY, 0600);
-  ::dup2(log, 1);
-  ::dup2(log, 2);
-  ::execv(argv[0], argv.data());
-  ::_exit(127);
+/// `directory`. It is told to end when the caller dies.
+Result<pid_t> start_server(const std::string& directory, const std::string& output, const std::vector<std::string>& flags) {
+  SpawnOrder order;
+  order.executable = binary_directory() + "/troupe";
+  order.arguments = {order.executable, "serve", "--port", "0", "--log-dir", directory + "/log"};
+  order.arguments.insert(order.arguments.end(), flags.begin(), flags.end());
+  order.arguments.insert(order.arguments.end(), {"--runtime-dir", runtime_directory(directory)});
+  order.environment = config::child_environment(config::ChildKind::server, config::process_environment());
+  const OwnedFd written(::open(output.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
+  order.output = written.get();
+  order.death_signal = SIGTERM;
+  return spawn(order);
 }
 
 /// The port of the only server in its runtime folder; 0 while it has none.
@@ -86,8 +81,9 @@ Result<std::unique_ptr<ServerProcess>> ServerProcess::start(const std::vector<st
   server->directory_ = pattern;
   const std::string output = server->directory_ + "/output";
   const std::int64_t begin = now_ns();
-  server->pid_ = spawn(server->directory_, output, flags);
-  if (server->pid_ < 0) return failure(Code::unavailable, "no process can be started");
+  const auto started = start_server(server->directory_, output, flags);
+  if (!started.ok()) return started.status();
+  server->pid_ = *started;
   while (!is_ready(server->port_)) {
     const bool over = ::waitpid(server->pid_, nullptr, WNOHANG) == server->pid_;
     if (over) server->pid_ = -1;

@@ -63,6 +63,14 @@ export function askForKey(why = "") {
   return asking;
 }
 
+/** Why the server wants another key than `used`; "" when it does not. */
+async function whyAnotherKey(response, used) {
+  if (response.status === 401) return used ? "The server does not know this key." : "This server asks for an API key (--api-key).";
+  if (response.status !== 403) return "";
+  const body = await response.clone().json().catch(() => null);
+  return body?.error?.code === "admin_key_required" ? "This needs an admin key of the server (--admin-api-key)." : "";
+}
+
 /** fetch() with the key; asks for one when the server wants it. Throws as fetch() does, also when the question is declined. */
 export async function request(path, options = {}) {
   for (let tries = 0; ; ++tries) {
@@ -70,11 +78,11 @@ export async function request(path, options = {}) {
     const headers = { ...options.headers };
     if (used) headers.Authorization = `Bearer ${used}`;
     const response = await fetch(path, { ...options, headers, cache: "no-store" });
-    if (response.status !== 401) return response;
+    const why = await whyAnotherKey(response, used);
+    if (!why) return response;
     byId("key").hidden = false;
     if (used !== key) continue;  // another request has been given a key meanwhile
-    const why = used ? "The server does not know this key." : "This server asks for an API key (--api-key).";
-    if (tries > 9 || !await askForKey(why)) throw new Error("This server asks for an API key.");
+    if (tries > 9 || !await askForKey(why)) throw new Error(response.status === 401 ? "This server asks for an API key." : why);
   }
 }
 

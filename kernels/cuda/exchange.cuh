@@ -113,14 +113,41 @@ __device__ inline bool wait_for_piece(const Inboxes& inboxes, const ExchangeGrou
   return __syncthreads_and(come) != 0;
 }
 
-/// The last block to end makes the table ready for the next exchange. All threads call it.
-__device__ inline void end_block(ExchangeTable* table, std::uint32_t number) {
-  __syncthreads();
-  if (threadIdx.x != 0) return;
+/// True in the last block of the exchange to call it, by one thread.
+__device__ inline bool is_last_to_end(ExchangeTable* table) {
   __threadfence();
-  if (atomicAdd(&table->blocks, 1u) + 1 != gridDim.x) return;
+  return atomicAdd(&table->blocks, 1u) + 1 == gridDim.x;
+}
+
+/// Zeros the packets and flags of one half of this rank's inbox. All threads of a block call it.
+__device__ inline void clear_half(const ExchangeGroup& group, std::uint32_t number) {
+  const auto zero = [](void* memory, std::size_t bytes) {
+    auto* const words = static_cast<std::uint32_t*>(memory);
+    for (std::size_t i = threadIdx.x; i < bytes / sizeof(std::uint32_t); i += blockDim.x) words[i] = 0;
+  };
+  const Inboxes inboxes(group, number);
+  for (int from = 0; from < group.ranks; ++from) {
+    if (from == group.rank) continue;
+    zero(inboxes.packets(from, group.rank), kPacketBytes);
+    zero(inboxes.flags(from, group.rank), most_flags(group.ranks) * sizeof(std::uint32_t));
+  }
+}
+
+/// The last block to end makes the table ready for the next exchange. All threads call it.
+__device__ inline void end_block(const ExchangeGroup& group, std::uint32_t number) {
+  ExchangeTable* const table = group.table;
+  __syncthreads();
+  if (is_last_in_half(number)) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) last = is_last_to_end(table);
+    __syncthreads();
+    if (last) clear_half(group, number);
+    if (!last || threadIdx.x != 0) return;
+  } else if (threadIdx.x != 0 || !is_last_to_end(table)) {
+    return;
+  }
   table->blocks = 0;
-  table->number = number + 1;
+  table->number = exchange_after(number);
 }
 
 }  // namespace troupe::kernels::cuda

@@ -31,10 +31,11 @@
 //   - Groups::settled, the streamed down product of the experts (linear_stream_cuda.cu): the groups' offsets.
 //     W is the last kernel of cuda::route(), M is the grouped gate|up product. Between M and the down product
 //     stands QuantiseRows, if the weights are fp8.
-// Settled memory is read past the L1 cache (__ldcg, the copy engine) or by ordinary loads, never by __ldg.
-// Ordinary loads rely on L1 holding no line from before the kernel started on the multiprocessor. NVIDIA does
-// not document that for overlapped kernels; tests/model/cuda_overlap_test.cpp would show the contrary. The
-// groups' offsets are read so, because __ldcg makes the experts' products 3 to 10 % slower.
+// Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from before the
+// kernel started on the multiprocessor. Nothing documents that there are none in overlapped kernels. After
+// wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be constant from the kernel's
+// start on. Of the groups' offsets one warp of a block reads and tells the others: if each warp read them from L2, the
+// experts' products would be 3 to 10 % slower.
 //
 // Debug builds (without NDEBUG) check both: each launch declares what its kernel does (Overlap), and
 // OverlapCheck aborts the process with a sentence if a declaration does not hold.

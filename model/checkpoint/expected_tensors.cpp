@@ -75,8 +75,8 @@ class Expectations {
       return fail("moe_num_shared_experts is 0, and there is the tensor '" + *odd + "'.");
     }
     if (odd == nullptr && spec_.shared_experts > 0) {
-      return fail("moe_num_shared_experts is " + std::to_string(spec_.shared_experts) +
-                  " (2 when it is missing), " + "and layer " + std::to_string(layer_) + " has none.");
+      return fail("moe_num_shared_experts is " + std::to_string(spec_.shared_experts) + ", and layer " +
+                  std::to_string(layer_) + " has none.");
     }
     expect(whole(at + "gate.weight", Form::router, Weight::router, spec_.experts, spec_.hidden));
     const std::string inner = at + "gate.moe_statics.e_score_correction_bias";  // as transformers 5 names it

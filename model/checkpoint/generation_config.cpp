@@ -1,5 +1,6 @@
 #include "model/checkpoint/generation_config.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "config/json_file.h"
@@ -70,6 +71,18 @@ Result<GenerationConfig> read_generation_config(const std::filesystem::path& dir
     if (!status.ok()) return status;
   }
   return out;
+}
+
+std::vector<TokenId> end_ids(const GenerationConfig& generation, const ModelSpec& spec,
+                             std::optional<TokenId> tokenizer_eos) {
+  std::vector<TokenId> ids;
+  const auto add = [&](TokenId id) {
+    if (id >= 0 && id < spec.vocab && std::ranges::find(ids, id) == ids.end()) ids.push_back(id);
+  };
+  std::ranges::for_each(generation.eos_ids, add);
+  std::ranges::for_each(spec.eos_ids, add);
+  if (tokenizer_eos) add(*tokenizer_eos);
+  return ids;
 }
 
 }  // namespace troupe::model

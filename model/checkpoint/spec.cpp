@@ -1,6 +1,7 @@
 #include "model/checkpoint/spec.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -168,7 +169,19 @@ void check_routing(SpecReader& config) {
   }
 }
 
-Status read_experts(SpecReader& config, const std::string& where, ModelSpec& spec) {
+// Shared experts of a config.json that does not count them: as many as their tensors are wide.
+void count_shared(SpecReader& config, const ExpertTensors& tensors, ModelSpec& spec) {
+  const std::int64_t width = tensors.shared_width, each = std::max(spec.expert_intermediate, 1);
+  spec.shared_experts = static_cast<int>(std::min<std::int64_t>(width / each, kernels::kMostExperts));
+  if (width != each * spec.shared_experts) {
+    config.fail("moe_num_shared_experts", "is missing, and the tensors of the shared experts are " +
+                                              std::to_string(width) + " wide; that has to be a multiple of " +
+                                              "moe_intermediate_size, " + std::to_string(each) + ", of at most " +
+                                              std::to_string(kernels::kMostExperts));
+  }
+}
+
+Status read_experts(SpecReader& config, const std::string& where, const FindExpertTensors& find, ModelSpec& spec) {
   for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
                           "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
     if (config.has(key) && config.at(key).is_array()) {
@@ -181,11 +194,28 @@ Status read_experts(SpecReader& config, const std::string& where, ModelSpec& spe
   spec.experts = static_cast<int>(config.integer("moe_num_experts", 1, kernels::kMostExperts));
   spec.top_k = static_cast<int>(config.integer("moe_k", 1, std::min(spec.experts, kernels::kMostChosen)));
   spec.expert_intermediate = static_cast<int>(config.integer("moe_intermediate_size", 1, kMaxWidth));
-  spec.shared_experts =
-      static_cast<int>(config.integer_or("moe_num_shared_experts", 2, 0, kernels::kMostExperts));
-  spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", 1, 0, kMaxLayers));
-  spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", 1, 1, kMaxLayers));
-  const std::int64_t end = config.integer_or("moe_layer_end_index", -1, -1, kMaxLayers);
+  if (!config.status().ok()) return config.status();
+  ExpertTensors tensors;
+  const auto is_missing = [&config](const char* key) { return !config.has(key); };
+  const bool incomplete = std::ranges::any_of(
+      std::array{"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}, is_missing);
+  if (incomplete && find) {
+    Result<ExpertTensors> found = find(spec.hidden);
+    if (!found) return found.status();
+    tensors = *std::move(found);
+    std::erase_if(tensors.layers, [&spec](int layer) { return layer >= spec.layers; });
+  }
+  const std::vector<int>& layers = tensors.layers;
+  const int start = layers.empty() ? 1 : layers.front();
+  const int interval = layers.size() < 2 ? 1 : layers[1] - layers[0];
+  if (is_missing("moe_num_shared_experts")) {
+    count_shared(config, tensors, spec);
+  } else {
+    spec.shared_experts = static_cast<int>(config.integer("moe_num_shared_experts", 0, kernels::kMostExperts));
+  }
+  spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", start, 0, kMaxLayers));
+  spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", interval, 1, kMaxLayers));
+  const std::int64_t end = config.integer_or("moe_layer_end_index", layers.empty() ? -1 : layers.back(), -1, kMaxLayers);
   const std::int64_t last = spec.layers - 1;
   spec.moe_end = static_cast<int>(end < 0 ? last : std::min(end, last));
   if (config.status().ok() && spec.moe_layers() == 0) {
@@ -278,7 +308,7 @@ std::int64_t ModelSpec::parameters() const { return count_parameters(*this, expe
 
 std::int64_t ModelSpec::active_parameters() const { return count_parameters(*this, top_k); }
 
-Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
+Result<ModelSpec> parse_spec(std::string_view text, const std::string& where, const FindExpertTensors& find) {
   Result<JsonValue> json = config::parse_json_object(text, where);
   if (!json) return json.status();
   SpecReader config(*json, where);
@@ -319,7 +349,7 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where) {
     config.fail("head_dim", "is " + std::to_string(spec.head_dim) + "; rotation needs an even one");
   }
   if (*family == Family::moe) {
-    if (Status s = read_experts(config, where, spec); !s.ok()) return s;
+    if (Status s = read_experts(config, where, find, spec); !s.ok()) return s;
   }
   spec.rope_theta = static_cast<float>(rope_theta(config, where));
   spec.rms_norm_eps = static_cast<float>(config.positive_or("rms_norm_eps", 1e-5));
@@ -340,7 +370,7 @@ Result<ModelSpec> read_spec(const std::filesystem::path& directory, const std::s
   const std::filesystem::path file = directory / config_name;
   Result<std::string> text = config::read_small_file(file);
   if (!text) return text.status();
-  return parse_spec(*text, file.string());
+  return parse_spec(*text, file.string(), [&](int hidden) { return find_expert_tensors(directory, hidden); });
 }
 
 std::uint64_t spec_hash(const ModelSpec& spec) {

@@ -5,6 +5,7 @@
 // same.
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "gpu/dtype.h"
+#include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/stored_quantisation.h"
 
 namespace troupe::model {
@@ -74,13 +76,18 @@ struct ModelSpec {
 /// Reads and validates `directory`/`config_name`. Errors name the file, the key, the value and what is
 /// allowed. A model of the family that cannot run yet is Code::unsupported; any other architecture is
 /// invalid_argument and named. A mixture of experts needs the keys for the number of experts, the experts of
-/// a token, and their width. Other missing keys have the defaults of transformers; the checkpoint's tensors
-/// show where those are wrong.
+/// a token, and their width. How many experts are shared and which layers have experts is read off the tensors in
+/// `directory` where the file does not say; without tensors, none are shared and all layers but the first have experts.
+/// Other missing keys have the defaults of transformers.
 Result<ModelSpec> read_spec(const std::filesystem::path& directory,
                             const std::string& config_name = "config.json");
 
-/// The same from the file's text; `where` begins the messages.
-Result<ModelSpec> parse_spec(std::string_view json, const std::string& where);
+/// Finds the experts among the tensors of the checkpoint that belongs to a config.json. The argument is hidden_size.
+using FindExpertTensors = std::function<Result<ExpertTensors>(int)>;
+
+/// The same from the file's text; `where` begins the messages. `find` is called if a key about experts is missing; null:
+/// there are no tensors.
+Result<ModelSpec> parse_spec(std::string_view json, const std::string& where, const FindExpertTensors& find = {});
 
 /// One module of each kind that checkpoints quantise, as -PT checkpoints name them: attention, a dense MLP, an expert, the
 /// head. Empty where the model has none.

@@ -59,10 +59,11 @@ void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride,
 
 bool Collective<Cuda>::join() {
   if (go_on()) return true;
-  const bool finding = stage_ == Stage::connecting || stage_ == Stage::waiting;
+  const bool finding = stage_ == Stage::unreachable || stage_ == Stage::connecting || stage_ == Stage::waiting;
   if (finding && !meeting_.ended() && Clock::now() - here_ > RankMeeting::kPatience) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(RankMeeting::kPatience).count();
-    throw CudaError("the ranks have not found each other within " + std::to_string(seconds) + " s");
+    const std::string why = stage_ == Stage::unreachable ? ": " + unreachable_.message : std::string();
+    throw CudaError("the ranks have not found each other within " + std::to_string(seconds) + " s" + why);
   }
   return false;
 }
@@ -79,10 +80,12 @@ bool Collective<Cuda>::go_on() {
       if (!meeting_.all_here()) return false;
       here_ = Clock::now();
       if (cleared_ != nullptr) device_.zero(cleared_, cleared_count_ * sizeof(float));
-      way_->with(
-          [this](auto& exchange) { exchange.connect([this](int rank) { return meeting_.told(rank); }); });
-      stage_ = Stage::connecting;
-      [[fallthrough]];
+      unreachable_ = way_->with([this](auto& exchange) {
+        return exchange.connect([this](int rank) { return meeting_.told(rank); });
+      });
+      stage_ = unreachable_.ok() ? Stage::connecting : Stage::unreachable;
+      return go_on();
+    case Stage::unreachable: return false;
     case Stage::connecting:
       if (!way_->with([](auto& exchange) { return exchange.connected(); })) return false;
       meeting_.arrive();
@@ -95,6 +98,10 @@ bool Collective<Cuda>::go_on() {
     case Stage::joined: break;
   }
   return true;
+}
+
+void Collective<Cuda>::skip_to_exchange(std::uint32_t number) {
+  way_->with([number](auto& exchange) { exchange.skip_to(number); });
 }
 
 void Collective<Cuda>::leave() {

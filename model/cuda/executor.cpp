@@ -6,6 +6,7 @@
 #include "kernels/exchange.h"
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
+#include "model/cuda/step_scratch.h"
 #include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
@@ -60,7 +61,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                        : Weights<Cuda>::dummy(device, files.spec, files.formats,
                                               static_cast<std::uint64_t>(options.model.seed), place.shard);
   if (!weights) return weights.status();
-  const kernels::KvCache shape = kv_shape(*spec, files.formats);
+  const kernels::KvCache shape = cuda_kv_shape(*spec, files.formats);
   model.kv = std::make_unique<ReservedMemory>(device, device.memory().total);
   if (!model.kv->map(2 * shape.block_bytes()))
     return failure(Code::unavailable, "no GPU memory is left for KV blocks");
@@ -70,6 +71,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                            .sequences = capacity.max_slots,
                            .positions = capacity.max_model_len,
                            .kv_format = files.formats.kv,
+                           .kv_ids = true,
                            .staged = false},
                           model.kv->data(), model.ranks.get());
   if (!decoder) return decoder.status();
@@ -80,7 +82,9 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (!steps) return steps.status();
   model.steps = std::make_unique<CudaSteps>(std::move(*steps));
   device.release_staging();  // loading has ended
-  model.steps->warm_up();
+  const StepScratch scratch(*spec, files.formats, kernels::cuda::traits_of(device),
+                            {.rows = capacity.max_tokens_per_step, .sequences = capacity.max_slots});
+  model.steps->warm_up(scratch.most());
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
   GpuMemory left = memory_for(device, way);

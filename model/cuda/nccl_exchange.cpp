@@ -29,10 +29,11 @@ void NcclExchange::tell(std::byte* to) const {
   std::memcpy(to, id.data(), id.size());
 }
 
-void NcclExchange::connect(const std::function<const std::byte*(int)>& told) {
+Status NcclExchange::connect(const std::function<const std::byte*(int)>& told) {
   NcclId id;
   std::memcpy(id.data(), told(0), id.size());
   group_.emplace(device_, id, shard_.rank, shard_.ranks);
+  return {};
 }
 
 void NcclExchange::disconnect() {

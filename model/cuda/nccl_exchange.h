@@ -23,13 +23,14 @@ class NcclExchange {
 
   void tell(std::byte* to) const;
   /// Begins to look for the other ranks.
-  void connect(const std::function<const std::byte*(int)>& told);
+  Status connect(const std::function<const std::byte*(int)>& told);
   /// True once all have found each other.
   bool connected() { return group_->ready(); }
   /// Exchanges in flight end with those of the other ranks, or not at all.
   void leave() {}
   /// The device must be idle. Throws while the ranks look for each other: that cannot be called off.
   void disconnect();
+  void skip_to(std::uint32_t) {}  // NCCL counts by itself
 
   void all_reduce(float* in, float* out, std::size_t count);
   bool all_reduce(float* in, const kernels::AddRmsNorm& norm);

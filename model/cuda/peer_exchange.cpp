@@ -1,6 +1,7 @@
 #include "model/cuda/peer_exchange.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -28,9 +29,9 @@ kernels::ExchangeGroup PeerExchange::group() const {
 
 void PeerExchange::tell(std::byte* to) const { std::memcpy(to, &inbox_.address(), sizeof(PeerAddress)); }
 
-void PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
+Status PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
   kernels::ExchangeTable table{};
-  table.number = 1;
+  table.number = kernels::kFirstExchange;
   table.live = 1;
   for (int rank = 0; rank < shard_.ranks; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
@@ -44,7 +45,8 @@ void PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
     if (other.address() != address) {
       other = PeerMemory();  // the one before has died
       Result<PeerMemory> opened = PeerMemory::open(device_, address);
-      if (!opened) throw CudaError("rank " + std::to_string(rank) + ": " + opened.status().message);
+      if (!opened)
+        return failure(opened.status().code, "rank " + std::to_string(rank) + ": " + opened.status().message);
       other = std::move(*opened);
     }
     table.inboxes[at] = other.data();
@@ -52,6 +54,12 @@ void PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
   stop_word().store(0, std::memory_order_release);
   device_.zero(inbox_.data(), inbox_.bytes());
   device_.upload(table_.data(), &table, sizeof table);
+  device_.sync();
+  return {};
+}
+
+void PeerExchange::skip_to(std::uint32_t number) {
+  device_.upload(table_.data() + offsetof(kernels::ExchangeTable, number), &number, sizeof number);
   device_.sync();
 }
 

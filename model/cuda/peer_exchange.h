@@ -23,12 +23,14 @@ class PeerExchange {
   /// Writes what the other ranks have to know of this one.
   void tell(std::byte* to) const;
   /// `told(rank)`: what that rank has told. Clears this rank's memory for the exchanges of an epoch; no other
-  /// rank may write there before that. The device must be idle, and is afterwards.
-  void connect(const std::function<const std::byte*(int)>& told);
+  /// rank may write there before that. The device must be idle, and is afterwards. unavailable: the memory of a rank,
+  /// which the message names, cannot be reached; also where that rank has died since it told.
+  Status connect(const std::function<const std::byte*(int)>& told);
   bool connected() const { return true; }
   /// Ends the exchanges in flight. Returns at once.
   void leave() { stop_word().store(1, std::memory_order_release); }
   void disconnect() {}
+  void skip_to(std::uint32_t number);
 
   void all_reduce(float* in, float* out, std::size_t count);
   bool all_reduce(float* in, const kernels::AddRmsNorm& norm);

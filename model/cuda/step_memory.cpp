@@ -9,10 +9,9 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   const auto slots = static_cast<std::size_t>(capacity.max_slots);
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   StepMemory made;
-  made.sequences.ids_per_slot = static_cast<std::size_t>(capacity.max_model_len) + 1;
   made.sequences.blocks_per_slot =
       static_cast<std::size_t>(capacity.max_model_len) / kernels::kBlockTokens + 1;
-  made.sequences.ids = arena.take<TokenId>(slots * made.sequences.ids_per_slot);
+  made.sequences.sampled = arena.take<TokenId>(slots);
   made.sequences.blocks = arena.take<BlockId>(slots * made.sequences.blocks_per_slot);
   made.sequences.lists = arena.take<std::byte>(slots * kMaxSamplingBytes);
   made.sequences.scores = arena.take<kernels::ScoreRow>(rows);

@@ -12,8 +12,9 @@ namespace troupe::model {
 
 /// The state of the sequences, one line per slot.
 struct SequenceMemory {
-  TokenId* ids = nullptr;  ///< prompt, output, and one more token
-  std::size_t ids_per_slot = 0;
+  TokenId* sampled = nullptr;  ///< the id last sampled; older ones and prompts lie in the KV blocks
+  TokenId* kv_ids = nullptr;   ///< not a line per slot: the ids of KV block 0 (KvCache::ids)
+  std::int64_t ids_to_next_block = 0;
   BlockId* blocks = nullptr;
   std::size_t blocks_per_slot = 0;
   std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids

@@ -131,10 +131,6 @@ void StepPacker::pack_news(const wire::RecordView& record, const wire::StepPlan&
     send(to, biases.data(), biases.size_bytes());
     if (start.sampling.min_tokens > 0) send(to + biases.size_bytes(), stop_ids.data(), stop_ids.size_bytes());
   }
-  for (const wire::TokenRun& run : record.array(plan.tokens)) {
-    const auto brought = record.array(run.ids);
-    if (table.holds(run.slot)) send(ids(run.slot.slot) + run.position, brought.data(), brought.size_bytes());
-  }
   for (const wire::BlockRun& run : record.array(plan.blocks)) {
     const auto brought = record.array(run.blocks);
     if (table.holds(run.slot)) send(blocks(run.slot.slot) + run.first, brought.data(), brought.size_bytes());
@@ -166,10 +162,12 @@ kernels::SampleRow StepPacker::sample_row(const StepBatch& batch, const Sampling
   const std::uint32_t slot = outcome.slot.slot;
   kernels::SampleRow row = batch.samples[static_cast<std::size_t>(outcome.sample)];
   const auto* bias = reinterpret_cast<const kernels::TokenBias*>(lists(slot));
-  row.tokens = ids(slot);
+  row.tokens = memory_.kv_ids;
+  row.blocks = blocks(slot);
+  row.block_ids = memory_.ids_to_next_block;
   row.bias = row.bias_count > 0 ? bias : nullptr;
   row.banned = row.banned_count > 0 ? reinterpret_cast<const TokenId*>(bias + row.bias_count) : nullptr;
-  row.next = ids(slot) + row.known_tokens;
+  row.next = memory_.sampled + slot;
   return row;
 }
 

@@ -60,7 +60,6 @@ class StepPacker {
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;
   void pack_scores(const StepBatch& batch);
 
-  TokenId* ids(std::uint32_t slot) const { return memory_.ids + slot * memory_.ids_per_slot; }
   BlockId* blocks(std::uint32_t slot) const { return memory_.blocks + slot * memory_.blocks_per_slot; }
   std::byte* lists(std::uint32_t slot) const;
 

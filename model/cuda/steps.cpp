@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/check.h"
 #include "model/cuda/decode_buckets.h"
 
 namespace troupe::model {
@@ -34,10 +35,17 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       held_rows_(size(pieces()) * size(capacity.max_slots) * sizeof(kernels::SampleRow)),
       copies_(std::make_unique<CudaCopyStream>(device)) {
   memory_ = StepMemory::make(capacity, buffer_.view());
+  const kernels::KvCache& kv = decoder.kv();
+  TROUPE_CHECK(kv.ids);
+  memory_.sequences.kv_ids =
+      reinterpret_cast<TokenId*>(static_cast<std::byte*>(kv.data) + kv.id_offset());
+  memory_.sequences.ids_to_next_block = static_cast<std::int64_t>(kv.block_bytes() / sizeof(TokenId));
   device.set_step_memory(buffer_.data(), buffer_.bytes());
 }
 
-void CudaSteps::warm_up() {
+void CudaSteps::warm_up(std::size_t scratch) {
+  device_->scratch(scratch);
+  device_->freeze_scratch();
   // All rows of these steps are padding.
   for (int i = 0; i < pieces(); ++i) {
     StepPacker::pad(layout_, piece(static_cast<std::uint64_t>(i)), 0, capacity_.max_tokens_per_step,
@@ -55,7 +63,6 @@ void CudaSteps::warm_up() {
   const kernels::BlockPair pair{0, 1};
   decoder_->copy_blocks({&pair, 1});
   device_->sync();
-  device_->freeze_scratch();
 }
 
 void CudaSteps::capture() {
@@ -77,8 +84,9 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                              .pieces = pieces(),
                                              .clock = memory_.clock,
                                              .into = memory_.arrays,
-                                             .ids = memory_.sequences.ids,
-                                             .ids_per_slot = memory_.sequences.ids_per_slot,
+                                             .sampled = memory_.sequences.sampled,
+                                             .block_ids = memory_.sequences.kv_ids,
+                                             .ids_to_next_block = memory_.sequences.ids_to_next_block,
                                              .rows = step.rows,
                                              .sequences = step.sequences,
                                              .samples = step.samples,

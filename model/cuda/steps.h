@@ -43,9 +43,9 @@ class CudaSteps {
   /// Allocates StepMemory and pinned host memory; the graphs come later. unavailable if there is too little.
   static Result<CudaSteps> make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity);
 
-  /// Runs each size of step once, with padding rows, so that every kernel is loaded and the working memory
-  /// has its final size. Freezes the working memory.
-  void warm_up();
+  /// Takes `scratch` bytes of working memory, the most that any step asks for (StepScratch), and freezes it. Then runs
+  /// steps of many sizes, with padding rows, so that their kernels are loaded.
+  void warm_up(std::size_t scratch);
   /// Captures the decode steps as graphs. After warm_up().
   void capture();
   /// All steps are launched kernel by kernel until the next capture(). The device must be idle.

@@ -134,9 +134,9 @@ Result<RankMeeting> RankMeeting::attach(int fd, const Shard& shard) {
   return meeting;
 }
 
-void RankMeeting::begin_epoch(std::uint32_t epoch) {
+void RankMeeting::begin_epoch(std::uint32_t epoch, std::uint32_t first) {
   epoch_ = epoch;
-  next_ = 0;
+  next_ = first;
   abandoned_ = false;
   late_ = {};
 }
@@ -148,10 +148,15 @@ void RankMeeting::arrive() {
   header_->ring();
 }
 
+// Ranks are at most a meeting apart, so the difference tells which number is the later one, also when it has wrapped.
+bool RankMeeting::has_come(int rank) const {
+  const std::uint64_t come = header_->places[rank].come.load(std::memory_order_acquire);
+  return come >> 32 == epoch_ && static_cast<std::int32_t>(static_cast<std::uint32_t>(come) - next_) >= 0;
+}
+
 bool RankMeeting::all_have_come() const {
   for (int r = 0; r < shard_.ranks; ++r) {
-    const std::uint64_t come = header_->places[r].come.load(std::memory_order_acquire);
-    if (come >> 32 != epoch_ || static_cast<std::uint32_t>(come) < next_) return false;
+    if (!has_come(r)) return false;
   }
   return true;
 }
@@ -180,10 +185,7 @@ bool RankMeeting::wait(void (*waiting)(void*), void* context) {
     if (over || ended()) break;
     if (Clock::now() < deadline) continue;
     int missing = 0;
-    while (missing + 1 < shard_.ranks && header_->places[missing].come.load(std::memory_order_relaxed) >=
-                                             (std::uint64_t{epoch_} << 32 | next_)) {
-      ++missing;
-    }
+    while (missing + 1 < shard_.ranks && has_come(missing)) ++missing;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience_).count();
     late_ =
         failure(Code::unavailable, "rank " + std::to_string(missing) + " of " + std::to_string(shard_.ranks) +

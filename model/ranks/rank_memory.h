@@ -61,7 +61,8 @@ class RankMeeting : public RankMemory {
   const Shard& shard() const { return shard_; }
 
   /// Begins with the first meeting of `epoch`. If the memory is in another one by now, no meeting succeeds.
-  void begin_epoch(std::uint32_t epoch);
+  /// `first`: number of the first meeting. Numbers are 32 bits and may wrap in an epoch of some weeks.
+  void begin_epoch(std::uint32_t epoch, std::uint32_t first = 0);
   /// True once a meeting has failed: the epoch has ended, or a rank has not come in time. No meeting succeeds
   /// until the next begin_epoch().
   bool abandoned() const { return abandoned_; }
@@ -91,6 +92,7 @@ class RankMeeting : public RankMemory {
  private:
   RankMeeting(RankMemory memory, const Shard& shard) : RankMemory(std::move(memory)), shard_(shard) {}
   bool wait(void (*waiting)(void*), void* context);
+  bool has_come(int rank) const;
   bool all_have_come() const;
 
   Shard shard_;

@@ -54,7 +54,7 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
                    "swap-path");
   }
   return size_swap(capacity, options, block_bytes,
-                   available_memory() / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
+                   host_memory().available / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
 }
 
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,

@@ -1,6 +1,7 @@
 #include "actors/gateway/gateway_actor.h"
 
 #include "support/actor_world.h"
+#include "support/thrown_fault.h"
 
 namespace troupe {
 namespace {
@@ -202,6 +203,18 @@ TEST_F(GatewayTest, ServesMetricsWhileLoading) {
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].body, "m 1\n");
   EXPECT_EQ(answers_[0].content, http::Output::Content::metrics);
+}
+
+TEST_F(GatewayTest, AFaultEndsOneRequestAndHoldsNoPlace) {
+  link_up();
+  for (std::uint64_t exchange = 1; exchange <= 5; ++exchange) {  // more than there are places
+    const testing::ThrownFault fault("gateway");
+    send(exchange);
+    ASSERT_EQ(answers_.size(), exchange);
+    EXPECT_EQ(answers_.back().status, 500);
+  }
+  send(6);
+  EXPECT_EQ(asks_, std::vector<std::uint64_t>{6});
 }
 
 }  // namespace

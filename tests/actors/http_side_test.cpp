@@ -127,5 +127,34 @@ TEST_F(HttpSideTest, SendsTheRestToTheGatewayInOrder) {
   EXPECT_TRUE(delivered.empty());
 }
 
+TEST_F(HttpSideTest, APreparedRequestIsTheSameAsAnother) {
+  http::Call call;
+  call.exchange = {3, 9};
+  call.request_id = "r1";
+  call.body = http::CompletionRequest{.prompts = {std::string("a")}};
+  side.prepare(call);
+  run();
+  EXPECT_TRUE(heard.empty()) << "nothing is told of it before submit()";
+  side.submit(std::move(call));
+  run();
+  EXPECT_EQ(heard, std::vector<std::string>{"ask r1"});
+  EXPECT_TRUE(delivered.empty());
+
+  // A refusal comes with submit(), in the words of the request's API.
+  http::ChatRequest forced;
+  forced.style = http::AnswerStyle::messages;
+  forced.tools.choice = http::ToolRules::Choice::required;
+  http::Call refused;
+  refused.exchange = {3, 10};
+  refused.body = forced;
+  side.prepare(refused);
+  EXPECT_TRUE(delivered.empty());
+  side.submit(std::move(refused));
+  ASSERT_EQ(delivered.size(), 1u);
+  EXPECT_EQ(delivered[0].exchange_id, 10u);
+  EXPECT_EQ(delivered[0].status, 400);
+  EXPECT_NE(delivered[0].body.find("\"type\":\"error\""), std::string::npos) << delivered[0].body;
+}
+
 }  // namespace
 }  // namespace troupe

@@ -3,6 +3,7 @@
 
 #include "actors/cache/cache_actor.h"
 #include "support/actor_world.h"
+#include "support/thrown_fault.h"
 
 namespace troupe {
 namespace {
@@ -314,6 +315,15 @@ TEST_F(SchedulerActorTest, AFailedCopyEndsTheCacheManager) {
   bool down = false;
   self_->receive([&](const caf::down_msg& message) { down = static_cast<bool>(message.reason); });
   EXPECT_TRUE(down);
+}
+
+TEST_F(SchedulerActorTest, AFaultInASubmissionRefusesItAlone) {
+  link_up(1);
+  {
+    const testing::ThrownFault fault("submission");
+    EXPECT_EQ(submit({spec(1, 3)}).code, Code::internal);
+  }
+  EXPECT_TRUE(submit({spec(1, 3)}).ok()) << "nothing of it was kept";
 }
 
 }  // namespace

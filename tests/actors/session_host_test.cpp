@@ -3,6 +3,7 @@
 
 #include "support/actor_world.h"
 #include "support/byte_tokenizer.h"
+#include "support/thrown_fault.h"
 
 namespace troupe {
 namespace {
@@ -335,6 +336,36 @@ TEST_F(SessionHostTest, ADeadTokenizerFailsTheRequestThatNeedsItAndTheNextFindsA
   run();
   open();
   EXPECT_EQ(submits_.size(), 1u);
+}
+
+TEST_F(SessionHostTest, AFaultEndsOneRequestWithItsCredit) {
+  for (const char* place : {"new session", "session"}) {
+    answers_.clear();
+    closed_.clear();
+    {
+      const testing::ThrownFault fault(place);
+      open();
+      EXPECT_EQ(fault.thrown(), 1);
+    }
+    ASSERT_EQ(answers_.size(), 1u) << place;
+    EXPECT_EQ(answers_[0].status, 500);
+    EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+  }
+  open(false, 4);
+  ASSERT_EQ(submits_.size(), 1u) << "the next one is served";
+}
+
+TEST_F(SessionHostTest, AFaultWhileTokensComeEndsThatAnswerAlone) {
+  open();
+  open(false, 4);
+  ASSERT_EQ(submits_.size(), 2u);
+  const testing::ThrownFault fault("session");
+  tokens("a", Finish::none);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].exchange_id, 3u);
+  EXPECT_EQ(answers_[0].status, 500);
+  EXPECT_EQ(cancels_.size(), 1u) << "nobody computes it further";
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """Tests of tools/check_*.py: for each rule, a small tree that breaks it, which the tool must report."""
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,31 @@ def run(tool, extra):
             path.write_text(text, encoding="utf-8")
         done = subprocess.run([sys.executable, TOOLS / tool, folder], capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
+
+
+class JsonRules(unittest.TestCase):
+    def found(self, name, line, expected):
+        status, output = run("check_json.py", {name: "using Json = nlohmann::ordered_json;\n" + line + "\n"})
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, rf"^{re.escape(name)}:2: .*{expected}")
+
+    def test_accessors_that_throw_are_found(self):
+        for line, expected in ((r"auto x = value.get<int>();", "get<>"), (r"value->get_ref<const std::string&>();", "get<>"),
+                               (r"value.get_to(x);", r"get_to\(\)"), (r'value.value("a", 1);', r"at\(\) or value\(\)"),
+                               (r"value.at(name);", r"at\(\) or value\(\)"), (r"value->at(0);", r"at\(\) or value\(\)"),
+                               (r"Json::parse(text);", r"parse\(\)"), (r"value.dump();", r"dump\(\)"),
+                               (r'if (value["a"].is_string()) {', r"\[\]"), (r'f(value["a"]);', r"\[\]"),
+                               (r'if (value["a"] == "b") {', r"\[\]")):
+            for name in ("http/a.cpp", "text/grammar/a.cpp", "text/parsers/a.h", "text/template/a.cpp", "actors/x/a.cpp"):
+                self.found(name, line, expected)
+
+    def test_readers_and_writers_pass(self):
+        lines = ['json::text(json::member(value, "a"));', 'value["a"] = 1;', "json::parse(text);", "result.value();",
+                 "std::get<int>(variant);", 'return value.get();  // value.at("a")']
+        status, output = run("check_json.py", {"http/a.cpp": "using Json = nlohmann::ordered_json;\n" + "\n".join(lines) + "\n"})
+        self.assertEqual(status, 0, output)
+        status, output = run("check_json.py", {"config/a.cpp": "auto x = Json().get<int>();\n", "actors/b.cpp": "map.at(key);\n"})
+        self.assertEqual(status, 0, output)
 
 
 class LayerRules(unittest.TestCase):

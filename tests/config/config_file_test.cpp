@@ -71,6 +71,24 @@ TEST(ConfigFile, ErrorsNameTheFileAndTheOption) {
             std::string::npos);
 }
 
+TEST(ConfigFile, AKeyGivenTwiceNamesBothLines) {
+  const auto twice = [](const std::string& text, const std::string& message) {
+    const std::string got = file_error(text);
+    EXPECT_NE(got.find(message), std::string::npos) << got;
+  };
+  twice("port: 8188\n# two\nport: 8188\n", "config_file_test.yaml:3: port is given twice, in lines 1 and 3");
+  twice("max-num-seqs: 3\nmax_num_seqs: 4\n", "max_num_seqs, which is also max-num-seqs, is given twice, in lines 1 and 2");
+  twice("tensor-parallel-size: 1\nport: 1\ntp: 1\n", "tp, which is also tensor-parallel-size, is given twice");
+  twice("port: null\nport: 1\n", "in lines 1 and 2");
+  twice("api-key: [one]\napi-key: [two]\n", "api-key is given twice");
+  twice(R"({"port": 1, "port": 2})", "port is given twice, in lines 1 and 1");
+  twice("limit-mm-per-prompt:\n  image: 1\n  image: 2\n", "limit-mm-per-prompt: the key image is given twice, in lines 2 and 3");
+  twice("mm-processor-kwargs: {a: [{b: 1, b: 2}]}\n", "the key b is given twice");
+  EXPECT_EQ(from_file("mm-processor-kwargs: {a: {b: 1}, c: {b: 2}}\n").options.later.mm_processor_kwargs,
+            R"({"a":{"b":1},"c":{"b":2}})");
+  twice("prot: null\n", "unknown option prot");
+}
+
 TEST(ConfigFile, RepeatedAnchorsDoNotExplode) {
   std::string text = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "config/dump.h"
+#include "config/fields.h"
 #include "config/hide_secrets.h"
 #include "config/model_directory.h"
 #include "support/temp_directory.h"
@@ -48,6 +50,15 @@ TEST_F(Credentials, AKeyFileHasOneKeyALine) {
   EXPECT_EQ(all_api_keys(http), (std::vector<std::string>{"flag", "three"}));
 }
 
+TEST_F(Credentials, AKeyFileMayHaveThousandsOfKeys) {
+  std::string text;
+  for (int i = 0; i < 15'000; ++i) text += "key-" + std::to_string(i) + std::string(58, 'x') + "\n";
+  HttpOptions http{.api_key_file = write("keys", text)};
+  const Status status = read_credentials(http);
+  ASSERT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(http.file_api_keys.size(), 15'000u);
+}
+
 TEST_F(Credentials, AFileWithoutAKeyIsRefusedAndTheOldKeysStay) {
   for (const char* text : {"", "\n\n", "# none\n", "  \t\r\n"}) {
     const std::string path = write("keys", text);
@@ -56,7 +67,8 @@ TEST_F(Credentials, AFileWithoutAKeyIsRefusedAndTheOldKeysStay) {
   }
   EXPECT_NE(key_refusal(write("keys", "two words\n")).find("key 1 has a blank"), std::string::npos);
   EXPECT_NE(key_refusal(write("keys", "caf\xc3\xa9\n")).find("printable"), std::string::npos);
-  EXPECT_NE(key_refusal(write("keys", std::string(20000, 'k'))).find("at most 16384"), std::string::npos);
+  const std::string large = key_refusal(write("keys", std::string((1 << 20) + 1, 'k')));
+  EXPECT_NE(large.find("has 1048577 bytes, expected at most 1 MiB"), std::string::npos) << large;
 }
 
 TEST_F(Credentials, WhatIsNoReadableFileIsNamed) {
@@ -105,6 +117,25 @@ TEST(HideSecrets, OverwritesTheValuesOfSecretFlagsAlone) {
   EXPECT_EQ(words, (std::vector<std::string>{"troupe", "serve", "--api-key", "***", "***", "--port", "81",
                                              "--api_key=*****", "rest", "-x", "--", "--scheduler-password",
                                              "****", "--api-key", "--model", "five"}));
+}
+
+TEST(WithoutSecrets, EverySecretIsEmptyAndTheRestStays) {
+  Options options;
+  options.http.port = 81;
+  options.model.model = "a-model";
+  int secrets = 0;
+  for (const Field& field : fields(options)) {
+    if (!field.secret) continue;
+    ++secrets;
+    if (auto* const* text = std::get_if<std::string*>(&field.slot)) **text = "sesame";
+    if (auto* const* list = std::get_if<std::vector<std::string>*>(&field.slot)) **list = {"sesame"};
+    EXPECT_EQ(show_value(field), "sesame") << field.name << " is of a kind that is not emptied";
+  }
+  EXPECT_GE(secrets, 5);
+  const Options copy = without_secrets(options);
+  EXPECT_EQ(to_json(copy).find("sesame"), std::string::npos);
+  EXPECT_EQ(copy.http.port, 81);
+  EXPECT_EQ(copy.model.model, "a-model");
 }
 
 TEST_F(Credentials, AFileOfAModelThatCannotBeReadIsNamed) {

@@ -32,6 +32,12 @@ TEST(JsonFlags, NotAnObject) {
   EXPECT_FALSE(check_json_object(deep).ok()) << "too deep";
 }
 
+TEST(JsonFlags, AKeyGivenTwice) {
+  EXPECT_EQ(message(check_json_object(R"({"a": 1, "b": {"c": 2, "c": 3}})")), "the key \"c\" is given twice");
+  EXPECT_EQ(message(check_early_stop_config(R"({"threshold": 1, "threshold": 1})")), "the key \"threshold\" is given twice");
+  EXPECT_TRUE(check_json_object(R"({"a": {"c": 2}, "b": [{"c": 2}, {"c": 3}]})").ok());
+}
+
 TEST(JsonFlags, GraphOptimizationConfig) {
   EXPECT_TRUE(check_graph_optimization_config(
                   R"({"use_cudagraph": true, "graph_opt_level": 0, "cudagraph_capture_sizes": [1, 2, 4]})")

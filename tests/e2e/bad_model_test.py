@@ -80,6 +80,30 @@ class BadModels(unittest.TestCase):
             answer = server.post("/v1/completions", {"prompt": "a", "max_tokens": 2, "ignore_eos": True})
             self.assertEqual(answer.status, 200, answer.text)
 
+    def test_end_ids_of_all_files_end_an_answer(self):
+        """The weights are zeros: the likeliest token is the lowest id that is not barred."""
+        make_checkpoint(self.folder, {"eos_token_id": 0})
+        (self.folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 4]}), encoding="utf-8")
+        with Server(model=self.folder) as server:
+            def ends(**fields):
+                body = {"prompt": "a", "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+                choice = server.post("/v1/completions", body | fields).json["choices"][0]
+                return choice["completion_token_ids"], choice["finish_reason"]
+            self.assertEqual(ends(), ([0], "stop"), "config.json's, although generation_config.json names others")
+            self.assertEqual(ends(logit_bias={"0": -100}), ([1], "stop"))
+            self.assertEqual(ends(logit_bias={"0": -100, "1": -100}), ([2], "stop"), "the tokenizer's")
+            self.assertEqual(ends(min_tokens=2), ([3, 3, 0], "stop"), "all of them are barred before")
+            self.assertEqual(ends(ignore_eos=True), ([0] * 8, "length"))
+
+    def test_a_template_that_needs_what_is_not_there(self):
+        make_checkpoint(self.folder)
+        (self.folder / "chat_template.jinja").write_text("{{ bos_token }}\n{{ messages[0].content | truncate(9) }}", encoding="utf-8")
+        self.refused(self.folder, "chat template, line 2", "truncate", "--chat-template")
+        (self.folder / "chat_template.jinja").write_text("{% if tools %}{{ tools | pprint }}{% endif %}Hi", encoding="utf-8")
+        with Server(model=self.folder) as server:
+            self.assertIn("the filter 'pprint' (line 1)", server.output)
+            self.assertIn("event=chat_template_lacks", (server.log_dir / "gateway" / "gateway.log").read_text("utf-8"))
+
     def test_missing_directory(self):
         self.refused("/nonexistent/model", "/nonexistent/model")
 

@@ -21,6 +21,14 @@ class Chat(ServerCase):
         self.assertEqual(answer.object, "chat.completion")
         print(f"    exec to ready: {self.server.ready_after:.2f} s", flush=True)
 
+    def test_default_sampling_knows_the_capital(self):
+        # Asked as a client does that names no parameter but the seed.
+        answers = [self.server.request("POST", "/v1/chat/completions", {
+            "messages": [{"role": "user", "content": FRANCE}], "max_tokens": 200, "seed": seed}) for seed in range(1, 21)]
+        choices = [answer.json["choices"][0] for answer in answers]
+        right = [c for c in choices if "Paris" in c["message"]["content"] and c["finish_reason"] == "stop"]
+        self.assertGreaterEqual(len(right), 19, [c["message"]["content"] for c in choices if c not in right])
+
     def test_finish_reason_length(self):
         answer = self.chat(FRANCE, max_tokens=3)
         self.assertEqual(answer.choices[0].finish_reason, "length")

@@ -57,6 +57,16 @@ class Requests(unittest.TestCase):
         self.assertEqual(pieces(max_streaming_response_tokens=3), [3, 3, 1])
         self.assertEqual(pieces(max_streaming_response_tokens=100), [7])
 
+    def test_min_tokens_holds_for_stop_strings(self):
+        body = {"prompt": "one two three four five six seven eight", "max_tokens": 8, "stop": [" two", " six"]}
+        early = self.complete(**body).json
+        self.assertEqual((early["choices"][0]["text"], early["choices"][0]["finish_reason"]), ("one", "stop"))
+        late = self.complete(**body, min_tokens=4, logprobs=0, return_token_ids=True).json
+        self.assertEqual((late["choices"][0]["text"], late["choices"][0]["finish_reason"]), ("one two three four five", "stop"))
+        counts = {late["usage"]["completion_tokens"], len(late["choices"][0]["completion_token_ids"]),
+                  len(late["choices"][0]["logprobs"]["tokens"])}
+        self.assertEqual(counts, {6})
+
     def test_continue_final_message(self):
         messages = [{"role": "user", "content": "Say hello"}, {"role": "assistant", "content": "Well, hel"}]
         fields = {"add_generation_prompt": False, "return_token_ids": True}
@@ -78,8 +88,9 @@ class Requests(unittest.TestCase):
     def test_unknown_fields(self):
         answer = self.complete(zebra=1, tiger=2)
         self.assertEqual(answer.status, 200)
-        self.assertEqual(answer.headers["Warning"], '299 troupe "unknown fields have no effect: zebra, tiger"')
-        self.assertNotIn("Warning", self.complete().headers)
+        self.assertEqual(answer.headers["Warning"], '299 troupe "without effect: zebra, tiger"')
+        self.assertEqual(answer.headers["x-troupe-ignored"], "zebra, tiger")
+        self.assertTrue({"Warning", "x-troupe-ignored"}.isdisjoint(self.complete().headers))
         for _ in range(20):
             self.complete(zebra=1)
         log = (self.server.log_dir / "gateway" / "gateway.log").read_text("utf-8")

@@ -16,6 +16,7 @@ CITY_SCHEMA = {"type": "object", "properties": {"city": {"enum": ["Oslo"]}, "day
 
 class Messages(ScriptedCase):
     scripts = THOUGHT_AND_CALLS
+    flags = (*ScriptedCase.flags, "--admin-api-key", "master")
     options = {"api_key": "secret"}
 
     @classmethod
@@ -99,7 +100,7 @@ class Messages(ScriptedCase):
     def test_tokens_are_counted(self):
         more = {"system": "Be brief.", "tools": TOOLS}
         counted = self.messages.messages.count_tokens(model="default", messages=[{"role": "user", "content": "Qa"}], **more)
-        self.server.post("/reset_prefix_cache", {})
+        self.assertEqual(self.server.post("/reset_prefix_cache", {}, headers={"Authorization": "Bearer master"}).status, 200)
         usage = self.ask("Qa", **more).usage
         self.assertEqual(counted.input_tokens, usage.input_tokens + usage.cache_read_input_tokens)
         self.ask("Qa " + "the same words again and again " * 30)

@@ -63,7 +63,7 @@ class Watcher:
 
 
 class Pages(ServerCase):
-    flags = ("--device", "echo", "--allowed-origins", ORIGIN, "--max-restarts", 5)
+    flags = ("--device", "echo", "--allowed-origins", ORIGIN, "--max-restarts", 5, "--admin-api-key", KEY)
     options = {"api_key": KEY}
 
     def bare(self, method, path, headers=None):
@@ -175,7 +175,7 @@ class Pages(ServerCase):
 
 class Ends(unittest.TestCase):
     def test_a_drain_ends_the_streams_at_once(self):
-        with Server("--device", "echo", api_key=KEY) as server:
+        with Server("--device", "echo", "--admin-api-key", KEY, api_key=KEY) as server:
             watcher = Watcher(server)
             wait_until(lambda: watcher.states, "a state")
             began = time.monotonic()

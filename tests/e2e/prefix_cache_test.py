@@ -136,9 +136,13 @@ class SmallPool(unittest.TestCase):
 
 class Key(unittest.TestCase):
     def test_the_route_is_guarded(self):
-        server = Server(api_key="secret")
+        server = Server("--admin-api-key", "master", api_key="secret")
         try:
+            refused = server.post("/reset_prefix_cache", {})
+            self.assertEqual((refused.status, refused.error["code"]), (403, "admin_key_required"))
+            server.api_key = "master"
             self.assertEqual(server.post("/reset_prefix_cache", {}).status, 200)
+            self.assertEqual(server.get("/v1/models").status, 200)
             server.api_key = None
             self.assertEqual(server.post("/reset_prefix_cache", {}).status, 401)
         finally:

@@ -25,42 +25,37 @@ def post(headers, body=b""):
     return POST + HOST + JSON + headers + b"\r\n" + body
 
 
-# name: (bytes, allowed statuses, allowed codes)
+# name: (bytes, status, code)
 CLOSING = {
-    "header of 100 KB": (post(b"X-Long: " + b"x" * 100_000 + b"\r\n" + length(), BODY), {431}, {"header_too_large"}),
-    "1000 headers": (post(b"".join(b"X%d: y\r\n" % i for i in range(1000)) + length(), BODY), {431},
-                     {"too_many_headers", "header_too_large"}),
-    "10000 headers": (post(b"".join(b"X%d: y\r\n" % i for i in range(10_000)) + length(), BODY), {431},
-                      {"too_many_headers", "header_too_large"}),
-    "URI of 100 KB": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", {414}, {"uri_too_long"}),
-    "no Host": (POST + JSON + length() + b"\r\n" + BODY, {400}, {"bad_request"}),
-    "two Hosts": (post(b"Host: other\r\n" + length(), BODY), {400}, {"bad_request"}),
-    "length and chunked": (post(length() + b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"), {400}, {"bad_framing"}),
-    "chunked and length": (post(b"Transfer-Encoding: chunked\r\n" + length(), b"0\r\n\r\n"), {400}, {"bad_framing"}),
+    "header of 100 KB": (post(b"X-Long: " + b"x" * 100_000 + b"\r\n" + length(), BODY), 431, "header_too_large"),
+    "1000 headers": (post(b"".join(b"X%d: y\r\n" % i for i in range(1000)) + length(), BODY), 431, "too_many_headers"),
+    "10000 headers": (post(b"".join(b"X%d: y\r\n" % i for i in range(10_000)) + length(), BODY), 431, "too_many_headers"),
+    "URI of 100 KB": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", 414, "uri_too_long"),
+    "no Host": (POST + JSON + length() + b"\r\n" + BODY, 400, "bad_request"),
+    "two Hosts": (post(b"Host: other\r\n" + length(), BODY), 400, "bad_request"),
+    "length and chunked": (post(length() + b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"), 400, "bad_framing"),
+    "chunked and length": (post(b"Transfer-Encoding: chunked\r\n" + length(), b"0\r\n\r\n"), 400, "bad_framing"),
     "xchunked": (post(b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\nGET /health HTTP/1.1\r\n" + HOST + b"\r\n"),
-                 {400, 501}, {"bad_framing"}),
-    "chunked, identity": (post(b"Transfer-Encoding: chunked, identity\r\n", b"0\r\n\r\n"), {400, 501}, {"bad_framing"}),
-    "gzip, chunked": (post(b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), {400, 501},
-                      {"bad_framing", "not_implemented"}),
-    "two lengths": (post(length() + b"Content-Length: 3\r\n", BODY), {400}, {"bad_framing"}),
-    "equal lengths twice": (post(length() + length(), BODY), {400}, {"bad_framing"}),
-    "length -1": (post(b"Content-Length: -1\r\n", BODY), {400}, {"bad_framing"}),
-    "length +1": (post(b"Content-Length: +14\r\n", BODY), {400}, {"bad_framing"}),
-    "length 2^64": (post(b"Content-Length: 18446744073709551630\r\n", BODY), {400, 413},
-                    {"bad_framing", "request_too_large"}),
-    "chunk size overflow": (post(b"Transfer-Encoding: chunked\r\n", b"FFFFFFFFFFFFFFFFF\r\nabc\r\n0\r\n\r\n"), {400},
-                            {"bad_framing"}),
-    "chunk size negative": (post(b"Transfer-Encoding: chunked\r\n", b"-1\r\nabc\r\n0\r\n\r\n"), {400}, {"bad_framing"}),
-    "folded header": (post(b"X-Fold: a\r\n b\r\n" + length(), BODY), {400}, {"bad_request"}),
-    "space before colon": (post(b"X-Space : a\r\n" + length(), BODY), {400}, {"bad_request"}),
-    "NUL in a header": (post(b"X-Nul: a\0b\r\n" + length(), BODY), {400}, {"bad_request"}),
-    "bare CR": (post(b"X-Cr: a\rb\r\n" + length(), BODY), {400}, {"bad_request"}),
-    "bare LF": (POST.replace(b"\r", b"") + HOST.replace(b"\r", b"") + b"\n", {400}, {"bad_request"}),
-    "high byte in the target": (b"GET /\xff HTTP/1.1\r\n" + HOST + b"\r\n", {400}, {"bad_request"}),
-    "body over the limit, announced": (post(b"Content-Length: 900000000\r\n"), {413}, {"request_too_large"}),
-    "HTTP/3.0": (b"GET /health HTTP/3.0\r\n" + HOST + b"\r\n", {400, 505}, None),
-    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}, None),
-    "TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x11" * 200, {400, 505}, None),
+                 400, "bad_framing"),
+    "chunked, identity": (post(b"Transfer-Encoding: chunked, identity\r\n", b"0\r\n\r\n"), 400, "bad_framing"),
+    "gzip, chunked": (post(b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), 501, "not_implemented"),
+    "two lengths": (post(length() + b"Content-Length: 3\r\n", BODY), 400, "bad_framing"),
+    "equal lengths twice": (post(length() + length(), BODY), 400, "bad_framing"),
+    "length -1": (post(b"Content-Length: -1\r\n", BODY), 400, "bad_framing"),
+    "length +1": (post(b"Content-Length: +14\r\n", BODY), 400, "bad_framing"),
+    "length 2^64": (post(b"Content-Length: 18446744073709551630\r\n", BODY), 400, "bad_framing"),
+    "chunk size overflow": (post(b"Transfer-Encoding: chunked\r\n", b"FFFFFFFFFFFFFFFFF\r\nabc\r\n0\r\n\r\n"), 400, "bad_framing"),
+    "chunk size negative": (post(b"Transfer-Encoding: chunked\r\n", b"-1\r\nabc\r\n0\r\n\r\n"), 400, "bad_framing"),
+    "folded header": (post(b"X-Fold: a\r\n b\r\n" + length(), BODY), 400, "bad_request"),
+    "space before colon": (post(b"X-Space : a\r\n" + length(), BODY), 400, "bad_request"),
+    "NUL in a header": (post(b"X-Nul: a\0b\r\n" + length(), BODY), 400, "bad_request"),
+    "bare CR": (post(b"X-Cr: a\rb\r\n" + length(), BODY), 400, "bad_request"),
+    "bare LF": (POST.replace(b"\r", b"") + HOST.replace(b"\r", b"") + b"\n", 400, "bad_request"),
+    "high byte in the target": (b"GET /\xff HTTP/1.1\r\n" + HOST + b"\r\n", 400, "bad_request"),
+    "body over the limit, announced": (post(b"Content-Length: 900000000\r\n"), 413, "request_too_large"),
+    "HTTP/3.0": (b"GET /health HTTP/3.0\r\n" + HOST + b"\r\n", 400, "bad_request"),
+    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "bad_request"),
+    "TLS hello": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x11" * 200, 400, "bad_request"),
 }
 
 
@@ -87,27 +82,22 @@ class RawHttp(ServerCase):
         return said, False
 
     def test_what_must_be_refused(self):
-        for name, (data, statuses, codes) in CLOSING.items():
+        for name, (data, status, code) in CLOSING.items():
             with self.subTest(name):
                 said, closed = self.exchange(data)
                 self.assertTrue(closed, f"still open after: {said[:200]!r}")
                 answers = re.findall(rb"HTTP/1\.1 (\d+)", said)
-                self.assertLessEqual(len(answers), 1, "a second answer: the rest was read as another request")
-                if not answers and codes is None:
-                    continue  # another protocol: closing is an answer
-                self.assertTrue(answers, "closed without an answer")
-                self.assertIn(int(answers[0]), statuses, said[:400])
-                if codes:
-                    head, _, body = said.partition(b"\r\n\r\n")
-                    self.assertIn(b"application/json", head)
-                    error = json.loads(body)["error"]
-                    self.assertIn(error["code"], codes)
-                    self.assertEqual(error["type"], "invalid_request_error")
+                self.assertEqual(len(answers), 1, "one answer; a second one would mean that the rest was read as a request")
+                self.assertEqual(int(answers[0]), status, said[:400])
+                head, _, body = said.partition(b"\r\n\r\n")
+                self.assertIn(b"application/json", head)
+                error = json.loads(body)["error"]
+                self.assertEqual((error["code"], error["type"]), (code, "invalid_request_error"))
         self.assertEqual(self.server.get("/health").status, 200)
 
     def test_a_lower_case_method_is_refused(self):
         said, _ = self.exchange(post(length() + b"Connection: close\r\n", BODY).replace(b"POST", b"post", 1))
-        self.assertRegex(said, rb"^HTTP/1\.1 (400|405) ")
+        self.assertRegex(said, rb"^HTTP/1\.1 405 ")
 
     def test_tiny_chunks_make_one_body(self):
         body = json.dumps({"prompt": "x" * 60_000}).encode()
@@ -123,9 +113,8 @@ class RawHttp(ServerCase):
         said, closed = self.exchange(data)
         self.assertTrue(closed)
         counts = [int(c) for c in re.findall(rb'"count": ?(\d+)', said)]
-        if counts:  # the server may close early, but must not answer out of order
-            expected = [self.server.post("/tokenize", {"prompt": "a" * (i + 1)}).json["count"] for i in range(20)]
-            self.assertEqual(counts, expected[:len(counts)])
+        expected = [self.server.post("/tokenize", {"prompt": "a" * (i + 1)}).json["count"] for i in range(20)]
+        self.assertEqual(counts, expected)
 
     def test_expect_continue(self):
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE) as s:

@@ -146,9 +146,9 @@ class DemoResponses(ServerCase):
     def test_bad_requests(self):
         for body, param in (({"previous_response_id": "resp_1"}, "previous_response_id"),
                             ({"conversation": "c"}, "conversation"), ({"background": True}, "background"), ({"n": 2}, "n"),
-                            ({"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "{"}]},
+                            ({"input": [{"type": "function_call", "call_id": "1", "name": "f", "arguments": "x"}]},
                              "input.0.arguments"),
-                            ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
+                            ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
                             ({"input": "word " * 40000}, "input"),
                             ({"max_output_tokens": -1}, "max_output_tokens")):
             with self.assertRaises(openai.BadRequestError) as caught:

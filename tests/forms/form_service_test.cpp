@@ -12,6 +12,7 @@
 
 #include "support/byte_tokenizer.h"
 #include "support/temp_directory.h"
+#include "support/thrown_fault.h"
 
 namespace troupe {
 namespace {
@@ -442,6 +443,35 @@ TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
   service->submit(2, {Form::Kind::grammar, "root ::= \"a\" # " + std::string(1 << 20, 'x') + "\n", "guided_grammar"});
   const CompileOutcome next = wait(*service, 2);
   EXPECT_TRUE(next.status.ok()) << next.status.message;
+}
+
+TEST_F(FormServiceTest, AFaultInItsThreadsEndsOneFormAlone) {
+  const auto service = serve(setup());
+  std::uint64_t ticket = 0;
+  for (const char* place : {"form check", "form compiler"}) {
+    const testing::ThrownFault fault(place);
+    service->submit(++ticket, regex("[a-z]+x"));
+    EXPECT_EQ(wait(*service, ticket).status.code, Code::internal) << place;
+    EXPECT_EQ(fault.thrown(), 1);
+    service->submit(++ticket, regex("[a-z]+x"));
+    EXPECT_TRUE(wait(*service, ticket).status.ok()) << "the thread goes on, and the fault was not kept";
+    service->submit(++ticket, regex("[a-y]+x"));
+    EXPECT_TRUE(wait(*service, ticket).status.ok());
+  }
+}
+
+TEST_F(FormServiceTest, SchemasThatOnceEndedTheEngineAreRefused) {
+  const auto service = serve(setup());
+  std::uint64_t ticket = 0;
+  for (const auto& [second, place] : {std::pair{R"({"$ref":5})", "$ref"},
+                                      {R"({"type":"array","items":{},"minItems":"x"})", "minItems"}}) {
+    Json schema = {{"type", "object"}, {"properties", {{"a/b", Json::object()}}}};
+    schema["properties"]["a\x01" "b"] = Json::parse(second);
+    service->submit(++ticket, {Form::Kind::json_schema, schema, "guided_json"});
+    const Status refusal = wait(*service, ticket).status;
+    EXPECT_EQ(refusal.code, Code::invalid_argument) << refusal.message;
+    EXPECT_EQ(refusal.param, std::string("guided_json.properties.a\x01" "b.") + place);
+  }
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "support/thrown_fault.h"
+
 namespace troupe {
 namespace {
 
@@ -123,6 +125,16 @@ TEST(Encoder, AMessageOfManyKeysCostsTheirNumberNotItsSquare) {
   const Encoded encoded = encoder.encode(job);  // quadratic work would outlast the test's timeout
   ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
   EXPECT_EQ(encoded.prompts.at(0), encoder.tokenizer()->encode("hello", SpecialTokens::plain));
+}
+
+TEST(Encoder, AFaultIsTheRequestsOwn) {
+  const Encoder encoder(tokenizer(), nullptr);
+  Encode job;
+  job.api = Api::completion;
+  job.source.texts = {"tea"};
+  const testing::ThrownFault fault("tokenizer");
+  EXPECT_EQ(encoder.encode(job).status.code, Code::internal);
+  EXPECT_TRUE(encoder.encode(job).status.ok());
 }
 
 }  // namespace

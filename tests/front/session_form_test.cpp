@@ -5,6 +5,7 @@
 
 #include "actors/session/session_book.h"
 #include "support/byte_tokenizer.h"
+#include "support/thrown_fault.h"
 
 namespace troupe {
 namespace {
@@ -138,6 +139,17 @@ TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverThe
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->thinking.denied, std::vector<TokenId>{ByteTokenizer::kEos});
   EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
+}
+
+TEST_F(SessionFormTest, AFaultOfOneSessionEndsIt) {
+  {
+    const testing::ThrownFault fault("session");
+    ASSERT_FALSE(open(with_form()).has_value());
+  }
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 500);
+  EXPECT_EQ(book_.size(), 0u);
+  EXPECT_TRUE(open(with_form()).has_value()) << "the next one is served";
 }
 
 }  // namespace

@@ -44,6 +44,24 @@ TEST(StopFilter, TheEarliestWinsThenTheShortest) {
   EXPECT_EQ(shorter.push("abcd"), "ab");
 }
 
+TEST(StopFilter, WhatMayNotStopIsText) {
+  StopFilter filter({"END", "N"}, false);
+  EXPECT_EQ(filter.push("one END two E", false), "one END two ");
+  EXPECT_EQ(filter.push("N", false), "");  // still the beginning of END, whose last letter may come later
+  EXPECT_FALSE(filter.stopped());
+  EXPECT_EQ(filter.push("D", true), "");
+  EXPECT_TRUE(filter.stopped());
+  EXPECT_EQ(filter.met(), "END");
+
+  StopFilter both({"ab"}, false);
+  EXPECT_EQ(both.push("xab", false), "xab");
+  EXPECT_EQ(both.push("yab", true), "y");
+
+  StopFilter held({"aab"}, false);
+  EXPECT_EQ(held.push("aa", false), "");
+  EXPECT_EQ(held.flush(), "aa");
+}
+
 // Whatever the cuts between pieces, the text is the one that a search in the whole would give.
 TEST(StopFilter, DoesNotDependOnTheCuts) {
   std::mt19937 random(7);

@@ -11,6 +11,7 @@
 
 #include "grammar/support/test_vocabulary.h"
 #include "support/byte_tokenizer.h"
+#include "support/thrown_fault.h"
 #include "text/grammar/form.h"
 
 namespace troupe::grammar {
@@ -357,6 +358,23 @@ TEST_F(ConstraintTest, AMaskTakesTheFewestWords) {
   EXPECT_EQ(words("[a-z]+").form, TokenMask::Form::bits);
   EXPECT_EQ(words("[a-z]+").words.size(), 94u);
   EXPECT_EQ(words("[\\s\\S]*").form, TokenMask::Form::denied);
+}
+
+TEST_F(ConstraintTest, AFaultFreesTheRowAndIsTold) {
+  for (const char* place : {"mask", "following a form"}) {
+    const auto form = compiled(Form::Kind::regex, "[a-z]{3}");
+    ASSERT_TRUE(form.ok()) << form.status().message;
+    Constraint constraint(spec(*form)), other(spec(*form));
+    const testing::ThrownFault fault(place);
+    constraint.accept('a');
+    EXPECT_EQ(allowed(constraint).size(), static_cast<std::size_t>(table_.size()));
+    EXPECT_EQ(constraint.fault().code, Code::internal) << place;
+    constraint.accept('1');
+    EXPECT_EQ(constraint.tokens(), 2);
+    other.accept('a');
+    EXPECT_EQ(allowed(other).size(), 26u) << "the others are held to the form";
+    EXPECT_TRUE(other.fault().ok());
+  }
 }
 
 }  // namespace

@@ -188,6 +188,63 @@ TEST(Schema, NamesCannotHideASchema) {
   // The path of the second property reads like that of a schema that was visited.
   Json schema = Json::parse(R"({"properties":{"a":{"properties":{"b":{}}},"a/properties/b":{"not":{}}}})");
   EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a/properties/b.not");
+  // Two names that the places of visited schemas once wrote alike: the second schema was not looked at at all.
+  schema = Json::parse(R"({"properties":{"a/b":{},"a\u0001b":{"$ref":5}}})");
+  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a\x01" "b.$ref");
+  schema = Json::parse(R"({"properties":{"a/b":{},"a\u0001b":{"type":"array","items":{},"minItems":"x"}}})");
+  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a\x01" "b.minItems");
+  schema = Json::parse(R"({"properties":{"a/b":{},"a~1b":{"not":{}}}})");
+  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a~1b.not");
+  // The schema of an empty name, and the object of all properties taken for a schema.
+  schema = Json::parse(R"({"properties":{"":{},"not":{},"x":{"$ref":"#/properties"}}})");
+  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.not");
+}
+
+Json object_of(int properties, bool needed, const char* name = "property_") {
+  Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
+  for (int i = 0; i < properties; ++i) {
+    schema["properties"][name + std::to_string(i)] = {{"type", "string"}};
+    if (needed) schema["required"].push_back(name + std::to_string(i));
+  }
+  return schema;
+}
+
+TEST(Sizes, NameThePropertyThatIsOneTooMany) {
+  const auto refused_at = [](Json schema) {
+    const Status status = enforceable(schema, "s");
+    EXPECT_TRUE(status.ok() || status.reason == "schema_too_large") << status.message;
+    return status.param;
+  };
+  EXPECT_EQ(refused_at(object_of(5000, true)), "");
+  EXPECT_EQ(refused_at(object_of(5001, true)), "s.properties.property_5000");
+  EXPECT_EQ(refused_at(object_of(2000, false)), "");
+  EXPECT_EQ(refused_at(object_of(2001, false)), "s.properties.property_2000");
+  Json several = object_of(0, true);
+  for (const char* name : {"a", "b", "c"}) several["properties"][name] = object_of(1600, false);
+  EXPECT_EQ(refused_at(several), "");
+
+  Json open = object_of(1000, true);  // "property_", then a tree of digits
+  open["additionalProperties"] = true;
+  EXPECT_EQ(refused_at(open), "");
+  open = object_of(1992, true);
+  open["additionalProperties"] = true;
+  EXPECT_EQ(refused_at(open), "s.properties.property_1991");
+
+  Json counted = object_of(126, false);
+  counted["minProperties"] = 1;
+  EXPECT_EQ(refused_at(counted), "s.properties.property_125");
+  counted = object_of(125, false);
+  counted["minProperties"] = 1;
+  EXPECT_EQ(refused_at(counted), "");
+  counted = object_of(2000, false);
+  counted["maxProperties"] = 2000;  // forbids nothing
+  EXPECT_EQ(refused_at(counted), "");
+}
+
+TEST(Sizes, OfNamesDependOnTheVocabulary) {
+  EXPECT_EQ(open_name_chars_for(258), 2000u);
+  EXPECT_EQ(open_name_chars_for(103'424), 386u);
+  EXPECT_EQ(open_name_chars_for(100'000'000), 100u);
 }
 
 TEST(Formats, PatternsInPlainWords) {

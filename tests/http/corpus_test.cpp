@@ -7,9 +7,9 @@
 namespace troupe::http::test {
 namespace {
 
-const std::string kGet = "GET /health HTTP/1.1\r\nHost: a\r\n";
+const std::string kGet = "GET /health HTTP/1.1\r\nHost: localhost\r\n";
 const std::string kPost =
-    "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+    "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
 
 class CorpusTest : public ServerTest {
  protected:
@@ -67,7 +67,7 @@ TEST_F(CorpusTest, Row2TooManyHeaders) {
 }
 
 TEST_F(CorpusTest, AHundredHeadersAndAnEightKilobyteTargetPass) {
-  std::string request = "GET /health?" + std::string((8 << 10) - 8, 'q') + " HTTP/1.1\r\nHost: a\r\n";
+  std::string request = "GET /health?" + std::string((8 << 10) - 8, 'q') + " HTTP/1.1\r\nHost: localhost\r\n";
   for (int i = 0; i < 99; ++i) request += "a:b\r\n";
   Client client(port);
   client.send(request + "\r\n");
@@ -77,9 +77,9 @@ TEST_F(CorpusTest, AHundredHeadersAndAnEightKilobyteTargetPass) {
 }
 
 TEST_F(CorpusTest, Row3UriOf100KB) {
-  refused_and_closed("GET /" + std::string(100 << 10, 'u') + " HTTP/1.1\r\nHost: a\r\n\r\n", 414,
+  refused_and_closed("GET /" + std::string(100 << 10, 'u') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 414,
                      "uri_too_long");
-  refused_and_closed("GET /" + std::string(8 << 10, 'u') + " HTTP/1.1\r\nHost: a\r\n\r\n", 414,
+  refused_and_closed("GET /" + std::string(8 << 10, 'u') + " HTTP/1.1\r\nHost: localhost\r\n\r\n", 414,
                      "uri_too_long");
 }
 
@@ -96,7 +96,7 @@ TEST_F(CorpusTest, Row5ContentLengthBesideTransferEncoding) {
 }
 
 TEST_F(CorpusTest, Row6UnknownTransferEncodingSmugglesNothing) {
-  const std::string hidden = "0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n";
+  const std::string hidden = "0\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
   for (const char* coding :
        {"xchunked", "chunked, identity", "identity", "", "chunked\r\nTransfer-Encoding: chunked"}) {
     refused_and_closed(kPost + "Transfer-Encoding: " + coding + "\r\n\r\n" + hidden, 400, "bad_framing");
@@ -145,12 +145,12 @@ TEST_F(CorpusTest, Row10LinesThatAreNotHeaders) {
     refused_and_closed(kGet + bad, 400, "bad_request");
   }
   for (const std::string& bad :
-       {std::string("GET /h\xC3\xA9 HTTP/1.1\r\nHost: a\r\n\r\n"),
-        std::string("GET  /health HTTP/1.1\r\nHost: a\r\n\r\n"),
-        std::string("GET /health HTTP/2.0\r\nHost: a\r\n\r\n"),
-        std::string("GET /health HTTP/1.9\r\nHost: a\r\n\r\n"), std::string("GET /health\r\n\r\n"),
-        std::string("\r\nGET /health HTTP/1.1\r\nHost: a\r\n\r\n"),
-        std::string("GET\t/health HTTP/1.1\r\nHost: a\r\n\r\n"),
+       {std::string("GET /h\xC3\xA9 HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("GET  /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n"),
+        std::string("GET /health HTTP/1.9\r\nHost: localhost\r\n\r\n"), std::string("GET /health\r\n\r\n"),
+        std::string("\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        std::string("GET\t/health HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         std::string("GET /health HTTP/1.1\nHost: a\n\n")}) {
     refused_and_closed(bad, 400, "bad_request");
   }
@@ -195,7 +195,7 @@ TEST_F(CorpusTest, Row18PathsThatAreNoPage) {
   }
   client.get("/health?verbose=1");
   EXPECT_EQ(client.receive().status, 200);
-  client.get("http://a/health");
+  client.get("http://localhost/health");
   EXPECT_EQ(client.receive().status, 200);
 }
 
@@ -207,17 +207,17 @@ TEST_F(CorpusTest, Row19OtherProtocolsOnThePlainPort) {
 TEST_F(CorpusTest, Row12And20BodiesOfAnotherKind) {
   Client client(port);
   client.send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}");
   expect_error(client.receive(), 415, "unsupported_encoding");
   for (const char* type : {"", "Content-Type: text/plain\r\n", "Content-Type: application/jsonx\r\n",
                            "Content-Type: multipart/form-data; boundary=json\r\n"}) {
-    client.send("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\n" + std::string(type) +
+    client.send("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n" + std::string(type) +
                 "Content-Length: 2\r\n\r\n{}");
     expect_error(client.receive(), 415, "unsupported_media_type");
   }
   client.send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: Application/JSON; charset=utf-8\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: Application/JSON; charset=utf-8\r\n"
       "Content-Length: 45\r\n\r\n" +
       kChat);
   EXPECT_EQ(client.receive().status, 200);

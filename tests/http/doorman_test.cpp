@@ -181,8 +181,8 @@ TEST_F(ServerTest, UnknownFieldsAreToldInAHeader) {
   Client client(port);
   client.post("/v1/completions", R"({"prompt":"x","zebra":1,"evil\r\nSet-Cookie: a=\"b\"":2})");
   const Response warned = client.receive();
-  EXPECT_EQ(warned.header("Warning"),
-            "299 troupe \"unknown fields have no effect: zebra, evil??Set-Cookie:?a=?b?\"");
+  EXPECT_EQ(warned.header("Warning"), "299 troupe \"without effect: zebra, evil??Set-Cookie:?a=?b?\"");
+  EXPECT_EQ(warned.header("x-troupe-ignored"), "zebra, evil??Set-Cookie:?a=?b?");
   client.post("/v1/completions", R"({"prompt":"x"})");
   EXPECT_FALSE(client.receive().header("Warning").has_value());
 }

@@ -154,7 +154,7 @@ TEST_F(PagesTest, OtherOriginsMayReadAnswersWhenTheyAreAllowed) {
 }
 
 TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
-  setup.http.api_keys = {"secret"};
+  setup.http.admin_api_keys = {"secret"};
   start();
   const std::string key = "Authorization: Bearer secret\r\n";
   Client client(port);

@@ -342,7 +342,8 @@ TEST(Request, Row38Logprobs) {
   bad_chat(chat(R"("top_logprobs":5)"), "top_logprobs", "out_of_range");
   bad_chat(chat(R"("logprobs":1)"), "logprobs", "invalid_value");
   bad_completion(completion(R"("logprobs":1000000)"), "logprobs", "out_of_range");
-  bad_completion(completion(R"("logprobs":6)"), "logprobs", "out_of_range");
+  bad_completion(completion(R"("logprobs":21)"), "logprobs", "out_of_range");
+  EXPECT_EQ(good_completion(completion(R"("logprobs":20)")).sampling.logprobs, 20);
   bad_both(R"("prompt_logprobs":21)", "prompt_logprobs", "out_of_range");
   bad_both(R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "invalid_value");
   EXPECT_EQ(good_chat(chat(R"("logprobs":true)")).sampling.logprobs, 0);

@@ -172,6 +172,11 @@ TEST(Logprobs, CompletionDialect) {
   EXPECT_EQ(logprobs["text_offset"], json({10, 12, 14}));
   EXPECT_EQ(logprobs["top_logprobs"][0], nullptr);
   EXPECT_EQ(logprobs["top_logprobs"][1], json::parse(R"({"bytes:\\x61\\xe4":-0.5,"b":-1.25})"));
+
+  tokens[1].in_text = false;  // a special token, which the text does not have
+  out.clear();
+  append_piece(out, kText, {.text = "x", .logprobs = tokens, .with_logprobs = true, .text_offset = 10});
+  EXPECT_EQ(event(out)["choices"][0]["logprobs"]["text_offset"], json({10, 12, 12}));
 }
 
 TEST(Answer, Chat) {

@@ -1,6 +1,7 @@
 // What the server keeps in memory for its clients: bodies that arrive, answers that are not read.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <future>
 
 #include "http/support.h"
@@ -107,7 +108,7 @@ TEST_F(ServerBounds, BoundsWhatIsUnsentOnAllConnections) {
 TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
   setup.limits.max_buffered_bytes = 4 << 20;
   start();
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n";
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   std::vector<std::unique_ptr<Client>> clients;
   int refused = 0;
   for (int i = 0; i < 8; ++i) {  // each sends 1 MiB of its 1.5
@@ -137,11 +138,104 @@ TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
 TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
   setup.limits.max_buffered_bytes = 1 << 20;
   start();
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  Client first(port);
+  first.send(head + "Content-Length: 1000000\r\n\r\n" + std::string(900'000, 'x'));
+  EXPECT_FALSE(first.readable(milliseconds(200)));
   Client client(port);
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n");
+  client.send(head + "Content-Length: 400000\r\n\r\n");
   EXPECT_EQ(client.receive().status, 503);
   EXPECT_TRUE(client.closed());
 }
+
+// "Try again later" would be said of it for ever.
+TEST_F(ServerBounds, ABodyThatFindsNoRoomEvenAloneIsTooLarge) {
+  setup.limits.max_buffered_bytes = 1 << 20;
+  start();
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  Client declared(port);
+  declared.send(head + "Content-Length: 2000000\r\n\r\n");
+  const Response refused = declared.receive();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_NE(refused.body.find("2000000 bytes; at most 1048576 are held at once (--max-buffered-bytes)"), refused.body.npos) << refused.body;
+  EXPECT_TRUE(declared.closed());
+  Client chunked(port);
+  chunked.send(head + "Transfer-Encoding: chunked\r\n\r\n");
+  const std::string piece = "20000\r\n" + std::string(0x20000, 'x') + "\r\n";
+  for (int i = 0; i < 10 && chunked.send(piece); ++i) {
+  }
+  EXPECT_EQ(chunked.receive().status, 413);
+  expect_alive();
+}
+
+constexpr std::size_t kSmall = 60'000;
+
+/// Connections that have sent all but the last byte of a small body.
+std::vector<std::unique_ptr<Client>> incomplete_bodies(int port, int count) {
+  const std::string all = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+                          std::to_string(kSmall) + "\r\n\r\n" + std::string(kSmall - 1, 'x');
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<Client>(port));
+    clients.back()->send(all);
+  }
+  return clients;
+}
+
+TEST_F(ServerBounds, SmallBodiesCountToo) {
+  setup.limits.max_buffered_bytes = 1 << 20;  // and as much for small bodies alone
+  start();
+  answer_all();
+  auto clients = incomplete_bodies(port, 60);  // 3.6 MB
+  int refused = 0;
+  for (const auto& client : clients) refused += client->readable(milliseconds(20)) ? 1 : 0;
+  EXPECT_GE(refused, 20);
+  EXPECT_LE(refused, 40);
+  EXPECT_EQ(clients.back()->receive().status, 503);
+  clients.clear();
+  for (int i = 0; i < 200; ++i) {  // their room is free again
+    auto more = incomplete_bodies(port, 15);
+    std::this_thread::sleep_for(milliseconds(20));
+    int held = 0;
+    for (const auto& client : more) held += client->readable(milliseconds(0)) ? 0 : 1;
+    if (held == 15) return;
+  }
+  ADD_FAILURE() << "the memory of bodies that are gone is still counted";
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::int64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// Sanitizers keep what is freed.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_F(ServerBounds, SmallBodiesTakeTheirSizeAndGiveItBack) {
+  constexpr int kClients = 450;
+  start();
+  expect_alive();
+  const std::int64_t before = resident_bytes();
+  auto clients = incomplete_bodies(port, kClients);
+  const auto settles = [&](std::int64_t most) {
+    std::int64_t grown = 0;
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    do {
+      grown = resident_bytes() - before;
+      if (grown <= most) break;
+      std::this_thread::sleep_for(milliseconds(50));
+    } while (std::chrono::steady_clock::now() < deadline);
+    return grown;
+  };
+  std::this_thread::sleep_for(milliseconds(500));
+  const std::int64_t held = resident_bytes() - before;
+  EXPECT_LT(held, static_cast<std::int64_t>(kClients * kSmall * 13 / 10)) << "one copy of each, and little beside it";
+  EXPECT_GT(held, static_cast<std::int64_t>(kClients * kSmall / 2)) << "or this measures nothing";
+  clients.clear();
+  EXPECT_LT(settles(8 << 20), 8 << 20);
+}
+#endif
 
 // The thread that handles a request asks the backend for its health; the I/O thread hands the call over.
 TEST_F(ServerBounds, ParsesLargeBodiesApart) {
@@ -154,6 +248,9 @@ TEST_F(ServerBounds, ParsesLargeBodiesApart) {
   client.post("/v1/completions", R"({"prompt":")" + std::string(300 << 10, 'x') + "\"}");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
+  EXPECT_EQ(backend.asked_from.load(), backend.prepared_from.load()) << "what the backend does of it is done there as well";
+  EXPECT_NE(backend.call(1).prepared, nullptr);
+  EXPECT_EQ(backend.call(0).prepared, nullptr);
   const std::thread::id large = backend.asked_from;
   EXPECT_EQ(backend.call(1).body_bytes, (std::size_t{300} << 10) + 13);
   client.post("/v1/completions", std::string(300 << 10, '['));  // a refusal comes back the same way

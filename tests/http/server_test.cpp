@@ -46,7 +46,7 @@ TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
     EXPECT_EQ(client.receive().status, 200);
   }
   backend.state = Health::State::ready;
-  client.send("POST /ping HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+  client.send("POST /ping HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
   EXPECT_EQ(client.receive().status, 200);
   client.get("/health", {}, "HEAD");
   const Response head = client.receive(true);
@@ -197,9 +197,9 @@ TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   for (int i = 0; i < 1000; ++i) {
     const std::string id = "x-request-id: r" + std::to_string(i) + "\r\n";
     if (i % 2 == 0) {
-      burst += "GET /health HTTP/1.1\r\nHost: a\r\n" + id + "\r\n";
+      burst += "GET /health HTTP/1.1\r\nHost: localhost\r\n" + id + "\r\n";
     } else {
-      burst += "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + id +
+      burst += "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + id +
                "Content-Length: " + std::to_string(kChat.size()) + "\r\n\r\n" + kChat;
     }
   }
@@ -218,7 +218,7 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
   answer_all();
   Client client(port);
   const std::string request =
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n5\r\n" +
       kChat.substr(0, 5) + "\r\n" + "28\r\n" + kChat.substr(5) + "\r\n0\r\n\r\n";
   ASSERT_EQ(kChat.size(), 45u);
@@ -247,7 +247,7 @@ TEST_F(ServerTest, AnswersExpectContinue) {
   answer_all();
   Client client(port);
   client.send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Expect: 100-continue\r\nContent-Length: 45\r\n\r\n");
   ASSERT_TRUE(client.fill_some());
   EXPECT_EQ(client.rest(), "HTTP/1.1 100 Continue\r\n\r\n");

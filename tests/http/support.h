@@ -34,6 +34,10 @@ using troupe::test::kPatience;
 /// Keeps what it was given; answers through `script` when one is set.
 class FakeBackend : public Backend {
  public:
+  void prepare(Call& call) override {
+    prepared_from = std::this_thread::get_id();
+    call.prepared = std::make_shared<Prepared>();
+  }
   void submit(Call&& call) override {
     const Exchange exchange = call.exchange;
     submitted_from = std::this_thread::get_id();
@@ -115,6 +119,7 @@ class FakeBackend : public Backend {
   std::atomic<Health::State> state{Health::State::ready};
   mutable std::atomic<std::thread::id> asked_from{};   // the thread that handled the last request
   std::atomic<std::thread::id> submitted_from{};
+  std::atomic<std::thread::id> prepared_from{};
   std::atomic<bool> live{true};
   std::atomic<const char*> silent{""};
 
@@ -191,11 +196,11 @@ class Client {
   }
   void post(std::string_view path, std::string_view body, std::string_view extra = {}) {
     send("POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: " +
+         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n" + std::string(extra) + "\r\n" + std::string(body));
   }
   void get(std::string_view path, std::string_view extra = {}, std::string_view method = "GET") {
-    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: a\r\n" + std::string(extra) +
+    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) +
          "\r\n");
   }
 

@@ -45,7 +45,7 @@ TEST(ToolRequest, ReplayedCallsHaveArgumentsInJson) {
            arguments + "}}]}]}";
   };
   const char* const place = "messages.0.tool_calls.1.function.arguments";
-  for (const char* arguments : {R"("not json")", R"("[1]")", "[1]", "5", R"("{\"a\":}")"}) {
+  for (const char* arguments : {R"("not json")", R"("[1]")", "[1]", "5", R"(" ")"}) {
     refused(call(arguments), place, "invalid_value");
   }
   accepted(call(R"("{}")"));
@@ -140,7 +140,7 @@ TEST(ToolRequest, Row54And55Tools) {
           "invalid_tool");
   refused(hello(R"("tools":[{"type":"function","function":{}}])"), "tools.0.function.name", "invalid_tool");
   refused(hello(R"("tools":[{"type":"function"}])"), "tools.0.function", "invalid_tool");
-  refused(hello(R"("tools":[{"type":"web"}])"), "tools.0.type", "invalid_tool");
+  refused(hello(R"("tools":[{"type":5}])"), "tools.0.type", "invalid_tool");
   refused(hello(R"("tools":[{"type":"function","function":{"name":"f","parameters":[]}}])"),
           "tools.0.function.parameters", "invalid_tool");
   refused(hello(R"("tools":[{"type":"function","function":{"name":"f","strict":"yes"}}])"),

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -128,6 +129,69 @@ TEST_F(RendezvousTest, LiveOwnersAreListedByPort) {
   end(second);
   end(other);
   EXPECT_TRUE(live_owners(base_ + "/absent", PortKind::http).empty());
+}
+
+// kill -9 leaves files; the next instance, on whatever ports, removes them all and nothing else.
+TEST_F(RendezvousTest, FilesOfDeadOwnersAreRemovedAndThoseOfLivingOnesStay) {
+  const pid_t dead = owner_of(PortKind::http, 20'101);
+  end(dead);
+  end(owner_of(PortKind::metrics, 20'102));
+  end(owner_of(PortKind::cache_queue, 20'103));
+  const pid_t living = owner_of(PortKind::engine_worker_queue, 20'104);
+  std::ofstream(dir_ + "/http-20105.lock") << living << "\n";  // a dead owner, whose pid is another process's now
+  std::ofstream(dir_ + "/http-20106.sock") << "";                // of which the lock was removed
+  std::ofstream(dir_ + "/http-junk.lock") << "1";
+  std::ofstream(dir_ + "/notes") << "mine";
+  EXPECT_EQ(files(), 12);
+  remove_left_files(dir_);
+  EXPECT_EQ(files(), 4);
+  for (const char* name : {"engine-worker-queue-20104.lock", "engine-worker-queue-20104.sock", "http-junk.lock", "notes"}) {
+    EXPECT_TRUE(std::filesystem::exists(dir_ + "/" + name)) << name;
+  }
+  EXPECT_TRUE(connect_port(dir_, PortKind::engine_worker_queue, 20'104, Clock::now() + test::kPatience).ok());
+  end(living);
+  remove_left_files(dir_);
+  EXPECT_EQ(files(), 2);
+  remove_left_files(base_ + "/absent");
+}
+
+TEST_F(RendezvousTest, FilesOfAPortThatIsStillHeldStay) {
+  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(socket.get(), 1), 0);
+  ASSERT_EQ(getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const int port = ntohs(address.sin_port);
+  end(owner_of(PortKind::http, port));
+  remove_left_files(dir_);
+  EXPECT_EQ(files(), 2) << "the next owner learns from them that it has to wait for the port";
+  const auto lock = PortLock::acquire(dir_, PortKind::http, port);
+  ASSERT_TRUE(lock.ok());
+  EXPECT_TRUE(lock->taken_over());
+}
+
+// One that removes left files holds a lock for a moment; who takes the port meanwhile is not refused.
+TEST_F(RendezvousTest, RemovingLeftFilesKeepsNobodyFromAPort) {
+  ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
+  std::atomic<bool> stop{false};
+  std::thread remover([&] {
+    while (!stop) remove_left_files(dir_);
+  });
+  const pid_t dead = owner_of(PortKind::cache_queue, 20'200);
+  end(dead);
+  for (int round = 0; round < 500; ++round) {
+    std::ofstream(dir_ + "/cache-queue-20201.lock") << dead << "\n";
+    const auto lock = PortLock::acquire(dir_, PortKind::cache_queue, 20'201);
+    EXPECT_TRUE(lock.ok()) << "round " << round << ": " << lock.status().message;
+    if (!lock.ok()) break;
+    const auto owners = live_owners(dir_, PortKind::cache_queue);
+    EXPECT_EQ(owners.size(), 1u) << "round " << round << ": the lock is on the file that has the name";
+  }
+  stop = true;
+  remover.join();
 }
 
 // A process that lists the owners must not appear in the list.

@@ -84,7 +84,14 @@ TEST_P(Linear, ManyRowsInSeveralBlocks) {
 
 TEST_P(Linear, NothingWithoutRows) {
   const Weight weight(device(), dtype(), 2, 2, {1, 1, 1, 1});
+  const Rows x(device(), dtype(), 1, 2, {3, 4});
+  const Rows y(device(), DType::f32, 1, 2, {-1, -2});
   run(device(), LmHead{.logits = nullptr, .x = nullptr, .weight = weight.matrix, .rows = 0});
+  run(device(), LmHead{.logits = y.floats(), .x = x.data(), .weight = weight.matrix, .rows = 0});
+  EXPECT_EQ(y.at(0, 0), -1);
+  EXPECT_EQ(y.at(0, 1), -2);
+  run(device(), LmHead{.logits = y.floats(), .x = x.data(), .weight = weight.matrix, .rows = 1});
+  EXPECT_EQ(y.at(0, 0), 7) << "the device still works";
 }
 
 TEST_P(Linear, MlpAgainstDoublePrecision) {

@@ -261,6 +261,37 @@ TEST_P(MoeTest, AnyShapeAgainstDoublePrecision) {
   }
 }
 
+// Correction biases of released models: a level of 22 … 63 in each layer and a spread of about a hundredth around it. A
+// score that is rounded to fewer bits than fp32 has would lose the spread; half precision is the level alone.
+TEST_P(MoeTest, TheChoiceKeepsTheSpreadOfBiasesAtAHighLevel) {
+  for (const auto& [level, rows] : {std::pair{22.0f, 9}, {47.3f, 40}, {63.0f, 300}}) {
+    const MoeCase c{96, 32, 64, 1, 6, rows};
+    MoeLayer layer(device(), dtype(), c), flat(device(), dtype(), c);
+    const auto spread = random_floats(64, 11, 0.01f);
+    for (int e = 0; e < c.experts; ++e) {
+      layer.bias.set(0, e, level + spread[std::size_t(e)]);
+      flat.bias.set(0, e, level);
+    }
+    const Rows x(device(), dtype(), rows, c.hidden, random_floats(std::size_t(rows * c.hidden), 7));
+    const Rows y(device(), DType::f32, rows, c.hidden);
+    const Memory chosen(device(), sizeof(std::int32_t) * std::size_t(rows * c.top_k));
+    Moe op = layer.op(y, x.data(), rows);
+    op.chosen = chosen.as<std::int32_t>();
+    run(device(), op);
+    int clear = 0, other = 0;
+    for (int r = 0; r < rows; ++r) {
+      const MoeLayer::Choice choice = layer.choose(x, r);
+      if (choice.gap < 2e-5) continue;  // the scores have steps of up to 3.8e-6
+      ++clear;
+      other += choice.experts != flat.choose(x, r).experts;
+      const std::int32_t* got = chosen.host<std::int32_t>() + r * c.top_k;
+      ASSERT_EQ(std::vector<int>(got, got + c.top_k), choice.experts) << "row " << r << ", level " << level;
+    }
+    EXPECT_GT(clear, rows * 4 / 5);
+    EXPECT_GT(other, rows / 5) << "without the spread they would be others";
+  }
+}
+
 TEST_P(MoeTest, ARowsBitsDependOnThatRowAlone) {
   const MoeCase c{96, 64, 9, 1, 3, 200};
   const MoeLayer layer(invariant_device(), dtype(), c);
@@ -326,8 +357,15 @@ TEST_P(MoeTest, PaddingRowsTouchNothing) {
 
 TEST_P(MoeTest, NothingWithoutRows) {
   const MoeLayer layer(device(), dtype(), {16, 16, 4, 0, 2, 0});
-  const Rows none(device(), DType::f32, 1, 16);
-  run(device(), layer.op(none, none.data(), 0));
+  const Rows x(device(), dtype(), 1, 16, random_floats(16, 5));
+  const std::vector<float> before(16, -3);
+  Rows y(device(), DType::f32, 1, 16, before);
+  run(device(), layer.op(y, x.data(), 0));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(y.at(0, i), -3) << i;
+  run(device(), layer.op(y, x.data(), 1));
+  int changed = 0;
+  for (int i = 0; i < 16; ++i) changed += y.at(0, i) != -3;
+  EXPECT_EQ(changed, 16) << "the device still works";
 }
 
 TEST_P(MoeTest, NotANumberStaysInItsRow) {

@@ -5,17 +5,26 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/batch.h"
 #include "kernels/device_under_test.h"
 
 namespace troupe::kernels {
 
-/// Copies rows, their arrays and the logits to the device, samples there, and returns the results.
+/// Copies rows, their arrays and the logits to the device, samples there, and returns the results. On a GPU every second
+/// row has its ids in blocks, as in KV memory.
 inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<SampleRow> rows,
                                          const std::vector<float>& logits, int vocab, int stride,
                                          std::vector<TokenId>* next = nullptr) {
   const auto count = rows.size();
   // One allocation for all arrays that rows point to: thousands of small ones are slow on a GPU.
-  std::vector<TokenId> ids;
+  constexpr int kBlockIds = 96;  // ids of a block, and what lies between them and the next block's
+  std::vector<TokenId> ids, in_blocks;
+  std::vector<BlockId> blocks;
+  if (device.is_cuda()) {
+    std::size_t all = 0;
+    for (std::size_t i = 1; i < count; i += 2) all += std::size_t(rows[i].known_tokens + kBlockTokens - 1) / kBlockTokens;
+    in_blocks.assign(all * kBlockIds, -1);
+  }
   std::vector<TokenBias> bias;
   std::vector<std::uint32_t> masks;
   for (const SampleRow& row : rows) {
@@ -24,6 +33,17 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
     ids.insert(ids.end(), row.banned, row.banned + row.banned_count);
     bias.insert(bias.end(), row.bias, row.bias + row.bias_count);
   }
+  auto next_block = BlockId(in_blocks.size() / kBlockIds);  // a sequence's blocks do not lie in its order
+  for (std::size_t i = 1; i < count && device.is_cuda(); i += 2) {
+    for (int t = 0; t < rows[i].known_tokens; ++t) {
+      if (t % kBlockTokens == 0) blocks.push_back(--next_block);
+      in_blocks[std::size_t(next_block * kBlockIds + t % kBlockTokens)] = rows[i].tokens[t];
+    }
+  }
+  const Memory in_blocks_there(device, sizeof(TokenId) * (in_blocks.size() + 1)),
+      blocks_there(device, sizeof(BlockId) * (blocks.size() + 1));
+  device.upload(in_blocks_there.as(), in_blocks.data(), sizeof(TokenId) * in_blocks.size());
+  device.upload(blocks_there.as(), blocks.data(), sizeof(BlockId) * blocks.size());
   const Memory ids_there(device, sizeof(TokenId) * (ids.size() + 1));
   const Memory bias_there(device, sizeof(TokenBias) * (bias.size() + 1));
   const Memory masks_there(device, sizeof(std::uint32_t) * (masks.size() + 1));
@@ -37,11 +57,18 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
   const std::vector<TokenId> untouched(count, -7);
   device.upload(next_there.as(), untouched.data(), sizeof(TokenId) * count);
   const auto* id_at = ids_there.as<TokenId>();
+  const auto* block_at = blocks_there.as<BlockId>();
   const auto* bias_at = bias_there.as<TokenBias>();
   const auto* mask_at = masks_there.as<std::uint32_t>();
   for (std::size_t i = 0; i < count; ++i) {
     SampleRow& row = rows[i];
     row.tokens = id_at;
+    if (device.is_cuda() && i % 2 == 1) {
+      row.tokens = in_blocks_there.as<TokenId>();
+      row.blocks = block_at;
+      row.block_ids = kBlockIds;
+      block_at += (row.known_tokens + kBlockTokens - 1) / kBlockTokens;
+    }
     row.banned = id_at += row.known_tokens;
     id_at += row.banned_count;
     row.bias = bias_at;

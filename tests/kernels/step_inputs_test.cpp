@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <numeric>
@@ -20,7 +21,8 @@ constexpr int kRows = 700;
 constexpr int kSequences = 40;
 constexpr int kPieces = 3;
 constexpr int kDeltas = 300;
-constexpr std::size_t kIdsPerSlot = 1000;
+constexpr std::size_t kWords = 40'000;  // of what deltas change
+constexpr int kBlocks = 160, kIdsToNextBlock = 100;
 
 PieceLayout make_layout() {
   PieceLayout made;
@@ -56,7 +58,9 @@ class StepInputsTest : public ::testing::Test {
     take(arrays.sequences, kSequences);
     take(arrays.samples, kSequences);
     take(arrays.picks, kSequences + 1);
-    take(ids, kSequences * kIdsPerSlot);
+    take(changed, kWords);
+    take(last_sampled, kSequences);
+    take(block_ids, kBlocks * kIdsToNextBlock);
     take(results, kSequences);
   }
   void TearDown() override {
@@ -91,8 +95,9 @@ class StepInputsTest : public ::testing::Test {
                             .pieces = kPieces,
                             .clock = clock,
                             .into = arrays,
-                            .ids = ids,
-                            .ids_per_slot = kIdsPerSlot,
+                            .sampled = last_sampled,
+                            .block_ids = block_ids,
+                            .ids_to_next_block = kIdsToNextBlock,
                             .rows = rows,
                             .sequences = sequences,
                             .samples = samples});
@@ -134,21 +139,22 @@ class StepInputsTest : public ::testing::Test {
   PinnedMemory inputs, outcomes;
   StepArrays arrays;
   StepClock* clock = nullptr;
-  TokenId* ids = nullptr;
+  TokenId *changed = nullptr, *last_sampled = nullptr, *block_ids = nullptr;
   SampleResult* results = nullptr;
   std::vector<void*> taken;
   std::uint64_t step = 0;
 };
 
 TEST_F(StepInputsTest, AGraphServesEveryBatchUpToItsSize) {
-  std::vector<TokenId> known(kSequences * kIdsPerSlot);
-  std::iota(known.begin(), known.end(), 0);
-  write(ids, known);
+  std::vector<TokenId> known(kSequences);
+  std::iota(known.begin(), known.end(), 300);
+  write(last_sampled, known);
   const CudaGraph graph = CudaGraph::capture(*device, [&] {
     run_inputs(kSequences, kSequences, kSequences);
     collect(kSequences);
   });
   for (const int count : {40, 1, 0, 39, 7}) {
+    write(block_ids, std::vector<TokenId>(kBlocks * kIdsToNextBlock, -1));
     write_decode(count);
     graph.launch(*device);
     const auto tokens = read(arrays.tokens, kSequences);
@@ -156,11 +162,16 @@ TEST_F(StepInputsTest, AGraphServesEveryBatchUpToItsSize) {
     const auto slots = read(arrays.slots, kSequences);
     const auto sequences = read(arrays.sequences, kSequences);
     const auto samples = read(arrays.samples, kSequences);
+    const auto in_blocks = read(block_ids, kBlocks * kIdsToNextBlock);
+    EXPECT_EQ(std::count(in_blocks.begin(), in_blocks.end(), -1), kBlocks * kIdsToNextBlock - count);
     for (int r = 0; r < kSequences; ++r) {
       const auto at = static_cast<std::size_t>(r);
       const bool real = r < count;
       const int position = 10 + static_cast<int>(step);
-      EXPECT_EQ(tokens[at], real ? r * static_cast<int>(kIdsPerSlot) + position : 0) << r << " of " << count;
+      EXPECT_EQ(tokens[at], real ? 300 + r : 0) << r << " of " << count;
+      if (real) {
+        EXPECT_EQ(in_blocks[static_cast<std::size_t>((100 + r) * kIdsToNextBlock + position % 64)], 300 + r);
+      }
       EXPECT_EQ(positions[at], real ? position : 0);
       EXPECT_EQ(slots[at].block, real ? 100 + r : kPaddingBlock);
       EXPECT_EQ(sequences[at].tokens, real ? 1 : 0);
@@ -180,14 +191,18 @@ TEST_F(StepInputsTest, PromptRowsAndTheirPicks) {
       in_piece<InputRow>(layout.rows)[r] = {5000 + r, r};
       in_piece<KvSlot>(layout.slots)[r] = {r / 64, r % 64};
     }
-    in_piece<SequenceRows>(layout.sequences)[0] = {reinterpret_cast<const BlockId*>(ids), 0, rows, 0};
+    in_piece<SequenceRows>(layout.sequences)[0] = {reinterpret_cast<const BlockId*>(changed), 0, rows, 0};
     in_piece<SampleRow>(layout.samples)[0] = {.logits_row = 0};
     in_piece<std::int32_t>(layout.picks)[0] = rows - 1;
     run_inputs(rows, 1, 1);
     const auto tokens = read(arrays.tokens, static_cast<std::size_t>(rows));
-    for (int r = 0; r < rows; ++r) ASSERT_EQ(tokens[static_cast<std::size_t>(r)], 5000 + r);
+    const auto in_blocks = read(block_ids, kBlocks * kIdsToNextBlock);
+    for (int r = 0; r < rows; ++r) {
+      ASSERT_EQ(tokens[static_cast<std::size_t>(r)], 5000 + r);
+      ASSERT_EQ(in_blocks[static_cast<std::size_t>(r / 64 * kIdsToNextBlock + r % 64)], 5000 + r);
+    }
     EXPECT_EQ(read(arrays.slots, static_cast<std::size_t>(rows)).back().offset, (rows - 1) % 64);
-    EXPECT_EQ(read(arrays.sequences, 1)[0].blocks, reinterpret_cast<const BlockId*>(ids));
+    EXPECT_EQ(read(arrays.sequences, 1)[0].blocks, reinterpret_cast<const BlockId*>(changed));
     EXPECT_EQ(read(arrays.picks, 1)[0], rows - 1);
     collect(1);
     ++step;
@@ -198,10 +213,10 @@ TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
   std::vector<std::uint32_t> source(std::size_t{16} << 10);
   std::iota(source.begin(), source.end(), 1u);
   for (const int stride : {1, 7, 100}) {
-    write(ids, std::vector<TokenId>(kSequences * kIdsPerSlot, -5));
+    write(changed, std::vector<TokenId>(kWords, -5));
     std::memcpy(in_piece<std::uint32_t>(layout.words), source.data(), source.size() * 4);
-    std::vector<TokenId> expected(kSequences * kIdsPerSlot, -5);
-    auto* words = reinterpret_cast<std::uint32_t*>(ids);
+    std::vector<TokenId> expected(kWords, -5);
+    auto* words = reinterpret_cast<std::uint32_t*>(changed);
     int count = 0;
     std::size_t to = 3;
     for (unsigned length = 1; length <= kWordsOfDelta && to + length < expected.size() && count < kDeltas;
@@ -216,7 +231,7 @@ TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
       to += length + 1;
     }
     run_inputs(8, 8, 8);  // few blocks for many deltas
-    EXPECT_EQ(read(ids, expected.size()), expected) << stride;
+    EXPECT_EQ(read(changed, expected.size()), expected) << stride;
     collect(0);
     ++step;
   }

@@ -178,6 +178,57 @@ TEST_F(CudaExchange, DISABLED_RankThatGathers) {
   }
 }
 
+// Exchanges of all kinds over the end of their numbers, then the first numbers once more: what an inbox holds from the
+// first round must not pass for new.
+TEST_F(CudaExchange, DISABLED_RankWhoseNumbersWrap) {
+  Party party(RankProcess::mine());
+  const int ranks = party.shard.ranks, rank = party.shard.rank;
+  auto others = RankMeeting::attach(RankProcess::mine().meeting, party.shard);
+  ASSERT_TRUE(others.ok());
+  ASSERT_TRUE(party.join());
+  int round = 0;
+  const auto check = [&](std::size_t count) {
+    // Ranks are late in turns: old numbers would be taken before the new ones come.
+    if (++round % ranks == rank) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    float* const values = party.put(numbers(rank, count, round));
+    party.ranks->all_reduce(party.device, values, values, count);
+    EXPECT_EQ(party.get(values, count), sums(ranks, count, round)) << count << ", round " << round;
+    party.device.free(values);
+  };
+  const auto skip_to = [&](std::uint32_t number) {
+    ASSERT_TRUE(others->meet([] {}));
+    party.ranks->skip_to_exchange(number);
+    ASSERT_TRUE(others->meet([] {}));
+  };
+  constexpr std::size_t kPackets = 163'840, kPieces = 300'000;
+  constexpr std::size_t kRound[] = {kPackets, kPackets, kPieces, kPieces, kPackets, kPackets, 2, 20'480};
+  for (const std::size_t count : kRound) check(count);  // from number 2
+  skip_to(kernels::kLastExchange - 1);
+  check(2);  // the last two overwrite little of what the first ones left
+  check(2);
+  for (const std::size_t count : kRound) check(count);  // from number 2 again
+  for (std::uint32_t before = 0; before < 4; ++before) {
+    skip_to(kernels::kLastExchange - before);
+    for (const std::size_t count : {kPackets, std::size_t{2}, kPieces, kPackets, std::size_t{20'480}}) check(count);
+  }
+}
+
+TEST_F(CudaExchange, NumbersWrap) {
+  for (const int ranks : {2, 3})
+    test::run_ranks<char>("CudaExchange.DISABLED_RankWhoseNumbersWrap", ranks, false, "");
+}
+
+TEST(ExchangeNumbers, HalvesTakeTurnsAtTheEndOfARound) {
+  using kernels::exchange_after, kernels::kFirstExchange, kernels::kLastExchange;
+  EXPECT_EQ(exchange_after(kLastExchange), kFirstExchange);
+  EXPECT_NE(kFirstExchange, 0u) << "what a cleared inbox holds";
+  EXPECT_NE(kFirstExchange % 2, kLastExchange % 2);
+  for (std::uint32_t number = kLastExchange - 3; number != kFirstExchange + 3; number = exchange_after(number)) {
+    EXPECT_NE(number, 0u);
+    EXPECT_NE(number % 2, exchange_after(number) % 2);
+  }
+}
+
 TEST_F(CudaExchange, SumInTheOrderOfTheRanks) {
   for (const int ranks : {2, 3})
     test::run_ranks<char>("CudaExchange.DISABLED_RankThatSums", ranks, false, "");
@@ -277,6 +328,41 @@ TEST_F(CudaExchange, DISABLED_RankThatSumsForEver) {
     for (int i = 0; i < 100; ++i) exchange.run(party);
     party.device.sync();
   }
+}
+
+// Comes to the epoch, tells where its memory is, and dies before any other rank has opened that.
+TEST_F(CudaExchange, DISABLED_RankThatDiesAfterItsArrival) {
+  Party party(RankProcess::mine());
+  EXPECT_FALSE(party.ranks->join());
+  ::_exit(0);
+}
+
+// That is a rank's loss as any other: the ones that are left go on in the next epoch.
+TEST_F(CudaExchange, ADeathBeforeItsMemoryIsOpenedEndsNoOther) {
+  const auto fd = create_rank_memory(2);
+  ASSERT_TRUE(fd.ok());
+  auto memory = RankMemory::attach(*fd);
+  ASSERT_TRUE(memory.ok());
+  Party party(RankProcess{{0, 2, false}, *fd});
+  const pid_t dead = test::start_rank("CudaExchange.DISABLED_RankThatDiesAfterItsArrival", {{1, 2, false}, *fd});
+  EXPECT_EQ(test::wait_for({dead}, std::chrono::seconds(60)), std::vector<int>{0});
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(party.ranks->join());
+  EXPECT_FALSE(party.ranks->abandoned()) << "the supervisor has not said so yet";
+  memory->set_epoch(2);
+  EXPECT_FALSE(party.ranks->join());
+  EXPECT_TRUE(party.ranks->abandoned());
+  party.ranks->leave();
+  party.ranks->begin_epoch(2);
+  RankProcess next{{1, 2, false}, *fd};
+  next.what = "packets";
+  const pid_t other = test::start_rank("CudaExchange.DISABLED_RankThatSumsForEver", next);
+  ASSERT_TRUE(party.join());
+  float* const values = party.put(std::vector<float>(8 * 2560, 1));
+  party.ranks->all_reduce(party.device, values, values, 8 * 2560);
+  EXPECT_EQ(party.get(values, 8 * 2560), std::vector<float>(8 * 2560, 3));
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+  ::close(*fd);
 }
 
 // The other rank is killed while both are at it. Who is left is freed, and sums with the one that is started

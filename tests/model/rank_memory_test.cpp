@@ -99,6 +99,27 @@ TEST_F(RankMemoryTest, ColumnsOfRowsAreGathered) {
   });
 }
 
+// Numbers of meetings wrap after some weeks of steps.
+TEST_F(RankMemoryTest, RanksMeetAcrossTheWrapOfTheNumbers) {
+  const int fd = make(3);
+  constexpr std::uint32_t kFirst = 0xffffffff - 20;
+  on_ranks(3, [&](int r) {
+    auto meeting = RankMeeting::attach(fd, {r, 3});
+    ASSERT_TRUE(meeting.ok());
+    meeting->begin_epoch(1, kFirst);
+    for (int round = 0; round < 40; ++round) {
+      const auto mine = static_cast<unsigned char>(3 * round + r);
+      meeting->mine()[0] = std::byte{mine};
+      if (r == round % 3) std::this_thread::sleep_for(milliseconds(2));  // the others wait for this one
+      ASSERT_TRUE(meeting->meet(kNothing)) << round;
+      for (int other = 0; other < 3; ++other) {
+        const auto told = static_cast<unsigned char>(3 * round + other);
+        ASSERT_EQ(meeting->told(other)[0], std::byte{told}) << round;
+      }
+    }
+  });
+}
+
 TEST_F(RankMemoryTest, TheEndOfAnEpochWakesWhoWaits) {
   const int fd = make(2);
   auto waiting = RankMeeting::attach(fd, {0, 2});

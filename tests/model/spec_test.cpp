@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "model/support/files.h"
@@ -130,13 +131,124 @@ TEST(Spec, WhatAMixtureMayLeaveOut) {
   }
   Json json = mixture_json();
   for (const char* key :
-       {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval",
-        "moe_gate", "moe_use_aux_free", "moe_norm_min", "moe_capacity", "architectures"}) {
+       {"moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_gate", "moe_use_aux_free",
+        "moe_norm_min", "moe_capacity", "architectures"}) {
     json.erase(key);
   }
   ASSERT_TRUE(parse(json).ok()) << parse(json).status().message;
   EXPECT_EQ(spec_hash(*parse(json)), spec_hash(*parse(mixture_json())));
   EXPECT_EQ(mixture_with("moe_num_shared_experts", 0)->shared_experts, 0);
+  json.erase("moe_num_shared_experts");
+  EXPECT_EQ(parse(json)->shared_experts, 0);
+  EXPECT_EQ(mixture_with("moe_num_shared_experts", nullptr)->shared_experts, 0);
+}
+
+TEST(Spec, WhatAMixtureLeavesOutIsReadOffItsTensors) {
+  const auto found = [](const std::vector<const char*>& left_out, const ExpertTensors& tensors) {
+    Json json = mixture_json();
+    json["num_hidden_layers"] = 8;
+    for (const char* key : left_out) json.erase(key);
+    return parse_spec(json.dump(), "config.json", [&tensors](int hidden) {
+      EXPECT_EQ(hidden, 2560);
+      return Result<ExpertTensors>(tensors);
+    });
+  };
+  const std::vector<const char*> all = {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index",
+                                        "moe_layer_interval"};
+  const auto layers = [](const Result<ModelSpec>& spec) {
+    std::string text;
+    for (int layer = 0; layer < spec->layers; ++layer) text += spec->moe_layer(layer) ? 'E' : '-';
+    return text;
+  };
+  EXPECT_EQ(layers(found(all, {{3, 4, 5, 6, 7}, 0})), "---EEEEE");
+  EXPECT_EQ(layers(found(all, {{1, 3, 5}, 0})), "-E-E-E--");
+  EXPECT_EQ(layers(found(all, {{0}, 0})), "E-------");
+  EXPECT_EQ(layers(found({"moe_layer_start_index"}, {{3, 4, 5, 6, 7}, 0})), "---EEEEE");
+  EXPECT_EQ(found(all, {{1}, 0})->shared_experts, 0);
+  EXPECT_EQ(found(all, {{1}, 1536})->shared_experts, 1);
+  EXPECT_EQ(found(all, {{1}, 3072})->shared_experts, 2);
+  EXPECT_EQ(found({"moe_layer_end_index"}, {{1}, 0})->shared_experts, 2) << "the file says so; the tensors are checked later";
+  const auto odd = found(all, {{1}, 1600});
+  ASSERT_FALSE(odd.ok());
+  EXPECT_NE(odd.status().message.find("moe_num_shared_experts is missing, and the tensors of the shared experts are 1600 wide"),
+            std::string::npos) << odd.status().message;
+  EXPECT_TRUE(parse_spec(mixture_json().dump(), "config.json", [](int) -> Result<ExpertTensors> {
+                ADD_FAILURE() << "a complete file needs no tensors";
+                return ExpertTensors{};
+              }).ok());
+}
+
+// Every checkpoint of the fixtures, with each of these keys left out, and with all of them.
+TEST(Spec, KeysOfExpertsMayBeMissingBesideTheTensors) {
+  int mixtures = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(std::string(TROUPE_TEST_DATA) + "/goldens")) {
+    if (!std::filesystem::exists(entry.path() / "config.json")) continue;
+    const Json whole = Json::parse(test::read_text(entry.path() / "config.json"));
+    if (!whole.contains("moe_num_experts")) continue;
+    ++mixtures;
+    const auto expected = read_spec(entry.path());
+    ASSERT_TRUE(expected.ok()) << expected.status().message;
+    std::vector<std::vector<const char*>> cases = {
+        {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}};
+    for (const char* key : cases.front()) cases.push_back({key});
+    for (const auto& left_out : cases) {
+      const test::TempDirectory directory;
+      std::filesystem::copy(entry.path(), directory.path(), std::filesystem::copy_options::recursive);
+      Json json = whole;
+      for (const char* key : left_out) json.erase(key);
+      test::write_text(directory.path() / "config.json", json.dump());
+      const auto spec = read_spec(directory.path());
+      ASSERT_TRUE(spec.ok()) << spec.status().message;
+      EXPECT_EQ(spec_hash(*spec), spec_hash(*expected)) << entry.path() << " without " << left_out.front();
+    }
+  }
+  EXPECT_GE(mixtures, 4);
+}
+
+// The text models that were released, with what their config.json leaves out: counts of parameters are published.
+TEST(Spec, ReadsEveryReleasedTextModel) {
+  Json large = mixture_json();
+  large.update(Json::parse(R"({"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 54,
+      "num_attention_heads": 64, "num_key_value_heads": 8, "moe_intermediate_size": 3584, "moe_k": 8,
+      "moe_layer_start_index": 3, "moe_layer_end_index": 53, "moe_num_shared_experts": 0})"));
+  struct Release {
+    const char* name;
+    Json json;
+    Json changes;  // a merge patch: null leaves a key out
+    std::int64_t parameters;
+  };
+  const std::int64_t small = 360'748'032, middle = 21'825'437'888, big = 298'636'913'856;
+  const Release releases[] = {
+      {"0.3B-PT", demo_json(), {}, small},
+      {"0.3B-Base-PT, older class", demo_json(), {{"architectures", {"Ernie4_5_ForCausalLM"}}}, small},
+      {"0.3B-Paddle", demo_json(), {{"architectures", {"Ernie4_5_ForCausalLM"}}, {"torch_dtype", nullptr}, {"dtype", "bfloat16"},
+                                    {"use_bias", nullptr}, {"rms_norm_eps", nullptr}}, small},
+      {"0.3B, saved by transformers 5", demo_json(), {{"rope_theta", nullptr}, {"torch_dtype", nullptr}, {"dtype", "bfloat16"},
+       {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}}, small},
+      {"21B-A3B-PT", mixture_json(), {}, middle},
+      {"21B-A3B, no head_dim", mixture_json(), {{"head_dim", nullptr}}, middle},
+      {"21B-A3B-Thinking", mixture_json(), {{"head_dim", nullptr}, {"moe_layer_end_index", -1}, {"moe_gate", nullptr},
+                                            {"moe_norm_min", nullptr}, {"use_bias", nullptr}}, middle},
+      {"21B-A3B-Paddle", mixture_json(), {{"moe_layer_interval", nullptr}, {"moe_layer_end_index", nullptr},
+                                          {"num_nextn_predict_layers", nullptr}, {"compression_ratio", 1.0}}, middle},
+      {"300B-A47B-PT", large, {}, big},
+      {"300B-A47B-PT, untied", large, {{"tie_word_embeddings", false}}, 299'484'163'264},
+      {"300B-A47B-Base-PT", large, {{"moe_num_shared_experts", nullptr}, {"head_dim", nullptr}}, big},
+      {"300B-A47B-Base-PT, less", large, {{"moe_num_shared_experts", nullptr}, {"moe_layer_end_index", nullptr},
+       {"moe_layer_interval", nullptr}, {"moe_use_aux_free", nullptr}, {"moe_capacity", nullptr}, {"tie_word_embeddings", nullptr},
+       {"max_position_embeddings", nullptr}, {"rope_theta", nullptr}, {"eos_token_id", nullptr}}, big},
+      {"300B-A47B-Paddle", large, {{"moe_num_shared_experts", nullptr}, {"torch_dtype", nullptr}, {"moe_layer_end_index", -1}}, big}};
+  for (const Release& release : releases) {
+    Json json = release.json;
+    json.merge_patch(release.changes);
+    const auto spec = parse(json);
+    ASSERT_TRUE(spec.ok()) << release.name << ": " << spec.status().message;
+    EXPECT_EQ(spec->parameters(), release.parameters) << release.name;
+    EXPECT_EQ(spec->head_dim, 128) << release.name;
+    EXPECT_EQ(spec->max_positions, 131072) << release.name;
+    EXPECT_EQ(spec->rope_theta, 500000.0f) << release.name;
+    EXPECT_EQ(spec->rms_norm_eps, 1e-5f) << release.name;
+  }
 }
 
 TEST(Spec, RefusesMixturesThatCannotBe) {

@@ -34,6 +34,8 @@ class StepPackerTest : public ::testing::Test {
     device.resize(bytes / 8 + 16);
     const auto at = (reinterpret_cast<std::uintptr_t>(device.data()) + 63) / 64 * 64;
     memory = StepMemory::make(capacity(), {reinterpret_cast<void*>(at), bytes});
+    memory.sequences.kv_ids = reinterpret_cast<TokenId*>(std::uintptr_t{1} << 20);
+    memory.sequences.ids_to_next_block = 77;
     piece.resize(layout.bytes / 8);
   }
 
@@ -72,9 +74,6 @@ class StepPackerTest : public ::testing::Test {
     std::memcpy(delta.to, bytes().data() + delta.from, delta.words * 4);
   }
 
-  const TokenId* ids(SlotRef ref) const {
-    return memory.sequences.ids + ref.slot * memory.sequences.ids_per_slot;
-  }
   const BlockId* blocks(SlotRef ref) const {
     return memory.sequences.blocks + ref.slot * memory.sequences.blocks_per_slot;
   }
@@ -102,7 +101,6 @@ TEST_F(StepPackerTest, APromptOfAnyLengthArrivesWhole) {
     EXPECT_EQ(packed.sequences, 1);
     EXPECT_EQ(packed.samples, 1);
     EXPECT_EQ(packed.decode, length == 1);
-    EXPECT_EQ(std::memcmp(ids(ref), prompt.data(), prompt.size() * sizeof(TokenId)), 0) << length;
     EXPECT_EQ(std::memcmp(blocks(ref), table_of.data(), table_of.size() * sizeof(BlockId)), 0) << length;
     for (int r = 0; r < length; ++r) {
       const auto& row = in_piece<kernels::InputRow>(layout.rows)[r];
@@ -136,10 +134,23 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_LT(rows[0].token, 0);
   EXPECT_EQ(rows[1].position, 70);
   const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
-  EXPECT_EQ(samples[0].next, ids(kPackedB) + 71) << "where the next step's row will look";
-  EXPECT_EQ(samples[0].tokens, ids(kPackedB));
+  EXPECT_EQ(samples[0].next, memory.sequences.sampled + kPackedB.slot) << "where the next step's row will look";
+  EXPECT_EQ(samples[0].tokens, memory.sequences.kv_ids);
+  EXPECT_EQ(samples[0].blocks, blocks(kPackedB)) << "its ids lie in its KV blocks";
+  EXPECT_EQ(samples[0].block_ids, 77);
   EXPECT_EQ(samples[0].known_tokens, 71);
   EXPECT_EQ(samples[1].logits_row, 1);
+}
+
+// 512 sequences of up to 131,072 tokens once had 256 MiB of ids. Now a slot has one, and each KV block its own 64.
+TEST(StepMemoryTest, ASlotTakesNoRoomForIdsOfItsWholeLength) {
+  wire::Capacity large = capacity();
+  large.max_slots = 512;
+  large.max_model_len = 131'072;
+  wire::Capacity small = large;
+  small.max_model_len = 8'192;
+  const std::size_t tables = 512 * sizeof(BlockId) * std::size_t{(131'072 - 8'192) / 64};
+  EXPECT_EQ(StepMemory::make(large, {}).bytes - StepMemory::make(small, {}).bytes, tables);
 }
 
 TEST_F(StepPackerTest, PaddingIsWhatKernelsPassOver) {
@@ -200,7 +211,7 @@ TEST_F(StepPackerTest, GatedRowsArePaddingUntilTheirMasksAreThere) {
   EXPECT_EQ(rows[0].logits_row, -1);
   EXPECT_EQ(rows[1].logits_row, 1);
   EXPECT_EQ(rows[1].mask, memory.sequences.masks);
-  EXPECT_EQ(rows[1].next, ids(kPackedB) + 1);
+  EXPECT_EQ(rows[1].next, memory.sequences.sampled + kPackedB.slot);
   EXPECT_EQ(rows[1].bias_count, 1);
   EXPECT_NE(rows[1].bias, nullptr);
 
@@ -230,8 +241,7 @@ TEST_F(StepPackerTest, WhatComesLateIsLeftOut) {
   const PackedStep packed = pack();
   EXPECT_EQ(packed.rows, 1);
   EXPECT_TRUE(packed.decode);
-  EXPECT_EQ(ids(next)[0], 9);
-  EXPECT_EQ(ids(next)[1], 2) << "left of the tenant before, overwritten by the sampled token";
+  EXPECT_EQ(in_piece<kernels::InputRow>(layout.rows)[0].token, 9);
 }
 
 TEST_F(StepPackerTest, TheFullestRecordFitsAPiece) {
@@ -242,7 +252,7 @@ TEST_F(StepPackerTest, TheFullestRecordFitsAPiece) {
   plans.blocks(kPackedA, 0, std::vector<BlockId>(64, 3)).row(kPackedA, 0, kRuns, true);
   const PackedStep packed = pack();
   EXPECT_EQ(packed.scores, kRuns - 1);
-  for (int i = 0; i < kRuns; ++i) ASSERT_EQ(ids(kPackedA)[i], i % 1000);
+  for (int i = 0; i < kRuns; ++i) ASSERT_EQ(in_piece<kernels::InputRow>(layout.rows)[i].token, i % 1000);
 }
 
 }  // namespace

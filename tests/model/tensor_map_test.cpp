@@ -348,7 +348,7 @@ TEST_F(TensorMapTest, LayersThatAreNotWhatTheConfigSays) {
   refused("moe_num_shared_experts is 0, and there is the tensor 'model.layers.1.mlp.shared_experts.");
   take("moe_interval");
   spec_.shared_experts = 2;
-  refused("moe_num_shared_experts is 2 (2 when it is missing), and layer 1 has none");
+  refused("moe_num_shared_experts is 2, and layer 1 has none");
 }
 
 TEST_F(TensorMapTest, TheSameWeightUnderTwoNames) {

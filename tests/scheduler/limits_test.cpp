@@ -46,11 +46,57 @@ TEST(SchedulerLimits, BoundsItsQueueInRequestsAndInTokens) {
   EXPECT_EQ(rig.scheduler.waiting(), 3);
 }
 
-TEST(SchedulerLimits, ALargeRequestIsAcceptedWhenTheQueueIsEmpty) {
+TEST(SchedulerLimits, ARequestLargerThanTheQueueIsRefusedForGood) {
   config::SchedulerOptions options;
-  options.max_queued_tokens = 10;
+  options.max_queued_tokens = 40;
+  options.max_queued_requests = 4;
   Rig rig({.blocks = 100}, options);
-  EXPECT_TRUE(rig.submit(1, 40, 5).ok());
+  for (const bool empty : {true, false}) {  // "try again later" would be said for ever
+    const Status large = rig.submit(1, 41, 5);
+    EXPECT_EQ(large.code, Code::invalid_argument) << "an empty queue: " << empty;
+    EXPECT_EQ(large.param, "prompt");
+    EXPECT_NE(large.message.find("41 prompt tokens"), std::string::npos) << large.message;
+    EXPECT_NE(large.message.find("at most 40 may wait (--max-queued-tokens)"), std::string::npos) << large.message;
+    Submit many;
+    for (std::uint64_t k = 1; k <= 5; ++k) {
+      SequenceSpec& spec = many.sequences.emplace_back();
+      spec.key = {2, k};
+      if (k == 1) spec.prompt = {1};
+      if (k > 1) spec.parent = {2, 1};
+      spec.prompt_tokens = spec.max_output_tokens = 1;
+    }
+    const Status choices = rig.scheduler.submit(many);
+    EXPECT_EQ(choices.code, Code::invalid_argument);
+    EXPECT_EQ(choices.param, "n");
+    EXPECT_NE(choices.message.find("5 sequences"), std::string::npos) << choices.message;
+    EXPECT_NE(choices.message.find("at most 4 may wait (--max-queued-requests)"), std::string::npos) << choices.message;
+    if (empty) {
+      ASSERT_TRUE(rig.submit(3, 40, 5).ok());
+    }
+  }
+}
+
+TEST(SchedulerLimits, ThePromptOfSeveralChoicesCountsOnce) {
+  config::SchedulerOptions options;
+  options.max_num_seqs = 1;
+  options.max_queued_tokens = 50;
+  Rig rig({.blocks = 100}, options);
+  ASSERT_TRUE(rig.submit(9, 5, 50).ok());  // runs
+  Submit request;
+  for (std::uint64_t k = 1; k <= 8; ++k) {
+    SequenceSpec& spec = request.sequences.emplace_back();
+    spec.key = {2, k};
+    if (k == 1) spec.prompt.assign(40, 1);
+    if (k > 1) spec.parent = {2, 1};
+    spec.prompt_tokens = 40;
+    spec.max_output_tokens = 5;
+  }
+  EXPECT_TRUE(rig.scheduler.submit(request).ok());
+  EXPECT_EQ(rig.submit(3, 11, 5).code, Code::overloaded);
+  EXPECT_TRUE(rig.submit(4, 10, 5).ok());
+  for (std::uint64_t k = 1; k <= 8; ++k) rig.scheduler.cancel({2, k});
+  EXPECT_TRUE(rig.submit(5, 40, 5).ok()) << "the count is back at what the others hold";
+  EXPECT_EQ(rig.submit(6, 1, 5).code, Code::overloaded);
 }
 
 TEST(SchedulerLimits, RefusesEverythingWithoutAWorker) {
@@ -97,12 +143,14 @@ TEST(SchedulerLimits, AParentPrecedesItsChoicesAndIsNotOneOfThem) {
 TEST(SchedulerLimits, AFinishedSequenceHoldsNoMemory) {
   ScheduledSequences table;
   const std::uint32_t at = table.create({1, 1});
-  table[at].tokens.assign(1000, 1);
+  const auto given = std::make_shared<const std::vector<TokenId>>(1000, 1);
+  table[at].tokens = KnownTokens(given);
+  table[at].tokens.push_back(1);
   table[at].stop_ids.assign(1000, 1);
   table[at].logit_bias.assign(1000, {});
   table.erase(at);
-  EXPECT_EQ(table[at].tokens.capacity() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(),
-            0u);
+  EXPECT_EQ(table[at].tokens.size() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(), 0u);
+  EXPECT_EQ(given.use_count(), 1);
 }
 
 TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {
@@ -136,15 +184,20 @@ TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {
 
 TEST(SchedulerLimits, RefusesSamplingThatTheWorkerWouldRefuse) {
   Rig rig;
-  const auto refused = [&](auto&& change) {
+  const auto submitted = [&](auto&& change) {
     Submit request;
     SequenceSpec& spec = request.sequences.emplace_back();
     spec.key = {1, 1};
     spec.prompt = {1};
     spec.prompt_tokens = spec.max_output_tokens = 1;
     change(spec);
-    return rig.scheduler.submit(request).param;
+    return rig.scheduler.submit(request);
   };
+  const auto refused = [&](auto&& change) { return submitted(change).param; };
+  EXPECT_EQ(submitted([](SequenceSpec& s) { s.sampling.logprobs = 21; }).message,
+            "logprobs is 21; it must be at least -1 and at most 20.");
+  EXPECT_EQ(submitted([](SequenceSpec& s) { s.sampling.min_p = 1.1f; }).message,
+            "min_p is 1.1; it must be at least 0 and at most 1.");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.top_p = 0; }), "top_p");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.temperature = NAN; }), "temperature");
   EXPECT_EQ(refused([](SequenceSpec& s) { s.sampling.logprobs = 21; }), "logprobs");

@@ -119,7 +119,10 @@ int live(const std::string& who, const std::string& how, Control& control, const
            {"kv_blocks", {{"total", 10}, {"free", 7}, {"cached", 1}, {"leased", 2}, {"moving", 0}}},
            {"queues", {{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}}}});
     } else if (order == "renew") {
-      note(who + " renewed " + packet.message["api_keys"].dump() + packet.text("certificate") + packet.text("private_key"));
+      const auto renewed = read_options_file(packet.attached.get());
+      if (!renewed.ok()) return 6;
+      const config::HttpOptions& http = renewed->http;
+      note(who + " renewed " + nlohmann::json(http.file_api_keys).dump() + http.certificate_pem + http.private_key_pem);
     } else if (order == "drain") {
       note(who + " drains " + std::to_string(packet.number("deadline_s")));
       (void)control.send({{"event", "state"}, {"state", "draining"}});

@@ -15,8 +15,10 @@
 #include "actors/supervisor/control.h"
 #include "actors/supervisor/descriptor_limit.h"
 #include "actors/supervisor/ports.h"
+#include "actors/supervisor/resources.h"
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
+#include "config/dump.h"
 #include "support/patience.h"
 #include "support/temp_directory.h"
 
@@ -82,6 +84,30 @@ TEST(Control, CarriesObjectsBothWays) {
   EXPECT_FALSE(pair->ours.send({{"do", "stop"}}).ok());
 }
 
+TEST(Control, CarriesADescriptorWithAMessage) {
+  auto pair = make_control_pair();
+  ASSERT_TRUE(pair.ok());
+  const Control theirs(std::move(pair->theirs));
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const ipc::Fd reader(ends[0]);
+  ipc::Fd writer(ends[1]);
+  ASSERT_TRUE(theirs.send({{"do", "renew"}}, writer.get()).ok());
+  ASSERT_TRUE(theirs.send({{"do", "stop"}}).ok());
+  writer.reset();
+  {
+    const Packet packet = pair->ours.receive(Clock::now() + test::kPatience);
+    EXPECT_EQ(packet.text("do"), "renew");
+    ASSERT_TRUE(packet.attached.valid());
+    EXPECT_EQ(fcntl(packet.attached.get(), F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    EXPECT_EQ(write(packet.attached.get(), "x", 1), 1);
+  }
+  char bytes[2];
+  EXPECT_EQ(read(reader.get(), bytes, 2), 1);
+  EXPECT_EQ(read(reader.get(), bytes, 2), 0) << "the descriptor is closed with its packet";
+  EXPECT_FALSE(pair->ours.receive(Clock::now() + test::kPatience).attached.valid());
+}
+
 TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
   auto pair = make_control_pair();
   ASSERT_TRUE(pair.ok());
@@ -138,16 +164,39 @@ TEST(OptionsFile, HoldsTheOptionsAndCannotBeChanged) {
   EXPECT_FALSE(read_options_file(-1).ok());
 }
 
+// Workers need no key; the engine gets them all, however many there are.
+TEST(Resources, OnlyTheEngineIsToldKeys) {
+  const test::TempDirectory directory;
+  config::Options options;
+  options.process.runtime_dir = (directory.path() / "run").string();
+  options.http.port = 0;
+  options.http.api_keys = {"sesame-flag"};
+  options.http.private_key_pem = "sesame-pem";
+  for (int i = 0; i < 20'000; ++i) options.http.file_api_keys.push_back("sesame-" + std::to_string(i));
+  const auto resources = Resources::take(options, 2);
+  ASSERT_TRUE(resources.ok()) << resources.status().message;
+  const std::vector<Child> children = resources->make_children({});
+  ASSERT_EQ(children.size(), 3u);
+  for (const Child& child : children) {
+    const auto read = read_options_file(child.arguments.options_fd);
+    ASSERT_TRUE(read.ok()) << read.status().message;
+    EXPECT_EQ(read->http.port, resources->options.http.port);
+    const bool told = config::to_json(*read).find("sesame") != std::string::npos;
+    EXPECT_EQ(told, child.side == ipc::Side::engine) << child.name;
+    EXPECT_EQ(read->http.file_api_keys.size(), told ? 20'000u : 0u);
+  }
+}
+
 TEST(ChildProcess, EndsAreSeenAndTold) {
-  auto child = ChildProcess::start("/bin/sh", {"-c", "exit 9"}, {});
+  auto child = ChildProcess::start("/bin/sh", {"-c", "exit 9"}, {}, {});
   ASSERT_TRUE(child.ok());
   EXPECT_EQ(to_string(child->reap()), "exited with code 9");
   EXPECT_FALSE(child->running());
-  child = ChildProcess::start("/bin/sleep", {"100"}, {});
+  child = ChildProcess::start("/bin/sleep", {"100"}, {}, {});
   ASSERT_TRUE(child.ok());
   child->kill(SIGKILL);
   EXPECT_EQ(to_string(child->reap()), "was killed by signal 9 (Killed)");
-  child = ChildProcess::start("/nonexistent", {}, {});
+  child = ChildProcess::start("/nonexistent", {}, {}, {});
   ASSERT_TRUE(child.ok());
   EXPECT_EQ(child->reap().code, 127);
 }
@@ -155,20 +204,23 @@ TEST(ChildProcess, EndsAreSeenAndTold) {
 TEST(ChildProcess, InheritsWhatItIsGivenAndNothingElse) {
   int kept[2], other[2];
   ASSERT_EQ(pipe2(kept, O_CLOEXEC), 0);
-  ASSERT_EQ(pipe2(other, O_CLOEXEC), 0);
+  ASSERT_EQ(pipe(other), 0);  // without close-on-exec, as libraries open some
+  setenv("TROUPE_API_KEY", "sesame", 1);
   const std::string script = "test -e /proc/self/fd/" + std::to_string(kept[1]) +
                              " && ! test -e /proc/self/fd/" + std::to_string(other[1]) +
-                             " && test \"$(readlink /proc/self/fd/0)\" = /dev/null";
-  auto child = ChildProcess::start("/bin/sh", {"-c", script}, {kept[1]});
+                             " && test \"$(readlink /proc/self/fd/0)\" = /dev/null" +
+                             " && test -z \"$TROUPE_API_KEY\" && test \"$ONE\" = 1";
+  auto child = ChildProcess::start("/bin/sh", {"-c", script}, {kept[1]}, {"ONE=1", "PATH=/usr/bin:/bin"});
   ASSERT_TRUE(child.ok());
   EXPECT_EQ(child->reap().code, 0);
+  unsetenv("TROUPE_API_KEY");
   for (const int fd : {kept[0], kept[1], other[0], other[1]}) close(fd);
 }
 
 TEST(ChildProcess, GoesWithItsOwner) {
   pid_t pid = 0;
   {
-    auto child = ChildProcess::start("/bin/sleep", {"100"}, {});
+    auto child = ChildProcess::start("/bin/sleep", {"100"}, {}, {});
     ASSERT_TRUE(child.ok());
     pid = child->pid();
     EXPECT_EQ(kill(pid, 0), 0);

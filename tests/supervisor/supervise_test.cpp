@@ -372,6 +372,48 @@ TEST_F(SuperviseTest, KillingTheSupervisorLeavesNoChildAndTheNextStartWorks) {
   EXPECT_TRUE(nothing_left());
 }
 
+TEST_F(SuperviseTest, WhatAKilledSupervisorLeavesGoesWithTheNextStartOnWhateverPort) {
+  setup_.options.http.metrics_port = free_port();
+  const pid_t killed = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(killed, SIGKILL);
+  EXPECT_EQ(wait_for(killed), -1);
+  ASSERT_TRUE(eventually([&] { return children_gone(); }));
+  EXPECT_FALSE(nothing_left());
+  const int old = setup_.options.http.port;
+  ASSERT_TRUE(eventually([&] { return listen_at(old).valid(); }));
+  setup_.options.http.port = free_port();
+  setup_.options.http.metrics_port.reset();
+  const pid_t next = start();
+  ASSERT_TRUE(state_becomes("ready")) << read("stderr");
+  for (const auto& entry : std::filesystem::directory_iterator(setup_.options.process.runtime_dir)) {
+    EXPECT_EQ(entry.path().string().find(std::to_string(old)), std::string::npos) << entry.path();
+    if (entry.path().extension() != ".lock") continue;
+    std::string pid;
+    std::ifstream(entry.path()) >> pid;
+    EXPECT_EQ(pid, std::to_string(next)) << entry.path();
+  }
+  kill(next, SIGTERM);
+  EXPECT_EQ(wait_for(next), 0);
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(SuperviseTest, ThousandsOfKeysAreRenewed) {
+  setup_.read_credentials = [](config::HttpOptions& http) -> Status {
+    for (int i = 0; i < 15'000; ++i) http.file_api_keys.push_back(std::string(60, 'k') + std::to_string(i));
+    return {};
+  };
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGHUP);
+  const std::string key(60, 'k');
+  EXPECT_TRUE(eventually([&] { return read("events").find(key + "14999\"]") != std::string::npos; })) << read("stderr");
+  EXPECT_EQ(count("engine renewed [\"" + key + "0\""), 1);
+  EXPECT_EQ(count("worker has"), 0);
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
 TEST_F(SuperviseTest, ATakenPortNamesThePid) {
   const pid_t first = start();
   ASSERT_TRUE(state_becomes("ready"));

@@ -31,6 +31,7 @@ TEST(ChatTemplate, RendersConversationsAsTransformersDoes) {
     auto& chat = templates[name];
     if (!chat) chat = compiled(test::read_data("templates/" + name + ".jinja"), fixture["special_tokens"]);
     ASSERT_TRUE(chat);
+    EXPECT_EQ(chat->missing(), std::vector<std::string>{}) << name;
     const auto spans = chat->render(c["messages"], c["tools"], c["kwargs"], c["add_generation_prompt"]);
     const std::string label = name + " " + c["name"].get<std::string>();
     if (c.contains("expected")) {
@@ -59,6 +60,7 @@ TEST(ChatTemplate, EveryFeatureBehavesAsInJinja) {
     const auto spans = (*chat)->render(messages, nullptr, kwargs, true);
     if (c.contains("expected")) {
       EXPECT_TRUE(spans.ok()) << spans.status().message << "\n" << source;
+      EXPECT_EQ((*chat)->missing(), std::vector<std::string>{}) << source;
       if (spans.ok()) {
         EXPECT_EQ(joined(*spans), c["expected"].get<std::string>()) << source;
       }

@@ -254,6 +254,80 @@ TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   EXPECT_TRUE(none.message.starts_with("--chat-template: there is no file ")) << none.message;
 }
 
+TEST(TemplateLoad, AnotherTemplateForRequestsWithTools) {
+  const troupe::test::TempDirectory temporary;
+  const std::filesystem::path& dir = temporary.path();
+  const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f"}}])");
+  const auto prints = [&](const Json& given, const std::string& override_template = {}) {
+    const auto chat = ChatTemplate::load(dir.string(), override_template);
+    if (!chat.ok()) return chat.status().message;
+    const auto spans = (*chat)->render(Json::array(), given, nullptr, false);
+    return spans.ok() ? test::joined(*spans) : spans.status().message;
+  };
+  std::ofstream(dir / "tokenizer_config.json") << R"({"chat_template": [{"name": "default", "template": "plain"},
+      {"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "tools {{ tools[0].function.name }} <tool_call>"}]})";
+  EXPECT_EQ(prints(nullptr), "plain");
+  EXPECT_EQ(prints(Json::array()), "plain") << "no tools are given";
+  EXPECT_EQ(prints(tools), "tools f <tool_call>");
+  EXPECT_EQ(prints(tools, "mine {{ 1 }}"), "mine 1") << "--chat-template is for all requests";
+  const auto chat = ChatTemplate::load(dir.string());
+  EXPECT_TRUE((*chat)->reads("tools"));
+  EXPECT_TRUE((*chat)->mentions_with_tools("<tool_call>"));
+  EXPECT_FALSE((*chat)->mentions_with_tools("plain"));
+
+  std::filesystem::create_directory(dir / "additional_chat_templates");
+  std::ofstream(dir / "additional_chat_templates" / "tool_use.jinja") << "file {{ tools|length }}";
+  std::ofstream(dir / "chat_template.jinja") << "plain file";
+  EXPECT_EQ(prints(nullptr), "plain file");
+  EXPECT_EQ(prints(tools), "file 1");
+
+  std::ofstream(dir / "additional_chat_templates" / "tool_use.jinja") << "\n{% if %}";
+  EXPECT_NE(prints(nullptr).find("tool_use: chat template, line 2"), std::string::npos) << prints(nullptr);
+}
+
+TEST(TemplateLoad, NamesWhatAnOrdinaryChatNeedsAndIsNotHere) {
+  const troupe::test::TempDirectory temporary;
+  const auto refusal = [&](const std::string& source) {
+    std::ofstream(temporary.path() / "chat_template.jinja") << source;
+    return ChatTemplate::load(temporary.path().string()).status().message;
+  };
+  for (const auto& [source, words] : std::vector<std::pair<std::string, std::string>>{
+           {"{{ 1 }}\n{{ messages[0].content | truncate(5) }}", "line 2: no filter is named 'truncate'"},
+           {"{% if messages[0].role == 'user' %}{{ messages | map('wordwrap') | join }}{% endif %}", "'wordwrap'"},
+           {"{% filter center %}x{% endfilter %}", "'center'"},
+           {"{{ messages[0].content is escaped }}", "no test is named 'escaped'"},
+           {"{{ lipsum(3) }}", "'lipsum' is undefined"},
+           {"{{ messages[0].content.zfill(3) }}", "zfill"}}) {
+    const std::string message = refusal(source);
+    EXPECT_NE(message.find(words), std::string::npos) << source << ": " << message;
+    EXPECT_NE(message.find("--chat-template"), std::string::npos) << message;
+  }
+  // What only other chats need is told; a template that cannot do without something else is refused by its requests.
+  EXPECT_EQ(refusal("{% if tools %}{{ tools | pprint }}{% endif %}"), "");
+  EXPECT_EQ(refusal("{{ raise_exception('roles must alternate') }}"), "");
+  EXPECT_EQ(refusal("{{ messages[0].content.x.y }}"), "");
+}
+
+TEST(TemplateNames, TellsWhatIsNotHereWithoutRendering) {
+  const auto missing = [](const std::string& source, const std::string& tool_use = {}) {
+    const auto chat = ChatTemplate::compile(source, {}, tool_use);
+    EXPECT_TRUE(chat.ok()) << chat.status().message;
+    std::string all;
+    for (const std::string& name : (*chat)->missing()) all += name + "; ";
+    return all;
+  };
+  EXPECT_EQ(missing("{% if tools %}\n{{ a|pprint }}{{ b|pprint }}{% endif %}"), "the filter 'pprint' (line 2); ");
+  EXPECT_EQ(missing("{{ a is escaped }}{{ cycler('a') }}"), "the test 'escaped' (line 1); the function 'cycler' (line 1); ");
+  EXPECT_EQ(missing("{{ a.zfill(2) }}{% set x | urlize %}y{% endset %}"), "the method 'zfill' (line 1); the filter 'urlize' (line 1); ");
+  EXPECT_EQ(missing("{{ a | map('slice') | list }}{{ a | selectattr('x', 'nothing') | list }}"),
+            "the filter 'slice' (line 1); the test 'nothing' (line 1); ");
+  EXPECT_EQ(missing("{{ 1 }}", "{{ tools|xmlattr }}"), "the filter 'xmlattr' (line 1) of tool_use; ");
+  // What the template defines itself, or asks about first.
+  EXPECT_EQ(missing("{% macro f(g) %}{{ g(1) }}{{ caller() }}{% endmacro %}{{ f(f) }}{% set h = f %}{{ h(2) }}"), "");
+  EXPECT_EQ(missing("{% for m in a %}{{ loop.cycle(1, 2) }}{% endfor %}{% set ns = namespace(k=1) %}{% set ns.m = ns %}{{ ns.m() }}"), "");
+  EXPECT_EQ(missing("{% if now is defined %}{{ now() }}{% endif %}{% if 'pprint' is filter %}{{ a|pprint }}{% endif %}"), "");
+}
+
 TEST(TemplateRender, ForbiddenArgumentsAreErrors) {
   const auto chat = ChatTemplate::compile("{{ flag }}{{ messages|length }}");
   EXPECT_TRUE((*chat)->reads("flag"));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/contain.h"
 
 namespace troupe::grammar {
 namespace {
@@ -36,6 +37,17 @@ Constraint::Constraint(std::shared_ptr<const ConstraintSpec> spec) : spec_(std::
 
 void Constraint::accept(TokenId token) {
   ++tokens_;
+  if (fault_.ok()) fault_ = contain({}, "following a form", {}, [&] { follow(token); });
+}
+
+void Constraint::mask(TokenMask& out) {
+  if (fault_.ok()) fault_ = contain({}, "mask", {}, [&] { make_mask(out); });
+  if (fault_.ok()) return;
+  out.form = TokenMask::Form::all;
+  out.words.clear();
+}
+
+void Constraint::follow(TokenId token) {
   if (thinking_) {
     think(token);
   } else if (matcher_ && !matcher_->ended() && !failed_ && !too_slow_) {
@@ -53,7 +65,7 @@ void Constraint::think(TokenId token) {
   if (token == rule.end && (!over || forced_ >= rule.forced.size())) thinking_ = false;
 }
 
-void Constraint::mask(TokenMask& out) {
+void Constraint::make_mask(TokenMask& out) {
   out.form = TokenMask::Form::all;
   out.words.clear();
   if (thinking_) {

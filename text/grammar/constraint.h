@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/status.h"
 #include "text/grammar/compiler.h"
 #include "text/grammar/thinking_rule.h"
 
@@ -42,9 +43,13 @@ class Constraint {
   bool failed() const { return failed_; }
   /// Following the form took too long at one token, because it can be read in too many ways. Only stop tokens follow.
   bool too_slow() const { return too_slow_; }
+  /// Not ok: following the form has thrown. Everything is allowed from then on; the request has to be ended.
+  const Status& fault() const { return fault_; }
   std::int32_t tokens() const { return tokens_; }  ///< accepted so far
 
  private:
+  void follow(TokenId token);
+  void make_mask(TokenMask& out);
   void think(TokenId token);
   void stop_only(TokenMask& out) const;
 
@@ -54,6 +59,7 @@ class Constraint {
   std::int32_t tokens_ = 0;
   bool failed_ = false;
   bool too_slow_ = false;
+  Status fault_;
   std::int64_t accept_ns_ = 0;  ///< processor time of the last token
   std::optional<Matcher> matcher_;
 };

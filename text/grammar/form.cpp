@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <span>
 #include <utility>
 
+#include "base/utf8.h"
 #include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
@@ -17,10 +19,9 @@ Status wrong(const std::string& place, const std::string& why) {
 /// Size and nesting of a regex or a grammar. Brackets within character classes and literals count too: nobody
 /// nests 500.
 Status check_text(const Json& value, const std::string& place, const FormLimits& limits) {
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
-    return wrong(place, "must be a string that is not empty");
-  }
-  const auto& text = value.get_ref<const std::string&>();
+  const std::string* given = json::text(value);
+  if (given == nullptr || given->empty()) return wrong(place, "must be a string that is not empty");
+  const std::string& text = *given;
   if (text.size() > limits.text_bytes) {
     return invalid(place + " has " + std::to_string(text.size()) + " bytes; at most " +
                        std::to_string(limits.text_bytes) + " are allowed",
@@ -89,19 +90,21 @@ Result<std::string> choice_grammar(const Json& value, const std::string& place, 
   std::set<std::string> seen;
   std::size_t bytes = 0;
   std::string out = "root ::= ";
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    const std::string here = place + "." + std::to_string(i);
-    if (!value[i].is_string() || value[i].get_ref<const std::string&>().empty()) {
-      return wrong(here, "must be a string that is not empty");
+  std::size_t i = 0;
+  for (const Json& choice : json::items(value)) {
+    const std::string* given = json::text(choice);
+    if (given == nullptr || given->empty()) {
+      return wrong(place + "." + std::to_string(i), "must be a string that is not empty");
     }
-    const auto text = value[i].get<std::string>();
+    const std::string& text = *given;
     bytes += text.size();
     if (bytes > limits.schema.name_chars) {
       return invalid(place + " holds more than " + std::to_string(limits.schema.name_chars) + " bytes", place,
                      "grammar_too_large");
     }
+    ++i;
     if (!seen.insert(text).second) continue;
-    if (i > 0) out += " | ";
+    if (i > 1) out += " | ";
     out += literal(text);
   }
   return out;
@@ -114,16 +117,15 @@ class TagWalk {
       : tokenizer_(tokenizer), any_whitespace_(any_whitespace), limits_(limits) {}
 
   Status visit(Json& node, const std::string& place) {
-    if (node.is_array()) {
-      for (std::size_t i = 0; i < node.size(); ++i) {
-        if (Status status = visit(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
-      }
-      return {};
+    std::size_t index = 0;
+    for (Json& item : json::items(node)) {
+      if (Status status = visit(item, place + "." + std::to_string(index++)); !status.ok()) return status;
     }
-    if (!node.is_object()) return {};
-    const std::string type =
-        node.contains("type") && node["type"].is_string() ? node["type"].get<std::string>() : "";
-    for (auto& [key, value] : node.get_ref<Json::object_t&>()) {
+    json::Members* members = json::object(node);
+    if (members == nullptr) return {};
+    const std::string* named = json::text(json::member(&node, "type"));
+    const std::string type = named != nullptr ? *named : "";
+    for (auto& [key, value] : *members) {
       const std::string here = place + "." + shown(key);
       Status status;
       if (key == "json_schema") {
@@ -133,28 +135,32 @@ class TagWalk {
         if (value != "json") return wrong(here, "must be \"json\": other styles are not checked");
       } else if (key == "pattern" || key == "grammar") {
         status = check_text(value, here, limits_);
-        if (status.ok() && type == "regex") value = with_plain_dots(value.get_ref<const std::string&>());
+        if (std::string* text = json::text(value); status.ok() && text != nullptr && type == "regex") {
+          *text = with_plain_dots(*text);
+        }
       } else if (key == "token") {
         status = name_token(value, here);
       } else if (key == "exclude_tokens" || key == "trigger_tokens") {
-        for (std::size_t i = 0; value.is_array() && i < value.size() && status.ok(); ++i) {
-          status = name_token(value[i], here + "." + std::to_string(i));
+        std::size_t i = 0;
+        for (Json& token : json::items(value)) {
+          if (status.ok()) status = name_token(token, here + "." + std::to_string(i++));
         }
       } else if (key == "rules" && type == "token_dispatch") {
-        for (std::size_t i = 0; value.is_array() && i < value.size() && status.ok(); ++i) {
-          const std::string rule = here + "." + std::to_string(i);
-          if (!value[i].is_array() || value[i].size() != 2)
-            return wrong(rule, "must be a token and a format");
-          status = name_token(value[i][0], rule + ".0");
-          if (status.ok()) status = visit(value[i][1], rule + ".1");
+        std::size_t i = 0;
+        for (Json& pair : json::items(value)) {
+          const std::string rule = here + "." + std::to_string(i++);
+          const auto parts = json::items(pair);
+          if (parts.size() != 2) return wrong(rule, "must be a token and a format");
+          if (status.ok()) status = name_token(parts[0], rule + ".0");
+          if (status.ok()) status = visit(parts[1], rule + ".1");
         }
       } else {
         status = visit(value, here);
       }
       if (!status.ok()) return status;
     }
-    if (type == "json_schema" && !node.contains("max_whitespace_cnt")) {
-      node["max_whitespace_cnt"] = any_whitespace_ ? kMaxWhitespace : 1;
+    if (type == "json_schema" && !json::has(node, "max_whitespace_cnt")) {
+      json::put(node, "max_whitespace_cnt", any_whitespace_ ? kMaxWhitespace : 1);
     }
     return {};
   }
@@ -163,16 +169,16 @@ class TagWalk {
   static constexpr int kMaxWhitespace = 24;
 
   Status name_token(Json& token, const std::string& here) const {
-    if (token.is_string()) {
-      const auto id = tokenizer_.token_id(token.get_ref<const std::string&>());
-      if (!id)
-        return wrong(
-            here, "is \"" + token.get<std::string>().substr(0, 48) + "\", which is no token of this model");
+    if (const std::string* text = json::text(token)) {
+      const auto id = tokenizer_.token_id(*text);
+      if (!id) {
+        return wrong(here, "is \"" + utf8::to_valid(text->substr(0, 48)) + "\", which is no token of this model");
+      }
       token = *id;
       return {};
     }
-    if (!token.is_number_integer() || token.get<std::int64_t>() < 0 ||
-        token.get<std::int64_t>() >= tokenizer_.vocab_size()) {
+    const auto id = token.is_number_integer() ? json::integer(token) : std::nullopt;
+    if (!id || *id < 0 || *id >= tokenizer_.vocab_size()) {
       return wrong(here,
                    "must be a token or its id, from 0 to " + std::to_string(tokenizer_.vocab_size() - 1));
     }
@@ -188,48 +194,53 @@ class TagWalk {
 /// former.
 Result<Json> tagged_format(Json& value, const std::string& place, const FormLimits& limits) {
   Json tags = Json::array();
-  Json& structures = value["structures"];
-  if (!structures.is_array() || structures.empty())
-    return wrong(place + ".structures", "must be a list that is not empty");
-  for (std::size_t i = 0; i < structures.size(); ++i) {
-    const std::string here = place + ".structures." + std::to_string(i);
-    Json& item = structures[i];
-    if (!item.is_object() || !item.contains("begin") || !item.contains("end") || !item["begin"].is_string() ||
-        !item["end"].is_string()) {
+  Json* given = json::member(value, "structures");
+  const std::span<Json> structures = given != nullptr ? json::items(*given) : std::span<Json>();
+  if (structures.empty()) return wrong(place + ".structures", "must be a list that is not empty");
+  std::size_t index = 0;
+  for (Json& item : structures) {
+    const std::string here = place + ".structures." + std::to_string(index++);
+    const std::string* begin = json::text(json::member(&item, "begin"));
+    const std::string* end = json::text(json::member(&item, "end"));
+    if (begin == nullptr || end == nullptr) {
       return wrong(here, "must be an object with the strings begin and end");
     }
-    Json schema = item.contains("schema") ? std::move(item["schema"]) : Json::object();
+    Json* wanted = json::member(item, "schema");
+    Json schema = wanted != nullptr ? std::move(*wanted) : Json::object();
     if (Status status = enforceable(schema, here + ".schema", limits.schema); !status.ok()) return status;
     tags.push_back({{"type", "tag"},
-                    {"begin", item["begin"]},
+                    {"begin", *begin},
                     {"content", {{"type", "json_schema"}, {"json_schema", std::move(schema)}}},
-                    {"end", item["end"]}});
+                    {"end", *end}});
   }
-  Json triggers = value.contains("triggers") ? std::move(value["triggers"]) : Json();
-  if (!triggers.is_array() || triggers.empty())
+  Json* triggers = json::member(value, "triggers");
+  if (triggers == nullptr || json::items(*triggers).empty())
     return wrong(place + ".triggers", "must be a list that is not empty");
-  return Json{{"type", "triggered_tags"}, {"triggers", std::move(triggers)}, {"tags", std::move(tags)}};
+  return Json{{"type", "triggered_tags"}, {"triggers", std::move(*triggers)}, {"tags", std::move(tags)}};
 }
 
 Result<std::string> tag_text(Json value, const std::string& place, const Tokenizer& tokenizer,
                              bool any_whitespace, const FormLimits& limits) {
   if (!value.is_object()) return wrong(place, "must be an object");
-  if (!value.contains("format") && value.contains("structures")) {
+  if (!json::has(value, "format") && json::has(value, "structures")) {
     auto format = tagged_format(value, place, limits);
     if (!format.ok()) return format.status();
     value = Json{{"type", "structural_tag"}, {"format", *std::move(format)}};
   }
-  if (!value.contains("format") || !value["format"].is_object()) {
+  Json* format = json::member(value, "format");
+  if (format == nullptr || !format->is_object()) {
     return wrong(place, "must have a format, or structures and triggers");
   }
   TagWalk walk(tokenizer, any_whitespace, limits);
-  if (Status status = walk.visit(value["format"], place + ".format"); !status.ok()) return status;
-  return Json{{"type", "structural_tag"}, {"format", std::move(value["format"])}}.dump();
+  if (Status status = walk.visit(*format, place + ".format"); !status.ok()) return status;
+  return json::to_text(Json{{"type", "structural_tag"}, {"format", std::move(*format)}});
 }
 
 }  // namespace
 
-Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& limits) {
+Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& given) {
+  FormLimits limits = given;
+  limits.schema.open_name_chars = std::min(given.schema.open_name_chars, open_name_chars_for(tokenizer.vocab_size()));
   Source source;
   source.any_whitespace = any_whitespace;
   switch (form.kind) {
@@ -238,17 +249,17 @@ Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespac
       return source;
     case Form::Kind::json_schema:
       if (Status status = enforceable(form.value, form.param, limits.schema); !status.ok()) return status;
-      source.text = form.value.dump();
+      source.text = json::to_text(form.value);
       return source;
     case Form::Kind::regex:
       source.kind = Source::Kind::regex;
       if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
-      source.text = with_plain_dots(form.value.get_ref<const std::string&>());
+      source.text = with_plain_dots(*json::text(form.value));
       return source;
     case Form::Kind::grammar:
       source.kind = Source::Kind::ebnf;
       if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
-      source.text = form.value.get<std::string>();
+      source.text = std::move(*json::text(form.value));
       return source;
     case Form::Kind::choice: {
       source.kind = Source::Kind::ebnf;

@@ -39,8 +39,9 @@ using Sorted = nlohmann::json;
 
 Status check(const Sorted& node, const std::string& place) {
   if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) {
-      if (Status status = check(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
+    std::size_t index = 0;
+    for (const Sorted& item : node) {
+      if (Status status = check(item, place + "." + std::to_string(index++)); !status.ok()) return status;
     }
   }
   if (!node.is_object()) return {};
@@ -48,7 +49,8 @@ Status check(const Sorted& node, const std::string& place) {
     if (key == "enum" && value.is_array()) continue;
     const std::string here = place + "." + shown(key);
     if (key == "pattern" && value.is_string()) {
-      if (Status status = check_pattern(value.get<std::string>(), here); !status.ok()) return status;
+      if (Status status = check_pattern(value.get_ref<const std::string&>(), here); !status.ok())
+        return status;
     }
     if (key == "patternProperties" && value.is_object()) {
       for (const auto& [pattern, schema] : value.get_ref<const Sorted::object_t&>()) {
@@ -64,8 +66,9 @@ Status check(const Sorted& node, const std::string& place) {
 /// strings.
 Status check_tag(const Sorted& node, const std::string& place) {
   if (node.is_array()) {
-    for (std::size_t i = 0; i < node.size(); ++i) {
-      if (Status status = check_tag(node[i], place + "." + std::to_string(i)); !status.ok()) return status;
+    std::size_t index = 0;
+    for (const Sorted& item : node) {
+      if (Status status = check_tag(item, place + "." + std::to_string(index++)); !status.ok()) return status;
     }
   }
   if (!node.is_object()) return {};
@@ -81,7 +84,8 @@ Status check_tag(const Sorted& node, const std::string& place) {
 
 Status check_patterns(const Source& source) {
   if (source.kind != Source::Kind::json_schema && source.kind != Source::Kind::structural_tag) return {};
-  const Sorted value = Sorted::parse(source.text);
+  const Sorted value = Sorted::parse(source.text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return failure(Code::internal, "the source of a form is no JSON");
   return source.kind == Source::Kind::json_schema ? check(value, {}) : check_tag(value, {});
 }
 

@@ -45,7 +45,8 @@ const Group kGroups[] = {
     {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
 };
 
-/// Numbers of the places within a document, so that comparing two of them does not read their names.
+/// Numbers of the places within a document, so that comparing two of them does not read their names. No reference
+/// can name a child with an empty name, or with one that has a slash in it.
 class Pointers {
  public:
   static constexpr std::uint32_t kRoot = 0;
@@ -62,7 +63,7 @@ class Pointers {
 class Walk {
  public:
   Walk(Json& root, std::string place, const SchemaLimits& limits)
-      : root_(root), definitions_(root), place_(std::move(place)), limits_(limits) {}
+      : root_(root), definitions_(root), place_(std::move(place)), limits_(limits), sizes_(limits) {}
 
   Status run() {
     if (Status status = visit(root_, place_, Pointers::kRoot, 1); !status.ok()) return status;
@@ -97,7 +98,7 @@ class Walk {
       return too_large(place, "is nested deeper than " + std::to_string(limits_.depth) + " levels");
     }
     if (node.is_boolean()) {
-      if (!node.get<bool>()) return unsatisfiable(place, "is false: no value fits it");
+      if (!json::is_true(&node)) return unsatisfiable(place, "is false: no value fits it");
       node = Json::object();
       return {};
     }
@@ -109,7 +110,7 @@ class Walk {
 
     const char* composing = nullptr;
     for (const char* keyword : kComposing) {
-      if (!node.contains(keyword)) continue;
+      if (!json::has(node, keyword)) continue;
       if (composing != nullptr) {
         return unsupported(place + "." + keyword, std::string("cannot be enforced beside ") + composing);
       }
@@ -118,13 +119,10 @@ class Walk {
     Status status = composing != nullptr ? compose(node, place, composing) : check_types(node, place);
     if (status.ok()) status = count(node, place);
     if (!status.ok()) return status;
-    for_each_child(node, [&](Json& child, const char* keyword, const std::string& name) {
+    for_each_child(node, [&](Json& child, const char* keyword, const std::string* name) {
       if (!status.ok()) return;
       std::uint32_t below = pointers_.child(pointer, keyword);
-      // No reference can name a child with an empty name, or with one that has a slash in it.
-      const bool of_map =
-          keyword == std::string_view("properties") || keyword == std::string_view("patternProperties");
-      if (of_map || !name.empty()) below = pointers_.child(below, name);
+      if (name != nullptr) below = pointers_.child(below, *name);
       status = visit(child, child_place(place, keyword, name), below, depth + 1);
     });
     return status;
@@ -145,29 +143,28 @@ class Walk {
     const std::string here = place + "." + keyword;
     if (keyword == "$ref") {
       if (!types.empty()) return unsupported(place + ".type", "cannot be enforced beside $ref");
-      return refer(node["$ref"], here);
+      return refer(*json::member(node, "$ref"), here);
     }
     if (keyword == "const" || keyword == "enum") return choose(node, keyword, here, types);
 
-    Json& options = node[keyword];
+    Json& options = *json::member(node, keyword);
     if (!options.is_array() || options.empty())
       return malformed(here, "must be a list of schemas that is not empty");
     if (keyword == "allOf" && options.size() > 1) {
       return unsupported(here, "cannot be enforced with more than one schema");
     }
     if (!types.empty()) {
-      if (Status status = narrow(options, node["type"], here); !status.ok()) return status;
+      if (Status status = narrow(options, *json::member(node, "type"), here); !status.ok()) return status;
       node.erase("type");
     }
     if (keyword == "oneOf") {
       if (options.size() > kMostExclusive) {
         return too_large(here, "has more than " + std::to_string(kMostExclusive) + " schemas");
       }
-      const Exclusion exclusion =
-          definitions_.exclusion(options, static_cast<std::size_t>(limits_.enum_values));
+      const auto most_values = static_cast<std::size_t>(limits_.enum_values);
+      const Exclusion exclusion = definitions_.exclusion(options, most_values);
       if (exclusion == Exclusion::too_many) {
-        return too_large(here,
-                         "has schemas with more than " + std::to_string(limits_.enum_values) + " values");
+        return too_large(here, "has schemas with more than " + std::to_string(most_values) + " values");
       }
       if (exclusion == Exclusion::unknown) {
         return unsupported(
@@ -184,8 +181,9 @@ class Walk {
   }
 
   Status refer(const Json& reference, const std::string& here) {
-    if (!reference.is_string()) return malformed(here, "must be a string");
-    const auto& text = reference.get_ref<const std::string&>();
+    const std::string* given = json::text(reference);
+    if (given == nullptr) return malformed(here, "must be a string");
+    const std::string& text = *given;
     if (text != "#" && !text.starts_with("#/")) {
       return unsupported(here, "must begin with \"#/\", got " + quoted(text) +
                                    ": only definitions within the schema are read");
@@ -199,9 +197,10 @@ class Walk {
   /// Keeps the values of const or enum that have one of the types.
   Status choose(Json& node, const std::string& keyword, const std::string& here,
                 const std::vector<std::string>& types) {
-    Json values = keyword == "const" ? Json::array({node["const"]}) : std::move(node["enum"]);
+    Json& listed = *json::member(node, keyword);
+    Json values = keyword == "const" ? Json::array({listed}) : std::move(listed);
     if (!values.is_array() || values.empty()) return malformed(here, "must be a list that is not empty");
-    if (!types.empty()) {  // at most seven
+    if (!types.empty()) {
       Json fitting = Json::array();
       for (Json& value : values) {
         const auto fits = [&](const std::string& type) { return has_type(value, type); };
@@ -217,7 +216,7 @@ class Walk {
                        "brings the schema to more than " + std::to_string(limits_.enum_values) + " values");
     }
     for (const Json& value : values) {
-      if (value.is_string()) name_chars_ += value.get_ref<const std::string&>().size();
+      if (const std::string* text = json::text(value)) name_chars_ += text->size();
     }
     node.erase(keyword);
     node["enum"] = std::move(values);
@@ -237,9 +236,10 @@ class Walk {
                                  here.substr(here.rfind('.') + 1));
         }
       }
-      if (!option.contains("type")) {
-        option["type"] = type;
-      } else if (option["type"] != type) {
+      const Json* own = json::member(option, "type");
+      if (own == nullptr) {
+        json::put(option, "type", type);
+      } else if (*own != type) {
         return unsupported(place + ".type",
                            "must be the type that is required beside " + here.substr(here.rfind('.') + 1));
       }
@@ -249,17 +249,17 @@ class Walk {
 
   /// Each type once, also in the node.
   static Status read_types(Json& node, const std::string& place, std::vector<std::string>& types) {
-    Json& type = node["type"];
+    Json& type = *json::member(node, "type");
     const Json list = type.is_array() ? type : Json::array({type});
     if (list.empty()) return malformed(place + ".type", "must not be an empty list");
     for (const Json& name : list) {
-      if (!name.is_string() || !is_type_name(name.get_ref<const std::string&>())) {
+      const std::string* text = json::text(name);
+      if (text == nullptr || !is_type_name(*text)) {
         return malformed(place + ".type",
                          "must be null, boolean, object, array, number, string, integer or a list of "
                          "these");
       }
-      if (std::find(types.begin(), types.end(), name) == types.end())
-        types.push_back(name.get<std::string>());
+      if (std::find(types.begin(), types.end(), *text) == types.end()) types.push_back(*text);
     }
     if (types.size() < list.size()) type = types;
     return {};
@@ -305,13 +305,15 @@ class Walk {
   }
 
   Status count(const Json& node, const std::string& place) {
-    if (const auto it = node.find("properties"); it != node.end()) {
-      properties_ += static_cast<int>(it->size());
-      for (const auto& [name, child] : it->get_ref<const Json::object_t&>()) name_chars_ += name.size();
-      if (properties_ > limits_.properties) {
-        return too_large(place + ".properties", "brings the schema to more than " +
-                                                    std::to_string(limits_.properties) + " properties");
+    if (const Json* properties = json::member(node, "properties")) {
+      for (const auto& [name, child] : json::members(*properties)) {
+        name_chars_ += name.size();
+        if (++properties_ > limits_.properties) {
+          return too_large(place + ".properties." + shown(name), "brings the schema to more than " +
+                                                              std::to_string(limits_.properties) + " properties");
+        }
       }
+      if (Status status = sizes_.add(node, place); !status.ok()) return status;
     }
     return check_names(place);
   }
@@ -333,6 +335,7 @@ class Walk {
   Pointers pointers_;
   std::unordered_set<std::uint32_t> visited_;
   std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
+  ObjectSizes sizes_;
   int properties_ = 0;
   int enum_values_ = 0;
   std::size_t name_chars_ = 0;
@@ -356,6 +359,11 @@ Status malformed(const std::string& place, const std::string& why) {
 }
 Status unsatisfiable(const std::string& place, const std::string& why) {
   return invalid(place + " " + why, place, "unsatisfiable_schema");
+}
+
+std::size_t open_name_chars_for(int vocabulary) {
+  constexpr std::size_t kLooks = 40'000'000;  // at a token: some 7 s of the 10 s that a form has
+  return std::clamp<std::size_t>(kLooks / static_cast<std::size_t>(std::max(vocabulary, 1)), 100, 2000);
 }
 
 Status enforceable(Json& schema, const std::string& place, const SchemaLimits& limits) {

@@ -1,6 +1,7 @@
 // References, the disjointness of oneOf's options, and schemas that no finite value fits.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <deque>
 #include <tuple>
 #include <unordered_map>
@@ -16,46 +17,54 @@ constexpr std::size_t kMaxHops = 64;       // references to references
 constexpr std::size_t kWorthAnIndex = 16;  // members of an object
 constexpr std::size_t kMostTypes = 8;      // names of types: there are seven
 
-/// The list of values of a const or enum; null when the schema has neither.
-const Json* listed(const Json& schema) {
-  const auto constant = schema.find("const");
-  if (constant != schema.end()) return &*constant;
-  const auto it = schema.find("enum");
-  return it != schema.end() && it->is_array() ? &*it : nullptr;
-}
-
 using Values = std::vector<Json>;  ///< ascending
 
+/// Values of a const or enum; empty when the schema has neither.
 Values values_of(const Json& schema) {
-  const Json* list = listed(schema);
+  if (const Json* value = json::member(schema, "const")) return {*value};
+  const Json* list = json::member(schema, "enum");
   if (list == nullptr) return {};
-  if (schema.contains("const")) return {*list};
-  Values values(list->begin(), list->end());
+  const auto all = json::items(*list);
+  Values values(all.begin(), all.end());
   std::sort(values.begin(), values.end());
   return values;
 }
 
 std::size_t count_of(const Json& schema) {
-  const Json* list = listed(schema);
-  return list == nullptr ? 0 : schema.contains("const") ? 1 : list->size();
+  if (json::has(schema, "const")) return 1;
+  const Json* list = json::member(schema, "enum");
+  return list == nullptr ? 0 : json::items(*list).size();
 }
 
 /// Each name once. Empty when there is none, or one that is no text.
 std::vector<std::string> types_of(const Json& schema) {
-  if (!schema.is_object()) return {};
-  const auto it = schema.find("type");
-  if (it == schema.end()) return {};
-  if (it->is_string()) return {it->get<std::string>()};
+  const Json* type = json::member(schema, "type");
+  if (type == nullptr) return {};
+  if (const std::string* text = json::text(type)) return {*text};
   std::vector<std::string> names;
-  if (it->is_array()) {
-    for (const Json& name : *it) {
-      if (!name.is_string()) return {};
-      if (std::find(names.begin(), names.end(), name) != names.end()) continue;
-      if (names.size() == kMostTypes) return {};
-      names.push_back(name.get<std::string>());
-    }
+  for (const Json& name : json::items(*type)) {
+    const std::string* text = json::text(name);
+    if (text == nullptr) return {};
+    if (std::find(names.begin(), names.end(), *text) != names.end()) continue;
+    if (names.size() == kMostTypes) return {};
+    names.push_back(*text);
   }
   return names;
+}
+
+/// The properties that an object requires, among those that it declares: f(name, schema).
+template <class F>
+void for_each_required(const Json& schema, F f) {
+  const Json* required = json::member(schema, "required");
+  const Json* properties = json::member(schema, "properties");
+  if (required == nullptr || properties == nullptr) return;
+  std::unordered_set<std::string_view> names;
+  for (const Json& name : json::items(*required)) {
+    if (const std::string* text = json::text(name)) names.insert(*text);
+  }
+  for (const auto& [name, child] : json::members(*properties)) {
+    if (names.contains(name)) f(name, child);
+  }
 }
 
 bool overlap(const Values& a, const Values& b) {
@@ -92,9 +101,9 @@ class Finite {
   Status run(const std::string& place) {
     collect(root_, 0, {});
     for (std::size_t i = 0; i < nodes_.size(); ++i) {  // grows while it runs
-      const auto reference = nodes_[i].schema->find("$ref");
-      if (reference == nodes_[i].schema->end() || !reference->is_string()) continue;
-      if (Json* target = definitions_.find(reference->get_ref<const std::string&>())) {
+      const std::string* reference = json::text(json::member(nodes_[i].schema, "$ref"));
+      if (reference == nullptr) continue;
+      if (Json* target = definitions_.find(*reference)) {
         nodes_[i].target = target;
         collect(*target, i, {});
       }
@@ -133,7 +142,7 @@ class Finite {
     if (!schema.is_object() || !index_.emplace(&schema, nodes_.size()).second) return;
     const std::size_t own = nodes_.size();
     nodes_.push_back({&schema, above, std::move(step)});
-    for_each_child(schema, [&](Json& child, const char* keyword, const std::string& name) {
+    for_each_child(schema, [&](Json& child, const char* keyword, const std::string* name) {
       collect(child, own, child_place({}, keyword, name));
     });
   }
@@ -166,53 +175,43 @@ class Finite {
 
   void judge(std::size_t node) {
     const Json& schema = *nodes_[node].schema;
-    if (schema.contains("$ref")) {
+    if (json::has(schema, "$ref")) {
       return nodes_[node].target == nullptr ? add(node, {}) : add(node, {nodes_[node].target});
     }
-    if (const auto options = schema.find("anyOf"); options != schema.end()) {
-      for (const Json& option : *options) add(node, {&option});
+    if (const Json* options = json::member(schema, "anyOf")) {
+      for (const Json& option : json::items(*options)) add(node, {&option});
       return;
     }
-    if (const auto parts = schema.find("allOf"); parts != schema.end()) {
+    if (const Json* parts = json::member(schema, "allOf")) {
       std::vector<const Json*> needed;
-      for (const Json& part : *parts) needed.push_back(&part);
+      for (const Json& part : json::items(*parts)) needed.push_back(&part);
       return add(node, needed);
     }
     const auto types = types_of(schema);
     if (types.empty()) return add(node, {});
     for (const std::string& type : types) {
-      add(node, type == "object"  ? required_of(schema)
-                : type == "array" ? items_of(schema)
-                                  : std::vector<const Json*>{});
+      std::vector<const Json*> needed;
+      if (type == "object") {
+        for_each_required(schema, [&](const std::string&, const Json& child) { needed.push_back(&child); });
+      } else if (type == "array") {
+        needed = items_of(schema);
+      }
+      add(node, needed);
     }
-  }
-
-  static std::vector<const Json*> required_of(const Json& schema) {
-    const auto required = schema.find("required"), properties = schema.find("properties");
-    if (required == schema.end() || properties == schema.end()) return {};
-    std::unordered_set<std::string_view> names;
-    for (const Json& name : *required) {
-      if (name.is_string()) names.insert(name.get_ref<const std::string&>());
-    }
-    std::vector<const Json*> needed;
-    for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) {
-      if (names.contains(name)) needed.push_back(&child);
-    }
-    return needed;
   }
 
   static std::vector<const Json*> items_of(const Json& schema) {
-    const auto count = count_keyword(schema, "minItems", {});
-    const std::int64_t least = count.ok() ? count->value_or(0) : 0;
+    const Json* bound = json::member(schema, "minItems");
+    const std::int64_t least = bound != nullptr ? json::integer(*bound).value_or(0) : 0;
     std::int64_t position = 0;
     std::vector<const Json*> needed;
-    if (const auto prefix = schema.find("prefixItems"); prefix != schema.end()) {
-      for (const Json& item : *prefix) {
+    if (const Json* prefix = json::member(schema, "prefixItems")) {
+      for (const Json& item : json::items(*prefix)) {
         if (position++ < least) needed.push_back(&item);
       }
     }
-    const auto items = schema.find("items");
-    if (least > position && items != schema.end()) needed.push_back(&*items);
+    const Json* items = json::member(schema, "items");
+    if (least > position && items != nullptr) needed.push_back(items);
     return needed;
   }
 
@@ -241,28 +240,16 @@ namespace {
 /// Stops when it has counted more than `most` values.
 Definitions::Profile profile_of(const Json& schema, std::size_t most) {
   Definitions::Profile out;
-  if (!schema.is_object()) return out;
   out.count = count_of(schema);
   if (out.count > most) return out;
   out.values = values_of(schema);
   out.lists = !out.values.empty();
   out.types = types_of(schema);
-  const auto required = schema.find("required"), properties = schema.find("properties");
-  if (required == schema.end() || properties == schema.end() || !required->is_array() ||
-      !properties->is_object())
-    return out;
-  std::unordered_set<std::string_view> names;
-  for (const Json& name : *required) {
-    if (name.is_string()) names.insert(name.get_ref<const std::string&>());
-  }
-  for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) {
-    if (!child.is_object() || !names.contains(name)) continue;
+  for_each_required(schema, [&](const std::string& name, const Json& child) {
     const std::size_t count = count_of(child);
-    if (count == 0) continue;
     out.count += count;
-    if (out.count > most) return out;
-    out.tags.emplace(name, values_of(child));
-  }
+    if (count > 0 && out.count <= most) out.tags.emplace(name, values_of(child));
+  });
   return out;
 }
 
@@ -298,7 +285,7 @@ Definitions::Definitions(Json& root) : root_(root) {}
 Definitions::~Definitions() = default;
 
 Json* Definitions::member(Json& object, std::string_view name) {
-  auto* members = object.get_ptr<Json::object_t*>();
+  json::Members* members = json::object(object);
   if (members == nullptr) return nullptr;
   const auto at = [&](std::size_t i) { return members->begin() + static_cast<std::ptrdiff_t>(i); };
   std::unordered_map<std::string, std::size_t>* index = nullptr;
@@ -334,11 +321,11 @@ Json* Definitions::find(std::string_view reference) {
 const Json* Definitions::follow(const Json& node, std::string& reference) {
   const Json* at = &node;
   for (std::size_t hops = 0; hops < kMaxHops; ++hops) {
-    if (!at->is_object()) return at;
-    const auto next = at->find("$ref");
-    if (next == at->end()) return at;
-    if (!next->is_string()) return nullptr;
-    reference = next->get<std::string>();
+    const Json* next = json::member(at, "$ref");
+    if (next == nullptr) return at;
+    const std::string* text = json::text(next);
+    if (text == nullptr) return nullptr;
+    reference = *text;
     at = find(reference);
     if (at == nullptr) return nullptr;
   }
@@ -348,7 +335,7 @@ const Json* Definitions::follow(const Json& node, std::string& reference) {
 Exclusion Definitions::exclusion(const Json& options, std::size_t most_values) {
   std::vector<std::shared_ptr<const Profile>> profiles;
   std::size_t values = 0;
-  for (const Json& option : options) {
+  for (const Json& option : json::items(options)) {
     std::string reference;
     const Json* schema = follow(option, reference);
     if (schema == nullptr) return Exclusion::unknown;
@@ -380,9 +367,8 @@ bool has_type(const Json& value, std::string_view type) {
   if (type == "array") return value.is_array();
   if (type == "string") return value.is_string();
   if (type == "number") return value.is_number();
-  return value.is_number_integer() ||
-         (value.is_number_float() &&
-          value.get<double>() == static_cast<double>(static_cast<long long>(value.get<double>())));
+  const auto number = json::number(value);
+  return number && std::trunc(*number) == *number;
 }
 
 Status check_finite(Json& root, Definitions& definitions, const std::string& place) {

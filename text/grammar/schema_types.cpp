@@ -21,12 +21,11 @@ struct Bounds {
 };
 
 Result<std::optional<double>> bound(const Json& node, const char* keyword, const std::string& place) {
-  const auto it = node.find(keyword);
-  if (it == node.end()) return std::optional<double>();
-  if (!it->is_number() || !std::isfinite(it->get<double>())) {
-    return malformed(place + "." + keyword, "must be a number");
-  }
-  return std::optional<double>(it->get<double>());
+  const Json* bound = json::member(node, keyword);
+  if (bound == nullptr) return std::optional<double>();
+  const auto value = json::number(*bound);
+  if (!value || !std::isfinite(*value)) return malformed(place + "." + keyword, "must be a number");
+  return value;
 }
 
 /// The bounds of integers, inclusive, as the two keywords minimum and maximum.
@@ -46,8 +45,8 @@ Status round_bounds(Json& node, const std::string& place, Bounds& bounds) {
     side = !side ? rounded : low ? std::max(*side, rounded) : std::min(*side, rounded);
     node.erase(keyword);
   }
-  if (bounds.low) node["minimum"] = static_cast<std::int64_t>(*bounds.low);
-  if (bounds.high) node["maximum"] = static_cast<std::int64_t>(*bounds.high);
+  if (bounds.low) json::put(node, "minimum", static_cast<std::int64_t>(*bounds.low));
+  if (bounds.high) json::put(node, "maximum", static_cast<std::int64_t>(*bounds.high));
   return {};
 }
 
@@ -72,12 +71,12 @@ Status check_real_bounds(const Json& node, const std::string& place, Bounds& bou
 }
 
 Status check_multiple(const Json& node, const std::string& place, bool number, const Bounds& bounds) {
-  const auto it = node.find("multipleOf");
-  if (it == node.end()) return {};
+  const Json* given = json::member(node, "multipleOf");
+  if (given == nullptr) return {};
   const std::string here = place + ".multipleOf";
-  if (!it->is_number() || it->get<double>() <= 0) return malformed(here, "must be a number above 0");
+  const double value = json::number(*given).value_or(0);
+  if (!(value > 0)) return malformed(here, "must be a number above 0");
   if (number) return unsupported(here, "can be enforced for integers only");
-  const double value = it->get<double>();
   if (value != std::floor(value) || value > static_cast<double>(kMaxMultiple)) {
     return unsupported(here, "must be an integer of at most " + std::to_string(kMaxMultiple));
   }
@@ -96,86 +95,84 @@ constexpr std::size_t kMaxDeclaredBytes = std::size_t{4} << 20;
 
 /// Adds the required names that are not declared: their values are what the object allows for other names.
 Status declare_required(Json& node, const std::string& place, const SchemaLimits& limits) {
-  const auto required = node.find("required");
-  if (required == node.end()) return {};
+  Json* required = json::member(node, "required");
+  if (required == nullptr) return {};
   const std::string here = place + ".required";
-  const auto too_many = [&] {
-    return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here,
-                   "schema_too_large");
-  };
   if (!required->is_array()) return malformed(here, "must be a list of names");
-  std::unordered_set<std::string> seen;
-  Json names = Json::array();
-  for (const Json& name : *required) {
-    if (!name.is_string()) return malformed(here, "must be a list of names");
-    if (!seen.insert(name.get<std::string>()).second) continue;
-    if (seen.size() > static_cast<std::size_t>(limits.properties)) return too_many();
-    names.push_back(name);
+  std::unordered_set<std::string> missing;
+  std::vector<std::string> names;
+  for (const Json& listed : *required) {
+    const std::string* name = json::text(listed);
+    if (name == nullptr) return malformed(here, "must be a list of names");
+    if (!missing.insert(*name).second) continue;
+    if (missing.size() > static_cast<std::size_t>(limits.properties)) {
+      return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here,
+                     "schema_too_large");
+    }
+    names.push_back(*name);
   }
   *required = names;
-  if (const auto properties = node.find("properties"); properties != node.end()) {
-    for (const auto& [name, child] : properties->get_ref<const Json::object_t&>()) seen.erase(name);
+  if (const Json* properties = json::member(node, "properties")) {
+    for (const auto& [name, child] : json::members(*properties)) missing.erase(name);
   }
   if (names.empty()) node.erase("required");
-  if (seen.empty()) return {};
+  if (missing.empty()) return {};
 
-  const auto others = node.find("additionalProperties");
-  if (others != node.end() && *others == Json(false)) {
-    const auto missing = std::find_if(
-        names.begin(), names.end(), [&](const Json& name) { return seen.contains(name.get<std::string>()); });
-    return unsatisfiable(here, "names \"" + shown(missing->get<std::string>()) +
-                                   "\", which additionalProperties does not allow");
+  const Json* others = json::member(node, "additionalProperties");
+  if (others != nullptr && *others == Json(false)) {
+    const auto name = std::find_if(names.begin(), names.end(),
+                                   [&](const std::string& one) { return missing.contains(one); });
+    return unsatisfiable(here, "names \"" + shown(*name) + "\", which additionalProperties does not allow");
   }
-  if (node.contains("patternProperties") || node.contains("propertyNames")) {
+  if (json::has(node, "patternProperties") || json::has(node, "propertyNames")) {
     return unsupported(here, "cannot be enforced beside patternProperties or propertyNames");
   }
-  const Json value = others != node.end() && others->is_object() ? *others : Json::object();
-  if (value.dump().size() * seen.size() > kMaxDeclaredBytes) {
+  const Json value = others != nullptr && others->is_object() ? *others : Json::object();
+  if (json::to_text(value).size() * missing.size() > kMaxDeclaredBytes) {
     return invalid(
         here + " names too many properties for the schema that additionalProperties gives them; declare them",
         here, "schema_too_large");
   }
-  auto& properties = node["properties"];
-  if (properties.is_null()) properties = Json::object();
-  // Assigning to properties[name] would look for each name among all those before it.
-  auto& members = properties.get_ref<Json::object_t&>();
-  for (const Json& name : names) {
-    if (seen.contains(name.get<std::string>())) members.emplace_back(name.get<std::string>(), value);
+  if (!json::has(node, "properties")) json::put(node, "properties", Json::object());
+  // put() would look for each name among all those before it.
+  json::Members& members = *json::object(*json::member(node, "properties"));
+  for (const std::string& name : names) {
+    if (missing.contains(name)) members.emplace_back(name, value);
   }
   return {};
 }
 
 /// patternProperties and propertyNames: enforced where they alone say which names there are.
 Status check_name_rules(Json& node, const std::string& place) {
-  const bool patterns = node.contains("patternProperties"), names = node.contains("propertyNames");
+  const bool patterns = json::has(node, "patternProperties"), names = json::has(node, "propertyNames");
   if (!patterns && !names) return {};
   const std::string here = place + (patterns ? ".patternProperties" : ".propertyNames");
-  if (node.contains("properties")) return unsupported(here, "cannot be enforced beside properties");
+  if (json::has(node, "properties")) return unsupported(here, "cannot be enforced beside properties");
   if (patterns && names) return unsupported(here, "cannot be enforced beside propertyNames");
   if (names) {
-    Json& rule = node["propertyNames"];
+    Json& rule = *json::member(node, "propertyNames");
     if (!rule.is_object()) return unsupported(here, "must be a schema of strings");
     for (const char* keyword : {"$ref", "anyOf", "oneOf", "allOf"}) {
-      if (rule.contains(keyword)) return unsupported(here + "." + keyword, "cannot be enforced for names");
+      if (json::has(rule, keyword)) return unsupported(here + "." + keyword, "cannot be enforced for names");
     }
-    if (!rule.contains("enum") && !rule.contains("const")) {
-      if (rule.value("type", Json("string")) != "string")
-        return unsatisfiable(here + ".type", "must be string");
+    if (!json::has(rule, "enum") && !json::has(rule, "const")) {
+      const Json* type = json::member(rule, "type");
+      if (type != nullptr && !json::is(type, "string")) return unsatisfiable(here + ".type", "must be string");
     }
-    rule["type"] = "string";
-    if (const auto others = node.find("additionalProperties");
-        others != node.end() && *others == Json(false)) {
+    json::put(rule, "type", "string");
+    if (const Json* others = json::member(node, "additionalProperties"); others != nullptr && *others == Json(false)) {
       return unsupported(here, "cannot be enforced beside additionalProperties: false");
     }
     return {};
   }
-  Json& rules = node["patternProperties"];
-  if (!rules.is_object() || rules.size() != 1) return unsupported(here, "must be one pattern to be enforced");
-  Json only = Json::object();
-  only[plain_pattern(rules.begin().key())] = std::move(rules.begin().value());
-  rules = std::move(only);
+  Json& rules = *json::member(node, "patternProperties");
+  const json::Members& all = json::members(rules);
+  if (all.size() != 1) return unsupported(here, "must be one pattern to be enforced");
+  Json plain = Json::object();
+  json::put(plain, plain_pattern(all.front().first), std::move(json::object(rules)->front().second));
+  rules = std::move(plain);
   // The names that fit the pattern are enough: others would be further choices.
-  node["additionalProperties"] = false;
+  json::put(node, "additionalProperties", false);
   return {};
 }
 
@@ -183,14 +180,13 @@ Status check_name_rules(Json& node, const std::string& place) {
 
 Result<std::optional<std::int64_t>> count_keyword(const Json& node, const char* keyword,
                                                   const std::string& place) {
-  const auto it = node.find(keyword);
-  if (it == node.end()) return std::optional<std::int64_t>();
-  const bool whole = it->is_number_integer() ||
-                     (it->is_number_float() && it->get<double>() == std::floor(it->get<double>()));
-  if (!whole || it->get<double>() < 0 || it->get<double>() > std::numeric_limits<std::int32_t>::max()) {
+  const Json* given = json::member(node, keyword);
+  if (given == nullptr) return std::optional<std::int64_t>();
+  const auto count = json::integer(*given);
+  if (!count || *count < 0 || *count > std::numeric_limits<std::int32_t>::max()) {
     return malformed(place + "." + keyword, "must be an integer from 0 to 2147483647");
   }
-  return std::optional<std::int64_t>(it->get<std::int64_t>());
+  return count;
 }
 
 Status check_string(Json& node, const std::string& place, const SchemaLimits& limits) {
@@ -198,23 +194,25 @@ Status check_string(Json& node, const std::string& place, const SchemaLimits& li
   if (!least.ok()) return least.status();
   if (!most.ok()) return most.status();
   if (*most && least->value_or(0) > **most) return unsatisfiable(place + ".minLength", "is above maxLength");
-  if (const auto it = node.find("pattern"); it != node.end()) {
-    if (!it->is_string()) return malformed(place + ".pattern", "must be a string");
-    if (it->get_ref<const std::string&>().size() > limits.pattern_bytes) {
+  if (Json* given = json::member(node, "pattern")) {
+    std::string* pattern = json::text(*given);
+    if (pattern == nullptr) return malformed(place + ".pattern", "must be a string");
+    if (pattern->size() > limits.pattern_bytes) {
       return invalid(place + ".pattern is longer than " + std::to_string(limits.pattern_bytes) + " bytes",
                      place + ".pattern", "schema_too_large");
     }
     if (*most || least->value_or(0) > 0)
       return unsupported(place + ".pattern", "cannot be enforced beside a length");
-    *it = plain_pattern(it->get<std::string>());
+    *pattern = plain_pattern(*pattern);
   }
-  if (const auto it = node.find("format"); it != node.end()) {
-    if (!it->is_string()) return malformed(place + ".format", "must be a string");
-    const auto name = it->get<std::string>();
+  if (const Json* given = json::member(node, "format")) {
+    const std::string* text = json::text(given);
+    if (text == nullptr) return malformed(place + ".format", "must be a string");
+    const std::string name = *text;
     if (is_describing_format(name)) {
       node.erase("format");
     } else {
-      if (*most || least->value_or(0) > 0 || node.contains("pattern")) {
+      if (*most || least->value_or(0) > 0 || json::has(node, "pattern")) {
         return unsupported(place + ".format", "cannot be enforced beside pattern or a length");
       }
       const std::optional<std::string> pattern = pattern_of_format(name);
@@ -223,13 +221,13 @@ Status check_string(Json& node, const std::string& place, const SchemaLimits& li
                            "is \"" + name.substr(0, 32) + "\"; enforced are " + known_formats());
       }
       node.erase("format");
-      node["pattern"] = *pattern;
+      json::put(node, "pattern", *pattern);
       return {};
     }
   }
   if (*most || least->value_or(0) > 0) {
     // The compiler's own lengths let control characters through, which JSON does not allow in strings.
-    node["pattern"] = pattern_of_length(least->value_or(0), *most);
+    json::put(node, "pattern", pattern_of_length(least->value_or(0), *most));
     node.erase("minLength");
     node.erase("maxLength");
   }
@@ -240,22 +238,23 @@ Status check_number(Json& node, const std::string& place, bool integer, bool num
   Bounds bounds;
   Status status = number ? check_real_bounds(node, place, bounds) : round_bounds(node, place, bounds);
   if (!status.ok()) return status;
-  const bool open = number && (node.contains("exclusiveMinimum") || node.contains("exclusiveMaximum"));
+  const bool open = number && (json::has(node, "exclusiveMinimum") || json::has(node, "exclusiveMaximum"));
   if (bounds.low && bounds.high && (*bounds.low > *bounds.high || (open && *bounds.low == *bounds.high))) {
     return unsatisfiable(place, "has bounds that no number fits");
   }
   if (integer && number && (bounds.low || bounds.high)) {
     // The compiler reads the bounds once for each type, and integers want whole ones.
-    Json& types = node["type"];
+    Json& types = *json::member(node, "type");
     if (types.is_array()) types.erase(std::find(types.begin(), types.end(), Json("integer")));
   }
   return check_multiple(node, place, number, bounds);
 }
 
 Status check_array(Json& node, const std::string& place) {
-  if (const auto it = node.find("uniqueItems"); it != node.end()) {
-    if (!it->is_boolean()) return malformed(place + ".uniqueItems", "must be true or false");
-    if (it->get<bool>()) return unsupported(place + ".uniqueItems", "cannot be enforced");
+  if (const Json* unique = json::member(node, "uniqueItems")) {
+    const auto wanted = json::boolean(unique);
+    if (!wanted) return malformed(place + ".uniqueItems", "must be true or false");
+    if (*wanted) return unsupported(place + ".uniqueItems", "cannot be enforced");
     node.erase("uniqueItems");
   }
   const auto least = count_keyword(node, "minItems", place), most = count_keyword(node, "maxItems", place);
@@ -263,24 +262,24 @@ Status check_array(Json& node, const std::string& place) {
   if (!most.ok()) return most.status();
   if (*most && least->value_or(0) > **most) return unsatisfiable(place + ".minItems", "is above maxItems");
 
-  if (const auto it = node.find("unevaluatedItems"); it != node.end()) {
-    Json rest = std::move(*it);
+  if (Json* rest = json::member(node, "unevaluatedItems")) {
+    Json schema = std::move(*rest);
     node.erase("unevaluatedItems");
-    if (!node.contains("items")) node["items"] = std::move(rest);
+    if (!json::has(node, "items")) json::put(node, "items", std::move(schema));
   }
   std::int64_t prefix = 0;
-  if (const auto it = node.find("prefixItems"); it != node.end()) {
-    if (!it->is_array()) return malformed(place + ".prefixItems", "must be a list of schemas");
-    if (*most && **most < static_cast<std::int64_t>(it->size())) {
-      it->erase(it->begin() + static_cast<std::ptrdiff_t>(**most), it->end());
+  if (Json* schemas = json::member(node, "prefixItems")) {
+    if (!schemas->is_array()) return malformed(place + ".prefixItems", "must be a list of schemas");
+    if (*most && **most < static_cast<std::int64_t>(schemas->size())) {
+      schemas->erase(schemas->begin() + static_cast<std::ptrdiff_t>(**most), schemas->end());
     }
-    prefix = static_cast<std::int64_t>(it->size());
+    prefix = static_cast<std::int64_t>(schemas->size());
     if (prefix == 0) node.erase("prefixItems");
   }
-  if (!node.contains("items")) {
-    node["items"] = prefix == 0 || least->value_or(0) > prefix ? Json::object() : Json(false);
+  if (!json::has(node, "items")) {
+    json::put(node, "items", prefix == 0 || least->value_or(0) > prefix ? Json::object() : Json(false));
   }
-  Json& items = node["items"];
+  Json& items = *json::member(node, "items");
   if (items.is_array())
     return unsupported(place + ".items", "must be one schema; a list of them is prefixItems");
   if (*most && **most == prefix) items = false;
@@ -292,33 +291,37 @@ Status check_array(Json& node, const std::string& place) {
 }
 
 Status check_object(Json& node, const std::string& place, const SchemaLimits& limits) {
-  if (const auto it = node.find("unevaluatedProperties"); it != node.end()) {
-    Json rest = std::move(*it);
+  if (Json* rest = json::member(node, "unevaluatedProperties")) {
+    Json schema = std::move(*rest);
     node.erase("unevaluatedProperties");
-    if (!node.contains("additionalProperties")) node["additionalProperties"] = std::move(rest);
+    if (!json::has(node, "additionalProperties")) json::put(node, "additionalProperties", std::move(schema));
   }
-  if (const auto it = node.find("properties"); it != node.end()) {
-    if (!it->is_object()) return malformed(place + ".properties", "must be an object of schemas");
-    if (it->empty()) {
+  if (const Json* properties = json::member(node, "properties")) {
+    if (!properties->is_object()) return malformed(place + ".properties", "must be an object of schemas");
+    if (properties->empty()) {
       // Like no properties at all, except that nothing else is meant.
       node.erase("properties");
     }
   }
   if (Status status = check_name_rules(node, place); !status.ok()) return status;
   if (Status status = declare_required(node, place, limits); !status.ok()) return status;
-  const bool declared = node.contains("properties");
-  if (!node.contains("additionalProperties")) node["additionalProperties"] = !declared;
-  const bool open = node["additionalProperties"] != Json(false) || node.contains("patternProperties");
+  const Json* properties = json::member(node, "properties");
+  const std::size_t declared = properties != nullptr ? properties->size() : 0;
+  const Json* others = json::member(node, "additionalProperties");
+  if (others == nullptr) others = &json::put(node, "additionalProperties", declared == 0);
+  const bool open = *others != Json(false) || json::has(node, "patternProperties");
 
   const auto least = count_keyword(node, "minProperties", place),
              most = count_keyword(node, "maxProperties", place);
   if (!least.ok()) return least.status();
   if (!most.ok()) return most.status();
-  const auto required = static_cast<std::int64_t>(node.contains("required") ? node["required"].size() : 0);
-  const auto names = static_cast<std::int64_t>(declared ? node["properties"].size() : 0);
+  const Json* needed = json::member(node, "required");
+  const auto required = static_cast<std::int64_t>(needed != nullptr ? needed->size() : 0);
+  const auto names = static_cast<std::int64_t>(declared);
   if (*most && (required > **most || least->value_or(0) > **most)) {
     return unsatisfiable(place + ".maxProperties", "is less than what is required");
   }
+  if (*most && !open && names <= **most) node.erase("maxProperties");  // it forbids nothing
   if (!open && least->value_or(0) > names) {
     return unsatisfiable(place + ".minProperties", "is above the number of properties that are allowed");
   }

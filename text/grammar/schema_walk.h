@@ -46,8 +46,8 @@ class Definitions {
   Definitions(const Definitions&) = delete;
   Definitions& operator=(const Definitions&) = delete;
 
-  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects
-  /// only and takes the names as they are written, as the compiler does.
+  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects only
+  /// and takes the names as they are written, as the compiler does.
   Json* find(std::string_view reference);
 
   /// Compares the schemas of a oneOf, at most `most_values` of const and enum together. Follows references.
@@ -72,6 +72,22 @@ Status check_number(Json& node, const std::string& place, bool integer, bool num
 Status check_array(Json& node, const std::string& place);
 Status check_object(Json& node, const std::string& place, const SchemaLimits& limits);
 
+/// Adds up, over the objects of a schema, what makes their grammar large.
+class ObjectSizes {
+ public:
+  /// `limits` outlive it.
+  explicit ObjectSizes(const SchemaLimits& limits) : limits_(limits) {}
+
+  /// Of an object that check_object() has rewritten. Not ok: "schema_too_large", with the property at which a bound was
+  /// passed. Takes n log n for n properties.
+  Status add(const Json& node, const std::string& place);
+
+ private:
+  const SchemaLimits& limits_;
+  std::size_t open_name_chars_ = 0;
+  std::int64_t counted_ = 0;
+};
+
 /// ok when every node reachable from the root has a value of finite size: a required property that contains
 /// itself has none. `place` is the root's.
 Status check_finite(Json& root, Definitions& definitions, const std::string& place);
@@ -80,30 +96,35 @@ Status check_finite(Json& root, Definitions& definitions, const std::string& pla
 Result<std::optional<std::int64_t>> count_keyword(const Json& node, const char* keyword,
                                                   const std::string& place);
 
-/// Visits every schema below a node that enforceable() has rewritten: f(child, "properties", "a"); the name
-/// is empty where the keyword itself is the schema.
+/// Visits every schema below a node that enforceable() has rewritten: f(child, "properties", &name). The name
+/// may be empty, as any text; it is null where the keyword itself is the schema.
 template <class F>
 void for_each_child(Json& node, F f) {
   if (!node.is_object()) return;
   for (const char* keyword : {"properties", "patternProperties"}) {
-    if (const auto it = node.find(keyword); it != node.end() && it->is_object()) {
-      for (auto& [name, child] : it->get_ref<Json::object_t&>()) f(child, keyword, name);
-    }
+    Json* schemas = json::member(node, keyword);
+    json::Members* all = schemas != nullptr ? json::object(*schemas) : nullptr;
+    if (all == nullptr) continue;
+    for (auto& [name, child] : *all) f(child, keyword, &name);
   }
   for (const char* keyword : {"items", "additionalProperties", "propertyNames"}) {
-    if (const auto it = node.find(keyword); it != node.end() && !it->is_boolean())
-      f(*it, keyword, std::string());
+    if (Json* schema = json::member(node, keyword); schema != nullptr && !schema->is_boolean())
+      f(*schema, keyword, static_cast<const std::string*>(nullptr));
   }
   for (const char* keyword : {"prefixItems", "anyOf", "allOf"}) {
-    const auto it = node.find(keyword);
-    if (it == node.end() || !it->is_array()) continue;
-    for (std::size_t i = 0; i < it->size(); ++i) f((*it)[i], keyword, std::to_string(i));
+    Json* list = json::member(node, keyword);
+    if (list == nullptr) continue;
+    std::size_t i = 0;
+    for (Json& child : json::items(*list)) {
+      const std::string index = std::to_string(i++);
+      f(child, keyword, &index);
+    }
   }
 }
 
 /// The dotted path of such a child.
-inline std::string child_place(const std::string& place, const char* keyword, const std::string& name) {
-  return place + "." + keyword + (name.empty() ? "" : "." + shown(name));
+inline std::string child_place(const std::string& place, const char* keyword, const std::string* name) {
+  return place + "." + keyword + (name == nullptr || name->empty() ? "" : "." + shown(*name));
 }
 
 }  // namespace troupe::grammar

@@ -1,7 +1,8 @@
 #include "text/parsers/tool_call_scanner.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
+
+#include "base/json.h"
 
 namespace troupe {
 namespace {
@@ -10,8 +11,9 @@ bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '
 
 /// The text of a JSON string given without its quotes; empty when it is not valid.
 std::string decoded(const std::string& text) {
-  const auto value = nlohmann::json::parse('"' + text + '"', nullptr, /*allow_exceptions=*/false);
-  return value.is_string() ? value.get<std::string>() : std::string();
+  auto value = json::parse('"' + text + '"');
+  std::string* read = value ? json::text(*value) : nullptr;
+  return read != nullptr ? std::move(*read) : std::string();
 }
 
 }  // namespace

@@ -63,17 +63,32 @@ void collect_special_tokens(const nlohmann::json& config, Json& special_tokens) 
   }
 }
 
+/// The entry of a list of {name, template}; null when there is none.
+const std::string* named_template(const nlohmann::json& list, std::string_view name) {
+  for (const nlohmann::json& entry : list) {
+    if (!entry.is_object()) continue;
+    const auto its_name = entry.find("name"), text = entry.find("template");
+    if (its_name == entry.end() || !its_name->is_string() || its_name->get_ref<const std::string&>() != name) continue;
+    if (text != entry.end() && text->is_string()) return &text->get_ref<const std::string&>();
+  }
+  return nullptr;
+}
+
+/// A template, and the one that stands beside it for requests with tools; empty: there is none.
+struct Sources {
+  std::string plain;
+  std::string tool_use;
+};
+
 /// not_found when the config names no template.
-Result<std::string> template_of_config(const nlohmann::json& config, const std::string& model_dir) {
+Result<Sources> templates_of_config(const nlohmann::json& config, const std::string& model_dir) {
   const nlohmann::json entry =
       config.is_object() && config.contains("chat_template") ? config["chat_template"] : nlohmann::json();
-  if (entry.is_string()) return entry.get<std::string>();
+  if (entry.is_string()) return Sources{entry.get<std::string>(), {}};
   if (entry.is_array()) {
-    for (const nlohmann::json& named : entry) {
-      if (named.is_object() && named.value("name", nlohmann::json()) == "default" &&
-          named.value("template", nlohmann::json()).is_string()) {
-        return named["template"].get<std::string>();
-      }
+    const std::string* tool_use = named_template(entry, "tool_use");
+    if (const std::string* plain = named_template(entry, "default")) {
+      return Sources{*plain, tool_use == nullptr ? std::string() : *tool_use};
     }
     return invalid("the list chat_template in " + model_dir +
                    "/tokenizer_config.json has no entry named \"default\"");
@@ -91,14 +106,31 @@ struct Place {
   nlohmann::json config;
 };
 
-/// The template of the first place that has one; not_found, of the first place, when none has.
-Result<std::string> find_source(const std::vector<Place>& places, const std::string& override_template) {
+/// The templates of a directory; not_found when it has none.
+Result<Sources> find_in(const Place& place) {
+  const std::filesystem::path directory(place.directory);
+  Result<std::string> file = read_file(directory / "chat_template.jinja");
+  if (!file.ok() && file.status().code != Code::not_found) return file.status();
+  Result<Sources> found = file.ok() ? Result<Sources>(Sources{*std::move(file), {}})
+                                    : templates_of_config(place.config, place.directory);
+  if (!found.ok()) return found;
+  Result<std::string> tool_use = read_file(directory / "additional_chat_templates" / "tool_use.jinja");
+  if (tool_use.ok()) {
+    found->tool_use = *std::move(tool_use);
+  } else if (tool_use.status().code != Code::not_found) {
+    return tool_use.status();
+  }
+  return found;
+}
+
+/// The templates of the first place that has one; not_found, of the first place, when none has.
+Result<Sources> find_sources(const std::vector<Place>& places, const std::string& override_template) {
   if (!override_template.empty()) {
     const bool inline_text = override_template.find("{{") != std::string::npos ||
                              override_template.find("{%") != std::string::npos;
-    if (inline_text) return override_template;
+    if (inline_text) return Sources{override_template, {}};
     Result<std::string> file = read_file(override_template);
-    if (file.ok()) return file;
+    if (file.ok()) return Sources{*std::move(file), {}};
     Status status = file.status();
     status.message =
         "--chat-template: " + status.message + ", and it is no template itself, without {{ or {%";
@@ -106,22 +138,31 @@ Result<std::string> find_source(const std::vector<Place>& places, const std::str
   }
   std::optional<Status> missing;
   for (const Place& place : places) {
-    Result<std::string> source = read_file(std::filesystem::path(place.directory) / "chat_template.jinja");
-    if (source.ok() || source.status().code != Code::not_found) return source;
-    source = template_of_config(place.config, place.directory);
-    if (source.ok() || source.status().code != Code::not_found) return source;
-    if (!missing) missing = source.status();
+    Result<Sources> found = find_in(place);
+    if (found.ok() || found.status().code != Code::not_found) return found;
+    if (!missing) missing = found.status();
   }
   return *missing;
 }
 
+/// An error if an ordinary chat fails for want of a name; other failures are the template's own business.
+Status try_out(const ChatTemplate& chat) {
+  static const Json kChats = Json::parse(R"([[{"role": "user", "content": "Hi"}],
+    [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"},
+     {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "And?"}]])");
+  for (const Json& messages : kChats) {
+    Status status = chat.render(messages, nullptr, nullptr, true).status();
+    if (status.reason != jinja::kMissingName) continue;
+    status.message += ": this server's Jinja does not offer it; give another template with --chat-template";
+    return status;
+  }
+  return {};
+}
+
 }  // namespace
 
-ChatTemplate::ChatTemplate(std::string source, std::shared_ptr<const jinja::Template> compiled,
-                           Json special_tokens)
-    : source_(std::move(source)),
-      compiled_(std::move(compiled)),
-      special_tokens_(std::move(special_tokens)) {}
+ChatTemplate::ChatTemplate(Compiled plain, Compiled tool_use, Json special_tokens)
+    : plain_(std::move(plain)), tool_use_(std::move(tool_use)), special_tokens_(std::move(special_tokens)) {}
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string& model_dir,
                                                                const std::string& override_template,
@@ -140,20 +181,43 @@ Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::load(const std::string
     collect_special_tokens(*map, special_tokens);
     place->config = *std::move(config);
   }
-  Result<std::string> source = find_source(places, override_template);
-  if (!source.ok()) return source.status();
-  return compile(*source, special_tokens);
+  const Result<Sources> sources = find_sources(places, override_template);
+  if (!sources.ok()) return sources.status();
+  auto chat = compile(sources->plain, special_tokens, sources->tool_use);
+  if (!chat.ok()) return chat.status();
+  if (Status status = try_out(**chat); !status.ok()) return status;
+  return chat;
 }
 
 Result<std::shared_ptr<const ChatTemplate>> ChatTemplate::compile(const std::string& source,
-                                                                  const Json& special_tokens) {
-  Result<std::shared_ptr<const jinja::Template>> compiled = jinja::Template::compile(source);
-  if (!compiled.ok()) return compiled.status();
-  return std::shared_ptr<const ChatTemplate>(
-      new ChatTemplate(source, *compiled, special_tokens.is_object() ? special_tokens : Json::object()));
+                                                                  const Json& special_tokens,
+                                                                  const std::string& tool_use) {
+  Result<std::shared_ptr<const jinja::Template>> plain = jinja::Template::compile(source);
+  if (!plain.ok()) return plain.status();
+  Compiled for_tools;
+  if (!tool_use.empty()) {
+    Result<std::shared_ptr<const jinja::Template>> code = jinja::Template::compile(tool_use);
+    if (!code.ok()) {
+      Status status = code.status();
+      status.message = "the chat template tool_use: " + status.message;
+      return status;
+    }
+    for_tools = {tool_use, *code};
+  }
+  return std::shared_ptr<const ChatTemplate>(new ChatTemplate(
+      {source, *plain}, std::move(for_tools), special_tokens.is_object() ? special_tokens : Json::object()));
 }
 
-bool ChatTemplate::reads(std::string_view variable) const { return compiled_->reads(variable); }
+bool ChatTemplate::reads(std::string_view variable) const {
+  return plain_.code->reads(variable) || tool_use().code->reads(variable);
+}
+
+std::vector<std::string> ChatTemplate::missing() const {
+  std::vector<std::string> names = plain_.code->missing();
+  if (!tool_use_.code) return names;
+  for (const std::string& name : tool_use_.code->missing()) names.push_back(name + " of tool_use");
+  return names;
+}
 
 Result<std::vector<TextSpan>> ChatTemplate::render(const Json& messages, const Json& tools,
                                                    const Json& kwargs, bool add_generation_prompt,
@@ -161,6 +225,8 @@ Result<std::vector<TextSpan>> ChatTemplate::render(const Json& messages, const J
   if (!kwargs.is_null() && !kwargs.is_object()) {
     return invalid("chat_template_kwargs must be an object", "chat_template_kwargs", "invalid_value");
   }
+  const bool with_tools = tools.is_array() && !tools.empty();
+  const jinja::Template& code = with_tools ? *tool_use().code : *plain_.code;
   const Json documents;
   const Json generation = add_generation_prompt;
   // A later input of the same name replaces an earlier one.
@@ -176,10 +242,10 @@ Result<std::vector<TextSpan>> ChatTemplate::render(const Json& messages, const J
       return invalid("chat_template_kwargs cannot set \"" + kwarg.key() + "\"", "chat_template_kwargs",
                      "invalid_value");
     }
-    if (reads(kwarg.key())) inputs.push_back({kwarg.key(), &kwarg.value(), false});
+    if (code.reads(kwarg.key())) inputs.push_back({kwarg.key(), &kwarg.value(), false});
   }
   inputs.push_back({"messages", &messages, false});
-  Result<jinja::Text> text = compiled_->render(inputs, limits);
+  Result<jinja::Text> text = code.render(inputs, limits);
   if (!text.ok()) return text.status();
   return text->spans();
 }

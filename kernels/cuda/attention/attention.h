@@ -12,13 +12,14 @@ enum class DecodeRows {
         ///< depend on that row alone
 };
 
+// working_memory: scratch_bytes() of the op (kernels/cuda/scratch.h).
 /// Of the op's sequences with one token, or of every row. Leaves other rows of `out` as they are. With
 /// `sequences_left` (device memory), of every row of the sequences that have tokens, which need not cover all
 /// rows; *sequences_left is 0 if none has.
-void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows,
+void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, void* working_memory,
                           const int* sequences_left = nullptr);
 void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows = DecodeRows::all);
 /// Of sequences with several tokens; leaves the rows of all others as they are. There may be none.
-void run_prefill_attention(Cuda& device, const Attention& op);
+void run_prefill_attention(Cuda& device, const Attention& op, void* working_memory);
 
 }  // namespace troupe::kernels::cuda

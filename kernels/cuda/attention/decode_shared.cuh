@@ -16,11 +16,6 @@ constexpr int kConsumers = 4;  // warps
 constexpr int kConsumerThreads = 32 * kConsumers;
 constexpr int kThreads = kConsumerThreads + 32;
 constexpr int kBlocksPerMultiprocessor = 2;
-/// Up to this many sequences, one block per multiprocessor is faster: there are fewer partial results, and
-/// the next kernel's blocks start before these have ended. With more sequences two are faster in a whole
-/// step, though not in this kernel alone: while the previous kernel ends, a multiprocessor that is free early
-/// may get two blocks and another none.
-constexpr int kFewSequences = 8;
 
 struct DecodeArgs {
   void* out;

@@ -24,7 +24,7 @@ struct Expanded {
   std::size_t bytes = 0;  ///< of all memory
 };
 
-/// Lays out the copy for op's layer and batch in `memory`.
+/// Lays out the copy for op's layer and batch in `memory`; null: only `bytes` means something.
 Expanded lay_out_expanded(const Attention& op, std::byte* memory);
 /// Fills it.
 void expand(Cuda& device, const Attention& op, const Expanded& into);

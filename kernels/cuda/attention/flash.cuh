@@ -64,13 +64,6 @@ __global__ void __launch_bounds__(S::kThreads, 1) flash_attention(const __grid_c
   }
 }
 
-/// Of FlashArguments::partials.
-template <class S>
-std::size_t flash_partial_bytes(Cuda& device) {
-  return std::size_t(flash_max_pieces(device.multiprocessors())) * S::kWarpgroups * S::kPartialFloats *
-         sizeof(float);
-}
-
 /// Runs the kernel on the sequences of `a` with more than one token. Sets the counters of `a`.
 template <class S>
 void launch_flash(Cuda& device, FlashArguments a) {

@@ -12,9 +12,6 @@
 
 namespace troupe::kernels::cuda {
 
-/// The most pieces that a plan with cut tiles has.
-inline constexpr int flash_max_pieces(int blocks) { return kFlashRounds * blocks + kFlashCutTiles; }
-
 template <class S>
 __device__ __forceinline__ int flash_tiles(const FlashArguments& a, int tokens) {
   return (tokens * a.group + S::kRows - 1) / S::kRows;

@@ -7,16 +7,13 @@
 #include <cstdint>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/attention/working_memory.h"
 #include "kernels/cuda/ptx.cuh"
 
 namespace troupe::kernels::cuda {
 
 /// Sequences per launch; a larger batch takes several launches.
 inline constexpr int kFlashSequences = 512;
-/// With at most this many tiles, the tiles' keys may be cut into pieces.
-inline constexpr int kFlashCutTiles = 384;
-/// Pieces per block at most (about), if tiles are cut.
-inline constexpr int kFlashRounds = 3;
 
 struct FlashArguments {
   const void* q = nullptr;

@@ -203,7 +203,9 @@ struct RowTile {
   int count = 0;
 };
 
-/// The tile-th of all groups' tiles of `size` rows, group after group. Called by whole warps.
+/// The tile-th of all groups' tiles of `size` rows, group after group. Called by whole warps. kPastL1: reads the offsets
+/// past the L1 cache, as settled ones (kernels/cuda/launch.cuh) have to be read.
+template <bool kPastL1 = false>
 __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int groups, int rows, int size,
                                              int tile) {
   if (offsets == nullptr) return {0, tile * size, min(size, rows - tile * size)};
@@ -213,7 +215,10 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
     const int g = base + lane * kOfLane;
     int at[kOfLane + 1], tiles[kOfLane], sum = 0;
 #pragma unroll
-    for (int i = 0; i <= kOfLane; ++i) at[i] = offsets[min(g + i, groups)];
+    for (int i = 0; i <= kOfLane; ++i) {
+      const std::int32_t* from = offsets + min(g + i, groups);
+      at[i] = kPastL1 ? __ldcg(from) : *from;
+    }
 #pragma unroll
     for (int i = 0; i < kOfLane; ++i) {
       tiles[i] = (at[i + 1] - at[i] + size - 1) / size;

@@ -13,7 +13,9 @@
 #include "kernels/batch.h"
 #include "kernels/cuda/product/choose.h"
 #include "kernels/cuda/product/shape.h"
+#include "kernels/dense_tail.h"
 #include "kernels/linear_add.h"
+#include "kernels/lm_head.h"
 #include "kernels/matrix.h"
 #include "kernels/mlp.h"
 #include "kernels/qkv_rope_kv_write.h"
@@ -59,8 +61,7 @@ struct Linear {
   int x_rows = 0;                 ///< of x, if rows are gathered
   bool x_is_interleaved = false;  ///< x has that order already
   bool interleaves_out = false;   ///< swiglu: out gets it
-  /// LinearWay::expanded: expanded_bytes() (expanded.h); LinearWay::unpacked: interleaved_bytes() of all rows
-  /// of x, unless x is interleaved. Null: run() takes the device's.
+  /// working_bytes() of it: for expanded weights or interleaved x. Null: run() takes the device's.
   void* working_memory = nullptr;
   Ending ending = Ending::add;
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
@@ -78,6 +79,7 @@ struct Linear {
 };
 
 Linear linear_of(const LinearAdd& op);
+Linear linear_of(const LmHead& op);
 /// With a quantised cache, K and V go to op.unquantised; call quantise_kv() after the product.
 Linear linear_of(const QkvRopeKvWrite& op);
 void quantise_kv(Cuda& device, const QkvRopeKvWrite& op);
@@ -103,9 +105,18 @@ inline LinearShape shape_of(const Linear& linear) {
 ///            (sum over k in b of x_codes[k] * w_codes[o][k]) * (x_scales[b] * w_scales[b][o / 8])
 /// in fp32, whatever the number of rows.
 constexpr bool takes_coded_x(const WeightFormat& format) { return format.kind == WeightKind::fp8; }
-/// The product with x_codes and x_scales, if its weights take them. If they are null, x is quantised into the
-/// device's working memory, or its norm is told to make codes there; x is not gathered then.
-Linear with_coded_x(Cuda& device, const Linear& linear);
+/// The product with x_codes and x_scales, if its weights take them. If they are null, x is quantised into
+/// coded_x_bytes() at `memory`, or its norm is told to make codes there; x is not gathered then.
+Linear with_coded_x(Cuda& device, const Linear& linear, void* memory);
+/// 0 if the product takes no codes or has them.
+std::size_t coded_x_bytes(const Linear& linear);
+/// What a product takes as working_memory that runs this way.
+std::size_t working_bytes(const Linear& linear, LinearWay way);
+/// What run() asks of the device: codes of x, then working memory if the product brings none.
+std::size_t scratch_bytes(const Linear& linear, LinearWay way);
+
+/// Whether a dense layer's tail has halved norms, and the ways of its products then.
+DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu);
 
 /// Runs the norm if there is one, then the product as choose() says. Nothing without rows.
 void run(Cuda& device, const Linear& linear);

@@ -1,5 +1,7 @@
 #pragma once
 // How the sampling kernel shares out its rows: a pure function of shapes and of the GPU.
+#include <cstddef>
+
 #include "kernels/cuda/gpu_traits.h"
 
 namespace troupe::kernels::cuda {
@@ -33,6 +35,14 @@ constexpr SampleChoice choose(const SampleShape& s, const GpuTraits& gpu) {
              : c.blocks == 1 ? "the GPU has no clusters"
                              : "the vocabulary is too long for the shared memory of a cluster";
   return c;
+}
+
+/// Working memory of the sampling kernel: the rows' logits, unless they stay in shared memory.
+constexpr std::size_t working_bytes(const SampleShape& s, const GpuTraits& gpu) {
+  const SampleChoice c = choose(s, gpu);
+  return c.resident ? 0
+                    : sizeof(float) * static_cast<std::size_t>(c.block_logits) *
+                          static_cast<std::size_t>(c.blocks) * static_cast<std::size_t>(s.rows);
 }
 
 }  // namespace troupe::kernels::cuda

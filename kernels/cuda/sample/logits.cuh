@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/batch.h"
 #include "kernels/cuda/sample/team.cuh"
 #include "kernels/sample.h"
 
@@ -256,18 +257,22 @@ __device__ void top_logits(const S& slice, TeamOf<S>& team, Exchange& exchange, 
 // thread claims each such id of the slice by setting a bit, and applies all processors to it. The op's array
 // keeps the raw logits, so the slice's copy of a logit can hold the token's count in between.
 
-/// Calls f(index in the slice, raw logit) for this thread's share of the `count` ids, if they are in the
+/// Calls f(index in the slice, raw logit) for this thread's share of the row's ids first … end - 1, if they are in the
 /// slice. Keeps several loads in flight. Reads the logit only if Logits.
 template <bool Logits, class S, class F>
-__device__ __forceinline__ void each_token(const S& slice, const TokenId* ids, int count, F&& f) {
+__device__ __forceinline__ void each_token(const S& slice, const SampleRow& row, int first, int end, F&& f) {
   constexpr int kInFlight = 8;
-  for (int at = static_cast<int>(threadIdx.x); at < count; at += kInFlight * S::kThreads) {
+  const auto id_of = [&](int i) {
+    if (row.blocks == nullptr) return row.tokens[i];
+    return row.tokens[row.blocks[i / kBlockTokens] * row.block_ids + i % kBlockTokens];
+  };
+  for (int at = first + static_cast<int>(threadIdx.x); at < end; at += kInFlight * S::kThreads) {
     int places[kInFlight];
     float logits[kInFlight];
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
       const int i = at + j * S::kThreads;
-      places[j] = i < count ? ids[i] - slice.begin : -1;
+      places[j] = i < end ? id_of(i) - slice.begin : -1;
     }
 #pragma unroll
     for (int j = 0; j < kInFlight; ++j) {
@@ -356,13 +361,12 @@ __device__ void process(const S& slice, const SampleRow& row, std::uint32_t* cla
   const int known = has_penalties(row) ? row.known_tokens : 0;
   std::uint32_t* counts = slice.weights();
   if (counting) {
-    each_token<false>(slice, row.tokens, known, [&](int i, float) { counts[i] = 0; });
+    each_token<false>(slice, row, 0, known, [&](int i, float) { counts[i] = 0; });
     __syncthreads();
-    each_token<false>(slice, row.tokens + row.prompt_tokens, known - row.prompt_tokens,
-                      [&](int i, float) { atomicAdd(counts + i, 1u); });
+    each_token<false>(slice, row, row.prompt_tokens, known, [&](int i, float) { atomicAdd(counts + i, 1u); });
   }
   __syncthreads();
-  each_token<true>(slice, row.tokens, known, [&](int i, float raw) {
+  each_token<true>(slice, row, 0, known, [&](int i, float raw) {
     if (!claim(i)) return;
     const std::uint32_t count = counting ? counts[i] : 0;
     slice.data[i] = processed(row, slice.begin + i, raw, true, count);

@@ -18,6 +18,11 @@ struct LimitError : Error {
   using Error::Error;
 };
 
+/// The template uses a filter, test, function or method that does not exist here.
+struct MissingNameError : Error {
+  using Error::Error;
+};
+
 /// The template called raise_exception(): the message goes to the client unchanged.
 struct RaisedError : Error {
   using Error::Error;

@@ -234,6 +234,10 @@ Filter find_in(const Method (&methods)[kSize], std::string_view name) {
 
 }  // namespace
 
+bool is_method(std::string_view name) {
+  return find_in(kTextMethods, name) || find_in(kDictMethods, name) || find_in(kListMethods, name);
+}
+
 Filter find_method(const Value& self, std::string_view name) {
   if (self.text()) return find_in(kTextMethods, name);
   if (self.dict()) return find_in(kDictMethods, name);

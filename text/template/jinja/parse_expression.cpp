@@ -258,10 +258,57 @@ ExpressionPtr ExpressionParser::postfix(ExpressionPtr node) {
     } else if (accept_op("[")) {
       node = subscript(std::move(node));
     } else if (accept_op("(")) {
-      node = make<CallExpression>(line, std::move(node), call_arguments());
+      node = call(line, std::move(node));
     } else {
       return node;
     }
+  }
+}
+
+/// Behind the opening parenthesis of a call's arguments.
+ExpressionPtr ExpressionParser::call(int line, ExpressionPtr callee) {
+  note_call(*callee);
+  return make<CallExpression>(line, std::move(callee), call_arguments());
+}
+
+void ExpressionParser::note_call(const Expression& callee) {
+  if (const auto* name = dynamic_cast<const NameExpression*>(&callee)) {
+    uses_.push_back({NamedUse::Kind::function, name->name, callee.line()});
+  } else if (const auto* attribute = dynamic_cast<const AttributeExpression*>(&callee)) {
+    uses_.push_back({NamedUse::Kind::method, attribute->name, callee.line()});
+  }
+}
+
+/// Also what a filter applies to each element, if its name is written out: map("upper"), select("defined").
+void ExpressionParser::note_application(NamedUse::Kind kind, const Application& application) {
+  uses_.push_back({kind, application.name, application.line});
+  if (kind != NamedUse::Kind::filter) return;
+  struct Inner {
+    std::string_view filter;
+    std::size_t argument;
+    NamedUse::Kind kind;
+  };
+  static constexpr Inner kInner[] = {{"map", 0, NamedUse::Kind::filter},
+                                     {"select", 0, NamedUse::Kind::test},
+                                     {"reject", 0, NamedUse::Kind::test},
+                                     {"selectattr", 1, NamedUse::Kind::test},
+                                     {"rejectattr", 1, NamedUse::Kind::test}};
+  for (const Inner& inner : kInner) {
+    const auto& arguments = application.arguments.positional;
+    if (inner.filter != application.name || arguments.size() <= inner.argument) continue;
+    const auto* constant = dynamic_cast<const Constant*>(arguments[inner.argument].get());
+    if (constant == nullptr || !constant->constant.text()) continue;
+    uses_.push_back({inner.kind, std::string(constant->constant.text()->view()), constant->line()});
+  }
+}
+
+void ExpressionParser::note_guard(const Expression& input, std::string_view test) {
+  if (test == "defined" || test == "undefined") {
+    if (const auto* name = dynamic_cast<const NameExpression*>(&input)) guarded_.insert(name->name);
+    if (const auto* attribute = dynamic_cast<const AttributeExpression*>(&input)) guarded_.insert(attribute->name);
+  } else if (test == "filter" || test == "test") {
+    const auto* constant = dynamic_cast<const Constant*>(&input);
+    if (constant && constant->constant.text()) guarded_.emplace(constant->constant.text()->view());
   }
 }
 
@@ -316,10 +363,11 @@ ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr node) {
     const int line = peek().line;
     if (accept_op("|")) {
       node = make<FilterExpression>(line, std::move(node), application("filter"));
+      note_application(NamedUse::Kind::filter, static_cast<const FilterExpression&>(*node).filter);
     } else if (accept_name("is")) {
       node = test(std::move(node));
     } else if (accept_op("(")) {
-      node = make<CallExpression>(line, std::move(node), call_arguments());
+      node = call(line, std::move(node));
     } else {
       return node;
     }
@@ -341,6 +389,8 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr input) {
   if (test.arguments.positional.empty() && test.arguments.named.empty() && (name || literal)) {
     test.arguments.positional.push_back(postfix(primary()));
   }
+  note_application(NamedUse::Kind::test, test);
+  note_guard(*input, test.name);
   return make<TestExpression>(line, std::move(input), std::move(test), negated);
 }
 
@@ -357,7 +407,9 @@ Target ExpressionParser::single_target() {
   for (const char* reserved : {"true", "false", "none", "True", "False", "None", "loop"}) {
     if (result.name == reserved) throw Error("\"" + result.name + "\" cannot be assigned to", result.line);
   }
+  assigned_.insert(result.name);
   if (accept_op(".")) result.attribute = expect_identifier();
+  if (!result.attribute.empty()) assigned_.insert(result.attribute);
   return result;
 }
 

@@ -18,6 +18,9 @@ class Parser : ExpressionParser {
     ParsedTemplate result;
     result.body = block({});
     result.names = std::move(names_);
+    result.assigned = std::move(assigned_);
+    result.guarded = std::move(guarded_);
+    result.uses = std::move(uses_);
     return result;
   }
 
@@ -111,11 +114,17 @@ class Parser : ExpressionParser {
       end_of_tag();
       return node;
     }
-    while (accept_op("|")) node->filters.push_back(application("filter"));
+    while (accept_op("|")) node->filters.push_back(applied_filter());
     end_of_tag();
     node->body = isolated_block({"endset"});
     end_of_tag();
     return node;
+  }
+
+  Application applied_filter() {
+    Application filter = application("filter");
+    note_application(NamedUse::Kind::filter, filter);
+    return filter;
   }
 
   // The body of a macro or call block: a break in it does not end the loop around it.
@@ -129,6 +138,7 @@ class Parser : ExpressionParser {
   void parameters(Macro& macro) {
     while (!accept_op(")")) {
       std::string name = expect_identifier();
+      assigned_.insert(name);
       ExpressionPtr fallback = accept_op("=") ? expression() : nullptr;
       if (!fallback && !macro.parameters.empty() && macro.parameters.back().second) {
         throw Error("a parameter without a default follows one with a default", peek().line);
@@ -141,6 +151,7 @@ class Parser : ExpressionParser {
   StatementPtr macro_statement(int line) {
     auto node = std::make_unique<Macro>(line);
     node->name = expect_identifier();
+    assigned_.insert(node->name);
     expect_op("(");
     parameters(*node);
     end_of_tag();
@@ -161,6 +172,7 @@ class Parser : ExpressionParser {
           std::make_unique<AttributeExpression>(line, std::move(node->callee), expect_identifier());
     }
     expect_op("(");
+    note_call(*node->callee);
     node->arguments = call_arguments();
     end_of_tag();
     caller->body = isolated_block({"endcall"});
@@ -171,7 +183,7 @@ class Parser : ExpressionParser {
 
   StatementPtr filter_statement(int line) {
     auto node = std::make_unique<FilterBlock>(line);
-    do node->filters.push_back(application("filter"));
+    do node->filters.push_back(applied_filter());
     while (accept_op("|"));
     end_of_tag();
     node->body = isolated_block({"endfilter"});
@@ -197,6 +209,7 @@ class Parser : ExpressionParser {
     Target variable;
     variable.line = peek().line;
     variable.name = expect_identifier();
+    assigned_.insert(variable.name);
     return variable;
   }
 

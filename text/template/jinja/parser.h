@@ -10,9 +10,22 @@
 
 namespace troupe::jinja {
 
+using NameSet = std::set<std::string, std::less<>>;
+
+/// A place where the template applies a filter or test, or calls a function or method.
+struct NamedUse {
+  enum class Kind { filter, test, function, method };
+  Kind kind{};
+  std::string name;
+  int line = 0;
+};
+
 struct ParsedTemplate {
   StatementBlock body;
-  std::set<std::string, std::less<>> names;  ///< every variable the template reads
+  NameSet names;               ///< every variable the template reads
+  NameSet assigned;            ///< variables, macros, parameters and attributes that it sets
+  NameSet guarded;             ///< names that it asks about first: "is defined", "is filter", "is test"
+  std::vector<NamedUse> uses;  ///< in the order of the source; those by a name that is computed are not among them
 };
 
 /// Throws Error with the line of a syntax error.
@@ -54,7 +67,13 @@ class ExpressionParser {
     ExpressionParser& parser_;
   };
 
-  std::set<std::string, std::less<>> names_;
+  NameSet names_;
+  NameSet assigned_;
+  NameSet guarded_;
+  std::vector<NamedUse> uses_;
+
+  void note_call(const Expression& callee);
+  void note_application(NamedUse::Kind kind, const Application& application);
 
  private:
   ExpressionPtr disjunction();
@@ -72,7 +91,9 @@ class ExpressionParser {
   ExpressionPtr postfix(ExpressionPtr node);
   ExpressionPtr subscript(ExpressionPtr object);
   ExpressionPtr filters_and_tests(ExpressionPtr node);
+  ExpressionPtr call(int line, ExpressionPtr callee);
   ExpressionPtr test(ExpressionPtr input);
+  void note_guard(const Expression& input, std::string_view test);
   Target single_target();
 
   const std::vector<Token> tokens_;

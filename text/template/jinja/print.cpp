@@ -254,42 +254,4 @@ std::string float_repr(double value) {
   return out;
 }
 
-Value from_json(const nlohmann::ordered_json& json, bool trusted, Budget& budget) {
-  const Budget::Level level(budget);
-  budget.step();
-  switch (json.type()) {
-    case nlohmann::json::value_t::string: {
-      const auto& text = json.get_ref<const std::string&>();
-      budget.made(static_cast<std::int64_t>(text.size()));
-      budget.touch(text.size());
-      return Value(Text(utf8::is_valid(text) ? text : utf8::to_valid(text), trusted));
-    }
-    case nlohmann::json::value_t::boolean: return Value(json.get<bool>());
-    case nlohmann::json::value_t::number_integer: return Value(json.get<std::int64_t>());
-    case nlohmann::json::value_t::number_unsigned: {
-      const auto number = json.get<std::uint64_t>();
-      return number > INT64_MAX ? Value(static_cast<double>(number))
-                                : Value(static_cast<std::int64_t>(number));
-    }
-    case nlohmann::json::value_t::number_float: return Value(json.get<double>());
-    case nlohmann::json::value_t::array: {
-      List list;
-      budget.made(static_cast<std::int64_t>(json.size() * sizeof(Value)));
-      list.items.reserve(json.size());
-      for (const auto& item : json) list.items.push_back(from_json(item, trusted, budget));
-      return Value(std::move(list));
-    }
-    case nlohmann::json::value_t::object: {
-      Dict dict;
-      budget.made(static_cast<std::int64_t>(json.size() * 2 * sizeof(Value)));
-      dict.items.reserve(json.size());
-      for (const auto& [key, item] : json.items()) {
-        dict.items.emplace_back(Value(Text(utf8::to_valid(key), trusted)), from_json(item, trusted, budget));
-      }
-      return Value(std::move(dict));
-    }
-    default: return Value(None{});
-  }
-}
-
 }  // namespace troupe::jinja

@@ -70,19 +70,19 @@ void Rendering::print(Text& out, const Text& text) {
 Value apply_filter(Rendering& rendering, std::string_view name, const Value& input,
                    const PassedArguments& arguments) {
   const Filter filter = find_filter(name);
-  if (!filter) throw Error("no filter is named '" + std::string(name.substr(0, 40)) + "'");
+  if (!filter) throw MissingNameError("no filter is named '" + std::string(name.substr(0, 40)) + "'");
   return filter(rendering, input, arguments);
 }
 
 bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const PassedArguments& arguments) {
   const Test test = find_test(name);
-  if (!test) throw Error("no test is named '" + std::string(name.substr(0, 40)) + "'");
+  if (!test) throw MissingNameError("no test is named '" + std::string(name.substr(0, 40)) + "'");
   return test(rendering, input, arguments);
 }
 
 Value call(Rendering& rendering, const Value& callee, const PassedArguments& arguments) {
   if (const auto* undefined = callee.get<Undefined>()) {
-    throw Error(undefined->what ? *undefined->what : "an undefined value is called");
+    throw MissingNameError(undefined->what ? *undefined->what : "an undefined value is called");
   }
   if (!callee.object()) throw Error("'" + std::string(callee.type_name()) + "' object is not callable");
   const Budget::Level level(rendering.budget);

@@ -98,6 +98,8 @@ Function find_function(std::string_view name);
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 Filter find_method(const Value& self, std::string_view name);
+/// True if some type of value has a method of this name.
+bool is_method(std::string_view name);
 
 Value apply_filter(Rendering& rendering, std::string_view name, const Value& input,
                    const PassedArguments& arguments);

@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "text/template/jinja/missing.h"
 #include "text/template/jinja/print.h"
 #include "text/template/jinja/rendering.h"
 
@@ -26,6 +27,8 @@ Result<std::shared_ptr<const Template>> Template::compile(std::string_view sourc
   }
 }
 
+Template::Template(ParsedTemplate parsed) : parsed_(std::move(parsed)), missing_(missing_names(parsed_)) {}
+
 Result<Text> Template::render(const std::vector<Input>& inputs, const RenderLimits& limits) const {
   const auto context = std::make_shared<Scope>(nullptr);
   Rendering rendering(limits, std::make_shared<Scope>(context));
@@ -40,6 +43,8 @@ Result<Text> Template::render(const std::vector<Input>& inputs, const RenderLimi
     return invalid(error.what(), {}, "template_raised");
   } catch (const LimitError& error) {
     return failed(error, error.line ? error.line : rendering.line, "template_limit");
+  } catch (const MissingNameError& error) {
+    return failed(error, error.line ? error.line : rendering.line, std::string(kMissingName));
   } catch (const Error& error) {
     return failed(error, error.line ? error.line : rendering.line, "template_error");
   } catch (const std::exception& error) {

@@ -22,6 +22,9 @@ struct Input {
   bool trusted = false;                           ///< whether all of its strings are trusted
 };
 
+/// The reason of a rendering that failed because a filter, test, function or method does not exist here.
+inline constexpr std::string_view kMissingName = "template_name_missing";
+
 /// Immutable; any number of threads may render at once.
 class Template {
  public:
@@ -33,9 +36,13 @@ class Template {
 
   bool reads(std::string_view name) const { return parsed_.names.contains(name); }
 
+  /// As missing_names() tells them.
+  const std::vector<std::string>& missing() const { return missing_; }
+
  private:
-  explicit Template(ParsedTemplate parsed) : parsed_(std::move(parsed)) {}
+  explicit Template(ParsedTemplate parsed);
   const ParsedTemplate parsed_;
+  const std::vector<std::string> missing_;
 };
 
 }  // namespace troupe::jinja

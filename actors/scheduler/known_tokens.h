@@ -1,0 +1,52 @@
+#pragma once
+// The ids of one sequence. Those it was submitted with are shared by all choices of a prompt; those it has sampled since
+// are its own.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace troupe {
+
+class KnownTokens {
+ public:
+  using Given = std::shared_ptr<const std::vector<TokenId>>;
+
+  KnownTokens() = default;
+  explicit KnownTokens(Given given) : given_(std::move(given)) {}
+
+  std::size_t given() const { return given_ == nullptr ? 0 : given_->size(); }
+  std::size_t own() const { return own_.size(); }
+  std::size_t size() const { return given() + own(); }
+  void push_back(TokenId id) { own_.push_back(id); }
+
+  /// The ids from `begin`, at most `most`, as far as they stand together in memory: up to the last given one, or the last.
+  /// Requires begin < size(). Valid until the next push_back().
+  std::span<const TokenId> run(std::size_t begin, std::size_t most) const {
+    const bool shared = begin < given();
+    const std::span<const TokenId> part =
+        shared ? std::span(*given_).subspan(begin) : std::span(own_).subspan(begin - given());
+    return part.first(std::min(most, part.size()));
+  }
+
+  /// The `count` ids from `begin`, all of which are known; in `scratch` if they do not stand together. Valid as run().
+  std::span<const TokenId> range(std::size_t begin, std::size_t count, std::vector<TokenId>& scratch) const {
+    if (count == 0) return {};
+    const std::span<const TokenId> first = run(begin, count);
+    if (first.size() == count) return first;
+    const std::span<const TokenId> rest = run(begin + first.size(), count - first.size());
+    scratch.assign(first.begin(), first.end());
+    scratch.insert(scratch.end(), rest.begin(), rest.end());
+    return scratch;
+  }
+
+ private:
+  Given given_;
+  std::vector<TokenId> own_;
+};
+
+}  // namespace troupe

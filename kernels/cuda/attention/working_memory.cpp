@@ -1,0 +1,77 @@
+#include "kernels/cuda/attention/working_memory.h"
+
+#include <algorithm>
+
+#include "gpu/buffer.h"
+#include "kernels/cuda/scratch.h"
+
+namespace troupe::kernels::cuda {
+
+AttentionShape shape_of(const Attention& op) {
+  return {.dtype = op.kv.dtype,
+          .kv = op.kv.format,
+          .heads = op.heads,
+          .kv_heads = op.kv.kv_heads,
+          .head_dim = op.kv.head_dim,
+          .rows = op.batch.rows,
+          .sequences = op.batch.count};
+}
+
+DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu) {
+  const bool few = rows == DecodeRows::single && sequences <= kDecodeFewSequences;
+  const bool clusters = few && gpu.multiprocessors >= kDecodeCluster;
+  return {.blocks = clusters ? gpu.multiprocessors / kDecodeCluster * kDecodeCluster
+                             : (few ? 1 : kDecodeBlocksPerMultiprocessor) * gpu.multiprocessors,
+          .clusters = clusters};
+}
+
+std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim) {
+  return 2 * static_cast<std::size_t>(grid.blocks) *
+         static_cast<std::size_t>(decode_partial_floats(head_dim)) * sizeof(float);
+}
+
+std::size_t flash_partial_bytes(int head_dim, const GpuTraits& gpu) {
+  return static_cast<std::size_t>(flash_max_pieces(gpu.multiprocessors)) * kFlashWarpgroups *
+         static_cast<std::size_t>(flash_partial_floats(head_dim)) * sizeof(float);
+}
+
+Expanded lay_out_expanded(const Attention& op, std::byte* memory) {
+  Expanded e;
+  const auto take = [&](std::size_t bytes) {
+    std::byte* at = memory == nullptr ? nullptr : memory + e.bytes;
+    e.bytes += aligned_bytes(bytes);
+    return at;
+  };
+  const auto count = static_cast<std::size_t>(op.batch.count);
+  e.kv = op.kv.unquantised(nullptr);
+  e.kv.data = take(kExpandedPages * e.kv.block_bytes());
+  e.fitting = reinterpret_cast<SequenceRows*>(take(count * sizeof(SequenceRows)));
+  e.remaining = reinterpret_cast<SequenceRows*>(take(count * sizeof(SequenceRows)));
+  e.remaining_count = reinterpret_cast<int*>(take(sizeof(int)));
+  e.blocks = reinterpret_cast<BlockId*>(take(kExpandedPages * sizeof(BlockId)));
+  e.first_page = reinterpret_cast<int*>(take((count + 1) * sizeof(int)));
+  return e;
+}
+
+std::size_t prefill_bytes(const Attention& op, const GpuTraits& gpu) {
+  const std::size_t partials = flash_partial_bytes(op.kv.head_dim, gpu);
+  return op.kv.quantised() ? lay_out_expanded(op, nullptr).bytes + partials : partials;
+}
+
+// The parts of a batch run one after the other and use the same memory.
+std::size_t scratch_bytes(const Attention& op, const GpuTraits& gpu) {
+  const AttentionChoice choice = choose(shape_of(op), gpu);
+  const auto decode_bytes = [&](DecodeRows rows) {
+    return decode_partial_bytes(decode_grid(rows, op.batch.count, gpu), op.kv.head_dim);
+  };
+  std::size_t bytes = 0;
+  if (choice.decodes == AttentionWay::decode)
+    bytes = decode_bytes(choice.one_launch() ? DecodeRows::all : DecodeRows::single);
+  if (choice.pieces == AttentionWay::flash) {
+    bytes = std::max(bytes, prefill_bytes(op, gpu));
+    if (op.kv.quantised()) bytes = std::max(bytes, decode_bytes(DecodeRows::all));  // what was not expanded
+  }
+  return bytes;
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,49 @@
+#pragma once
+// Working memory of Attention on a GPU: how the launches divide their work and what their partial results take.
+// Pure functions of shapes and of the GPU; kernels/cuda/scratch.h puts them together.
+#include <cstddef>
+
+#include "kernels/attention.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/expand.h"
+#include "kernels/cuda/gpu_traits.h"
+
+namespace troupe::kernels::cuda {
+
+/// Blocks of the decode kernel that share a short item.
+inline constexpr int kDecodeCluster = 8;
+inline constexpr int kDecodeBlocksPerMultiprocessor = 2;
+/// Up to this many sequences, one block per multiprocessor is faster: there are fewer partial results, and
+/// the next kernel's blocks start before these have ended. With more sequences two are faster in a whole
+/// step, though not in this kernel alone: while the previous kernel ends, a multiprocessor that is free early
+/// may get two blocks and another none.
+inline constexpr int kDecodeFewSequences = 8;
+
+/// The blocks of a decode attention launch.
+struct DecodeGrid {
+  int blocks = 0;
+  bool clusters = false;  ///< they are clusters of kDecodeCluster
+};
+DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu);
+
+/// Floats of a partial result of the decode kernel: the sums of kDecodeGroup heads relative to the maximum, then the
+/// maximum and the sum of each.
+constexpr int decode_partial_floats(int head_dim) { return kDecodeGroup * head_dim + 2 * kDecodeGroup; }
+/// Two partial results for each block.
+std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim);
+
+/// With at most this many tiles, the flash kernel may cut the tiles' keys into pieces, at most about kFlashRounds for
+/// each block.
+inline constexpr int kFlashCutTiles = 384;
+inline constexpr int kFlashRounds = 3;
+inline constexpr int kFlashWarpgroups = 2;
+/// The most pieces that a plan with cut tiles has.
+constexpr int flash_max_pieces(int blocks) { return kFlashRounds * blocks + kFlashCutTiles; }
+/// Floats of a warpgroup's partial result for a piece of the keys.
+constexpr int flash_partial_floats(int head_dim) { return (head_dim / 2 + 4) * 128; }
+std::size_t flash_partial_bytes(int head_dim, const GpuTraits& gpu);
+
+/// What run_prefill_attention() needs: partial results, and of an 8-bit cache the expanded pages before them.
+std::size_t prefill_bytes(const Attention& op, const GpuTraits& gpu);
+
+}  // namespace troupe::kernels::cuda

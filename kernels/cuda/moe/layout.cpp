@@ -1,0 +1,89 @@
+#include "kernels/cuda/moe/layout.h"
+
+#include <algorithm>
+
+#include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/product/expanded.h"
+#include "kernels/cuda/product/linear.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+constexpr std::size_t rounded(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
+
+LinearChoice choice_of(const MatrixStack& stack, Ending ending, int rows, const GpuTraits& gpu) {
+  return choose(LinearShape{.ending = ending,
+                            .format = stack.first.format,
+                            .outputs = stack.first.outputs,
+                            .inputs = stack.first.inputs,
+                            .rows = rows,
+                            .groups = stack.count},
+                gpu);
+}
+
+std::size_t working_bytes(const MatrixStack& stack, LinearWay way, int x_rows) {
+  return way == LinearWay::expanded   ? expanded_bytes(stack.first, stack.count)
+         : way == LinearWay::unpacked ? interleaved_bytes(x_rows, stack.first.inputs)
+                                      : 0;
+}
+
+}  // namespace
+
+std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
+  std::size_t bytes = 0;
+  const auto take = [&]<class T>(T*& array, std::size_t count) {
+    array = memory == nullptr ? nullptr : reinterpret_cast<T*>(memory + bytes);
+    bytes += rounded(count * sizeof(T));
+  };
+  const auto rows = static_cast<std::size_t>(op.rows);
+  const auto places = static_cast<std::size_t>(most_places(op));
+  const auto choices = rows * static_cast<std::size_t>(op.top_k);
+  const auto tiles = (rows + kRoutingTileRows - 1) / kRoutingTileRows;  // of the smallest size
+  take(routing.offsets, static_cast<std::size_t>(op.experts + op.shared + 1));
+  take(routing.gather, places);
+  take(routing.scale, places);
+  take(routing.places, choices);
+  take(routing.logits, rows * static_cast<std::size_t>(padded(op.experts)));
+  take(routing.choices, choices);
+  take(routing.weights, choices);
+  take(routing.counts, tiles * static_cast<std::size_t>(op.experts + 1));
+  return bytes;
+}
+
+int expected_places(int rows, int top_k, int shared, int held, int experts) {
+  const auto chosen = static_cast<std::int64_t>(rows) * top_k;
+  return static_cast<int>(std::max<std::int64_t>(1, (chosen * held + experts - 1) / experts)) + rows * shared;
+}
+
+MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
+  MoeLayout made;
+  const auto take = [&](std::size_t bytes) {
+    std::byte* const at = memory == nullptr ? nullptr : memory + made.bytes;
+    made.bytes += rounded(bytes);
+    return at;
+  };
+  const DType dtype = op.down.first.activations();
+  const int places = most_places(op), width = op.down.first.inputs;
+  const bool coded = takes_coded_x(op.down.first.format);
+  const int expected = expected_places(op.rows, op.top_k, op.shared, op.in_stacks(), op.experts);
+  made.gate_up = choice_of(op.gate_up, Ending::swiglu, expected, gpu);
+  made.down = choice_of(op.down, Ending::store_scaled, expected, gpu);
+  made.interleaved = made.gate_up.way == LinearWay::unpacked && made.down.way == LinearWay::unpacked;
+  made.coded_x = {.x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
+  made.coded_activations = {.dtype = dtype, .rows = coded ? places : 0, .cols = width};
+
+  const auto rows_of = [&](int columns) {
+    return static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(dtype);
+  };
+  made.bytes = rounded(lay_out(made.routing, op, memory));
+  made.activations = take(rows_of(padded(width)));
+  made.outputs = take(rows_of(padded(op.down.first.outputs)));
+  lay_out(made.coded_x, take(coded_bytes(made.coded_x.rows, made.coded_x.cols)));
+  lay_out(made.coded_activations, take(coded_bytes(made.coded_activations.rows, width)));
+  made.coded_activations.x = made.activations;
+  made.working_memory = take(std::max(working_bytes(op.gate_up, made.gate_up.way, op.rows),
+                                      working_bytes(op.down, made.down.way, made.interleaved ? 0 : places)));
+  return made;
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,34 @@
+#pragma once
+// How a mixture of experts runs on a GPU: the ways of its two products, and its working memory. A pure function of shapes
+// and of the GPU, so that it can be made and tested where there is none.
+#include <cstddef>
+
+#include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/product/choose.h"
+#include "kernels/moe.h"
+#include "kernels/quantise_rows.h"
+
+namespace troupe::kernels::cuda {
+
+/// Places that this device's experts are expected to get: all of the shared slices', and of the others' as many as the
+/// experts in the stacks are of all. What a way costs depends on them, not on most_places(). At least 1.
+int expected_places(int rows, int top_k, int shared, int held, int experts);
+
+struct MoeLayout {
+  LinearChoice gate_up{}, down{};
+  /// Activations are written in the order in which an unpacked down product reads them.
+  bool interleaved = false;
+  Routing routing{};
+  std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype
+  std::byte* outputs = nullptr;      ///< (most_places(), padded(hidden))
+  /// With fp8 weights the rows and the activations in codes; else their `rows` are 0. Rows are quantised before they
+  /// are gathered: once, though several experts read them.
+  QuantiseRows coded_x{}, coded_activations{};
+  std::byte* working_memory = nullptr;  ///< Linear::working_memory of both products, one after the other
+  std::size_t bytes = 0;
+};
+
+/// Lays it out in `memory`; null: only sizes and choices mean something.
+MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory);
+
+}  // namespace troupe::kernels::cuda

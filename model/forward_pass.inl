@@ -1,0 +1,178 @@
+#pragma once
+// ForwardPass<D, R>: the ops of a step, in their order. Shapes are (rows, columns); the symbols are those of the ERNIE-4.5
+// text models:
+//
+//   h = E[token]
+//   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
+//                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
+//                     (mixture of experts: h += the weighted sum of several such MLPs + the shared ones)
+//   logits = W · norm(h), only for the rows whose logits are wanted
+//
+// Norms and sums are fp32; the inputs of products have the model's dtype.
+//
+// D is a device, or anything else for which the kernels' namespace has a run(D&, op): model/cuda/step_scratch.cpp asks
+// each op for its working memory. So run() is called unqualified here: it is found where a pass is instantiated. R has the
+// calls of Collective<D>.
+#include <cmath>
+#include <span>
+
+#include "kernels/add_rms_norm.h"
+#include "kernels/attention.h"
+#include "kernels/dense_tail.h"
+#include "kernels/embed.h"
+#include "kernels/lm_head.h"
+#include "kernels/moe.h"
+#include "kernels/rope_table.h"
+#include "model/decoder.h"
+
+namespace troupe::model {
+
+template <class D, class R>
+struct ForwardPass {
+  D& device;
+  const ModelSpec& spec;
+  DType dtype;   ///< of the activations
+  R* ranks;      ///< null: alone
+  std::span<const int> token_ranges;  ///< with ranks
+
+  void layers(const ForwardStep& step) const;
+  /// Writes the logits of the batch rows `picks` to memory.logits, in that order; null: of rows 0 … count - 1.
+  void logits(const WeightLayout& weights, const Activations& memory, const std::int32_t* picks, int count) const;
+
+ private:
+  float* sum_of_ranks(const Activations& memory, int rows) const;
+  void add_up(float* part, kernels::AddRmsNorm& norm) const;
+};
+
+// Where a rank's part of what is added to the residual stream goes: rank 0's to the stream itself, the others' to zeros.
+template <class D, class R>
+float* ForwardPass<D, R>::sum_of_ranks(const Activations& memory, int rows) const {
+  if (ranks->shard().rank == 0) return memory.residual;
+  ranks->clear(device, memory.partial, static_cast<std::size_t>(rows) * kernels::padded(spec.hidden));
+  return memory.partial;
+}
+
+// The residual stream becomes the sum of all ranks' `part`. `norm`, of the op that reads the stream then, may
+// run with the sum: then its weight is null afterwards.
+template <class D, class R>
+void ForwardPass<D, R>::add_up(float* part, kernels::AddRmsNorm& norm) const {
+  if (norm.weight == nullptr)
+    ranks->all_reduce(device, part, norm.residual, kernels::numbers_in(norm));
+  else if (ranks->all_reduce(device, part, norm))
+    norm.weight = nullptr;
+}
+
+template <class D, class R>
+void ForwardPass<D, R>::layers(const ForwardStep& s) const {
+  const int rows = s.batch.rows;
+  const auto norm = [&](const float* weight) {
+    return kernels::AddRmsNorm{.out = s.memory.x,
+                               .residual = s.memory.residual,
+                               .weight = weight,
+                               .dtype = dtype,
+                               .rows = rows,
+                               .cols = spec.hidden,
+                               .eps = spec.rms_norm_eps};
+  };
+
+  run(device, kernels::Embed{.out = s.memory.residual,
+                                       .tokens = s.tokens,
+                                       .table = s.weights.embedding,
+                                       .rows = rows,
+                                       .first = spec.held_tokens.first});
+  const auto qkv = [&](int layer) {
+    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
+    return kernels::QkvRopeKvWrite{.q = s.memory.q,
+                                   .x = s.memory.x,
+                                   .weight = w.qkv,
+                                   .rope = s.memory.rope,
+                                   .kv = s.kv,
+                                   .layer = layer,
+                                   .heads = spec.heads,
+                                   .batch = s.batch,
+                                   .norm = norm(w.input_norm),
+                                   .unquantised = s.memory.kv};
+  };
+  kernels::QkvRopeKvWrite first = qkv(0);
+  if (ranks != nullptr) add_up(s.memory.residual, first.norm);
+  run(device, kernels::RopeTable{.out = s.memory.rope,
+                                           .positions = s.positions,
+                                           .inverse_frequencies = s.memory.inverse_frequencies,
+                                           .rows = rows,
+                                           .head_dim = spec.head_dim});
+  run(device, first);
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
+    kernels::QkvRopeKvWrite next =
+        layer + 1 < spec.layers ? qkv(layer + 1) : kernels::QkvRopeKvWrite{.norm = norm(nullptr)};
+    run(device, kernels::Attention{.out = s.memory.attended,
+                                             .q = s.memory.q,
+                                             .kv = s.kv,
+                                             .layer = layer,
+                                             .heads = spec.heads,
+                                             .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
+                                             .batch = s.batch,
+                                             .settled = true});  // RopeTable runs between StepInputs and this
+    kernels::LinearAdd attention_out{
+        .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
+    kernels::Mlp mlp{.residual = s.memory.residual,
+                     .x = s.memory.x,
+                     .activation = s.memory.mlp,
+                     .gate_up = w.gate_up,
+                     .down = w.down,
+                     .rows = rows,
+                     .norm = norm(w.post_norm)};
+    if (ranks == nullptr && !w.moe()) {
+      run(device, kernels::DenseTail{.attention_out = attention_out, .mlp = mlp, .next = next});
+      continue;
+    }
+    const auto summed = [&](auto op, kernels::AddRmsNorm& then) {
+      if (ranks != nullptr) op.residual = sum_of_ranks(s.memory, rows);
+      run(device, op);
+      if (ranks != nullptr) add_up(op.residual, then);
+    };
+    if (w.moe()) {
+      kernels::Moe moe{.residual = s.memory.residual,
+                       .x = s.memory.x,
+                       .router = w.router,
+                       .bias = w.router_bias,
+                       .gate_up = w.expert_gate_up,
+                       .down = w.expert_down,
+                       .experts = spec.experts,
+                       .first = spec.held_experts.first,
+                       .held = spec.experts_held(),
+                       .shared = spec.shared_experts,
+                       .top_k = spec.top_k,
+                       .rows = rows,
+                       .norm = norm(w.post_norm),
+                       .slots = s.batch.slots};
+      summed(attention_out, moe.norm);
+      summed(moe, next.norm);
+    } else {
+      summed(attention_out, mlp.norm);
+      summed(mlp, next.norm);
+    }
+    if (next.weight.data != nullptr) run(device, next);
+  }
+}
+
+template <class D, class R>
+void ForwardPass<D, R>::logits(const WeightLayout& weights, const Activations& memory, const std::int32_t* picks,
+                               int count) const {
+  run(device, kernels::AddRmsNorm{.out = memory.picked,
+                                           .residual = memory.residual,
+                                           .weight = weights.final_norm,
+                                           .pick = picks,
+                                           .dtype = dtype,
+                                           .rows = count,
+                                           .cols = spec.hidden,
+                                           .eps = spec.rms_norm_eps});
+  float* const logits = ranks == nullptr ? memory.logits : memory.held_logits;
+  kernels::run(device,
+               kernels::LmHead{.logits = logits, .x = memory.picked, .weight = weights.lm_head, .rows = count});
+  if (ranks == nullptr) return;
+  ranks->all_gather(device, logits, static_cast<std::size_t>(kernels::padded(spec.tokens_held())), memory.logits,
+                    static_cast<std::size_t>(kernels::padded(spec.vocab)), count, token_ranges);
+}
+
+}  // namespace troupe::model

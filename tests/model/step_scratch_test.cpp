@@ -1,0 +1,156 @@
+// The working memory that warm-up reserves is the most that any step within the limits asks for.
+#include "model/cuda/step_scratch.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "kernels/cuda/scratch.h"
+#include "model/cuda/decode_buckets.h"
+#include "model/ranks/part.h"
+#include "model/support/shapes.h"
+
+namespace troupe::model {
+namespace {
+
+using kernels::KvFormat;
+using kernels::WeightFormat;
+using kernels::WeightKind;
+using kernels::cuda::GpuTraits;
+using kernels::cuda::kH200;
+
+struct Setup {
+  std::string name;
+  ModelSpec spec;
+  WeightFormats formats = DType::bf16;
+  GpuTraits gpu = kH200;
+};
+
+WeightFormats with(WeightFormat experts, WeightFormat others, KvFormat kv, WeightFormat head = DType::bf16) {
+  WeightFormats formats = DType::bf16;
+  formats.experts = experts;
+  formats.attention = formats.mlp = others;
+  formats.lm_head = head;
+  formats.kv = kv;
+  return formats;
+}
+
+GpuTraits ampere() {
+  return {.multiprocessors = 108, .block_shared_bytes = 163 << 10, .memory_bytes_per_s = 2e12, .clock_hz = 1.4e9};
+}
+GpuTraits invariant() {
+  GpuTraits gpu = kH200;
+  gpu.batch_invariant = true;
+  return gpu;
+}
+
+std::vector<Setup> setups() {
+  const WeightFormat int8{WeightKind::int8, DType::bf16}, int4{WeightKind::int4, DType::bf16},
+      groups{WeightKind::int4, DType::bf16, 64}, fp8{WeightKind::fp8, DType::bf16};
+  const ModelSpec dense = test::small_ernie(), mixture = test::large_mixture();
+  std::vector<Setup> made{
+      {"0.3B", dense},
+      {"0.3B, groups of 64, int8 KV", dense, with(groups, groups, KvFormat::int8, groups)},
+      {"0.3B, fp8", dense, with(fp8, fp8, KvFormat::plain)},
+      {"21B", mixture},
+      {"21B, int8 KV", mixture, with(DType::bf16, DType::bf16, KvFormat::int8)},
+      {"21B, wint4, fp8 KV", mixture, with(int4, int8, KvFormat::fp8, int8)},
+      {"21B, groups", mixture, with(groups, int8, KvFormat::int8)},
+      {"21B, fp8", mixture, with(fp8, fp8, KvFormat::plain)},
+      {"21B, int8 KV, batch-invariant", mixture, with(int8, int8, KvFormat::int8), invariant()},
+      {"21B, int8 KV, no Hopper", mixture, with(int8, int8, KvFormat::int8), ampere()},
+      {"21B, f32", mixture, DType::f32},
+  };
+  for (const bool expert_parallel : {false, true}) {
+    made.push_back({expert_parallel ? "21B, a rank's experts" : "21B, a rank's width",
+                    *part_of(mixture, {.rank = 1, .ranks = 2, .expert_parallel = expert_parallel}),
+                    with(int8, int8, KvFormat::int8)});
+  }
+  return made;
+}
+
+DecoderLimits limits(int rows, int sequences) { return {.rows = rows, .sequences = sequences}; }
+
+// The step of the report: two sequences that decode beside a chunk, 512 tokens and slots, int8 KV.
+TEST(StepScratch, AMixedStepWithEightBitKvFits) {
+  const Setup setup{"", test::large_mixture(), with(DType::bf16, DType::bf16, KvFormat::int8)};
+  const StepScratch scratch(setup.spec, setup.formats, kH200, limits(512, 512));
+  const std::size_t mixed = scratch.of({.rows = 512, .sequences = 3, .samples = 3});
+  EXPECT_EQ(mixed, 322'756'992u);
+  EXPECT_GT(mixed, scratch.of({.rows = 512, .sequences = 1, .samples = 1}));
+  EXPECT_GT(mixed, scratch.of({.rows = 512, .sequences = 512, .samples = 512})) << "no piece of a prompt in it";
+  EXPECT_GT(scratch.most(), mixed);
+  EXPECT_EQ(scratch.most(), scratch.of({.rows = 512, .sequences = 511, .samples = 1}));
+}
+
+TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
+  std::mt19937 random(7);
+  const auto from = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
+  for (const Setup& setup : setups()) {
+    for (const auto& [rows, sequences] : {std::pair{512, 512}, {8192, 512}, {512, 32}, {64, 200}, {1, 1}, {2500, 7}}) {
+      const StepScratch scratch(setup.spec, setup.formats, setup.gpu, limits(rows, sequences));
+      const std::size_t most = scratch.most();
+      const std::vector<int> buckets = decode_buckets(std::min(rows, sequences));
+      std::size_t largest = 0;
+      for (int plan = 0; plan < 1500; ++plan) {
+        // Few and many rows and sequences; plans at the limits; decode steps as they are padded.
+        StepSize step{.rows = from(1, plan % 3 == 0 ? std::min(rows, 600) : rows)};
+        if (plan % 7 == 0) step.rows = rows;
+        step.sequences = from(1, std::min({step.rows, sequences, plan % 2 == 0 ? 12 : sequences}));
+        if (plan % 11 == 0) step.sequences = std::min(step.rows, sequences);
+        step.samples = from(0, step.sequences);
+        step.scores = plan % 5 == 0 ? from(0, step.rows) : 0;
+        if (plan % 4 == 0) {
+          step.sequences = from(1, std::min(rows, sequences));
+          step.rows = step.sequences = step.samples = buckets[bucket_of(buckets, step.sequences)];
+        }
+        const std::size_t asked = scratch.of(step);
+        largest = std::max(largest, asked);
+        ASSERT_LE(asked, most) << setup.name << ": " << step.rows << " rows of " << step.sequences << ", "
+                               << step.samples << " samples, " << step.scores << " scores; limits " << rows << " and "
+                               << sequences;
+      }
+      EXPECT_GT(largest, most / 2) << setup.name << ": the most is no guess";
+    }
+  }
+}
+
+// What an op lays out is what it asks for: the pieces of its memory follow each other without gaps or overlap, and end
+// where the demand ends.
+TEST(StepScratch, LayoutsEndWhereTheDemandEnds) {
+  for (const Setup& setup : setups()) {
+    if (setup.spec.experts == 0) continue;
+    for (const int rows : {1, 7, 64, 500, 4000}) {
+      const ModelSpec& spec = setup.spec;
+      const int held = spec.experts_held();
+      const kernels::Moe moe{.router = {nullptr, DType::f32, spec.experts, spec.hidden},
+                             .gate_up = {{nullptr, setup.formats.experts,
+                                          kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden},
+                                         held + spec.shared_experts},
+                             .down = {{nullptr, setup.formats.experts, spec.hidden, spec.expert_intermediate},
+                                      held + spec.shared_experts},
+                             .experts = spec.experts,
+                             .first = spec.held_experts.first,
+                             .held = held,
+                             .shared = spec.shared_experts,
+                             .top_k = spec.top_k,
+                             .rows = rows};
+      auto* const base = reinterpret_cast<std::byte*>(std::uintptr_t{1} << 20);
+      const kernels::cuda::MoeLayout laid = kernels::cuda::lay_out(moe, setup.gpu, base);
+      const std::size_t bytes = scratch_bytes(moe, setup.gpu);
+      EXPECT_EQ(laid.bytes, bytes) << setup.name;
+      const auto places = static_cast<std::size_t>(kernels::cuda::most_places(moe));
+      const auto row = [&](int columns) {
+        return static_cast<std::size_t>(kernels::padded(columns)) * size_of(setup.formats.activations);
+      };
+      const auto* const counts = reinterpret_cast<std::byte*>(laid.routing.counts);
+      EXPECT_LE(counts + static_cast<std::size_t>((rows + 15) / 16 * (spec.experts + 1)) * 4, laid.activations);
+      EXPECT_LE(laid.activations + places * row(spec.expert_intermediate), laid.outputs);
+      EXPECT_LE(laid.outputs + places * row(spec.hidden), laid.working_memory);
+      EXPECT_LE(laid.working_memory, base + bytes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::model
