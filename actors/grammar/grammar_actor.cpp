@@ -144,7 +144,8 @@ void end_faulty(GrammarSelf self, std::uint64_t grammar, const Status& fault) {
 /// Counts what a mask took, before it is sent: no answer ends well with a form that takes too long.
 void account(GrammarSelf self, const Follower& follower) {
   GrammarState& state = self->state;
-  if (!follower.constraint.fault().ok()) end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
+  if (!follower.constraint.fault().ok())
+    end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
   std::uint64_t ended = state.grammars.charge(follower.key, follower.cost_ns);
   if (follower.constraint.too_slow()) ended = state.grammars.grammar_of(follower.key);
   if (ended != 0) give_up(self, ended);

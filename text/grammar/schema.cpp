@@ -45,8 +45,8 @@ const Group kGroups[] = {
     {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
 };
 
-/// Numbers of the places within a document, so that comparing two of them does not read their names. No reference
-/// can name a child with an empty name, or with one that has a slash in it.
+/// Numbers of the places within a document, so that comparing two of them does not read their names. No
+/// reference can name a child with an empty name, or with one that has a slash in it.
 class Pointers {
  public:
   static constexpr std::uint32_t kRoot = 0;
@@ -309,8 +309,9 @@ class Walk {
       for (const auto& [name, child] : json::members(*properties)) {
         name_chars_ += name.size();
         if (++properties_ > limits_.properties) {
-          return too_large(place + ".properties." + shown(name), "brings the schema to more than " +
-                                                              std::to_string(limits_.properties) + " properties");
+          return too_large(
+              place + ".properties." + shown(name),
+              "brings the schema to more than " + std::to_string(limits_.properties) + " properties");
         }
       }
       if (Status status = sizes_.add(node, place); !status.ok()) return status;

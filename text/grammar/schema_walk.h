@@ -46,8 +46,8 @@ class Definitions {
   Definitions(const Definitions&) = delete;
   Definitions& operator=(const Definitions&) = delete;
 
-  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects only
-  /// and takes the names as they are written, as the compiler does.
+  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects
+  /// only and takes the names as they are written, as the compiler does.
   Json* find(std::string_view reference);
 
   /// Compares the schemas of a oneOf, at most `most_values` of const and enum together. Follows references.
