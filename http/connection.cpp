@@ -205,7 +205,7 @@ bool Connection::begin_body() {
   }
   const std::int64_t room = io_.shared().limits.max_buffered_bytes;
   if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
-  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held > room) {
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held - held_ > room) {
     return refuse_and_close(no_room());
   }
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
@@ -218,11 +218,11 @@ bool Connection::begin_body() {
 bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
   reader_.shrink();
-  const bool room = count_held();
+  count_held();
   if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
     return refuse_and_close(too_large_to_hold(reader_.body_received()));
   }
-  if (!room) return refuse_and_close(no_room());
+  if (reader_.body_received() > 0 && !has_room()) return refuse_and_close(no_room());
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -241,20 +241,24 @@ Status Connection::too_large_to_hold(std::uint64_t bytes) const {
 }
 
 // Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
-// until it is answered. False when it has grown and all connections together take more than they may. For small bodies
-// there is an eighth more, so that they are read although large ones have used the room up.
-bool Connection::count_held() {
+// until it is answered.
+void Connection::count_held() {
   Shared& shared = io_.shared();
   std::size_t now = phase_ == Phase::closed ? 0 : reader_.held_bytes();
   if (phase_ == Phase::waiting) now = std::max(now, body_bytes_);
   const auto counted = static_cast<std::int64_t>(now);
-  if (counted == held_) return true;
+  if (counted == held_) return;
   const std::int64_t grown = counted - std::exchange(held_, counted);
   const std::int64_t all = shared.held += grown;
   if (all > shared.most_held) shared.most_held = all;
-  const std::int64_t room = shared.limits.max_buffered_bytes;
-  const bool small = now <= kSmallBody + kReadBytes;
-  return grown < 0 || all <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
+}
+
+// False when all connections together take more than they may. For small bodies there is an eighth more, so that they are
+// read although large ones have used the room up.
+bool Connection::has_room() const {
+  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
+  const bool small = held_ <= static_cast<std::int64_t>(kSmallBody + kReadBytes);
+  return io_.shared().held <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
 }
 
 bool Connection::finish_request() {
@@ -325,8 +329,10 @@ void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant
     return;
   }
   // The client has left. Freeing a large request takes time, too.
+  Call* call = std::get_if<Call>(&outcome);
+  if (call == nullptr) return;
   io_.shared().faults.contain(FaultPlace::parsing, [&] {
-    io_.shared().parsers[parser].post([unwanted = std::move(outcome)] {});
+    io_.shared().parsers[parser].post([unwanted = std::make_shared<Call>(std::move(*call))] {});
   });
 }
 

@@ -89,7 +89,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void parse_apart();
   void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
   bool handled(std::variant<Call, Output>&& outcome);
-  bool count_held();
+  void count_held();
+  bool has_room() const;
   Status too_large_to_hold(std::uint64_t bytes) const;
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);

@@ -154,13 +154,10 @@ Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entran
   // In the absolute form the target names a host too, and that one would count.
   const std::string_view target = authority_of(head.target);
   const bool absent = head.host.empty() && head.host_optional;
-  if ((absent || hosts_.serve(head.host, entrance.address)) &&
-      (target.empty() || hosts_.serve(target, entrance.address))) {
-    return {};
-  }
-  const bool of_target = absent || hosts_.serve(head.host, entrance.address);
+  const bool served = absent || hosts_.serve(head.host, entrance.address);
+  if (served && (target.empty() || hosts_.serve(target, entrance.address))) return {};
   return {Code::forbidden,
-          "Host is \"" + std::string((of_target ? target : head.host).substr(0, 128)) +
+          "Host is \"" + std::string((served ? target : head.host).substr(0, 128)) +
               "\"; allowed are localhost, this machine's name, the address that the server listens on, and what "
               "--allowed-hosts lists",
           "Host", "host_not_allowed"};
@@ -168,11 +165,12 @@ Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entran
 
 Status FrontDesk::check_origin(const HeadView& head, Handler handler) const {
   if (!acts(handler) || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
-  const bool named = !head.origin.empty();
+  const std::string field = head.origin.empty() ? "Sec-Fetch-Site" : "Origin";
+  const std::string_view value = head.origin.empty() ? head.fetch_site : head.origin;
   return {Code::forbidden,
-          (named ? "Origin is \"" + std::string(head.origin.substr(0, 128)) : "Sec-Fetch-Site is \"" + std::string(head.fetch_site.substr(0, 32))) +
+          field + " is \"" + std::string(value.substr(0, 128)) +
               "\"; allowed are pages of this server and the origins that --allowed-origins lists",
-          named ? "Origin" : "Sec-Fetch-Site", "origin_not_allowed"};
+          field, "origin_not_allowed"};
 }
 
 Admission FrontDesk::admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const {

@@ -45,6 +45,14 @@ WALL_CLOCK = re.compile(r"\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b|(
 WALL_CLOCK_PLACES = [r"base/log(fmt|_writer)?\.(h|cpp)", r"cli/log_follow\.cpp", r"http/server\.cpp", r"actors/gateway/gateway_actor\.cpp",
                      r"actors/engine/engine\.cpp", r"text/template/jinja/functions\.cpp"]
 
+# (what a line calls, where it may, what it says elsewhere): what has one mechanism for the whole tree.
+CALLS = [
+    (re.compile(r"\bv?fork\s*\(\s*\)|\bposix_spawnp?\s*\(|\bexec(v|ve|vp|vpe|l|le|lp)\s*\(|\bpopen\s*\(|(std|^|[^\w.>:])::system\s*\("),
+     {"base/spawn.cpp", "gpu/cuda_probe.cpp"}, "programs are started by base/spawn.h: a child has only what it is given"),
+    (re.compile(r"\bhardware_concurrency\s*\(|_SC_NPROCESSORS_|\bget_nprocs"), {"base/usable_cores.cpp"},
+     "usable_cores() (base/usable_cores.h) counts what the process may use"),
+]
+
 # Files with device code. kernels/cuda/*.h is plain C++ for both compilers. bench/*_cuda.cu holds kernels that only
 # measure (bounds to compare products with) and are not part of the server.
 DEVICE_CODE = re.compile(r"kernels/([^/]*_cuda\.cu|cuda/.*\.cuh)|bench/[^/]*_cuda\.cu")
@@ -192,6 +200,14 @@ class Tree:
                 if WALL_CLOCK.search(line.split("//", 1)[0]):
                     self.report(name, number, "the clock on the wall, which may jump: use Clock (base/clock.h)")
 
+    def check_calls(self):
+        """What has one mechanism is done by it everywhere."""
+        for name in self.product():
+            for number, line in enumerate(self.code[name], 1):
+                for call, places, what in CALLS:
+                    if name not in places and call.search(line.split("//", 1)[0]):
+                        self.report(name, number, what)
+
     def check_text_rules(self):
         for name, lines in self.code.items():
             if name.endswith(".h") and "#pragma once" not in lines:
@@ -241,6 +257,7 @@ class Tree:
         self.check_environment()
         self.check_deadlines()
         self.check_clocks()
+        self.check_calls()
         self.check_text_rules()
         return self.violations
 

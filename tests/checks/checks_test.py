@@ -178,6 +178,15 @@ class LayerRules(unittest.TestCase):
             status, output = run("check_layers.py", {"actors/scheduler/scheduler.h": "#pragma once\n" + line + "\n"})
             self.assertEqual(status, 0, output)
 
+    def test_processes_and_cores_have_one_mechanism(self):
+        for line in ("const pid_t pid = ::fork();", "execv(path, argv);", 'std::FILE* f = popen("less", "w");',
+                     "posix_spawn(&pid, path, nullptr, nullptr, argv, envp);", 'int code = std::system("ls");'):
+            self.found("cli/x.cpp", line + "\n", "programs are started by base/spawn.h")
+        self.found("http/x.cpp", "auto n = std::thread::hardware_concurrency();\n", "usable_cores()")
+        for line in ("cache.fork(ask, grant);", "self->system().render(error);", "// not fork()"):
+            status, output = run("check_layers.py", {"cli/x.cpp": line + "\n"})
+            self.assertEqual(status, 0, output)
+
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")
 

@@ -151,6 +151,27 @@ class Structured(ServerCase):
         self.refused("guided_choice", "invalid_value", guided_regex="a", guided_choice=["a"])
         self.refused("guided_whitespace_pattern", None, guided_json={}, guided_whitespace_pattern=" ")
 
+    def test_schemas_with_names_that_were_taken_for_one(self):
+        """Each of these once ended the engine, and five of them the server."""
+        place = "response_format.json_schema.schema.properties.a\x01b."
+        engine = self.server.process_pid("engine")
+        for _ in range(3):
+            for second, keyword in [({"$ref": 5}, "$ref"), ({"type": "array", "items": {}, "minItems": "x"}, "minItems")]:
+                schema = {"type": "object", "properties": {"a/b": {"type": "string"}, "a\x01b": second}}
+                self.refused(place + keyword, "invalid_schema", response_format=response_format(schema))
+        self.assertEqual(self.server.process_pid("engine"), engine, "the engine has gone on")
+        self.assertEqual(self.chat(QUESTION, response_format=response_format(DATE), max_tokens=60).choices[0].finish_reason,
+                         "stop")
+
+    def test_as_many_properties_as_are_allowed(self):
+        names = [f"property_{i}" for i in range(5001)]
+        schema = {"type": "object", "properties": {name: {"type": "boolean"} for name in names}, "required": names}
+        place = "response_format.json_schema.schema.properties.property_5000"
+        self.refused(place, "schema_too_large", response_format=response_format(schema))
+        del schema["properties"][names.pop()]
+        answer = self.chat(QUESTION, response_format=response_format(schema), max_tokens=12)
+        self.assertTrue(answer.choices[0].message.content.lstrip("{ \n\t").startswith('"property_0"'))
+
     def test_a_form_over_its_time_limit_delays_nobody(self):
         self.chat("hi", response_format=response_format(DATE), max_tokens=60)  # the compiling process has started
         outcome = []

@@ -247,6 +247,19 @@ TEST(Sizes, OfNamesDependOnTheVocabulary) {
   EXPECT_EQ(open_name_chars_for(100'000'000), 100u);
 }
 
+TEST(Schema, ReferencesLeadSomewhereAfterTheRewriting) {
+  // The object of all definitions, taken for a schema too: it was emptied, and the definitions with it.
+  Json schema = Json::parse(R"({"$defs":{"n":{"type":"null"}},"properties":{"a":{"$ref":"#/$defs"},"b":{"$ref":"#/$defs/n"}}})");
+  EXPECT_TRUE(enforceable(schema, "s").ok()) << enforceable(schema, "s").message;
+  EXPECT_TRUE(schema["$defs"].contains("n")) << schema.dump();
+  // A part of a schema that goes away with the type of another.
+  schema = Json::parse(R"({"$defs":{"a":{"type":"string","properties":{"x":{"type":"null"}}}},
+      "properties":{"p":{"$ref":"#/$defs/a"},"q":{"$ref":"#/$defs/a/properties/x"}}})");
+  const Status status = enforceable(schema, "s");
+  EXPECT_EQ(status.param, "s.properties.q.$ref") << status.message;
+  EXPECT_EQ(status.reason, kInvalid);
+}
+
 TEST(Formats, PatternsInPlainWords) {
   EXPECT_EQ(plain_pattern("^(a[?]b?)??c+?(?:d)?\\?$"), "^(a[?]b{0,1}){0,1}c+(?:d){0,1}\\?$");
   EXPECT_EQ(plain_pattern("[é?]{2}?x"), "[\\u{e9}?]{2}x");

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "http/support.h"
+#include "support/thrown_fault.h"
 
 namespace {
 
@@ -188,6 +189,21 @@ TEST_F(FaultsTest, AParserWithoutMemoryEndsTheConnection) {
   }
   EXPECT_GT(backend.at(FaultPlace::parsing), 24u);
   EXPECT_TRUE(wait([&] { return server->active() == 0; }));
+}
+
+// On the I/O thread and on both threads for long bodies.
+TEST_F(FaultsTest, AFaultInAParserIsTheRequestsAnswer) {
+  start();
+  for (const std::size_t bytes : {std::size_t{10}, std::size_t{60} << 10, std::size_t{300} << 10}) {
+    const troupe::testing::ThrownFault fault("parsing");
+    Client client(port);
+    client.post("/v1/completions", R"({"prompt":")" + std::string(bytes, 'x') + R"("})");
+    EXPECT_EQ(client.receive().status, 500) << bytes;
+    EXPECT_EQ(fault.thrown(), 1);
+    client.get("/v1/models/unknown", "", "POST");
+    EXPECT_EQ(client.receive().status, 405) << "the connection goes on";
+  }
+  EXPECT_EQ(backend.at(FaultPlace::parsing), 3u);
 }
 
 // A backend that throws, as one without memory does.

@@ -240,7 +240,7 @@ TEST(Spec, ReadsEveryReleasedTextModel) {
       {"300B-A47B-Paddle", large, {{"moe_num_shared_experts", nullptr}, {"torch_dtype", nullptr}, {"moe_layer_end_index", -1}}, big}};
   for (const Release& release : releases) {
     Json json = release.json;
-    json.merge_patch(release.changes);
+    if (release.changes.is_object()) json.merge_patch(release.changes);
     const auto spec = parse(json);
     ASSERT_TRUE(spec.ok()) << release.name << ": " << spec.status().message;
     EXPECT_EQ(spec->parameters(), release.parameters) << release.name;

@@ -1,6 +1,7 @@
 #include "text/grammar/schema.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "base/utf8.h"
@@ -30,6 +31,16 @@ constexpr const char* kComposing[] = {"$ref", "const", "enum", "anyOf", "oneOf",
 std::string quoted(const std::string& text) {
   constexpr std::size_t kMost = 64;  // bytes
   return "\"" + utf8::to_valid(text.substr(0, kMost)) + (text.size() > kMost ? "…\"" : "\"");
+}
+
+/// The members of an object that hold others, taken from it: a reference may lead through them, as through "$defs".
+Json nested_members(Json& node) {
+  Json kept = Json::object();
+  json::Members& members = *json::object(kept);
+  for (auto& [name, value] : *json::object(node)) {
+    if (value.is_structured() && !value.empty()) members.emplace_back(name, std::move(value));
+  }
+  return kept;
 }
 
 struct Group {
@@ -84,6 +95,11 @@ class Walk {
       if (target == nullptr) return malformed(place, "points to nothing: " + quoted(reference));
       const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
       if (Status status = visit(*target, target_place, pointer, depth); !status.ok()) return status;
+    }
+    // What a reference leads to may have been rewritten since: as a schema of another type it has no members.
+    for (const auto& [reference, place] : referred_) {
+      if (definitions_.find(reference) == nullptr)
+        return malformed(place, "points into a schema that has no such part");
     }
     return check_finite(root_, definitions_, place_);
   }
@@ -191,6 +207,7 @@ class Walk {
     if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
     if (definitions_.find(text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
     references_.emplace_back(text, here);
+    referred_.emplace(text, here);
     return {};
   }
 
@@ -277,7 +294,7 @@ class Walk {
           types.emplace_back(group.type);
       }
       if (types.empty()) {
-        node = Json::object();  // anything; annotations do not matter
+        node = nested_members(node);  // anything; annotations do not matter
         return {};
       }
       if (types.size() == 1) {
@@ -335,7 +352,8 @@ class Walk {
   const SchemaLimits& limits_;
   Pointers pointers_;
   std::unordered_set<std::uint32_t> visited_;
-  std::vector<std::pair<std::string, std::string>> references_;  // and where each was found
+  std::vector<std::pair<std::string, std::string>> references_;  // to visit, and where each was found
+  std::unordered_map<std::string, std::string> referred_;        // all of them
   ObjectSizes sizes_;
   int properties_ = 0;
   int enum_values_ = 0;
