@@ -168,8 +168,8 @@ void ForwardPass<D, R>::logits(const WeightLayout& weights, const Activations& m
                                            .cols = spec.hidden,
                                            .eps = spec.rms_norm_eps});
   float* const logits = ranks == nullptr ? memory.logits : memory.held_logits;
-  kernels::run(device,
-               kernels::LmHead{.logits = logits, .x = memory.picked, .weight = weights.lm_head, .rows = count});
+  run(device,
+      kernels::LmHead{.logits = logits, .x = memory.picked, .weight = weights.lm_head, .rows = count});
   if (ranks == nullptr) return;
   ranks->all_gather(device, logits, static_cast<std::size_t>(kernels::padded(spec.tokens_held())), memory.logits,
                     static_cast<std::size_t>(kernels::padded(spec.vocab)), count, token_ranges);
