@@ -267,6 +267,12 @@ def compared(server, plain_name, plain, name, attack, rounds, bound=1.25):
     raise AssertionError(f"{name}: ITL {itl:.2f} times, TTFT {ttft:.2f} times what {plain_name} costs the others")
 
 
+def forms(server, attacks):
+    measured(server, "300,000 required names", lambda: attacks.required_names(300_000), 3)
+    compared(server, "128 choices", lambda: attacks.choices(128, {}),
+             "128 choices in a slow form", lambda: attacks.choices(128, SLOW_FORM), 1, bound=1.5)
+
+
 def long(server, attacks):
     print(f"{'quiet':37} {quiet(server, 20)}", flush=True)
     measured(server, "128 x 7892 x 21 scores", attacks.too_many_scores, 500)
@@ -278,9 +284,7 @@ def long(server, attacks):
     measured(server, "4 bodies of 780k keys", lambda: attacks.key_bodies(4), 3)
     compared(server, "a prompt of 7800", lambda: attacks.prompts(7800, 1),
              "6 x 7800 x 21 scores", lambda: attacks.most_scores(7800, 6), 2)
-    measured(server, "300,000 required names", lambda: attacks.required_names(300_000), 3)
-    compared(server, "128 choices", lambda: attacks.choices(128, {}),
-             "128 choices in a slow form", lambda: attacks.choices(128, SLOW_FORM), 1, bound=1.5)
+    forms(server, attacks)
     compared(server, "a prompt of 6000", lambda: attacks.prompts(6000, 1), "64 echoes of 30 kB", attacks.echoes, 3)
     attacks.bodies(240)
 
@@ -288,11 +292,12 @@ def long(server, attacks):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--long", action="store_true", help="repeat the attacks and print times")
-    is_long = arguments.parse_args().long
+    arguments.add_argument("--forms", action="store_true", help="only the attacks with forms, repeated as by --long")
+    chosen = arguments.parse_args()
     with Server("--device", "cpu", "--max-model-len", MODEL_LEN) as server:
         attacks, engine = Attacks(server), server.process_pid("engine")
         before = resident_mib(engine)
-        (long if is_long else short)(server, attacks)
+        (forms if chosen.forms else long if chosen.long else short)(server, attacks)
         assert server.process_pid("engine") == engine, "the engine was restarted"
         server.post("/v1/completions", {"prompt": "hi", "max_tokens": 1})
         print(f"engine: {before:.0f} MiB before, {resident_mib(engine):.0f} MiB after")
