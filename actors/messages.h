@@ -91,6 +91,7 @@ struct Ask {
   std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer
   std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
   std::int32_t priority = 0;    ///< lower first
+  std::string client;           ///< who asks, as limits count them: http::Call::client
   Source source;
   Generation generation;
   PrefixUse prefix;
@@ -149,6 +150,15 @@ struct Compile {
   std::string request_id;  ///< for the log
   http::AnswerForm form;
   Thinking thinking;
+  std::string client;          ///< as in Ask, and
+  std::uint32_t io = 0;        ///< likewise
+  std::uint64_t exchange = 0;  ///< likewise
+};
+
+/// The request of a Compile that is not answered yet has ended.
+struct CancelCompile {
+  std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
 };
 
 struct Compiled {
@@ -194,16 +204,32 @@ struct MaskAsk {
 
 /// News of the SCHEDULER for GRAMMAR, in this order: starts, tokens, ends, rows. Each of the rows is answered by a
 /// RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a sequence that has ended, by a
-/// mask that allows everything.
+/// mask that allows everything. Of a sequence that is late (MasksLate) too, until the same row is asked for again.
 struct GrammarStep {
   std::uint32_t epoch = 0;  ///< rows of an older epoch are not waited for any more
   std::uint64_t step = 0;   ///< of the plan that `rows` are about
+  std::int64_t step_ns = 0; ///< what the last step took; 0: not known
   std::vector<GrammarStart> starts;
   std::vector<GrammarTokens> sequences;
   std::vector<TokenId> tokens;
   std::vector<RequestKey> ends;
   std::vector<MaskAsk> rows;
 };
+
+/// The masks of these sequences take too long for the step that waits for them: their rows get ones that allow
+/// everything, and what they sample is not used. From GRAMMAR to SCHEDULER, before it sends those masks.
+struct MasksLate {
+  std::uint32_t epoch = 0;  ///< of the rows
+  std::vector<RequestKey> keys;
+};
+
+/// Masks that were late have been made: the rows can be planned again.
+struct MasksMade {
+  std::vector<RequestKey> keys;
+};
+
+/// Masks that were late can be taken from the threads that made them; GRAMMAR tells itself.
+struct TakeMade {};
 
 // ------------------------------------------------------------------------- scheduling
 

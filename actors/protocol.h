@@ -103,7 +103,7 @@ TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ign
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
                x.tokens_per_event, x.function_call, x.style, x.settings)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority,
+TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority, x.client,
                x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
@@ -113,7 +113,8 @@ TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
                x.stop_ids, x.logit_bias, x.grammar, x.gated_from)
-TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking)
+TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exchange)
+TROUPE_INSPECT(CancelCompile, x.io, x.exchange)
 TROUPE_INSPECT(Compiled, x.status, x.grammar)
 TROUPE_INSPECT(FormReady, x.ticket)
 TROUPE_INSPECT(WatchGrammar, x.grammar)
@@ -121,7 +122,9 @@ TROUPE_INSPECT(ReleaseGrammar, x.grammar)
 TROUPE_INSPECT(GrammarStart, x.key, x.grammar)
 TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count)
 TROUPE_INSPECT(MaskAsk, x.key, x.slot.slot, x.slot.generation, x.output_tokens)
-TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.starts, x.sequences, x.tokens, x.ends, x.rows)
+TROUPE_INSPECT(MasksLate, x.epoch, x.keys)
+TROUPE_INSPECT(MasksMade, x.keys)
+TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.step_ns, x.starts, x.sequences, x.tokens, x.ends, x.rows)
 TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
@@ -172,6 +175,7 @@ template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
 template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
 template <class I> typename I::result_type inspect(I& f, Probe&) { return f(caf::meta::type_name("Probe")); }
 template <class I> typename I::result_type inspect(I& f, ProbeAll&) { return f(caf::meta::type_name("ProbeAll")); }
+template <class I> typename I::result_type inspect(I& f, TakeMade&) { return f(caf::meta::type_name("TakeMade")); }
 template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
 
@@ -245,6 +249,8 @@ using grammar_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
     // Answers when the form is compiled or refused; from SESSION HOST.
     caf::replies_to<Compile>::with<Compiled>,
+    // The request of a Compile has ended before it was answered; from SESSION HOST.
+    caf::reacts_to<CancelCompile>,
     // Answers when the grammar has failed or is released; from SESSION HOST.
     caf::replies_to<WatchGrammar>::with<Status>,
     // The request has ended; from SESSION HOST.
@@ -252,7 +258,9 @@ using grammar_actor = caf::typed_actor<
     // Sequences, their tokens and the rows that wait; from SCHEDULER.
     caf::reacts_to<GrammarStep>,
     // A form is compiled or refused; from its own threads.
-    caf::reacts_to<FormReady>>;
+    caf::reacts_to<FormReady>,
+    // Late masks have been made; from its own threads.
+    caf::reacts_to<TakeMade>>;
 
 /// SCHEDULER: decides every step.
 using scheduler_actor = caf::typed_actor<
@@ -263,6 +271,9 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<Cancel>,
     // A step's result; from WORKER LINK.
     caf::reacts_to<StepDone>,
+    // Masks take too long for their step, or have been made after all; from GRAMMAR, to the sender of GrammarStep.
+    caf::reacts_to<MasksLate>,
+    caf::reacts_to<MasksMade>,
     // Fetches from the swap space have ended; from CACHE MANAGER, to the sender of the last CacheAsks.
     caf::reacts_to<CacheGrants>,
     // A worker is ready: a new epoch begins; from WORKER LINK.

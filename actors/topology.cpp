@@ -50,6 +50,8 @@ class Introductions {
 
 /// A TOKENIZER answers a Beat between two jobs. Each has 60 s, then its request has failed.
 constexpr auto kTokenizerSilence = std::chrono::seconds(120);
+/// Looking up or checking a form of 8 MB takes less than a second.
+constexpr auto kFormSilence = std::chrono::seconds(30);
 
 tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder,
                                 TokenizerKind kind, const Log& log) {
@@ -64,7 +66,7 @@ GrammarParts grammar_parts(const CastSetup& setup, workers_actor link) {
   parts.link = std::move(link);
   parts.vocabulary = model.vocab_size;
   // On a large machine many rows wait for the same moment; on a small one the cores are the model's.
-  parts.helpers = std::min(usable_cores() / 8, 3u);
+  parts.helpers = std::clamp(usable_cores() / 8, 1u, 4u);
   parts.log = setup.log("grammar");
   FormServiceSetup& forms = parts.forms;
   forms.tokenizer = model.tokenizer;
@@ -156,6 +158,11 @@ void Cast::watch_by(Heart& heart) {
     clock.schedule_message(clock.now(), caf::actor_cast<caf::strong_actor_ptr>(root_),
                            caf::make_mailbox_element(nullptr, caf::make_message_id(caf::message_priority::high), {}, Beat{pulse}));
   });
+  // Between two forms these threads give no sign of life.
+  if (form_pulses_ != nullptr) {
+    heart.watch({"grammar's lookups", true, kFormSilence}, [pulses = form_pulses_] { return pulses->lookups.beats(); });
+    heart.watch({"grammar's checks", true, kFormSilence}, [pulses = form_pulses_] { return pulses->checks.beats(); });
+  }
   for (std::size_t rank = 0; rank < receiver_pulses_.size(); ++rank) {
     const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
     heart.watch({"worker_link" + number + "'s receiver"}, [pulse = receiver_pulses_[rank]] { return pulse->beats(); });
@@ -201,7 +208,9 @@ void Cast::spawn(CastSetup setup) {
 
   grammar_actor grammar;
   if (setup.options.guided.on()) {
-    grammar = system_.spawn<caf::detached>(grammar_behavior, grammar_parts(setup, introduce("grammar", workers)));
+    GrammarParts parts = grammar_parts(setup, introduce("grammar", workers));
+    form_pulses_ = parts.forms.pulses;
+    grammar = system_.spawn<caf::detached>(grammar_behavior, std::move(parts));
     add("grammar", grammar);
   }
 

@@ -27,6 +27,8 @@
 
 namespace troupe {
 
+struct FormPulses;  // actors/grammar/form_service.h
+
 /// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the row
 /// says, with what happens at the limit.
 struct Role {
@@ -166,6 +168,7 @@ class Cast {
   metrics_actor metrics_;
   std::vector<WatchedPart> watched_;
   std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
+  std::shared_ptr<const FormPulses> form_pulses_;        // null: there is no GRAMMAR
   std::vector<Arrow> arrows_;
 };
 

@@ -36,6 +36,7 @@ struct Call {
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
   std::size_t body_bytes = 0;  ///< of the request as it was sent
+  std::string client;          ///< who asks, as limits count them: client_identity()
   std::shared_ptr<Prepared> prepared;  ///< null: prepare() was not called
   std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };

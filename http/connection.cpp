@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "http/client_identity.h"
 #include "http/openai_error.h"
 
 namespace troupe::http {
@@ -171,6 +172,7 @@ bool Connection::read_head() {
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
   admission_ = io_.shared().desk.admit(head, visit_.entrance(), io_.keys());
   check_limits();
+  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, visit_.client());
   return begin_body();
 }
 
@@ -291,6 +293,7 @@ void Connection::parse_apart() {
   known.request_id = request_id_;
   known.received = phase_since_;
   known.body_bytes = body_bytes_;
+  known.client = client_;
   const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
   const auto here = io_.context().get_executor();
   shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
@@ -346,6 +349,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
   call.request_id = request_id_;
   call.received = phase_since_;
   call.body_bytes = body_bytes_;
+  call.client = client_;
   submitted_ = true;
   io_.shared().backend.submit(std::move(call));
   return false;

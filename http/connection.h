@@ -43,6 +43,8 @@ class Visit {
   /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
   Status begin_request(std::string_view forwarded_for);
   void end_request();
+  /// The address that the request in progress comes from.
+  const std::string& client() const { return client_.empty() ? peer_.address : client_; }
 
  private:
   Doorman* doorman_;  // null: moved from
@@ -133,6 +135,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The request in progress.
   Admission admission_;
   std::string request_id_;
+  std::string client_;  // http::Call::client
   std::string method_;
   std::string target_;
   std::string ignored_;  // of the answer: ignored_text()

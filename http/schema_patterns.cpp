@@ -166,7 +166,7 @@ std::optional<SchemaFault> look(const Json& schema, const std::string& path) {
       if (name == std::string_view("patternProperties")) {
         if (auto fault = no_regex(path + "." + name, key)) return fault;
       }
-      if (auto fault = look(value, path + "." + name + "." + key)) return fault;
+      if (auto fault = look(value, path + "." + name + "." + cut(key))) return fault;
     }
   }
   return {};

@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -176,6 +176,7 @@ struct BlockRun {
 enum RowFlags : std::uint32_t {
   kSamples = 1u << 0,  ///< its last position's logits yield the next token
   kGated = 1u << 1,    ///< with kSamples: waits for a grammar mask before it samples
+  kAgain = 1u << 2,    ///< with kSamples: forgets what the slot has sampled behind this row's end, and samples it again
 };
 
 /// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no TokenRun

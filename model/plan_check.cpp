@@ -188,10 +188,12 @@ Status PlanCheck::take_blocks(const wire::RecordView& record, const wire::BlockR
 
 Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   if (!in_range(row.slot)) return wrong(row.slot, "no such slot");
-  if (row.flags & ~std::uint32_t{wire::kSamples | wire::kGated}) {
+  if (row.flags & ~std::uint32_t{wire::kSamples | wire::kGated | wire::kAgain}) {
     return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered");
   }
   if (row.flags == wire::kGated) return wrong(row.slot, "a row that does not sample waits for a mask");
+  const bool again = (row.flags & wire::kAgain) != 0;
+  if (again && (row.flags & wire::kSamples) == 0) return wrong(row.slot, "a row that does not sample samples again");
   if ((row.flags & wire::kGated) != 0 && std::exchange(slots_[row.slot.slot].has_gated_row, true)) {
     return wrong(row.slot, "two rows of one slot wait for masks");
   }
@@ -216,6 +218,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
                                "); it has " + std::to_string(slot->ids) + " ids and " +
                                std::to_string(slot->blocks) + " blocks");
   }
+  if (again && end >= slot->known_tokens) slot->ids = static_cast<std::int32_t>(end);
   // A device keeps of the ids that it has sampled the last one by slot.
   if (end > slot->known_tokens && row.position < slot->ids - 1) {
     return wrong(row.slot, "a row over [" + std::to_string(row.position) + ", " + std::to_string(end) +

@@ -26,7 +26,8 @@ class PlanCheck {
   /// - a sequence starts in a free slot; its ids and blocks arrive without gaps, at most known_tokens ids;
   /// - a row computes known ids and writes to blocks that the sequence has, of ids that were sampled the last one alone;
   ///   a sequence has at most one row; a
-  ///   row samples only if it ends at the last known id, and is gated only if it samples. A slot has at
+  ///   row samples only if it ends at the last known id, and is gated only if it samples. A row that samples
+  ///   again may end before ids that the slot has sampled: they are not known any more. A slot has at
   ///   most one gated row, late ones included. For prompt logprobs the id after the row is known;
   /// - the result, with all requested logprobs, fits one record.
   /// A row, TokenRun, BlockRun or finished entry for a generation that its slot no longer holds is late, not

@@ -238,6 +238,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   ask.exchange = call.exchange.id;
   ask.request_id = call.request_id;
   ask.body_bytes = static_cast<std::int64_t>(call.body_bytes);
+  ask.client = call.client;
   ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
   ask.timeout_ns = std::chrono::nanoseconds(options_.timeout).count();
   ask.answer.created_s = unix_s;

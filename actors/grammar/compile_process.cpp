@@ -4,7 +4,10 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <system_error>
 #include <utility>
 
 #include "actors/grammar/frames.h"
@@ -17,6 +20,21 @@ namespace {
 /// True when so much time has passed from now on.
 std::function<bool()> after(std::chrono::milliseconds limit) {
   return [end = Clock::now() + limit] { return Clock::now() >= end; };
+}
+
+/// True when a thread of the process runs, or waits for the processor or the disk.
+bool has_active_thread(pid_t pid) {
+  std::error_code error;
+  for (const auto& task :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", error)) {
+    std::ifstream stat(task.path() / "stat");
+    std::string line;
+    std::getline(stat, line);
+    const std::size_t name_end = line.rfind(')');
+    const char state = name_end == line.npos || name_end + 2 >= line.size() ? '?' : line[name_end + 2];
+    if (state == 'R' || state == 'D') return true;
+  }
+  return false;
 }
 
 CompileOutcome refused(Status status) { return {std::move(status), nullptr}; }
@@ -41,8 +59,9 @@ Status CompileProcess::start() {
   child_ = *std::move(child);
   other.reset();  // so that the child's end closes with the child
   ++starts_;
+  since_ = Clock::now();
   std::string ready;
-  const auto late = after(limits_.start);
+  const auto late = [this, over = after(limits_.start)] { return over() || stands_still(); };
   if (frames::write(socket_.get(), *vocabulary_, late, &given_up_) != frames::Outcome::done ||
       frames::read(socket_.get(), ready, late, &given_up_) != frames::Outcome::done) {
     stop();
@@ -53,7 +72,8 @@ Status CompileProcess::start() {
 
 /// False when the child has not taken the bytes within the limit, or is gone.
 bool CompileProcess::give(std::string_view bytes, std::chrono::milliseconds limit) {
-  return frames::write(socket_.get(), bytes, after(limit), &given_up_) == frames::Outcome::done;
+  const auto late = [this, over = after(limit)] { return over() || stands_still(); };
+  return frames::write(socket_.get(), bytes, late, &given_up_) == frames::Outcome::done;
 }
 
 void CompileProcess::stop() {
@@ -71,30 +91,48 @@ Duration CompileProcess::processor_time() const {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
+/// True when the child has used no processor for so long that it stands still. Called several times a second
+/// while the child has work. On a busy machine it waits for the processor, or for the disk.
+bool CompileProcess::stands_still() {
+  const Duration used = processor_time();
+  const TimePoint now = Clock::now();
+  if (used == used_ && now - since_ < limits_.standstill) return false;
+  if (used == used_ && !has_active_thread(child_.pid())) return true;
+  used_ = used;
+  since_ = now;
+  return false;
+}
+
 CompileOutcome CompileProcess::compile(const grammar::Source& source, bool& lasting) {
-  lasting = false;
-  if (!child_.running()) {
-    if (Status status = start(); !status.ok()) return refused(std::move(status));
-  }
   const std::string job = frames::to_bytes(source);
-  if (!give(job, limits_.take)) {  // it died, or stands still, since it had nothing to do
-    stop();
-    if (Status status = start(); !status.ok()) return refused(std::move(status));
-    if (!give(job, limits_.take)) {
-      stop();
-      return refused(failure(Code::unavailable, "the process that compiles grammars does not work"));
+  for (int attempts = 0; attempts < 2; ++attempts) {
+    lasting = false;
+    if (!child_.running()) {
+      if (Status status = start(); !status.ok()) return refused(std::move(status));
     }
+    if (auto outcome = attempt(job, lasting)) return *std::move(outcome);
+    stop();
+    if (given_up_) break;
   }
+  return refused(failure(Code::unavailable, "the process that compiles grammars does not work"));
+}
+
+/// Nothing when the child died before it had taken the job, or stands still.
+std::optional<CompileOutcome> CompileProcess::attempt(const std::string& job, bool& lasting) {
+  since_ = Clock::now();
+  if (!give(job, limits_.take)) return std::nullopt;
   std::string answer;
   const Duration used = processor_time();
   const TimePoint end = Clock::now() + limits_.patience * limits_.time;
-  bool used_up = false;
+  bool used_up = false, still = false;
   const auto exceeded = [&] {
     used_up = processor_time() - used >= limits_.time;
-    return used_up || Clock::now() >= end;
+    still = !used_up && stands_still();
+    return used_up || still || Clock::now() >= end;
   };
   switch (frames::read(socket_.get(), answer, exceeded, &given_up_)) {
     case frames::Outcome::timeout:
+      if (still) return std::nullopt;
       stop();
       lasting = used_up;  // by the clock alone it may have been other work on the machine
       return too_complex("is too complex: compiling it takes longer than " +
@@ -114,7 +152,7 @@ CompileOutcome CompileProcess::compile(const grammar::Source& source, bool& last
   auto form = grammar::CompiledForm::from_bytes(table_, bytes);
   if (!form.ok()) return refused(form.status());
   lasting = true;
-  return {{}, *std::move(form)};
+  return CompileOutcome{{}, *std::move(form)};
 }
 
 }  // namespace troupe

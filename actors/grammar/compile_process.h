@@ -4,8 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "actors/grammar/form_cache.h"
 #include "actors/supervisor/child_process.h"
@@ -23,6 +25,9 @@ struct CompileLimits {
   /// Of the process's start, in which it reads and sorts the vocabulary, on a busy machine.
   std::chrono::milliseconds start{20'000};
   std::chrono::milliseconds take{5'000};  ///< until an idle process has taken a form; one that has not is replaced
+  /// A process that has used no processor in this time, and none of whose threads waits for one, stands
+  /// still: it is replaced, and the form given to the next one, once.
+  std::chrono::milliseconds standstill{2'000};
 };
 
 /// Used by one thread, and ends with it.
@@ -49,6 +54,8 @@ class CompileProcess {
   Status start();
   void stop();
   bool give(std::string_view bytes, std::chrono::milliseconds limit);
+  bool stands_still();
+  std::optional<CompileOutcome> attempt(const std::string& job, bool& lasting);
   Duration processor_time() const;
 
   const std::string executable_;
@@ -58,6 +65,8 @@ class CompileProcess {
   supervisor::ChildProcess child_;
   ipc::Fd socket_;
   int starts_ = 0;
+  Duration used_{};    // of the processor, when stands_still() looked last
+  TimePoint since_{};  // when it had used as much for the first time
   std::atomic<bool> given_up_{false};
 };
 

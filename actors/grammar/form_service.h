@@ -1,8 +1,13 @@
 #pragma once
-// From a form as a client wrote it to a compiled one, without blocking who asks. One thread checks forms and
-// looks them up, so that known forms do not wait behind one that is slow to compile. The others talk to a
-// CompileProcess each; the second, and its process, do nothing before a form comes while the first compiles
-// another, so that one slow form holds up no others.
+// From a form as a client wrote it to a compiled one, without blocking who asks. A form goes through three
+// queues, each with threads of its own, so that none waits for what takes longer than itself:
+//
+//   submit ─▶ looked up ─▶ checked ─▶ compiled
+//
+// One thread looks forms up by their text: those that are known, refusals too, end there. One checks new
+// ones. The others talk to a CompileProcess each; the second, and its process, do nothing before a form comes
+// while the first compiles another, so that one slow form holds up no others. Among the new forms those of
+// the client come first that has the fewest at work.
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -17,12 +22,19 @@
 #include <utility>
 #include <vector>
 
+#include "actors/grammar/checked_forms.h"
 #include "actors/grammar/compile_process.h"
 #include "actors/grammar/form_cache.h"
 #include "base/log.h"
+#include "base/work_pulse.h"
 #include "text/grammar/form.h"
 
 namespace troupe {
+
+/// Signs of life of the service's threads that no deadline bounds.
+struct FormPulses {
+  WorkPulse lookups, checks;
+};
 
 struct FormServiceSetup {
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -34,7 +46,11 @@ struct FormServiceSetup {
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
   Log log{};
-  std::size_t most_waiting = 128;  ///< forms that wait for a compiler; further ones are refused
+  std::size_t most_waiting =
+      128;  ///< new forms that wait to be checked or compiled; further ones are refused
+  std::size_t most_of_client = 64;  ///< new forms of one client that wait or are at work; likewise
+  std::shared_ptr<FormPulses> pulses = std::make_shared<FormPulses>();
+  std::function<void(const grammar::Form&)> before_check{};  ///< called before a form is checked; for tests
 };
 
 class FormService {
@@ -47,17 +63,24 @@ class FormService {
   FormService(const FormService&) = delete;
   FormService& operator=(const FormService&) = delete;
 
-  /// `ticket` must not be in use.
-  void submit(std::uint64_t ticket, grammar::Form form);
+  /// `ticket` must not be in use. `client`: who asks, as limits count them.
+  void submit(std::uint64_t ticket, grammar::Form form, std::string client = {});
 
   /// The outcome of a ticket that notify() named, once. A refusal names the place in the client's own field;
-  /// overloaded when too many other forms wait for a compiler.
+  /// overloaded when too many other forms wait, in all or of this client.
   CompileOutcome take(std::uint64_t ticket);
+
+  /// Nobody waits for the ticket any more; its notify() may still come. A form that waits for it alone is
+  /// forgotten, unless it is being checked or compiled: that goes on and is kept, since to end it would mean
+  /// to end the process that compiles, whose start takes longer than most forms do. Until then it counts as
+  /// its client's.
+  void drop(std::uint64_t ticket);
 
  private:
   struct Job {
     std::uint64_t ticket = 0;
     grammar::Form form;
+    std::string client;
   };
   /// A request that waits for a form: where it has the form, and parts of the form that it has elsewhere.
   struct Waiter {
@@ -65,31 +88,56 @@ class FormService {
     std::string param;
     std::vector<std::pair<std::string, std::string>> places;
   };
+  /// A new form.
+  struct Work {
+    BlockHash name;
+    std::string client;
+    grammar::Form form;      ///< until it is checked
+    grammar::Source source;  ///< from then on
+    std::string key;         ///< of the source; empty before
+    std::vector<Waiter> waiters{};
+  };
+  using WorkPtr = std::shared_ptr<Work>;
+  struct Client {
+    std::size_t open = 0;     ///< new forms that wait or are at work
+    std::size_t at_work = 0;  ///< of them, those that are checked or compiled
+  };
 
-  void check(const std::stop_token& stop);
-  void compile(const std::stop_token& stop, std::size_t compiler);
+  void run_lookups(const std::stop_token& stop);
+  void run_checks(const std::stop_token& stop);
+  void run_compiler(const std::stop_token& stop, std::size_t compiler);
   bool has_work(std::size_t compiler) const;
   void look_up(Job job);
-  Status too_many_waiting(const std::string& param) const;
+  Status no_room(const std::string& client, const std::string& param) const;
+  void check(const WorkPtr& work);
+  void to_compile(std::unique_lock<std::mutex>& lock, const WorkPtr& work);
+  WorkPtr take_next(std::deque<WorkPtr>& queue);
+  std::vector<Waiter> close(const WorkPtr& work);
   static Status name_part(Status refusal, const Waiter& waiter);
   static Status name_place(Status refusal, const Waiter& waiter);
   void finish(std::uint64_t ticket, CompileOutcome outcome);
+  void finish_known(const std::vector<Waiter>& waiters, const CompileOutcome& outcome);
 
   const FormServiceSetup setup_;
   const std::function<void(std::uint64_t)> notify_;
+  const HashKey hash_key_;
   static constexpr std::size_t kCompilers = 2;
   std::array<std::unique_ptr<CompileProcess>, kCompilers> processes_;  // used by the compilers_
 
   std::mutex mutex_;
-  std::condition_variable_any check_more_, compile_more_;
-  std::deque<Job> jobs_;                                              // guarded by mutex_, as all below
-  std::deque<grammar::Source> sources_;                               // to compile
-  std::size_t compiling_ = 0;                                         // compilers that have a source
-  std::unordered_map<std::string, std::vector<Waiter>> in_progress_;  // by FormCache::key
+  std::condition_variable_any look_more_, check_more_, compile_more_;
+  std::deque<Job> jobs_;         // guarded by mutex_, as all below
+  std::uint64_t looked_up_ = 0;  // ticket of the job that is being looked up
+  std::deque<WorkPtr> to_check_, to_compile_;
+  std::size_t compiling_ = 0;                        // compilers that have a form
+  std::map<BlockHash, WorkPtr> by_name_;             // new forms
+  std::unordered_map<std::string, WorkPtr> by_key_;  // those of them that are checked, by FormCache::key
+  std::unordered_map<std::string, Client> clients_;  // with new forms
   std::map<std::uint64_t, CompileOutcome> outcomes_;
+  CheckedForms checked_;
   FormCache cache_;
 
-  std::jthread checker_;
+  std::jthread lookups_, checks_;
   std::array<std::jthread, kCompilers> compilers_;
 };
 

@@ -44,10 +44,16 @@ void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket, caf::ty
     promise.deliver(admit(self, nullptr, std::move(job.thinking)));
     return;
   }
-  state.compiling.emplace(ticket,
-                          GrammarState::Request{promise, job.request_id, job.form.param, std::move(job.thinking), now_ns()});
-  state.forms->submit(ticket, {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
-                               std::move(job.form.places)});
+  state.compiling.emplace(ticket, GrammarState::Request{promise,
+                                                        job.request_id,
+                                                        job.form.param,
+                                                        std::move(job.thinking),
+                                                        now_ns(),
+                                                        {job.io, job.exchange}});
+  state.forms->submit(ticket,
+                      {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
+                       std::move(job.form.places)},
+                      std::move(job.client));
 }
 
 caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
@@ -61,9 +67,21 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
   return promise;
 }
 
-void compiled(GrammarSelf self, std::uint64_t ticket, GrammarState::Request& request) {
+/// The request has ended: its form is compiled for others that wait for it, or not at all.
+void drop(GrammarSelf self, const CancelCompile& cancel) {
   GrammarState& state = self->state;
-  CompileOutcome outcome = state.forms->take(ticket);
+  const auto is_it = [&](const auto& entry) {
+    return entry.second.exchange == std::pair(cancel.io, cancel.exchange);
+  };
+  const auto it = std::find_if(state.compiling.begin(), state.compiling.end(), is_it);
+  if (it == state.compiling.end()) return;
+  state.forms->drop(it->first);
+  it->second.promise.deliver(Compiled{failure(Code::unavailable, "the request has ended"), 0});
+  state.compiling.erase(it);
+}
+
+void compiled(GrammarSelf self, CompileOutcome& outcome, GrammarState::Request& request) {
+  GrammarState& state = self->state;
   const double ms = static_cast<double>(now_ns() - request.began_ns) * 1e-6;
   if (!outcome.status.ok()) {
     state.parts.log.info("refused",
@@ -80,11 +98,12 @@ void compiled(GrammarSelf self, std::uint64_t ticket, GrammarState::Request& req
 }
 
 void compiled(GrammarSelf self, const FormReady& ready) {
+  CompileOutcome outcome = self->state.forms->take(ready.ticket);
   auto node = self->state.compiling.extract(ready.ticket);
-  if (node.empty()) return;
+  if (node.empty()) return;  // it was dropped
   GrammarState::Request& request = node.mapped();
   Status fault = contain(self->state.parts.log, "compiled form", request.request_id,
-                         [&] { compiled(self, ready.ticket, request); });
+                         [&] { compiled(self, outcome, request); });
   if (!fault.ok() && request.promise.pending()) request.promise.deliver(Compiled{std::move(fault), 0});
 }
 
@@ -104,7 +123,7 @@ void end_watch(GrammarSelf self, std::uint64_t grammar, Status status) {
   if (!node.empty() && node.mapped().promise.pending()) node.mapped().promise.deliver(std::move(status));
 }
 
-/// Ends the request of a row whose form takes too long to follow.
+/// Ends the request of a form that takes too long to follow.
 void give_up(GrammarSelf self, std::uint64_t grammar) {
   const auto it = self->state.watches.find(grammar);
   if (it == self->state.watches.end()) return;
@@ -114,34 +133,59 @@ void give_up(GrammarSelf self, std::uint64_t grammar) {
                                    "grammar_too_complex"));
 }
 
-/// Ends the request of a row whose form could not be followed for a fault of ours.
-void end_faulty(GrammarSelf self, const ReadyRow& row) {
-  const auto it = self->state.watches.find(row.grammar);
+/// Ends the request of a form that could not be followed for a fault of ours.
+void end_faulty(GrammarSelf self, std::uint64_t grammar, const Status& fault) {
+  const auto it = self->state.watches.find(grammar);
   if (it == self->state.watches.end()) return;
-  const Status& fault = row.constraint->fault();
   self->state.parts.log.error("fault", {kv("req", it->second.request_id), kv("what", fault.message)});
-  end_watch(self, row.grammar, fault);
+  end_watch(self, grammar, fault);
+}
+
+/// Counts what a mask took, before it is sent: no answer ends well with a form that takes too long.
+void account(GrammarSelf self, const Follower& follower) {
+  GrammarState& state = self->state;
+  if (!follower.constraint.fault().ok())
+    end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
+  std::uint64_t ended = state.grammars.charge(follower.key, follower.cost_ns);
+  if (follower.constraint.too_slow()) ended = state.grammars.grammar_of(follower.key);
+  if (ended != 0) give_up(self, ended);
+  if (follower.constraint.failed() && ++state.failed == 1) state.parts.log.error("mask_ignored", {});
 }
 
 void step(GrammarSelf self, const GrammarStep& news) {
+  using Mask = ReadyRow::Mask;
   GrammarState& state = self->state;
-  const std::vector<ReadyRow>& rows = state.grammars.take(news);
+  state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
+  state.pace.saw(news.step_ns);
+  for (const RequestKey& key : news.ends) state.filler->drop(key);
+  std::vector<ReadyRow>& rows = state.grammars.take(news);
   if (rows.empty()) return;
-  const auto masks = state.filler->fill(rows);
+  state.filler->fill(rows, Clock::now() + std::chrono::nanoseconds(state.pace.patience_ns()));
+  MasksLate late{state.grammars.epoch(), {}};
+  std::vector<ReadyRow> in_vain;
   for (const ReadyRow& row : rows) {
-    if (row.constraint != nullptr && !row.constraint->fault().ok()) end_faulty(self, row);
+    if (row.mask == Mask::late) {
+      late.keys.push_back(row.key);
+      state.grammars.late(row.key, in_vain);
+    } else if (row.mask == Mask::made && state.grammars.done(row.key)) {
+      account(self, *row.follower);
+    }
   }
-  for (const ReadyRow& row : rows) {  // before the masks are sent, so that no answer ends well with such a form
-    if (row.constraint != nullptr && row.constraint->too_slow()) give_up(self, row.grammar);
-  }
-  write_masks(news.epoch, rows, masks, [&](std::span<const std::byte> record) {
+  rows.insert(rows.end(), in_vain.begin(), in_vain.end());
+  if (!late.keys.empty()) self->send(state.scheduler, std::move(late));
+  write_masks(state.grammars.epoch(), rows, [&](std::span<const std::byte> record) {
     self->send(state.parts.link, SendMasks{to_bytes(record)});
   });
-  for (const ReadyRow& row : rows) {
-    if (row.constraint == nullptr || !row.constraint->failed()) continue;
-    if (++state.failed == 1)
-      state.parts.log.error("mask_ignored", {kv("step", row.step), kv("slot", row.slot.slot)});
+}
+
+void take_made(GrammarSelf self) {
+  GrammarState& state = self->state;
+  MasksMade made;
+  for (const auto& follower : state.filler->take_late()) {
+    account(self, *follower);
+    if (state.grammars.made(follower->key)) made.keys.push_back(follower->key);
   }
+  if (!made.keys.empty()) self->send(state.scheduler, std::move(made));
 }
 
 }  // namespace
@@ -153,8 +197,12 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   state.stop_ids = state.parts.forms.vocabulary.stop_ids;
   std::sort(state.stop_ids.begin(), state.stop_ids.end());
   state.parts.forms.log = state.parts.log;
-  state.filler = std::make_unique<MaskFiller>(state.parts.helpers);
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
+  state.filler = std::make_unique<MaskFiller>(state.parts.helpers, [own] {
+    if (const auto actor = caf::actor_cast<caf::strong_actor_ptr>(own)) {
+      caf::anon_send(caf::actor_cast<grammar_actor>(actor), TakeMade{});
+    }
+  });
   state.forms = std::make_unique<FormService>(std::move(state.parts.forms), [own](std::uint64_t ticket) {
     if (const auto actor = caf::actor_cast<caf::strong_actor_ptr>(own)) {
       caf::anon_send(caf::actor_cast<grammar_actor>(actor), FormReady{ticket});
@@ -163,6 +211,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   return {
       answer_beat,
       [self](Compile& job) { return compile(self, job); },
+      [self](const CancelCompile& cancel) { drop(self, cancel); },
       [self](const WatchGrammar& wish) { return watch(self, wish.grammar); },
       [self](const ReleaseGrammar& release) {
         self->state.grammars.release(release.grammar);
@@ -170,6 +219,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
       },
       [self](const GrammarStep& news) { step(self, news); },
       [self](const FormReady& ready) { compiled(self, ready); },
+      [self](const TakeMade&) { take_made(self); },
   };
 }
 

@@ -1,6 +1,11 @@
 #pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "actors/grammar/form_service.h"
@@ -15,8 +20,31 @@ struct GrammarParts {
   workers_actor link;
   FormServiceSetup forms;
   int vocabulary = 0;    ///< of the model
-  unsigned helpers = 0;  ///< threads that make masks beside the actor's own
+  unsigned helpers = 1;  ///< threads that make masks; there is one more for those that take long
   Log log;
+};
+
+/// How long a step may wait for its masks. They are made while the step's layers run, so half a step's time
+/// delays nothing as a rule.
+class MaskPace {
+ public:
+  static constexpr std::int64_t kLeastNs = 2'000'000, kMostNs = 20'000'000;
+
+  /// What a step took; 0: not known.
+  void saw(std::int64_t step_ns) {
+    if (step_ns > 0) steps_[next_++ % steps_.size()] = step_ns;
+  }
+  /// Half of the shortest of the last steps: one that waited for masks does not lengthen what the next may
+  /// wait.
+  std::int64_t patience_ns() const {
+    const std::int64_t least =
+        *std::min_element(steps_.begin(), steps_.begin() + std::min(next_, steps_.size()) + (next_ == 0));
+    return std::clamp(least / 2, kLeastNs, kMostNs);
+  }
+
+ private:
+  std::array<std::int64_t, 8> steps_{};
+  std::size_t next_ = 0;
 };
 
 struct GrammarState {
@@ -27,6 +55,7 @@ struct GrammarState {
     std::string param;  ///< the form's field
     grammar::ThinkingRule thinking;
     std::int64_t began_ns = 0;
+    std::pair<std::uint32_t, std::uint64_t> exchange;  ///< the request's I/O thread and exchange
   };
   struct Watch {
     caf::typed_response_promise<Status> promise;
@@ -41,11 +70,14 @@ struct GrammarState {
   std::map<std::uint64_t, Watch> watches;      ///< by grammar, until it is released
   std::uint64_t next_ticket = 1;
   std::size_t failed = 0;  ///< sequences that were given a token which their mask did not allow
+  scheduler_actor scheduler;
+  MaskPace pace;
   std::unique_ptr<MaskFiller> filler;
   std::unique_ptr<FormService> forms;
 };
 
-/// GRAMMAR. actors/grammar/grammars.h decides; a thread of its own runs the actor, since masks take time.
+/// GRAMMAR. actors/grammar/grammars.h decides; a thread of its own runs the actor, since it waits for the
+/// masks of a step, for as long as MaskPace says.
 grammar_actor::behavior_type grammar_behavior(grammar_actor::stateful_pointer<GrammarState> self,
                                               GrammarParts parts);
 

@@ -4,15 +4,29 @@
 #include <utility>
 
 namespace troupe {
+namespace {
+
+// Of each mask so much is free: some hundred times what one takes. What goes beyond adds up, and sinks with
+// each cheaper mask; a request ends when it has become more than the rest.
+constexpr std::int64_t kFreeNs = 5'000'000;
+constexpr std::int64_t kMostDebtNs = 2'000'000'000;
+constexpr std::int64_t kMostDebtOfSequenceNs = 100'000'000;  // more for each sequence
+
+}  // namespace
+
+bool FormAccount::charge(std::int64_t cost_ns) {
+  debt_ns_ = std::max<std::int64_t>(0, debt_ns_ + cost_ns - kFreeNs);
+  return debt_ns_ <= kMostDebtNs + sequences_ * kMostDebtOfSequenceNs;
+}
 
 std::uint64_t Grammars::add(std::shared_ptr<const grammar::ConstraintSpec> spec) {
-  specs_.emplace(next_, std::move(spec));
+  specs_.emplace(next_, Grammar{std::move(spec), std::make_shared<FormAccount>()});
   return next_++;
 }
 
 void Grammars::release(std::uint64_t grammar) { specs_.erase(grammar); }
 
-const std::vector<ReadyRow>& Grammars::take(const GrammarStep& news) {
+std::vector<ReadyRow>& Grammars::take(const GrammarStep& news) {
   ++takes_;
   ready_.clear();
   if (news.epoch > epoch_) {
@@ -23,18 +37,48 @@ const std::vector<ReadyRow>& Grammars::take(const GrammarStep& news) {
   for (const GrammarTokens& part : news.sequences) {
     const auto it = sequences_.find(part.key);
     if (it == sequences_.end()) continue;
-    for (std::int32_t i = part.first; i < part.first + part.count; ++i) {
-      it->second.constraint.accept(news.tokens[static_cast<std::size_t>(i)]);
-    }
+    const auto first = news.tokens.begin() + part.first;
+    it->second.news.insert(it->second.news.end(), first, first + part.count);
+    it->second.tokens += part.count;
   }
   for (const RequestKey& key : news.ends) end(key);
   for (const GrammarTokens& part : news.sequences) {
-    if (const auto it = sequences_.find(part.key); it != sequences_.end()) settle(it->second);
+    if (const auto it = sequences_.find(part.key); it != sequences_.end()) settle(it->second, ready_);
   }
   if (news.epoch == epoch_) {
     for (const MaskAsk& row : news.rows) ask(row, news.step);
   }
   return ready_;
+}
+
+bool Grammars::done(const RequestKey& key) {
+  const auto it = sequences_.find(key);
+  return it != sequences_.end() && std::exchange(it->second.busy, false);
+}
+
+void Grammars::late(const RequestKey& key, std::vector<ReadyRow>& rows) {
+  const auto it = sequences_.find(key);
+  if (it == sequences_.end()) return;
+  it->second.late = true;
+  settle(it->second, rows);
+}
+
+bool Grammars::made(const RequestKey& key) {
+  const auto it = sequences_.find(key);
+  if (it == sequences_.end()) return false;
+  it->second.busy = false;
+  it->second.made_for = it->second.tokens - static_cast<std::int32_t>(it->second.news.size());
+  return true;
+}
+
+std::uint64_t Grammars::charge(const RequestKey& key, std::int64_t cost_ns) {
+  const auto it = sequences_.find(key);
+  return it == sequences_.end() || it->second.account->charge(cost_ns) ? 0 : it->second.grammar;
+}
+
+std::uint64_t Grammars::grammar_of(const RequestKey& key) const {
+  const auto it = sequences_.find(key);
+  return it == sequences_.end() ? 0 : it->second.grammar;
 }
 
 std::size_t Grammars::waiting() const {
@@ -44,36 +88,55 @@ std::size_t Grammars::waiting() const {
 }
 
 void Grammars::start(const GrammarStart& start) {
-  const auto spec = specs_.find(start.grammar);
-  if (spec == specs_.end()) return;  // the request has ended before its sequence began
-  sequences_.try_emplace(start.key, Sequence{grammar::Constraint(spec->second), start.grammar, {}, 0});
+  const auto grammar = specs_.find(start.grammar);
+  if (grammar == specs_.end()) return;  // the request has ended before its sequence began
+  const auto& [spec, account] = grammar->second;
+  auto follower = std::make_shared<Follower>(Follower{grammar::Constraint(spec), start.key});
+  sequences_.try_emplace(start.key, Sequence{std::move(follower), start.grammar, account});
+  account->add_sequence();
 }
 
 void Grammars::end(const RequestKey& key) {
   const auto it = sequences_.find(key);
   if (it == sequences_.end()) return;
-  for (const Row& row : it->second.rows) ready_.push_back({row.step, row.slot, nullptr});
+  for (const Row& row : it->second.rows) ready_.push_back({.step = row.step, .slot = row.slot});
   sequences_.erase(it);
 }
 
 void Grammars::ask(const MaskAsk& ask, std::uint64_t step) {
   const auto it = sequences_.find(ask.key);
   if (it == sequences_.end()) {
-    ready_.push_back({step, ask.slot, nullptr});
+    ready_.push_back({.step = step, .slot = ask.slot});
     return;
   }
   it->second.rows.push_back({step, ask.slot, ask.output_tokens});
-  settle(it->second);
+  settle(it->second, ready_);
 }
 
 /// Makes the rows ready whose tokens have come. A row behind the sequence's last token can only be one whose
-/// result was lost: what it samples is not used.
-void Grammars::settle(Sequence& sequence) {
-  std::erase_if(sequence.rows, [&](const Row& row) {
-    if (row.output_tokens > sequence.constraint.tokens()) return false;
-    const bool next = row.output_tokens == sequence.constraint.tokens() && sequence.ready_at != takes_;
-    if (next) sequence.ready_at = takes_;
-    ready_.push_back({row.step, row.slot, next ? &sequence.constraint : nullptr, sequence.grammar});
+/// result was lost: what it samples is not used. Nor is what a row samples that was planned before the
+/// SCHEDULER knew that the sequence is late: those are before the one that asks for the late mask again.
+void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
+  std::erase_if(s.rows, [&](const Row& row) {
+    if (row.output_tokens > s.tokens && !s.late) return false;
+    ReadyRow ready{.step = row.step, .slot = row.slot};
+    if (row.output_tokens == s.tokens && s.ready_at != takes_) {
+      s.ready_at = takes_;
+      ready.key = s.follower->key;
+      if (s.busy) {
+        ready.mask = ReadyRow::Mask::late;
+      } else {
+        s.late = false;
+        ready.follower = s.follower;
+        ready.mask = s.made_for == s.tokens ? ReadyRow::Mask::made : ReadyRow::Mask::make;
+        if (ready.mask == ReadyRow::Mask::make) {
+          s.busy = true;
+          s.made_for = -1;
+          s.follower->tokens = std::exchange(s.news, {});
+        }
+      }
+    }
+    rows.push_back(std::move(ready));
     return true;
   });
 }

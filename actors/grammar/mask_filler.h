@@ -1,41 +1,64 @@
 #pragma once
-// Makes the masks of several rows at once: each takes some ten microseconds and needs nothing of the others.
-#include <atomic>
+// Makes masks on threads of its own, so that no mask, however long it takes, holds up who asks. What does not
+// fit into the time that there is, by what it took the last time, is left to a thread that gives way: the
+// others do not wait behind it.
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "actors/grammar/grammars.h"
-#include "text/grammar/constraint.h"
+#include "base/clock.h"
 
 namespace troupe {
 
+/// fill() and take_late() are called by one thread.
 class MaskFiller {
  public:
-  /// Uses the calling thread and `helpers` more.
-  explicit MaskFiller(unsigned helpers);
+  /// `threads` (at least 1) make masks that are expected to be quick. `made` is called from a thread when
+  /// take_late() has something; it must not block.
+  MaskFiller(unsigned threads, std::function<void()> made);
+  /// Waits for the masks that are being made.
   ~MaskFiller();
   MaskFiller(const MaskFiller&) = delete;
   MaskFiller& operator=(const MaskFiller&) = delete;
 
-  /// The masks of the rows, in their order. Valid until the next call.
-  std::span<const grammar::TokenMask> fill(std::span<const ReadyRow> rows);
+  /// Has the masks of the rows with ReadyRow::Mask::make made and waits for them until the deadline: each
+  /// such row becomes `made` or `late`. Those that are expected to take longer than that are not waited for.
+  void fill(std::span<ReadyRow> rows, TimePoint deadline);
+
+  /// The followers of late rows whose masks have been made since the last call.
+  std::vector<std::shared_ptr<Follower>> take_late();
+
+  /// The sequence of a late row has ended: its mask need not be made.
+  void drop(const RequestKey& key);
 
  private:
-  void help(const std::stop_token& stop);
-  void work(std::span<const ReadyRow> rows);
+  using Place = std::pair<std::int64_t, std::uint64_t>;  // expected cost, then the order of arrival
 
-  std::vector<grammar::TokenMask> masks_;  // never shrinks: its words are used again
+  void work(const std::stop_token& stop, bool slow);
+  bool has_work(bool slow) const;
+  std::shared_ptr<Follower> next(bool slow);
+  void make(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Follower>& follower);
+  void push_slow(std::shared_ptr<Follower> follower);
+
+  const std::function<void()> made_;
+  const std::int64_t quick_threads_;
   std::mutex mutex_;
-  std::condition_variable_any begin_, end_;
-  std::span<const ReadyRow> rows_;  // guarded by mutex_
-  std::uint64_t round_ = 0;         // guarded by mutex_
-  unsigned busy_ = 0;               // helpers in the round; guarded by mutex_
-  std::atomic<std::size_t> next_{0};
-  std::vector<std::jthread> helpers_;  // last: they end before what they use
+  std::condition_variable_any quick_more_, slow_more_, done_;
+  std::deque<std::shared_ptr<Follower>> quick_;      // guarded by mutex_, as all below
+  std::map<Place, std::shared_ptr<Follower>> slow_;  // of late rows
+  std::uint64_t arrivals_ = 0;
+  std::size_t missing_ = 0;  // masks that fill() waits for
+  std::vector<std::shared_ptr<Follower>> late_;
+  std::vector<std::jthread> threads_;  // last: they end before what they use
 };
 
 }  // namespace troupe

@@ -55,10 +55,11 @@ class Writer {
 }  // namespace
 
 void write_masks(std::uint32_t epoch, std::span<const ReadyRow> rows,
-                 std::span<const grammar::TokenMask> masks,
                  const std::function<void(std::span<const std::byte>)>& send) {
+  static const grammar::TokenMask all;
   Writer writer(epoch, send);
-  for (std::size_t i = 0; i < rows.size(); ++i) writer.add(rows[i], masks[i]);
+  for (const ReadyRow& row : rows)
+    writer.add(row, row.mask == ReadyRow::Mask::made ? row.follower->mask : all);
   writer.close();
 }
 

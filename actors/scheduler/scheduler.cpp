@@ -331,7 +331,7 @@ void Scheduler::retire(std::uint32_t sequence) {
 /// Resets a sequence so that it is computed from its first token again.
 void Scheduler::rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
-  s.started = s.refused = s.forks = s.proven = false;
+  s.started = s.refused = s.forks = s.proven = s.late = s.mask_made = s.again = false;
   s.planned = s.committed = s.known = s.sent = s.blocks = s.published = s.found = s.swapped = 0;
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};

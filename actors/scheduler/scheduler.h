@@ -53,7 +53,10 @@
 // A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
 // made and sent as any other, and the worker's step waits for the row's mask before it samples.
 // take_grammar() has what GRAMMAR must know for that. It is told of each token once; a row that is planned
-// again, because its worker was lost, is asked for again.
+// again, because its worker was lost, is asked for again. A mask that takes too long must not hold up the step:
+// GRAMMAR then gives the row one that allows everything and says that the sequence is late. What the row samples, and
+// the rows after it that are in flight, is dropped; when the mask has been made, the sequence runs the same position
+// again and samples with it.
 //
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
@@ -175,6 +178,11 @@ class Scheduler {
   /// and send the plan first.
   bool take_grammar(GrammarStep& news) { return grammar_news_.take(news); }
 
+  /// Masks of these sequences were not made in time for their rows; before the results of those rows.
+  void masks_late(const MasksLate& late);
+  /// Now they are.
+  void masks_made(const MasksMade& made);
+
   /// Answers to asks, and fetches that have ended; those of another epoch are dropped.
   void granted(const CacheGrants& grants);
 
@@ -275,6 +283,9 @@ class Scheduler {
   void ask_admission(std::uint32_t sequence, CacheAsks& asks);
   void ask_admissions(CacheAsks& asks);
   bool is_long(std::int32_t tokens) const { return tokens > long_prompt_; }
+
+  // scheduler_gates.cpp
+  void go_on(ScheduledSequence& sequence);
 
   // scheduler_prefix.cpp
   HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);

@@ -121,7 +121,8 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   ScheduledSequence& s = table_[row.sequence];
   TROUPE_CHECK(s.live && s.slot == row.slot && s.plans_out > 0);
   --s.plans_out;
-  s.committed = row.end;
+  // A late sequence runs its last known token again.
+  s.committed = s.late ? std::min(row.end, static_cast<std::int32_t>(s.tokens.size()) - 1) : row.end;
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
   if (result == nullptr || result->error == wire::RowError::none) {
     publish_full_blocks(s);
@@ -135,8 +136,13 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     return;
   }
   if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
+  if (s.late && result != nullptr) {
+    ++totals_.discarded_tokens;
+    result = nullptr;
+  }
 
-  const std::uint32_t first_score = score_head_.empty() ? kNoScore : score_head_[index];
+  const bool scored = !score_head_.empty() && !(s.late && s.sampling.prompt_logprobs < 0);
+  const std::uint32_t first_score = scored ? score_head_[index] : kNoScore;
   Finish finish = Finish::none;
   if (result != nullptr || first_score != kNoScore) {
     SequenceTokens& tokens = report(s, out);
@@ -158,6 +164,8 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     end(row.sequence, SequenceState::ending);
   } else if (s.state == SequenceState::putting_back && s.plans_out == 0 && !s.ask_open) {
     retire(row.sequence);
+  } else {
+    go_on(s);
   }
 }
 
@@ -168,6 +176,7 @@ void Scheduler::pass_scores(ScheduledSequence& s, std::uint32_t score, const wir
   const std::span<const wire::TokenLogprobs> scores = view.array(record.logprobs);
   for (; score != kNoScore; score = score_next_[score]) {
     const wire::TokenLogprobs& from = scores[score];
+    if (s.late && from.position >= s.prompt_tokens) continue;
     if (from.position < s.prompt_tokens) {
       if (from.position < s.scored) continue;
       s.scored = from.position + 1;

@@ -39,6 +39,9 @@ struct ScheduledSequence {
   bool parked = false;     ///< was put back, and its blocks were published under names that only it knows
   bool proven = false;     ///< has yielded a token since it started on this worker
   bool isolated = false;   ///< suspected of killing workers: no other sequence runs in its steps
+  bool late = false;       ///< its next mask is not made: no plan names it, and what its rows in flight sample is not used
+  bool mask_made = false;  ///< it is late, but the mask has been made: it goes on when no plan in flight names it
+  bool again = false;      ///< its next row samples what a row has sampled in vain
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -89,8 +92,8 @@ struct ScheduledSequence {
     return static_cast<std::int64_t>(shares_prompt ? tokens.own() : tokens.size());
   }
   bool active() const { return state == SequenceState::running; }
-  /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length.
-  std::int32_t remaining() const { return expected >= max_length ? 0 : expected - planned; }
+  /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it is late.
+  std::int32_t remaining() const { return late || expected >= max_length ? 0 : expected - planned; }
   /// Positions that the next steps may run: all that is known, and the token after.
   std::int32_t wanted_positions() const { return expected + 1 < max_length ? expected + 1 : max_length - 1; }
 };

@@ -81,7 +81,7 @@ std::optional<Compile> Session::take_compile() {
   const bool bounded = thinking.open && thinking.budget >= 0;
   const bool generates = ask_.api == Api::chat || ask_.api == Api::completion;
   if (closed_ || !generates || (ask_.generation.form.kind == http::AnswerForm::Kind::free && !bounded)) return std::nullopt;
-  return Compile{ask_.request_id, std::move(ask_.generation.form), thinking};
+  return Compile{ask_.request_id, std::move(ask_.generation.form), thinking, ask_.client, ask_.io, ask_.exchange};
 }
 
 bool Session::compiled(const Compiled& compiled, Submit& submit, std::int64_t now_ns, Effects& effects) {

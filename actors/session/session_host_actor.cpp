@@ -62,6 +62,7 @@ void act(SessionHostSelf self, Effects& effects) {
   // After the lines about them: an I/O thread logs what it has sent.
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : state.book->take_closed()) {
+    if (state.compiling.erase(exchange) > 0) self->send(state.parts.grammar, CancelCompile{state.parts.io, exchange});
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
     credit->second.promise.deliver(Closed{exchange});
@@ -110,10 +111,12 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
     return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
                                  "unsupported_parameter"});
   }
+  self->state.compiling.insert(exchange);
   auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), std::move(job));
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Compiled& compiled) {
         end_deadline();
+        self->state.compiling.erase(exchange);
         Effects effects;
         Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
         act(self, effects);
@@ -122,6 +125,7 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
         submit(self, exchange, std::move(sequences));
       },
       [=](const caf::error&) {
+        self->state.compiling.erase(exchange);
         fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));
       });
 }

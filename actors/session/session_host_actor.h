@@ -38,6 +38,7 @@ struct SessionHostState {
   };
   std::map<std::uint64_t, Credit> credits;  ///< by exchange
   std::set<std::pair<std::int64_t, std::uint64_t>> deadlines;  ///< of the credits, each with its exchange
+  std::set<std::uint64_t> compiling;  ///< exchanges whose forms GRAMMAR has not answered
   std::int64_t next_look_ns = 0;  ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;

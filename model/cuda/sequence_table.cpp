@@ -69,6 +69,7 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
     return;
   }
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
+  if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(row.position + row.tokens));
   const auto known = static_cast<std::int32_t>(slot->ids.size()), end = row.position + row.tokens;
   const auto ids = slot->ids.begin();
   if (row.position < known)

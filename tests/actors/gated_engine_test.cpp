@@ -28,15 +28,25 @@ struct GrammarPlayer {
 
 grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<GrammarPlayer> self,
                                           workers_actor link) {
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
+  int asked = 0;
+  self->state.model.takes_long = [asked]() mutable { return ++asked % 7 == 0; };
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const CancelCompile&) {},
+          [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {
+            const auto scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
             self->state.model.receive(step, kGatedVocab);
             EXPECT_EQ(self->state.model.complaint(), "");
+            MasksLate late = self->state.model.take_late();
+            if (!late.keys.empty()) self->send(scheduler, std::move(late));
             for (const auto& masks : self->state.model.take_masks())
               self->send(link, SendMasks{to_bytes(masks)});
+            MasksMade made;
+            while (self->state.model.make(made)) {
+            }
+            if (!made.keys.empty()) self->send(scheduler, std::move(made));
           },
-          [](const FormReady&) {}};
+          [](const FormReady&) {}, [](const TakeMade&) {}};
 }
 
 metrics_actor::behavior_type no_metrics() {

@@ -29,13 +29,14 @@ workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
 
 /// Answers rows at once.
 grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, workers_actor link) {
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const WatchGrammar&) { return Status(); },
+  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const CancelCompile&) {},
+          [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
             heard->grammar.push_back(step);
             if (!step.rows.empty()) self->send(link, SendMasks{});
           },
-          [](const FormReady&) {}};
+          [](const FormReady&) {}, [](const TakeMade&) {}};
 }
 
 metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {

@@ -31,7 +31,7 @@ class SessionHostTest : public testing::ActorWorld {
                 return verdict_;
               },
               [this](const Cancel& cancel) { cancels_.insert(cancels_.end(), cancel.keys.begin(), cancel.keys.end()); },
-              [](const StepDone&) {}, [](const CacheGrants&) {}, [](const LinkUp&) {}, [](const LinkDown&) {},
+              [](const StepDone&) {}, [](const MasksLate&) {}, [](const MasksMade&) {}, [](const CacheGrants&) {}, [](const LinkUp&) {}, [](const LinkDown&) {},
               [](caf::get_atom) { return SchedulerStatus{}; }};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
@@ -45,7 +45,18 @@ class SessionHostTest : public testing::ActorWorld {
         return hi();
       }};
     }));
+    grammar_ = keep(system_.spawn([this](grammar_actor::pointer self) -> grammar_actor::behavior_type {
+      return {answer_beat,
+              [this, self](const Compile& job) {
+                compiles_.push_back(job);
+                return compiling_.emplace_back(self->make_response_promise<Compiled>());
+              },
+              [this](const CancelCompile& cancel) { cancelled_compiles_.push_back(cancel.exchange); },
+              [](const WatchGrammar&) { return Status(); }, [](const ReleaseGrammar&) {}, [](const GrammarStep&) {},
+              [](const FormReady&) {}, [](const TakeMade&) {}};
+    }));
     SessionHostParts parts;
+    parts.grammar = grammar_;
     parts.context = std::make_shared<SessionContext>(SessionContext{
         std::make_shared<testing::ByteTokenizer>(), {testing::ByteTokenizer::kEos}, 64, 258});
     parts.tokenizers = {tokenizer_, long_tokenizer_};
@@ -69,8 +80,10 @@ class SessionHostTest : public testing::ActorWorld {
 
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
   void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100,
-            std::chrono::nanoseconds timeout = std::chrono::hours(1)) {
+            std::chrono::nanoseconds timeout = std::chrono::hours(1), http::AnswerForm form = {}) {
     Ask ask;
+    ask.client = "net:somebody";
+    ask.generation.form = std::move(form);
     ask.arrived_ns = now_ns();
     ask.timeout_ns = timeout.count();
     ask.exchange = exchange;
@@ -107,12 +120,16 @@ class SessionHostTest : public testing::ActorWorld {
   std::vector<std::string> long_encodes_;
   std::vector<Submit> submits_;
   std::vector<RequestKey> cancels_;
+  std::vector<Compile> compiles_;
+  std::vector<caf::typed_response_promise<Compiled>> compiling_;
+  std::vector<std::uint64_t> cancelled_compiles_;
   std::vector<RequestStats> finished_;
   std::vector<http::Output> answers_;
   std::vector<std::uint64_t> closed_;
   tokenizer_actor tokenizer_;
   tokenizer_actor long_tokenizer_;
   scheduler_actor scheduler_;
+  grammar_actor grammar_;
   metrics_actor metrics_;
   session_host_actor host_;
 };
@@ -130,6 +147,36 @@ TEST_F(SessionHostTest, ARequestGoesThroughAndGivesItsCreditBack) {
   ASSERT_EQ(finished_.size(), 1u);
   EXPECT_TRUE(finished_[0].ok);
   EXPECT_TRUE(cancels_.empty());
+}
+
+TEST_F(SessionHostTest, AFormWhoseClientHasLeftIsCancelled) {
+  const http::AnswerForm form{http::AnswerForm::Kind::regex, "a+", "guided_regex"};
+  open(false, 3, 100, std::chrono::hours(1), form);
+  open(false, 4, 100, std::chrono::hours(1), form);
+  ASSERT_EQ(compiles_.size(), 2u);
+  EXPECT_EQ(compiles_[0].client, "net:somebody");
+  EXPECT_EQ(compiles_[0].exchange, 3u);
+  compiling_[1].deliver(Compiled{{}, 7});
+  run();
+  withdraw(3);
+  withdraw(4);
+  EXPECT_EQ(cancelled_compiles_, std::vector<std::uint64_t>{3}) << "the other one was answered";
+  compiling_[0].deliver(Compiled{failure(Code::unavailable, "the request has ended"), 0});
+  run();
+  EXPECT_EQ(submits_.size(), 1u);
+}
+
+TEST_F(SessionHostTest, ARequestsTimeIsOverWhileItsFormIsCompiled) {
+  open(false, 3, 100, std::chrono::milliseconds(1), {http::AnswerForm::Kind::regex, "a+", "guided_regex"});
+  ASSERT_EQ(compiles_.size(), 1u);
+  self_->send(host_, Expire{});
+  run();
+  for (int i = 0; cancelled_compiles_.empty() && i < 1000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    self_->send(host_, Expire{});
+    run();
+  }
+  EXPECT_EQ(cancelled_compiles_, std::vector<std::uint64_t>{3});
 }
 
 TEST_F(SessionHostTest, WithdrawnWhileTheTokenizerWorks) {

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <mutex>
+#include <thread>
 
 #include "support/byte_tokenizer.h"
 #include "support/temp_directory.h"
@@ -171,6 +173,7 @@ TEST_F(FormServiceTest, AFormThatUsedUpItsTimeIsRefusedAtOnceThen) {
 TEST_F(FormServiceTest, FormsBeyondThoseThatMayWaitAreRefused) {
   FormServiceSetup small = setup();
   small.limits = {std::chrono::minutes(5), 1};
+  small.limits.standstill = std::chrono::minutes(5);
   small.most_waiting = 2;
   const auto service = serve(std::move(small));
   service->submit(1, regex("known"));
@@ -188,6 +191,149 @@ TEST_F(FormServiceTest, FormsBeyondThoseThatMayWaitAreRefused) {
   service->submit(9, regex("known"));
   EXPECT_TRUE(wait(*service, 9).status.ok());
   for (std::uint64_t ticket = 2; ticket <= 3; ++ticket) EXPECT_FALSE(has_come(ticket));
+}
+
+/// Holds a check up until it is let go.
+class Gate {
+ public:
+  void wait() {
+    std::unique_lock lock(mutex_);
+    ++waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return open_; });
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait_for_one() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(30), [this] { return waiting_ > 0; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  int waiting_ = 0;
+};
+
+TEST_F(FormServiceTest, KnownFormsAndRefusalsDoNotWaitBehindACheck) {
+  Gate gate;
+  FormServiceSetup held = setup();
+  held.before_check = [&](const Form& form) {
+    if (form.value == "slow") gate.wait();
+  };
+  const auto pulses = held.pulses;
+  const auto service = serve(std::move(held));
+  service->submit(1, regex("known"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  const Form refused{Form::Kind::json_schema, grammar::Json::parse(R"({"not":{}})"), "guided_json"};
+  service->submit(2, refused);
+  const Status before = wait(*service, 2).status;
+  for (int i = 0; pulses->checks.beats() != 0 && i < 10'000; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(pulses->checks.beats(), 0u) << "there is nothing to check";
+  service->submit(3, regex("slow"));
+  gate.wait_for_one();
+  const std::uint64_t beats = pulses->checks.beats();
+  EXPECT_GT(beats, 0u);
+  service->submit(4, regex("known"));
+  EXPECT_TRUE(wait(*service, 4).status.ok());
+  service->submit(5, refused);
+  EXPECT_EQ(wait(*service, 5).status.message, before.message);
+  EXPECT_FALSE(has_come(3));
+  EXPECT_EQ(pulses->checks.beats(), beats) << "the check stands still";
+  gate.open();
+  EXPECT_TRUE(wait(*service, 3).status.ok());
+}
+
+TEST_F(FormServiceTest, TheSameFormIsCheckedOnceForAll) {
+  Gate gate;
+  std::atomic<int> checks{0};
+  FormServiceSetup held = setup();
+  held.before_check = [&](const Form&) {
+    ++checks;
+    gate.wait();
+  };
+  const auto service = serve(std::move(held));
+  for (std::uint64_t ticket = 1; ticket <= 5; ++ticket) service->submit(ticket, regex("same"));
+  gate.wait_for_one();
+  gate.open();
+  for (std::uint64_t ticket = 1; ticket <= 5; ++ticket) EXPECT_TRUE(wait(*service, ticket).status.ok());
+  EXPECT_EQ(checks, 1);
+}
+
+TEST_F(FormServiceTest, AClientHasABoundOfItsOwn) {
+  Gate gate;
+  FormServiceSetup held = setup();
+  held.most_of_client = 3;
+  held.before_check = [&](const Form& form) {
+    if (form.value == "first") gate.wait();
+  };
+  const auto service = serve(std::move(held));
+  service->submit(1, regex("first"), "greedy");
+  gate.wait_for_one();
+  for (std::uint64_t ticket = 2; ticket <= 5; ++ticket)
+    service->submit(ticket, regex("g" + std::to_string(ticket)), "greedy");
+  for (const std::uint64_t ticket : {4, 5}) {
+    const CompileOutcome refused = wait(*service, ticket);
+    EXPECT_EQ(refused.status.code, Code::overloaded);
+    EXPECT_EQ(refused.status.reason, "grammar_queue_full");
+    EXPECT_EQ(refused.status.message,
+              "guided_regex has to be compiled, and 3 of this client's forms are waiting for that: try again "
+              "later");
+  }
+  service->submit(6, regex("other"), "modest");
+  gate.open();
+  for (const std::uint64_t ticket : {1, 2, 3, 6}) EXPECT_TRUE(wait(*service, ticket).status.ok()) << ticket;
+  service->submit(7, regex("last"), "greedy");
+  EXPECT_TRUE(wait(*service, 7).status.ok()) << "those before it count no more";
+}
+
+TEST_F(FormServiceTest, AClientWithNothingAtWorkComesFirst) {
+  FormServiceSetup held = setup();
+  held.limits = {std::chrono::milliseconds(400), 500};
+  held.limits.standstill = std::chrono::minutes(5);
+  const auto service = serve(std::move(held));
+  service->submit(1, regex("warm"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  for (std::uint64_t ticket = 2; ticket <= 7; ++ticket)
+    service->submit(ticket, regex("spin" + std::to_string(ticket)), "greedy");
+  service->submit(8, regex("modest"), "modest");
+  EXPECT_TRUE(wait(*service, 8).status.ok());
+  int greedy = 0;
+  for (std::uint64_t ticket = 2; ticket <= 7; ++ticket) greedy += has_come(ticket) ? 1 : 0;
+  EXPECT_LE(greedy, 3) << "those that were at work when it came, and one more at most";
+}
+
+TEST_F(FormServiceTest, WhatNobodyWaitsForIsForgotten) {
+  Gate gate;
+  std::atomic<int> checks{0};
+  FormServiceSetup held = setup();
+  held.most_of_client = 2;
+  held.before_check = [&](const Form& form) {
+    ++checks;
+    if (form.value == "first") gate.wait();
+  };
+  const auto service = serve(std::move(held));
+  service->submit(1, regex("first"));
+  gate.wait_for_one();
+  service->submit(2, regex("second"));
+  service->submit(3, regex("second"));
+  service->submit(4, regex("third"));
+  EXPECT_EQ(wait(*service, 4).status.reason, "grammar_queue_full");
+  service->drop(2);
+  service->submit(5, regex("third"));
+  EXPECT_EQ(wait(*service, 5).status.reason, "grammar_queue_full") << "another waits for it";
+  service->drop(3);
+  service->submit(6, regex("third"));
+  service->drop(1);  // it is being checked
+  gate.open();
+  EXPECT_TRUE(wait(*service, 6).status.ok());
+  EXPECT_EQ(checks, 2) << "the second is not";
+  for (const std::uint64_t ticket : {1, 2, 3}) EXPECT_FALSE(has_come(ticket));
 }
 
 TEST_F(FormServiceTest, ACrashEndsTheChildAlone) {
@@ -253,6 +399,39 @@ TEST_F(FormServiceTest, AChildThatStopsAtItsStartIsGivenUp) {
   EXPECT_EQ(wait(*service, 1).status.code, Code::unavailable);
 }
 
+// Stopped as by SIGSTOP while it compiles: it uses no processor, and does not wait for one.
+TEST_F(FormServiceTest, AChildThatIsStoppedWhileItCompilesIsReplaced) {
+  FormServiceSetup with = setup();
+  with.limits = {std::chrono::seconds(10), 3};
+  const auto service = serve(std::move(with));
+  service->submit(1, regex("warm"));
+  EXPECT_TRUE(wait(*service, 1).status.ok());
+  const auto before = Clock::now();
+  service->submit(2, regex("sleep once"));
+  EXPECT_TRUE(wait(*service, 2).status.ok());
+  EXPECT_LT(Clock::now() - before, std::chrono::seconds(15)) << "30 s by the clock are its limit";
+}
+
+TEST_F(FormServiceTest, AFormThatStopsEveryChildIsGivenUp) {
+  FormServiceSetup with = setup();
+  with.limits = {std::chrono::minutes(5), 1};
+  with.limits.standstill = std::chrono::milliseconds(300);
+  const auto service = serve(std::move(with));
+  service->submit(1, regex("sleep"));
+  EXPECT_EQ(wait(*service, 1).status.code, Code::unavailable);
+  service->submit(2, regex("next"));
+  EXPECT_TRUE(wait(*service, 2).status.ok());
+}
+
+TEST_F(FormServiceTest, AChildThatUsesTheProcessorDoesNotStandStill) {
+  FormServiceSetup with = setup();
+  with.limits = {std::chrono::milliseconds(1500), 100};
+  with.limits.standstill = std::chrono::milliseconds(200);
+  const auto service = serve(std::move(with));
+  service->submit(1, regex("spin"));
+  EXPECT_EQ(wait(*service, 1).status.reason, "grammar_too_complex");
+}
+
 // The next form is larger than what a socket holds.
 TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
   FormServiceSetup with = setup();
@@ -269,14 +448,14 @@ TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
 TEST_F(FormServiceTest, AFaultInItsThreadsEndsOneFormAlone) {
   const auto service = serve(setup());
   std::uint64_t ticket = 0;
-  for (const char* place : {"form check", "form compiler"}) {
+  for (const std::string place : {"form look-up", "form check", "form compiler"}) {
     const testing::ThrownFault fault(place);
-    service->submit(++ticket, regex("[a-z]+x"));
+    service->submit(++ticket, regex(place));
     EXPECT_EQ(wait(*service, ticket).status.code, Code::internal) << place;
     EXPECT_EQ(fault.thrown(), 1);
-    service->submit(++ticket, regex("[a-z]+x"));
+    service->submit(++ticket, regex(place));
     EXPECT_TRUE(wait(*service, ticket).status.ok()) << "the thread goes on, and the fault was not kept";
-    service->submit(++ticket, regex("[a-y]+x"));
+    service->submit(++ticket, regex(place + "x"));
     EXPECT_TRUE(wait(*service, ticket).status.ok());
   }
 }

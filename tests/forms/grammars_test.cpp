@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <random>
 #include <set>
 
@@ -51,6 +53,14 @@ void add_token(GrammarStep& out, RequestKey key, TokenId token) {
   out.tokens.push_back(token);
 }
 
+/// The row's mask, made here.
+TokenMask mask_of(const ReadyRow& row) {
+  for (const TokenId token : row.follower->tokens) row.follower->constraint.accept(token);
+  row.follower->tokens.clear();
+  row.follower->constraint.mask(row.follower->mask);
+  return row.follower->mask;
+}
+
 TEST(Grammars, ARowWaitsForTheTokensBeforeIt) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(1));
@@ -59,6 +69,7 @@ TEST(Grammars, ARowWaitsForTheTokensBeforeIt) {
   step.starts = {{key, grammar}};
   step.rows = {{key, {3, 7}, 0}};
   ASSERT_EQ(grammars.take(step).size(), 1u);  // the first token needs none before it
+  grammars.done(key);
   step = news(2);
   step.rows = {{key, {3, 7}, 1}};
   EXPECT_TRUE(grammars.take(step).empty());
@@ -70,9 +81,7 @@ TEST(Grammars, ARowWaitsForTheTokensBeforeIt) {
   ASSERT_EQ(rows.size(), 1u);
   EXPECT_EQ(rows[0].step, 2u);
   EXPECT_EQ(rows[0].slot, (SlotRef{3, 7}));
-  TokenMask mask;
-  rows[0].constraint->mask(mask);
-  EXPECT_EQ(mask.words, std::vector<std::uint32_t>{100});
+  EXPECT_EQ(mask_of(rows[0]).words, std::vector<std::uint32_t>{100});
   EXPECT_EQ(grammars.waiting(), 1u);
 }
 
@@ -89,8 +98,8 @@ TEST(Grammars, ReleasedGrammarsServeTheSequencesThatHaveStarted) {
   step.rows = {{{1, 1}, {0, 1}, 0}, {{1, 2}, {1, 1}, 0}};
   const auto& rows = grammars.take(step);
   ASSERT_EQ(rows.size(), 2u);
-  EXPECT_NE(rows[0].constraint, nullptr);
-  EXPECT_EQ(rows[1].constraint, nullptr);  // everything is allowed
+  EXPECT_EQ(rows[0].mask, ReadyRow::Mask::make);
+  EXPECT_EQ(rows[1].mask, ReadyRow::Mask::all);
 }
 
 TEST(Grammars, RowsOfAnOlderEpochAreNotWaitedFor) {
@@ -115,7 +124,7 @@ TEST(Grammars, RandomInterleavings) {
     SlotRef slot;
     bool grammar = true;
   };
-  MaskFiller filler(2);
+  MaskFiller filler(2, [] {});
   for (int round = 0; round < 40; ++round) {
     Grammars grammars;
     std::map<std::uint64_t, Model> alive;                                  // by key.lo
@@ -159,10 +168,16 @@ TEST(Grammars, RandomInterleavings) {
         }
         ++it;
       }
-      const auto& rows = grammars.take(step);
-      const auto masks = filler.fill(rows);
+      auto& rows = grammars.take(step);
+      filler.fill(rows, Clock::now() + std::chrono::minutes(5));
+      for (const ReadyRow& row : rows) {
+        EXPECT_NE(row.mask, ReadyRow::Mask::late);
+        if (row.mask == ReadyRow::Mask::made) {
+          EXPECT_TRUE(grammars.done(row.key));
+        }
+      }
       std::set<std::pair<std::uint64_t, std::uint32_t>> seen;
-      write_masks(epoch, rows, masks, [&](std::span<const std::byte> bytes) {
+      write_masks(epoch, rows, [&](std::span<const std::byte> bytes) {
         ASSERT_LE(bytes.size(), kMaxMaskRecordBytes);
         wire::RecordView view;
         ASSERT_TRUE(wire::RecordView::open(bytes, view));
@@ -191,15 +206,161 @@ TEST(Grammars, RandomInterleavings) {
   }
 }
 
+using Mask = ReadyRow::Mask;
+
+TEST(Grammars, ALateSequenceIsVoidUntilItsRowIsAskedForAgain) {
+  Grammars grammars;
+  const std::uint64_t grammar = grammars.add(counting(0));
+  const RequestKey key{1, 1};
+  GrammarStep step = news(1);
+  step.starts = {{key, grammar}};
+  step.rows = {{key, {3, 7}, 0}};
+  ASSERT_EQ(grammars.take(step).at(0).mask, Mask::make);
+  step = news(2);
+  step.rows = {{key, {3, 7}, 1}};  // planned before anybody knew that the first is late
+  EXPECT_TRUE(grammars.take(step).empty());
+  std::vector<ReadyRow> in_vain;
+  grammars.late(key, in_vain);
+  ASSERT_EQ(in_vain.size(), 1u);
+  EXPECT_EQ(in_vain[0].step, 2u);
+  EXPECT_EQ(in_vain[0].mask, Mask::all);
+  step = news(3);
+  step.rows = {{key, {3, 7}, 2}};
+  ASSERT_EQ(grammars.take(step).at(0).mask, Mask::all) << "so was this one";
+  step = news(4);
+  step.rows = {{key, {3, 7}, 0}};
+  ASSERT_EQ(grammars.take(step).at(0).mask, Mask::late) << "asked for again, and still not made";
+  EXPECT_TRUE(grammars.made(key));
+  step = news(5);
+  step.rows = {{key, {3, 7}, 0}};
+  ASSERT_EQ(grammars.take(step).at(0).mask, Mask::made);
+  EXPECT_FALSE(grammars.done(key)) << "it was not made for this row";
+  step = news(6);
+  step.rows = {{key, {3, 7}, 1}};
+  EXPECT_TRUE(grammars.take(step).empty()) << "waits for its token like any other";
+  step = news(7);
+  add_token(step, key, 100);
+  const auto& rows = grammars.take(step);
+  ASSERT_EQ(rows.at(0).mask, Mask::make);
+  EXPECT_EQ(rows[0].follower->tokens, std::vector<TokenId>{100});
+}
+
+TEST(Grammars, WhatWasLateInAnotherEpochIsMadeForThisOne) {
+  Grammars grammars;
+  const std::uint64_t grammar = grammars.add(counting(0));
+  const RequestKey key{1, 1};
+  GrammarStep step = news(1);
+  step.starts = {{key, grammar}};
+  step.rows = {{key, {3, 7}, 0}};
+  grammars.take(step);
+  std::vector<ReadyRow> in_vain;
+  grammars.late(key, in_vain);
+  step = news(1, 2);
+  step.rows = {{key, {0, 1}, 0}};
+  EXPECT_EQ(grammars.take(step).at(0).mask, Mask::late);
+  EXPECT_TRUE(grammars.made(key));
+  step = news(2, 2);
+  step.ends = {key};
+  step.rows = {{key, {0, 1}, 0}};
+  EXPECT_EQ(grammars.take(step).at(0).mask, Mask::all);
+  EXPECT_FALSE(grammars.made(key)) << "it has ended";
+}
+
+TEST(FormAccount, ARequestEndsWhenItsMasksTakeTooMuchInAll) {
+  FormAccount modest, costly, shared;
+  modest.add_sequence();
+  costly.add_sequence();
+  for (int i = 0; i < 128; ++i) shared.add_sequence();
+  int masks = 0;
+  while (masks < 1000 && costly.charge(100'000'000)) ++masks;
+  EXPECT_GT(masks, 10);
+  EXPECT_LT(masks, 50);
+  for (int i = 0; i < 100'000; ++i) ASSERT_TRUE(modest.charge(i % 20 == 0 ? 40'000'000 : 100'000)) << i;
+  for (int i = 0; i < 128; ++i) ASSERT_TRUE(shared.charge(40'000'000)) << "one costly mask of each choice";
+}
+
+class SlowMasks : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kRows = 64;
+
+  void start(std::shared_ptr<const grammar::ConstraintSpec> spec, std::uint32_t rows,
+             std::uint64_t first_key) {
+    GrammarStep step = news(++step_);
+    const std::uint64_t grammar = grammars_.add(std::move(spec));
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      step.starts.push_back({{1, first_key + i}, grammar});
+      step.rows.push_back({{1, first_key + i}, {static_cast<std::uint32_t>(first_key) + i, 1}, 0});
+    }
+    rows_ = grammars_.take(step);
+  }
+
+  static std::size_t count(const std::vector<ReadyRow>& rows, Mask mask) {
+    return static_cast<std::size_t>(
+        std::count_if(rows.begin(), rows.end(), [&](const ReadyRow& row) { return row.mask == mask; }));
+  }
+
+  Grammars grammars_;
+  std::uint64_t step_ = 0;
+  std::vector<ReadyRow> rows_;
+};
+
+// Whatever is in the masks of a step, it waits no longer than it may, and every mask is made in the end.
+TEST_F(SlowMasks, AStepWaitsNoLongerThanItMay) {
+  grammar::ThinkingRule rule{kEnd, true, -1, {}};
+  rule.denied.resize(4'000'000);  // copied for each mask: some milliseconds
+  start(std::make_shared<grammar::ConstraintSpec>(grammar::ConstraintSpec{nullptr, rule, {0}, 1000}), kRows,
+        1);
+  std::mutex mutex;
+  std::condition_variable more;
+  int notices = 0;
+  MaskFiller filler(1, [&] {
+    const std::lock_guard lock(mutex);
+    ++notices;
+    more.notify_one();
+  });
+  filler.fill(rows_, Clock::now());
+  EXPECT_GE(count(rows_, Mask::late), kRows - 2) << "the time is over before it begins";
+  EXPECT_EQ(count(rows_, Mask::make), 0u);
+  std::size_t made = count(rows_, Mask::made);
+  for (const ReadyRow& row : rows_) {
+    if (row.mask == Mask::made) {
+      EXPECT_EQ(row.follower->mask.words.size(), rule.denied.size());
+    }
+  }
+  const TimePoint end = Clock::now() + std::chrono::minutes(1);
+  while (made < kRows && Clock::now() < end) {
+    std::unique_lock lock(mutex);
+    more.wait_until(lock, end, [&] { return notices > 0; });
+    notices = 0;
+    lock.unlock();
+    for (const auto& follower : filler.take_late()) {
+      EXPECT_EQ(follower->mask.words.size(), rule.denied.size());
+      EXPECT_TRUE(grammars_.made(follower->key));
+      follower->mask.words = {};
+      ++made;
+    }
+  }
+  EXPECT_EQ(made, kRows);
+}
+
+// Those that took long the last time are not waited for; the others do not wait behind them.
+TEST_F(SlowMasks, OthersDoNotWaitBehindThem) {
+  start(counting(0), 8, 1);
+  for (std::size_t i = 0; i < 4; ++i) rows_[i].follower->cost_ns = 3'600'000'000'000;
+  MaskFiller filler(1, [] {});
+  filler.fill(rows_, Clock::now() + std::chrono::minutes(1));
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(rows_[i].mask, i < 4 ? Mask::late : Mask::made) << i;
+}
+
 TEST(MaskRecords, LargeMasksGoInSeveralRecords) {
   std::vector<ReadyRow> rows;
-  std::vector<TokenMask> masks;
   for (std::uint32_t i = 0; i < 100; ++i) {
-    rows.push_back({i < 90 ? 7u : 8u, {i, 1}, nullptr});
-    masks.push_back({TokenMask::Form::bits, std::vector<std::uint32_t>(3232, i)});
+    auto follower = std::make_shared<Follower>(Follower{grammar::Constraint(counting(0)), {0, i}});
+    follower->mask = {TokenMask::Form::bits, std::vector<std::uint32_t>(3232, i)};
+    rows.push_back({i < 90 ? 7u : 8u, {i, 1}, ReadyRow::Mask::made, std::move(follower)});
   }
   std::size_t seen = 0, records = 0;
-  write_masks(3, rows, masks, [&](std::span<const std::byte> bytes) {
+  write_masks(3, rows, [&](std::span<const std::byte> bytes) {
     ++records;
     EXPECT_LE(bytes.size(), kMaxMaskRecordBytes);
     wire::RecordView view;

@@ -209,6 +209,13 @@ TEST_P(ExecutorTest, GatedRowsSampleWhatTheirMasksAllow) {
   EXPECT_EQ(together[5].tokens, alone(ask({.temperature = 0})).tokens) << "one beside them that is free";
 }
 
+TEST_P(ExecutorTest, ARowThatSamplesAgainGivesTheSameTokens) {
+  Ask one = ask({.temperature = 1, .repetition_penalty = 1.2f, .frequency_penalty = 0.4f, .seed = 3});
+  const std::vector<TokenId> expected = alone(one).tokens;
+  one.again_after = 8;
+  EXPECT_EQ(alone(one).tokens, expected);
+}
+
 TEST_P(ExecutorTest, SeedAndChoiceMakeDifferentTexts) {
   const wire::Sampling base{.temperature = 2, .seed = 1};
   wire::Sampling other_seed = base, other_choice = base;

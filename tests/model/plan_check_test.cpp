@@ -202,6 +202,20 @@ TEST_F(PlanCheckTest, AStepHasABudget) {
   refused("more than 100 tokens");
 }
 
+TEST_F(PlanCheckTest, ARowMaySampleAgain) {
+  const SlotRef slot{0, 1};
+  plans.start(slot, 3, 3).ids(slot, 0, {1, 2, 3}).blocks(slot, 0, {0}).row(slot, 0, 3, true);
+  ASSERT_TRUE(admit().ok());
+  plans.row(slot, 3, 1, true);
+  ASSERT_TRUE(admit().ok());
+  plans.again_row(slot, 2, 1);
+  EXPECT_TRUE(admit().ok()) << "the two that were sampled are forgotten";
+  plans.row(slot, 3, 1, true);
+  EXPECT_TRUE(admit().ok());
+  plans.again_row(slot, 1, 1);
+  refused("a row that ends at 2 samples, but");
+}
+
 TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
   const auto status = [&](std::uint32_t flags) {
     wire::RecordWriter<wire::StepPlan> writer;
@@ -213,7 +227,8 @@ TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
     EXPECT_TRUE(wire::RecordView::open(writer.finish(), view));
     return check.admit(view, *view.as<wire::StepPlan>());
   };
-  EXPECT_NE(status(4).message.find("flags 4 are not offered"), std::string::npos);
+  EXPECT_NE(status(16).message.find("flags 16 are not offered"), std::string::npos);
+  EXPECT_NE(status(wire::kAgain).message.find("does not sample samples again"), std::string::npos);
   EXPECT_NE(status(wire::kSamples | 8).message.find("not offered"), std::string::npos);
   EXPECT_NE(status(wire::kGated).message.find("does not sample"), std::string::npos);
   EXPECT_TRUE(status(wire::kSamples | wire::kGated).ok()) << "of a sequence that has gone";

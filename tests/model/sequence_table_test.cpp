@@ -86,6 +86,24 @@ TEST_F(SequenceTableTest, ATokenThatIsStillOutIsUnsampled) {
   EXPECT_EQ(batch.samples[0].tokens[3], 43);
 }
 
+TEST_F(SequenceTableTest, ARowThatSamplesAgainForgetsWhatWasSampledBehindIt) {
+  plans.start(kA, 2, 2).ids(kA, 0, {10, 11}).blocks(kA, 0, {5}).row(kA, 0, 2, true);
+  apply();
+  commit({42});
+  plans.row(kA, 2, 1, true);
+  apply();
+  commit({43});
+  plans.again_row(kA, 1, 1);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{11});
+  EXPECT_EQ(batch.samples[0].known_tokens, 2);
+  EXPECT_EQ(batch.samples[0].position, 0u);
+  commit({50});
+  plans.row(kA, 2, 1, true);
+  apply();
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{50});
+}
+
 TEST_F(SequenceTableTest, ResultsOfATenantThatHasGoneArePassedOver) {
   plans.start(kA, 1, 1).ids(kA, 0, {10}).blocks(kA, 0, {5}).row(kA, 0, 1, true);
   apply();

@@ -2,6 +2,7 @@
 // A GRAMMAR that follows the messages of the scheduler and complains when they contradict one another. What
 // it allows next depends on every token that it was told, so that a missing or repeated one changes the text.
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -45,8 +46,7 @@ class GrammarModel {
     if (step.epoch > epoch_) waiting_.clear();
     epoch_ = step.epoch;
     for (const GrammarStart& start : step.starts) {
-      if (start.grammar == 0 ||
-          !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar), 0, false}).second)
+      if (start.grammar == 0 || !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar)}).second)
         complain("a sequence starts twice");
     }
     for (const GrammarTokens& some : step.sequences) {
@@ -58,6 +58,8 @@ class GrammarModel {
       for (std::int32_t i = 0; i < some.count; ++i) {
         found->second.state.take(step.tokens.at(static_cast<std::size_t>(some.first + i)));
         ++found->second.tokens;
+        if (found->second.late) complain("a token of a row that was late");
+        found->second.made = false;
       }
     }
     for (const RequestKey& key : step.ends) {
@@ -71,11 +73,36 @@ class GrammarModel {
         complain("a row of a sequence that does not run");
       } else if (row.output_tokens < found->second.tokens) {
         complain("a row in the past");
+      } else if (found->second.late && row.output_tokens > found->second.tokens) {
+        allow_all(step.step, row.slot);  // planned before it was known that the sequence is late
       } else {
+        if (found->second.late && !found->second.made)
+          complain("a late row is asked for before its mask is made");
+        found->second.late = false;
         waiting_.push_back({step.step, row});
       }
     }
     answer(vocab);
+  }
+
+  /// Says of a mask that can be made whether it is late.
+  std::function<bool()> takes_long = [] { return false; };
+
+  /// Sequences whose masks were found late since the last call; to be told before the masks are taken.
+  MasksLate take_late() { return {epoch_, std::exchange(late_keys_, {})}; }
+
+  /// Makes a late mask; false when there is none.
+  bool make(MasksMade& made) {
+    while (!to_make_.empty()) {
+      const RequestKey key = *to_make_.begin();
+      to_make_.erase(to_make_.begin());
+      Sequence& sequence = sequences_.at(key);
+      if (!sequence.late || sequence.made || sequence.ended) continue;
+      sequence.made = true;
+      made.keys.push_back(key);
+      return true;
+    }
+    return false;
   }
 
   /// Masks that are ready, as records; taken away.
@@ -89,6 +116,7 @@ class GrammarModel {
   }
   std::int64_t answered() const { return answered_; }
   std::int64_t answered_late() const { return late_; }
+  std::int64_t in_vain() const { return in_vain_; }
   const std::string& complaint() const { return complaint_; }
 
  private:
@@ -96,6 +124,8 @@ class GrammarModel {
     GrammarState state;
     std::int32_t tokens = 0;
     bool ended = false;
+    bool late = false;  // until its row is asked for again
+    bool made = false;  // the mask after its last token
   };
   struct Waiting {
     std::uint64_t step = 0;
@@ -106,12 +136,39 @@ class GrammarModel {
     if (complaint_.empty()) complaint_ = what;
   }
 
+  void allow_all(std::uint64_t step, SlotRef slot) {
+    wire::RecordWriter<wire::StepMasks> writer;
+    writer.begin(epoch_);
+    const wire::RowMask mask{slot, wire::MaskForm::all, {}};
+    const auto rows = writer.array(std::span<const wire::RowMask>(&mask, 1));
+    writer.record().step = step;
+    writer.record().rows = rows;
+    const std::span<const std::byte> bytes = writer.finish();
+    ready_.emplace_back(bytes.begin(), bytes.end());
+    ++in_vain_;
+  }
+
   void answer(std::int32_t vocab) {
     std::vector<Waiting> still;
     for (const Waiting& one : waiting_) {
-      const Sequence& sequence = sequences_.at(one.row.key);
+      Sequence& sequence = sequences_.at(one.row.key);
+      if (sequence.late) {
+        allow_all(one.step, one.row.slot);
+        continue;
+      }
       if (!sequence.ended && sequence.tokens < one.row.output_tokens) {
         still.push_back(one);
+        continue;
+      }
+      if (!sequence.ended && !sequence.made && takes_long()) {
+        sequence.late = true;
+        late_keys_.push_back(one.row.key);
+        to_make_.insert(one.row.key);
+        std::erase_if(still, [&](const Waiting& other) {
+          if (other.row.key == one.row.key) allow_all(other.step, other.row.slot);
+          return other.row.key == one.row.key;
+        });
+        allow_all(one.step, one.row.slot);
         continue;
       }
       wire::RecordWriter<wire::StepMasks> writer;
@@ -140,7 +197,9 @@ class GrammarModel {
   std::map<RequestKey, Sequence> sequences_;
   std::vector<Waiting> waiting_;
   std::vector<std::vector<std::byte>> ready_;
-  std::int64_t answered_ = 0, late_ = 0;
+  std::vector<RequestKey> late_keys_;
+  std::set<RequestKey> to_make_;
+  std::int64_t answered_ = 0, late_ = 0, in_vain_ = 0;
   std::string complaint_;
 };
 

@@ -181,6 +181,59 @@ TEST(SchedulerGrammar, AWorkersDeathAsksAgainAndTellsNoTokenTwice) {
   EXPECT_EQ(news.rows.at(0).output_tokens, 1);
 }
 
+TEST(SchedulerGrammar, ALateSequenceSitsOutAndSamplesTheSamePositionAgain) {
+  GrammarRig rig({.in_flight = 2});
+  rig.submit({held(1, 4, 9)});
+  rig.add(7, 5, 9);  // a neighbour without a form
+  rig.news();
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(rig.plan());
+    EXPECT_EQ(rig.news().rows.size(), 1u);
+  }
+  rig.commit(5);
+  EXPECT_EQ(rig.news().tokens, (std::vector<TokenId>{5}));
+  rig.scheduler.masks_late({1, {{1, 1}}});
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.rows().size(), 1u) << "the neighbour goes on";
+  rig.commit(6);  // what the late row has sampled is dropped
+  GrammarStep news;
+  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  rig.scheduler.masks_made({{{1, 1}}});
+  ASSERT_TRUE(rig.plan());
+  ASSERT_EQ(rig.rows().size(), 2u);
+  const wire::PlanRow& again = rig.rows()[0];
+  EXPECT_EQ(again.position, 4) << "its last known token";
+  EXPECT_EQ(again.flags, kBoth | wire::kAgain);
+  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1);
+  rig.commit(5);
+  rig.commit(5);
+  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), (Flags{kBoth, wire::kSamples}));
+}
+
+TEST(SchedulerGrammar, AMaskThatIsMadeBeforeTheLateRowsAreBackWaitsForThem) {
+  GrammarRig rig({.in_flight = 3});
+  rig.submit({held(1, 4, 9)});
+  rig.news();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(rig.plan());
+    rig.news();
+  }
+  rig.scheduler.masks_late({7, {{1, 1}}});  // of another epoch: without effect
+  rig.commit(5);
+  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  rig.scheduler.masks_late({1, {{1, 1}, {9, 9}}});
+  rig.scheduler.masks_made({{{1, 1}}});
+  EXPECT_FALSE(rig.plan());
+  rig.commit(6);
+  EXPECT_FALSE(rig.plan()) << "a row of it is in flight";
+  rig.commit(7);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.rows()[0].position, 4);
+  EXPECT_EQ(rig.scheduler.totals().discarded_tokens, 2u);
+}
+
 TEST(SchedulerGrammar, ThoseThatFailWithTheWorkerAreToldAsEnded) {
   GrammarRig rig;
   rig.submit({held(1, 4, 9), held(2, 4, 9)});

@@ -96,6 +96,7 @@ TEST_P(Properties, HoldUnderRandomOperations) {
     EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
   }
   EXPECT_EQ(sim.grammar().answered() > 1000 && sim.grammar().answered_late() > 100, setting.grammars);
+  EXPECT_EQ(sim.grammar().in_vain() > 1000, setting.late > 0);
   if (!setting.preempts) {
     EXPECT_EQ(sim.scheduler().totals().preempted, 0u);
   }
@@ -142,6 +143,9 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"swap_prompts_only",
               {.blocks = 20, .swap_blocks = 100, .swap_failures = 0.05, .caching = {true, false, {5, 6}}}},
         Named{"grammars", {.blocks = 24, .poison = 0.001, .grammars = true}},
+        Named{"late_masks", {.blocks = 24, .poison = 0.001, .grammars = true, .late = 0.2}},
+        Named{"late_masks_three_in_flight",
+              {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true, .late = 0.4}},
         Named{"grammars_three_in_flight",
               {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true}}),
     [](const auto& info) { return info.param.name; });

@@ -34,6 +34,7 @@ struct Setting {
   bool grammars = false;  ///< some sequences may have one
   int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
   std::int64_t token_ns = 0;
+  double late = 0;        ///< share of masks that are not made in time
 };
 
 class Simulation {
@@ -43,6 +44,7 @@ class Simulation {
         setting_(setting),
         scheduler_(options(setting), setting.caching, setting.max_ids),
         worker_(capacity(setting), setting.budget, setting.token_ns) {
+    grammar_.takes_long = [this] { return chance(setting_.late); };
     attach();
   }
 
@@ -194,8 +196,14 @@ class Simulation {
     if (!news_.empty()) {
       grammar_.receive(news_.front(), setting_.vocab);
       news_.pop_front();
+      scheduler_.masks_late(grammar_.take_late());  // before the results of the rows, in any case
       for (auto& masks : grammar_.take_masks()) masks_.push_back(std::move(masks));
       if (!grammar_.complaint().empty()) complain(grammar_.complaint());
+      return true;
+    }
+    if (MasksMade made; (masks_.empty() || chance(0.3)) && grammar_.make(made)) {
+      scheduler_.masks_made(made);
+      after();
       return true;
     }
     if (masks_.empty()) return false;

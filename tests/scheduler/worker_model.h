@@ -312,6 +312,14 @@ class WorkerModel {
       }
       slot.run = row.position;
     }
+    if ((row.flags & wire::kAgain) != 0) {
+      if ((row.flags & wire::kSamples) == 0 || end < slot.known || row.position >= slot.run ||
+          end >= static_cast<std::int32_t>(slot.tokens.size()))
+        return complain("nothing to sample again");
+      slot.tokens.resize(static_cast<std::size_t>(end));
+      slot.prefix.resize(static_cast<std::size_t>(end));
+      slot.run = row.position;
+    }
     if (row.position != slot.run) return complain("positions are not contiguous");
     if (end > capacity_.max_model_len) return complain("beyond max_model_len");
     if (end > static_cast<std::int32_t>(slot.tokens.size())) return complain("an id is not known");

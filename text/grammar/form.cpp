@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
 namespace {
@@ -125,7 +126,7 @@ class TagWalk {
     const std::string* named = json::text(json::member(&node, "type"));
     const std::string type = named != nullptr ? *named : "";
     for (auto& [key, value] : *members) {
-      const std::string here = place + "." + key;
+      const std::string here = place + "." + shown(key);
       Status status;
       if (key == "json_schema") {
         if (type != "json_schema") return wrong(here, "belongs into a format with the type json_schema");

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "text/grammar/notices.h"
-#include "text/grammar/schema.h"
+#include "text/grammar/schema_walk.h"
 
 namespace troupe::grammar {
 namespace {
@@ -33,20 +33,28 @@ Status check_pattern(const std::string& pattern, const std::string& place) {
   return {};
 }
 
-Status check(const Json& node, const std::string& place) {
-  std::size_t index = 0;
-  for (const Json& item : json::items(node)) {
-    if (Status status = check(item, place + "." + std::to_string(index++)); !status.ok()) return status;
-  }
-  for (const auto& [key, value] : json::members(node)) {
-    if (key == "enum" && value.is_array()) continue;
-    const std::string here = place + "." + key;
-    if (const std::string* pattern = json::text(value); pattern != nullptr && key == "pattern") {
-      if (Status status = check_pattern(*pattern, here); !status.ok()) return status;
+/// Its objects are sorted: one that keeps the order of its members would compare each with all before it
+/// while it is read.
+using Sorted = nlohmann::json;
+
+Status check(const Sorted& node, const std::string& place) {
+  if (node.is_array()) {
+    std::size_t index = 0;
+    for (const Sorted& item : node) {
+      if (Status status = check(item, place + "." + std::to_string(index++)); !status.ok()) return status;
     }
-    if (key == "patternProperties") {
-      for (const auto& [pattern, schema] : json::members(value)) {
-        if (Status status = check_pattern(pattern, here + "." + pattern); !status.ok()) return status;
+  }
+  if (!node.is_object()) return {};
+  for (const auto& [key, value] : node.get_ref<const Sorted::object_t&>()) {
+    if (key == "enum" && value.is_array()) continue;
+    const std::string here = place + "." + shown(key);
+    if (key == "pattern" && value.is_string()) {
+      if (Status status = check_pattern(value.get_ref<const std::string&>(), here); !status.ok())
+        return status;
+    }
+    if (key == "patternProperties" && value.is_object()) {
+      for (const auto& [pattern, schema] : value.get_ref<const Sorted::object_t&>()) {
+        if (Status status = check_pattern(pattern, here + "." + shown(pattern)); !status.ok()) return status;
       }
     }
     if (Status status = check(value, here); !status.ok()) return status;
@@ -56,13 +64,16 @@ Status check(const Json& node, const std::string& place) {
 
 /// The schemas within a structural tag; other formats have patterns of their own, which are not within
 /// strings.
-Status check_tag(const Json& node, const std::string& place) {
-  std::size_t index = 0;
-  for (const Json& item : json::items(node)) {
-    if (Status status = check_tag(item, place + "." + std::to_string(index++)); !status.ok()) return status;
+Status check_tag(const Sorted& node, const std::string& place) {
+  if (node.is_array()) {
+    std::size_t index = 0;
+    for (const Sorted& item : node) {
+      if (Status status = check_tag(item, place + "." + std::to_string(index++)); !status.ok()) return status;
+    }
   }
-  for (const auto& [key, value] : json::members(node)) {
-    const std::string here = place + "." + key;
+  if (!node.is_object()) return {};
+  for (const auto& [key, value] : node.get_ref<const Sorted::object_t&>()) {
+    const std::string here = place + "." + shown(key);
     Status status = key == "json_schema" ? check(value, here) : check_tag(value, here);
     if (!status.ok()) return status;
   }
@@ -73,9 +84,9 @@ Status check_tag(const Json& node, const std::string& place) {
 
 Status check_patterns(const Source& source) {
   if (source.kind != Source::Kind::json_schema && source.kind != Source::Kind::structural_tag) return {};
-  const auto value = json::parse(source.text);
-  if (!value) return failure(Code::internal, "the source of a form is no JSON");
-  return source.kind == Source::Kind::json_schema ? check(*value, {}) : check_tag(*value, {});
+  const Sorted value = Sorted::parse(source.text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) return failure(Code::internal, "the source of a form is no JSON");
+  return source.kind == Source::Kind::json_schema ? check(value, {}) : check_tag(value, {});
 }
 
 }  // namespace troupe::grammar

@@ -33,26 +33,12 @@ std::string quoted(const std::string& text) {
   return "\"" + utf8::to_valid(text.substr(0, kMost)) + (text.size() > kMost ? "…\"" : "\"");
 }
 
-/// A name as a part of a place in visited_: no two names have the same. Those with a tilde are names that no
-/// reference can spell.
-std::string pointer_part(const std::string& name) {
-  if (name.empty()) return "~";
-  std::string out;
-  for (const char c : name) {
-    if (c == '~' || c == '/') {
-      out += c == '~' ? "~0" : "~1";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-/// The members of an object that hold others: a reference may lead through them, as through "$defs".
-Json nested_members(const Json& node) {
+/// The members of an object that hold others, taken from it: a reference may lead through them, as through "$defs".
+Json nested_members(Json& node) {
   Json kept = Json::object();
-  for (const auto& [name, value] : json::members(node)) {
-    if (value.is_structured() && !value.empty()) json::put(kept, name, value);
+  json::Members& members = *json::object(kept);
+  for (auto& [name, value] : *json::object(node)) {
+    if (value.is_structured() && !value.empty()) members.emplace_back(name, std::move(value));
   }
   return kept;
 }
@@ -70,36 +56,56 @@ const Group kGroups[] = {
     {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
 };
 
-class Walk {
+/// Numbers of the places within a document, so that comparing two of them does not read their names. No
+/// reference can name a child with an empty name, or with one that has a slash in it.
+class Pointers {
  public:
-  Walk(Json& root, std::string place, const SchemaLimits& limits)
-      : root_(root), place_(std::move(place)), limits_(limits), sizes_(limits) {}
+  static constexpr std::uint32_t kRoot = 0;
 
-  Status run() {
-    if (Status status = visit(root_, place_, "#", 1); !status.ok()) return status;
-    while (!references_.empty()) {
-      const auto [reference, place] = std::move(references_.back());
-      references_.pop_back();
-      if (visited_.contains(reference)) continue;
-      Json* target = resolve(root_, reference);
-      if (target == nullptr) return malformed(place, "points to nothing: \"" + reference + "\"");
-      std::string target_place = place_;
-      for (std::size_t i = 2, end = 0; i < reference.size(); i = end + 1) {
-        end = std::min(reference.find('/', i), reference.size());
-        if (end > i) target_place += "." + reference.substr(i, end - i);
-      }
-      const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
-      if (Status status = visit(*target, target_place, reference, depth); !status.ok()) return status;
-    }
-    // What a reference leads to may have been rewritten since: as a schema of another type it has no members.
-    for (const auto& [reference, place] : referred_) {
-      if (resolve(root_, reference) == nullptr) return malformed(place, "points into a schema that has no such part");
-    }
-    return check_finite(root_, place_);
+  std::uint32_t child(std::uint32_t place, std::string_view name) {
+    std::string key(reinterpret_cast<const char*>(&place), sizeof place);
+    return numbers_.emplace(key.append(name), static_cast<std::uint32_t>(numbers_.size()) + 1).first->second;
   }
 
  private:
-  Status visit(Json& node, const std::string& place, const std::string& pointer, int depth) {
+  std::unordered_map<std::string, std::uint32_t> numbers_;  // by the place above and the name in it
+};
+
+class Walk {
+ public:
+  Walk(Json& root, std::string place, const SchemaLimits& limits)
+      : root_(root), definitions_(root), place_(std::move(place)), limits_(limits), sizes_(limits) {}
+
+  Status run() {
+    if (Status status = visit(root_, place_, Pointers::kRoot, 1); !status.ok()) return status;
+    while (!references_.empty()) {
+      const auto [reference, place] = std::move(references_.back());
+      references_.pop_back();
+      std::string target_place = place_;
+      std::uint32_t pointer = Pointers::kRoot;
+      for (std::size_t i = 2, end = 0; i < reference.size(); i = end + 1) {
+        end = std::min(reference.find('/', i), reference.size());
+        if (end == i) continue;
+        const std::string_view name = std::string_view(reference).substr(i, end - i);
+        target_place += "." + shown(name);
+        pointer = pointers_.child(pointer, name);
+      }
+      if (visited_.contains(pointer)) continue;
+      Json* target = definitions_.find(reference);
+      if (target == nullptr) return malformed(place, "points to nothing: " + quoted(reference));
+      const int depth = static_cast<int>(std::count(reference.begin(), reference.end(), '/')) + 1;
+      if (Status status = visit(*target, target_place, pointer, depth); !status.ok()) return status;
+    }
+    // What a reference leads to may have been rewritten since: as a schema of another type it has no members.
+    for (const auto& [reference, place] : referred_) {
+      if (definitions_.find(reference) == nullptr)
+        return malformed(place, "points into a schema that has no such part");
+    }
+    return check_finite(root_, definitions_, place_);
+  }
+
+ private:
+  Status visit(Json& node, const std::string& place, std::uint32_t pointer, int depth) {
     if (!visited_.insert(pointer).second) return {};
     if (visited_.size() > static_cast<std::size_t>(limits_.schemas)) {
       return too_large(place, "brings the schema to more than " + std::to_string(limits_.schemas) + " schemas");
@@ -131,7 +137,8 @@ class Walk {
     if (!status.ok()) return status;
     for_each_child(node, [&](Json& child, const char* keyword, const std::string* name) {
       if (!status.ok()) return;
-      const std::string below = pointer + "/" + keyword + (name != nullptr ? "/" + pointer_part(*name) : "");
+      std::uint32_t below = pointers_.child(pointer, keyword);
+      if (name != nullptr) below = pointers_.child(below, *name);
       status = visit(child, child_place(place, keyword, name), below, depth + 1);
     });
     return status;
@@ -170,7 +177,12 @@ class Walk {
       if (options.size() > kMostExclusive) {
         return too_large(here, "has more than " + std::to_string(kMostExclusive) + " schemas");
       }
-      if (!are_disjoint(root_, options)) {
+      const auto most_values = static_cast<std::size_t>(limits_.enum_values);
+      const Exclusion exclusion = definitions_.exclusion(options, most_values);
+      if (exclusion == Exclusion::too_many) {
+        return too_large(here, "has schemas with more than " + std::to_string(most_values) + " values");
+      }
+      if (exclusion == Exclusion::unknown) {
         return unsupported(
             here,
             "cannot be enforced: some value may fit two of its schemas. Allowed are schemas of "
@@ -193,7 +205,7 @@ class Walk {
                                    ": only definitions within the schema are read");
     }
     if (text.find_first_of("~%") != text.npos) return unsupported(here, "must not contain ~ or %");
-    if (resolve(root_, text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
+    if (definitions_.find(text) == nullptr) return malformed(here, "points to nothing: " + quoted(text));
     references_.emplace_back(text, here);
     referred_.emplace(text, here);
     return {};
@@ -252,8 +264,9 @@ class Walk {
     return {};
   }
 
-  static Status read_types(const Json& node, const std::string& place, std::vector<std::string>& types) {
-    const Json& type = *json::member(node, "type");
+  /// Each type once, also in the node.
+  static Status read_types(Json& node, const std::string& place, std::vector<std::string>& types) {
+    Json& type = *json::member(node, "type");
     const Json list = type.is_array() ? type : Json::array({type});
     if (list.empty()) return malformed(place + ".type", "must not be an empty list");
     for (const Json& name : list) {
@@ -263,8 +276,9 @@ class Walk {
                          "must be null, boolean, object, array, number, string, integer or a list of "
                          "these");
       }
-      types.push_back(*text);
+      if (std::find(types.begin(), types.end(), *text) == types.end()) types.push_back(*text);
     }
+    if (types.size() < list.size()) type = types;
     return {};
   }
 
@@ -293,7 +307,7 @@ class Walk {
       return std::find(types.begin(), types.end(), type) != types.end();
     };
     Status status;
-    if (has("object")) status = check_object(node, place);
+    if (has("object")) status = check_object(node, place, limits_);
     if (status.ok() && has("array")) status = check_array(node, place);
     if (status.ok() && has("string")) status = check_string(node, place, limits_);
     if (status.ok() && (has("integer") || has("number"))) {
@@ -312,8 +326,9 @@ class Walk {
       for (const auto& [name, child] : json::members(*properties)) {
         name_chars_ += name.size();
         if (++properties_ > limits_.properties) {
-          return too_large(place + ".properties." + name, "brings the schema to more than " +
-                                                              std::to_string(limits_.properties) + " properties");
+          return too_large(
+              place + ".properties." + shown(name),
+              "brings the schema to more than " + std::to_string(limits_.properties) + " properties");
         }
       }
       if (Status status = sizes_.add(node, place); !status.ok()) return status;
@@ -332,9 +347,11 @@ class Walk {
   }
 
   Json& root_;
+  Definitions definitions_;
   const std::string place_;
   const SchemaLimits& limits_;
-  std::unordered_set<std::string> visited_;                      // places as references write them (pointer_part)
+  Pointers pointers_;
+  std::unordered_set<std::uint32_t> visited_;
   std::vector<std::pair<std::string, std::string>> references_;  // to visit, and where each was found
   std::unordered_map<std::string, std::string> referred_;        // all of them
   ObjectSizes sizes_;
@@ -344,6 +361,14 @@ class Walk {
 };
 
 }  // namespace
+
+std::string shown(std::string_view name) {
+  constexpr std::size_t kMost = 64;  // bytes
+  if (name.size() <= kMost) return std::string(name);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+  return std::string(name.substr(0, end)) + "…";
+}
 
 Status unsupported(const std::string& place, const std::string& why) {
   return invalid(place + " " + why, place, "unsupported_schema");

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 #include <utility>
 
 #include "text/grammar/formats.h"
@@ -89,35 +90,55 @@ Status check_multiple(const Json& node, const std::string& place, bool number, c
   return {};
 }
 
+/// Bytes of an additionalProperties schema in all the properties that declare_required() gives it to.
+constexpr std::size_t kMaxDeclaredBytes = std::size_t{4} << 20;
+
 /// Adds the required names that are not declared: their values are what the object allows for other names.
-Status declare_required(Json& node, const std::string& place) {
+Status declare_required(Json& node, const std::string& place, const SchemaLimits& limits) {
   Json* required = json::member(node, "required");
   if (required == nullptr) return {};
   const std::string here = place + ".required";
   if (!required->is_array()) return malformed(here, "must be a list of names");
-  Json names = Json::array();
-  for (const Json& name : *required) {
-    if (!name.is_string()) return malformed(here, "must be a list of names");
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  std::unordered_set<std::string> missing;
+  std::vector<std::string> names;
+  for (const Json& listed : *required) {
+    const std::string* name = json::text(listed);
+    if (name == nullptr) return malformed(here, "must be a list of names");
+    if (!missing.insert(*name).second) continue;
+    if (missing.size() > static_cast<std::size_t>(limits.properties)) {
+      return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here,
+                     "schema_too_large");
+    }
+    names.push_back(*name);
   }
   *required = names;
-  const Json* rule = json::member(node, "additionalProperties");
-  const Json others = rule != nullptr ? *rule : Json(true);
-  for (const Json& listed : names) {
-    const std::string& name = *json::text(listed);
-    const Json* properties = json::member(node, "properties");
-    if (json::member(properties, name) != nullptr) continue;
-    if (others == Json(false)) {
-      return unsatisfiable(here, "names \"" + name + "\", which additionalProperties does not allow");
-    }
-    if (json::has(node, "patternProperties") || json::has(node, "propertyNames")) {
-      return unsupported(here, "cannot be enforced beside patternProperties or propertyNames");
-    }
-    Json& declared = properties != nullptr ? *json::member(node, "properties")
-                                           : json::put(node, "properties", Json::object());
-    json::put(declared, name, others.is_object() ? others : Json::object());
+  if (const Json* properties = json::member(node, "properties")) {
+    for (const auto& [name, child] : json::members(*properties)) missing.erase(name);
   }
   if (names.empty()) node.erase("required");
+  if (missing.empty()) return {};
+
+  const Json* others = json::member(node, "additionalProperties");
+  if (others != nullptr && *others == Json(false)) {
+    const auto name = std::find_if(names.begin(), names.end(),
+                                   [&](const std::string& one) { return missing.contains(one); });
+    return unsatisfiable(here, "names \"" + shown(*name) + "\", which additionalProperties does not allow");
+  }
+  if (json::has(node, "patternProperties") || json::has(node, "propertyNames")) {
+    return unsupported(here, "cannot be enforced beside patternProperties or propertyNames");
+  }
+  const Json value = others != nullptr && others->is_object() ? *others : Json::object();
+  if (json::to_text(value).size() * missing.size() > kMaxDeclaredBytes) {
+    return invalid(
+        here + " names too many properties for the schema that additionalProperties gives them; declare them",
+        here, "schema_too_large");
+  }
+  if (!json::has(node, "properties")) json::put(node, "properties", Json::object());
+  // put() would look for each name among all those before it.
+  json::Members& members = *json::object(*json::member(node, "properties"));
+  for (const std::string& name : names) {
+    if (missing.contains(name)) members.emplace_back(name, value);
+  }
   return {};
 }
 
@@ -148,7 +169,7 @@ Status check_name_rules(Json& node, const std::string& place) {
   const json::Members& all = json::members(rules);
   if (all.size() != 1) return unsupported(here, "must be one pattern to be enforced");
   Json plain = Json::object();
-  json::put(plain, plain_pattern(all.front().first), all.front().second);
+  json::put(plain, plain_pattern(all.front().first), std::move(json::object(rules)->front().second));
   rules = std::move(plain);
   // The names that fit the pattern are enough: others would be further choices.
   json::put(node, "additionalProperties", false);
@@ -241,8 +262,8 @@ Status check_array(Json& node, const std::string& place) {
   if (!most.ok()) return most.status();
   if (*most && least->value_or(0) > **most) return unsatisfiable(place + ".minItems", "is above maxItems");
 
-  if (const Json* rest = json::member(node, "unevaluatedItems")) {
-    Json schema = *rest;
+  if (Json* rest = json::member(node, "unevaluatedItems")) {
+    Json schema = std::move(*rest);
     node.erase("unevaluatedItems");
     if (!json::has(node, "items")) json::put(node, "items", std::move(schema));
   }
@@ -269,9 +290,9 @@ Status check_array(Json& node, const std::string& place) {
   return {};
 }
 
-Status check_object(Json& node, const std::string& place) {
-  if (const Json* rest = json::member(node, "unevaluatedProperties")) {
-    Json schema = *rest;
+Status check_object(Json& node, const std::string& place, const SchemaLimits& limits) {
+  if (Json* rest = json::member(node, "unevaluatedProperties")) {
+    Json schema = std::move(*rest);
     node.erase("unevaluatedProperties");
     if (!json::has(node, "additionalProperties")) json::put(node, "additionalProperties", std::move(schema));
   }
@@ -283,7 +304,7 @@ Status check_object(Json& node, const std::string& place) {
     }
   }
   if (Status status = check_name_rules(node, place); !status.ok()) return status;
-  if (Status status = declare_required(node, place); !status.ok()) return status;
+  if (Status status = declare_required(node, place, limits); !status.ok()) return status;
   const Json* properties = json::member(node, "properties");
   const std::size_t declared = properties != nullptr ? properties->size() : 0;
   const Json* others = json::member(node, "additionalProperties");

@@ -1,9 +1,12 @@
 #pragma once
 // The parts of enforceable() (text/grammar/schema.h). Private to the folder.
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -23,18 +26,51 @@ bool is_type_name(std::string_view name);
 /// True if a value has the type; 1.0 is an integer.
 bool has_type(const Json& value, std::string_view type);
 
-/// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects only
-/// and takes the names as they are written, as the compiler does.
-Json* resolve(Json& root, const std::string& reference);
+/// A name as places show it: its begin when it is long, so that the places of many schemas below it stay
+/// short.
+std::string shown(std::string_view name);
 
-/// True if no value fits two of the options. Follows references. False also when that cannot be shown.
-bool are_disjoint(Json& root, const Json& options);
+/// Whether a value can fit two of the schemas of a oneOf.
+enum class Exclusion : std::uint8_t {
+  shown,     ///< it cannot
+  unknown,   ///< it may, as far as can be seen
+  too_many,  ///< they list too many values to compare them
+};
+
+/// The schemas that the references of one document name. Finds each in constant time, however many there are,
+/// also while the document is rewritten.
+class Definitions {
+ public:
+  explicit Definitions(Json& root);
+  ~Definitions();
+  Definitions(const Definitions&) = delete;
+  Definitions& operator=(const Definitions&) = delete;
+
+  /// The value that a reference within the document names ("#", "#/$defs/a"), or null. Walks over objects
+  /// only and takes the names as they are written, as the compiler does.
+  Json* find(std::string_view reference);
+
+  /// Compares the schemas of a oneOf, at most `most_values` of const and enum together. Follows references.
+  Exclusion exclusion(const Json& options, std::size_t most_values);
+
+  struct Profile;
+
+ private:
+  Json* member(Json& object, std::string_view name);
+  const Json* follow(const Json& node, std::string& reference);
+
+  Json& root_;
+  /// Of objects with many members, by their address: place of a member by its name. An entry may be out of
+  /// date.
+  std::unordered_map<const void*, std::unordered_map<std::string, std::size_t>> indexes_;
+  std::unordered_map<std::string, std::shared_ptr<const Profile>> profiles_;  ///< by reference
+};
 
 /// The keywords of one type, at a node whose `type` is that type or a list with it.
 Status check_string(Json& node, const std::string& place, const SchemaLimits& limits);
 Status check_number(Json& node, const std::string& place, bool integer, bool number);
 Status check_array(Json& node, const std::string& place);
-Status check_object(Json& node, const std::string& place);
+Status check_object(Json& node, const std::string& place, const SchemaLimits& limits);
 
 /// Adds up, over the objects of a schema, what makes their grammar large.
 class ObjectSizes {
@@ -54,7 +90,7 @@ class ObjectSizes {
 
 /// ok when every node reachable from the root has a value of finite size: a required property that contains
 /// itself has none. `place` is the root's.
-Status check_finite(Json& root, const std::string& place);
+Status check_finite(Json& root, Definitions& definitions, const std::string& place);
 
 /// A non-negative integer keyword: its value, nothing when absent; malformed otherwise.
 Result<std::optional<std::int64_t>> count_keyword(const Json& node, const char* keyword,
@@ -88,7 +124,7 @@ void for_each_child(Json& node, F f) {
 
 /// The dotted path of such a child.
 inline std::string child_place(const std::string& place, const char* keyword, const std::string* name) {
-  return place + "." + keyword + (name == nullptr || name->empty() ? "" : "." + *name);
+  return place + "." + keyword + (name == nullptr || name->empty() ? "" : "." + shown(*name));
 }
 
 }  // namespace troupe::grammar

@@ -26,6 +26,7 @@ struct Ask {
   std::vector<BlockId> blocks;  ///< enough for the whole sequence
   std::vector<BlockId> second;  ///< blocks after the recompute
   int recompute_after = -1;     ///< outputs after which it is started anew with all its tokens
+  int again_after = -1;         ///< outputs after which the last two are dropped and sampled again
   int starts_at = 1;            ///< step of its first row
   int gated_from = -1;          ///< outputs before the first that waits for a mask; -1: none waits
   std::function<bool(TokenId)> allows{};  ///< what these masks allow
@@ -73,6 +74,7 @@ class Engine {
     bool started = false;
     bool over = false;
     bool recomputed = false;
+    bool repeated = false;  // what again_after asks for
     int known = 0;     // tokens that travelled as ids
     int position = 0;  // planned so far
     int expected = 0;  // tokens when all plans have come back
@@ -113,6 +115,14 @@ class Engine {
         s.recomputed = true;
         s.started = false;
       }
+      bool again = false;
+      if (!s.repeated && s.started && outputs == s.ask->again_after) {
+        if (s.in_flight > 0) continue;
+        answers_[i].tokens.resize(answers_[i].tokens.size() - 2);
+        s.expected -= 2;
+        s.position = s.expected - 1;
+        again = s.repeated = true;
+      }
       if (!s.started) start(s, answers_[i]);
       const int tokens = std::min({s.expected - s.position, s.ask->chunk, budget});
       if (tokens <= 0) continue;
@@ -120,6 +130,8 @@ class Engine {
       if (samples && s.ask->gated_from >= 0 && outputs_at(s) >= s.ask->gated_from) {
         plans_.gated_row(s.slot, s.position, tokens);
         gated.push_back(i);
+      } else if (again) {
+        plans_.again_row(s.slot, s.position, tokens);
       } else {
         plans_.row(s.slot, s.position, tokens, samples);
       }

@@ -48,6 +48,11 @@ class Plans {
     rows_.push_back({slot, position, tokens, wire::kSamples | wire::kGated, 0});
     return *this;
   }
+  /// A row that samples again.
+  Plans& again_row(SlotRef slot, int position, int tokens) {
+    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kAgain, 0});
+    return *this;
+  }
   Plans& after(std::uint64_t command) {
     after_ = command;
     return *this;
