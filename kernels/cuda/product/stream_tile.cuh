@@ -27,8 +27,8 @@ struct StreamArgs {
   int block_boxes = 0;  ///< of a block's inputs, at most
   int stages = 0;
   int cluster = 1;
-  int first_blocks = 0;  ///< that may start before the previous kernel has ended
   int shared_bytes = 0;
+  int first_blocks = 0;  ///< that may start before the previous kernel has ended
   Groups groups{};
   EndingArgs ending{};
 };
