@@ -105,10 +105,6 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
     const std::string* name = json::text(listed);
     if (name == nullptr) return malformed(here, "must be a list of names");
     if (!missing.insert(*name).second) continue;
-    if (missing.size() > static_cast<std::size_t>(limits.properties)) {
-      return invalid(here + " has more than " + std::to_string(limits.properties) + " names", here,
-                     "schema_too_large");
-    }
     names.push_back(*name);
   }
   *required = names;
@@ -117,6 +113,11 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
   }
   if (names.empty()) node.erase("required");
   if (missing.empty()) return {};
+  if (missing.size() > static_cast<std::size_t>(limits.properties)) {
+    return invalid(
+        here + " has more than " + std::to_string(limits.properties) + " names that properties does not declare",
+        here, "schema_too_large");
+  }
 
   const Json* others = json::member(node, "additionalProperties");
   if (others != nullptr && *others == Json(false)) {
