@@ -8,6 +8,8 @@ namespace {
 
 /// A step counts this much of what the one after it does: about the last twenty count.
 constexpr double kDecay = 0.95;
+/// Likewise when the one after it took kSurprise times, or one kSurprise-th of, what was predicted.
+constexpr double kFastDecay = 0.6, kSurprise = 1.25;
 constexpr int kSweeps = 8;
 
 double pairs_of(double position, double count) { return count * position + count * (count + 1) / 2; }
@@ -38,17 +40,19 @@ double StepTimeModel::predict_s(const StepWork& work) const {
 
 void StepTimeModel::learn(const StepWork& work, double seconds) {
   if (work.tokens <= 0 || !(seconds > 0)) return;
+  const double predicted = predict_s(work);
   if (learnt_ == kFirstSteps) {
-    const double predicted = predict_s(work);
     seconds = std::clamp(seconds, predicted / kMostOff, predicted * kMostOff);
   } else {
     ++learnt_;
   }
+  const bool surprises = seconds > kSurprise * predicted || kSurprise * seconds < predicted;
+  const double decay = surprises ? kFastDecay : kDecay;
   Terms x = terms(work);
   for (double& term : x) term /= seconds;
   for (std::size_t i = 0; i < kTerms; ++i) {
-    sums_[i] = kDecay * sums_[i] + x[i];
-    for (std::size_t j = 0; j < kTerms; ++j) products_[i][j] = kDecay * products_[i][j] + x[i] * x[j];
+    sums_[i] = decay * sums_[i] + x[i];
+    for (std::size_t j = 0; j < kTerms; ++j) products_[i][j] = decay * products_[i][j] + x[i] * x[j];
   }
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     // Tokens first: of coefficients that explain an error equally well, the first takes it.

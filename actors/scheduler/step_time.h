@@ -23,7 +23,7 @@ struct StepWork {
 /// size do not tell the fixed part from the part per token) stays as it was. One measurement moves the model
 /// only as if it were at most kMostOff times, or at least one kMostOff-th of, what was predicted: one slow step
 /// (a process that was swapped out, pages that were touched first) makes the next chunks shorter by some
-/// percent, several in a row make them fit.
+/// percent; several in a row make them fit, since what surprises also makes what was learnt before count less.
 class StepTimeModel {
  public:
   static constexpr double kMostOff = 2;

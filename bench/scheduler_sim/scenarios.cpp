@@ -92,7 +92,7 @@ std::vector<Scenario> scenarios(std::uint32_t requests) {
   behind.trace.output = {40, 0.8, 400};
   behind.trace.documents = 0.12;
   behind.trace.document_least = behind.trace.document_most = 32'000;
-  behind.rates = {2, 4, 6, 8, 9, 10};
+  behind.rates = {2, 3, 4, 5, 6, 7, 8};
 
   std::vector<Scenario> all = {chats, mixed, bursts, scarce, saturated, loop, behind};
   for (std::size_t i = 0; i < all.size(); ++i) {
