@@ -46,6 +46,7 @@ class SessionHostTest : public testing::ActorWorld {
       }};
     }));
     grammar_ = keep(system_.spawn([this](grammar_actor::pointer self) -> grammar_actor::behavior_type {
+      self->set_exit_handler([this](const caf::exit_msg&) { compiling_[answered_].deliver(compiled_); });
       return {answer_beat,
               [this, self](const Compile& job) {
                 compiles_.push_back(job);
@@ -76,6 +77,14 @@ class SessionHostTest : public testing::ActorWorld {
   }
   void answer_pending() {
     for (auto& promise : std::exchange(pending_, {})) promise.deliver(hi());
+  }
+
+  /// GRAMMAR answers the Compile of this index.
+  void compiled(std::size_t index, Compiled outcome) {
+    answered_ = index;
+    compiled_ = std::move(outcome);
+    caf::anon_send_exit(grammar_, caf::exit_reason::user_shutdown);
+    run();
   }
 
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
@@ -122,6 +131,8 @@ class SessionHostTest : public testing::ActorWorld {
   std::vector<RequestKey> cancels_;
   std::vector<Compile> compiles_;
   std::vector<caf::typed_response_promise<Compiled>> compiling_;
+  std::size_t answered_ = 0;  ///< index of the Compile that compiled_ answers
+  Compiled compiled_;
   std::vector<std::uint64_t> cancelled_compiles_;
   std::vector<RequestStats> finished_;
   std::vector<http::Output> answers_;
@@ -156,13 +167,11 @@ TEST_F(SessionHostTest, AFormWhoseClientHasLeftIsCancelled) {
   ASSERT_EQ(compiles_.size(), 2u);
   EXPECT_EQ(compiles_[0].client, "net:somebody");
   EXPECT_EQ(compiles_[0].exchange, 3u);
-  compiling_[1].deliver(Compiled{{}, 7});
-  run();
+  compiled(1, {{}, 7});
   withdraw(3);
   withdraw(4);
   EXPECT_EQ(cancelled_compiles_, std::vector<std::uint64_t>{3}) << "the other one was answered";
-  compiling_[0].deliver(Compiled{failure(Code::unavailable, "the request has ended"), 0});
-  run();
+  compiled(0, {failure(Code::unavailable, "the request has ended"), 0});
   EXPECT_EQ(submits_.size(), 1u);
 }
 

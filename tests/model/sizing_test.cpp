@@ -132,11 +132,17 @@ TEST(Sizing, ARefusalNamesEachPartAndTheSum) {
   const auto roomy = size(options, 8 * kGiB);
   ASSERT_TRUE(roomy.ok());
   const std::uint64_t sum = roomy->weight_bytes + roomy->arena_bytes + roomy->kv_bytes + memory.reserved;
+  config::QuantizationOptions eight_bits;
+  eight_bits.method = "wint8";
+  const auto formats = *choose_formats(small_ernie(), DType::bf16, config::Device::cpu, eight_bits);
+  const auto smaller = size_cpu(small_ernie(), formats, true, options, 8 * kGiB);
+  ASSERT_TRUE(smaller.ok());
   EXPECT_EQ(message, "Too little memory: the weights (" + bytes_text(roomy->weight_bytes) + "), activations (" +
                          bytes_text(roomy->arena_bytes) + "), 100 KV blocks (" + bytes_text(roomy->kv_bytes) +
                          ") and the rest of the server (256 MiB) take " + bytes_text(sum) +
                          ", 1.00 GiB are free under the limit of 1.00 GiB in /a/memory.max; lower "
-                         "--num-gpu-blocks-override.");
+                         "--num-gpu-blocks-override; with --quantization wint8 the weights take " +
+                         bytes_text(smaller->weight_bytes) + ", and everything fits.");
   EXPECT_TRUE(size(options, sum).ok()) << "without a reserve";
   memory.available = sum;
   EXPECT_TRUE(size_cpu(small_ernie(), DType::bf16, true, options, memory).ok());
