@@ -152,7 +152,7 @@ class ErnieTools(ScriptedCase):
                 ({"tools": [function("f", strict=True)], "guided_choice": [1]}, "guided_choice.0"),
                 ({"tools": [function("f", strict="yes")]}, "tools.0.function.strict"),
                 ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {
-                    "name": "f", "arguments": "{"}}]}]}, "messages.0.tool_calls.0.function.arguments")):
+                    "name": "f", "arguments": ["x"]}}]}]}, "messages.0.tool_calls.0.function.arguments")):
             answer = self.server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "Qa"}]} | body)
             self.assertEqual((answer.status, answer.error["param"]), (400, param), answer.text)
             self.assertIn(param, answer.error["message"])
