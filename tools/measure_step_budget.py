@@ -7,7 +7,8 @@ Asks a server that runs already and is otherwise idle; needs nothing but Python.
 cache has none of them and no tokenizer takes part. Prints, in ms:
   alone     first token of one prompt on an idle server, of each length of --alone: median of the tries and each try
   behind    first token of a prompt of ten tokens that is sent at a random time while a prompt of --long tokens is computed
-  beside    gaps between the tokens of a stream while a prompt of --long tokens is computed
+  beside    gaps between the tokens of a stream while a prompt of --long tokens is computed; an event with several tokens, which
+            had to wait for the rest of a character, counts as so many equal gaps
   steps     mean measured and predicted time of the steps with prompts since the start of this tool, from /metrics
 Ends with 1 when a bound that was given is missed: --median, --worst (behind), --gap (beside).
 """
@@ -57,7 +58,7 @@ class Asker:
     def open(self, ids, tokens, stream):
         body = {"model": self.model, "prompt": ids, "max_tokens": tokens, "temperature": 1, "ignore_eos": True, "stream": stream}
         if stream:
-            body["return_token_ids"] = True  # an event for each token, also for one without text
+            body["return_token_ids"] = True  # events tell how many tokens they bring
         connection = http.client.HTTPConnection(*self.address, timeout=PATIENCE_S)
         connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
         answer = connection.getresponse()
@@ -74,14 +75,16 @@ class Asker:
         return time.monotonic() - began
 
     def token_times(self, ids, tokens):
+        """(when, tokens) of each event."""
         answer, times = self.open(ids, tokens, stream=True), []
         while line := answer.readline():
             if line.startswith(b"data: {"):
                 event = json.loads(line[6:])
                 if event.get("error"):
                     raise RuntimeError(str(event)[:500])
-                if event.get("choices") and event["choices"][0].get("completion_token_ids"):
-                    times.append(time.monotonic())
+                ids = event["choices"][0].get("completion_token_ids") if event.get("choices") else None
+                if ids:
+                    times.append((time.monotonic(), len(ids)))
         return times
 
 
@@ -156,9 +159,9 @@ def beside(asker, long, tries):
         spans.append((began, began + took[-1]))
     stop.set()
     for times in running.result():
-        for a, b in zip(times, times[1:]):
+        for (a, _), (b, tokens) in zip(times, times[1:]):
             if any(begin < b and a < end for begin, end in spans):
-                gaps.append(b - a)
+                gaps += [(b - a) / tokens] * tokens
     gaps.sort()
     print(f"beside  {long} tokens, {len(gaps)} gaps: median {ms(statistics.median(gaps))} p99 {ms(gaps[int(0.99 * (len(gaps) - 1))])} "
           f"worst {ms(gaps[-1])}; its first token {ms(statistics.median(took))}", flush=True)
