@@ -70,10 +70,9 @@ class FormService {
   /// overloaded when too many other forms wait, in all or of this client.
   CompileOutcome take(std::uint64_t ticket);
 
-  /// Nobody waits for the ticket any more; its notify() may still come. A form that waits for it alone is
-  /// forgotten, unless it is being checked or compiled: that goes on and is kept, since to end it would mean
-  /// to end the process that compiles, whose start takes longer than most forms do. Until then it counts as
-  /// its client's.
+  /// The ticket's client has left; notify() may still name the ticket. A queued form that no other ticket wants is
+  /// dropped. One that is being checked or compiled is finished and cached: ending it would end the compiling process,
+  /// whose restart takes longer than most forms. Until then it counts for its client.
   void drop(std::uint64_t ticket);
 
  private:

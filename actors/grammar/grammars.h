@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// One sequence on its way through its form. Whoever makes its mask has it alone meanwhile: a MaskFiller from
-/// Grammars::take() until the row is answered, or, when that is late, until Grammars::made().
+/// Where one sequence is in its form. Used by one thread at a time: by MaskFiller's from Grammars::take() until the row
+/// is answered, or, when the mask is late, until Grammars::made(); else by GRAMMAR.
 struct Follower {
   grammar::Constraint constraint;
   RequestKey key;
@@ -71,7 +71,7 @@ class Grammars {
   bool done(const RequestKey& key);
   /// It was not: appends the sequence's other rows, which wait for tokens that will not come.
   void late(const RequestKey& key, std::vector<ReadyRow>& rows);
-  /// Later it was. False when the sequence has ended, so that nobody waits for it.
+  /// The late mask has been made. False when the sequence has ended and needs no mask.
   bool made(const RequestKey& key);
 
   /// Charges the sequence's request for a mask. Returns the grammar when that has become too much, else 0.

@@ -1,7 +1,6 @@
 #pragma once
-// Makes masks on threads of its own, so that no mask, however long it takes, holds up who asks. What does not
-// fit into the time that there is, by what it took the last time, is left to a thread that gives way: the
-// others do not wait behind it.
+// Makes masks on threads of its own, so that a slow mask delays neither GRAMMAR nor other masks. Masks that are expected
+// to miss the deadline, judged by what the sequence's last mask cost, are left to a low-priority thread.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>

@@ -92,7 +92,7 @@ double Scheduler::prompt_share(std::size_t decodes, std::int32_t admitted) const
 /// slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a quarter to
 /// those after it. The first row of a kind is never shorter than the least chunk, so that each goes on.
 void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
-  constexpr double kPart = 0.75;  // that a kind may take of what is left
+  constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();
   std::int32_t prompts = 0, slow = 0;
   for (std::uint32_t i : running_) {

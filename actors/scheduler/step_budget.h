@@ -26,7 +26,7 @@ class StepBudget {
   /// Until when the step may go on with prompts: the limit, or, where decodes leave less, kLeastPart of it more
   /// than these take. Call it before the first prompt.
   double end_s() const;
-  /// The time, counted from the start of the step, at which `part` of what is left until `end_s` has passed.
+  /// The time since the start of the step at which `part` of the remaining time until `end_s` has passed.
   double until_s(double part, double end_s) const;
   /// Likewise kLeastPart of the limit later than now: what a long prompt may take of a newcomer's first step.
   double newcomer_end_s(double end_s) const;

@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-/// A step counts this much of what the one after it does: about the last twenty count.
+/// Weight of a step relative to the next one: about the last twenty steps count.
 constexpr double kDecay = 0.95;
 /// Likewise when the one after it took kSurprise times, or one kSurprise-th of, what was predicted.
 constexpr double kFastDecay = 0.6, kSurprise = 1.25;
