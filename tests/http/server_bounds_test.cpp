@@ -160,8 +160,17 @@ TEST_F(ServerBounds, ABodyThatFindsNoRoomEvenAloneIsTooLarge) {
   EXPECT_EQ(refused.status, 413);
   EXPECT_NE(refused.body.find("2000000 bytes; at most 1048576 are held at once (--max-buffered-bytes)"), refused.body.npos) << refused.body;
   EXPECT_TRUE(declared.closed());
+  expect_alive();
+}
+
+// The connection is the only one: what another holds, even while it is closed, makes it a 503.
+TEST_F(ServerBounds, AChunkedBodyThatFindsNoRoomEvenAloneIsTooLarge) {
+  setup.limits.max_buffered_bytes = 1 << 20;
+  start();
   Client chunked(port);
-  chunked.send(head + "Transfer-Encoding: chunked\r\n\r\n");
+  chunked.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n");
   const std::string piece = "20000\r\n" + std::string(0x20000, 'x') + "\r\n";
   for (int i = 0; i < 10 && chunked.send(piece); ++i) {
   }
