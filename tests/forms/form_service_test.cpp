@@ -448,14 +448,14 @@ TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
 TEST_F(FormServiceTest, AFaultInItsThreadsEndsOneFormAlone) {
   const auto service = serve(setup());
   std::uint64_t ticket = 0;
-  for (const std::string place : {"form look-up", "form check", "form compiler"}) {
+  for (const char* place : {"form look-up", "form check", "form compiler"}) {
     const testing::ThrownFault fault(place);
     service->submit(++ticket, regex(place));
     EXPECT_EQ(wait(*service, ticket).status.code, Code::internal) << place;
     EXPECT_EQ(fault.thrown(), 1);
     service->submit(++ticket, regex(place));
     EXPECT_TRUE(wait(*service, ticket).status.ok()) << "the thread goes on, and the fault was not kept";
-    service->submit(++ticket, regex(place + "x"));
+    service->submit(++ticket, regex(std::string(place) + "x"));
     EXPECT_TRUE(wait(*service, ticket).status.ok());
   }
 }
