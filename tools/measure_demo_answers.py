@@ -76,6 +76,9 @@ QUESTIONS = {
     "Thank you!": None,
 }
 
+# A request overrides generation_config.json field by field: every setting but "default" starts from these.
+NEUTRAL = {"top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0, "frequency_penalty": 0}
+
 SETTINGS = {
     "default": {},
     "as its authors say": {"temperature": 0.2, "top_p": 0.9},
@@ -174,7 +177,7 @@ def main():
     print(f"| setting | France, of {FRANCE_ASKS} | right | ended | repeating | tokens |\n|---|---|---|---|---|---|")
     with Server(*flags) as server:
         for name, parameters in args.setting or SETTINGS.items():
-            answers, france = measure(server, parameters, args.seeds)
+            answers, france = measure(server, NEUTRAL | parameters if parameters else {}, args.seeds)
             good = sum(answer.right_about_france for answer in france)
             known = [answer for answer in answers if QUESTIONS[answer.question]]
             ended = sum(answer.ended for answer in answers) / len(answers)
