@@ -30,11 +30,10 @@ constexpr std::int64_t kLongBytes = 32 << 10;
 /// length do not delay short ones; it is some three times as long as encoding a byte takes.
 constexpr std::int64_t kNsPerByte = 1000;
 
-/// How long one turn writes answers, and the time for others until the next one does.
-constexpr std::int64_t kSliceNs = 1'000'000;
+/// The time for others between two turns that write an answer.
 constexpr auto kPause = std::chrono::milliseconds(1);
 
-Slice begin_slice() { return Slice(now_ns() + kSliceNs); }
+Slice begin_slice(SessionHostSelf self) { return Slice(now_ns() + self->state.parts.slice_ns); }
 
 /// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
 void act(SessionHostSelf self, Effects& effects) {
@@ -205,7 +204,7 @@ void expire(SessionHostSelf self) {
   while (!state.deadlines.empty() && state.deadlines.begin()->first <= now) {
     const std::uint64_t exchange = state.deadlines.begin()->second;
     state.deadlines.erase(state.deadlines.begin());
-    state.book->expire(exchange, now, begin_slice(), effects);
+    state.book->expire(exchange, now, begin_slice(self), effects);
   }
   act(self, effects);
   if (state.next_look_ns <= now) state.next_look_ns = 0;
@@ -266,14 +265,14 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
       },
       [self](const StepTokens& step) {
         Effects effects;
-        self->state.book->take(step, now_ns(), begin_slice(), effects);
+        self->state.book->take(step, now_ns(), begin_slice(self), effects);
         act(self, effects);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
       [self](const Expire&) { expire(self); },
       [self](const Resume& more) {
         Effects effects;
-        self->state.book->resume(more.exchange, now_ns(), begin_slice(), effects);
+        self->state.book->resume(more.exchange, now_ns(), begin_slice(self), effects);
         act(self, effects);
       },
       [self](const Abandon&) {

@@ -26,6 +26,7 @@ struct SessionHostParts {
   Deliver deliver;
   Log log;
   grammar_actor grammar;  ///< null: no request asks for a form
+  std::int64_t slice_ns = 1'000'000;  ///< how long one turn writes answers; others run before the next one does
 };
 
 struct SessionHostState {

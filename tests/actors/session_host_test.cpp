@@ -58,6 +58,7 @@ class SessionHostTest : public testing::ActorWorld {
     }));
     SessionHostParts parts;
     parts.grammar = grammar_;
+    parts.slice_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
     parts.context = std::make_shared<SessionContext>(SessionContext{
         std::make_shared<testing::ByteTokenizer>(), {testing::ByteTokenizer::kEos}, 64, 258});
     parts.tokenizers = {tokenizer_, long_tokenizer_};
