@@ -246,14 +246,20 @@ struct SequenceSpec {
   std::vector<wire::LogitBias> logit_bias;
   std::uint64_t grammar = 0;    ///< of GRAMMAR; 0: the sequence is free
   std::int32_t gated_from = 0;  ///< with a grammar: output tokens before the first that waits for a mask
+  std::vector<TokenId> output;  ///< what it has yielded in an engine that has ended: it goes on behind these tokens
+  std::int32_t scored = 0;      ///< the logprobs of prompt positions below this have been reported
 };
 
-/// All sequences of one Ask; accepted or refused as a whole.
+/// All sequences of one Ask that have not ended; accepted or refused as a whole.
 struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
   PrefixUse prefix;
   std::int32_t priority = 0;  ///< lower first
+  std::uint64_t exchange = 0;  ///< of the Ask; a refusal names it
+  std::int64_t arrived_ns = 0;  ///< of the Ask
+  std::uint32_t attempt = 0;  ///< how often it was submitted before; above 0 no limit of the queue refuses it
+  bool alone = false;         ///< engines have ended while it ran: until its next token it runs in steps of its own
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.
@@ -287,7 +293,9 @@ struct SequenceTokens {
   std::int32_t scores = 0;
   Finish finish = Finish::none;
   std::string error;  ///< with aborted, poisoned and error: one sentence
-  std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens
+  std::uint32_t attempt = 0;      ///< of its Submit
+  std::int32_t position = 0;      ///< output tokens of the sequence before these, of all attempts
+  std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens of this attempt
   std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
 };
 
