@@ -1,9 +1,13 @@
 #pragma once
 #include <atomic>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
 
-#include "actors/engine/heart.h"
+#include "actors/engine/watchdog.h"
 #include "base/clock.h"
-#include "http/backend.h"
+#include "http/server/backend.h"
 
 namespace troupe {
 
@@ -15,19 +19,26 @@ class HealthCell {
   http::Health::State get() const { return state_.load(std::memory_order_acquire); }
 
   /// The parts were looked at: `silent` stands still, and outlives every reader; null: none does.
-  void looked(TimePoint now, const HeartPart* silent) {
+  void looked(TimePoint now, const WatchdogPart* silent) {
     silent_.store(silent, std::memory_order_release);
     looked_.store(now, std::memory_order_release);
   }
   /// Nobody looks any more.
   void forget() { looked(TimePoint{}, nullptr); }
 
+  /// A part of the engine, or a worker, stands still; empty: none does.
+  void engine_looked(const std::string& part) {
+    const std::lock_guard lock(mutex_);
+    engine_silent_.store(part.empty() ? nullptr : &*names_.insert(part).first, std::memory_order_release);
+  }
+
   http::Health health() const {
     const TimePoint looked = looked_.load(std::memory_order_acquire);
     if (looked != TimePoint{} && Clock::now() - looked > kPatience) return {false, get(), "watcher"};
-    const HeartPart* const silent = silent_.load(std::memory_order_acquire);
-    if (silent == nullptr) return {true, get(), {}};
-    return {!silent->in_engine, get(), silent->name};
+    const WatchdogPart* const silent = silent_.load(std::memory_order_acquire);
+    if (silent != nullptr && silent->in_engine) return {false, get(), silent->name};
+    if (const std::string* const part = engine_silent_.load(std::memory_order_acquire)) return {true, get(), *part};
+    return {true, get(), silent != nullptr ? std::string_view(silent->name) : std::string_view()};
   }
 
  private:
@@ -35,8 +46,11 @@ class HealthCell {
   static constexpr Duration kPatience = std::chrono::milliseconds(1500);
 
   std::atomic<http::Health::State> state_{http::Health::State::loading};
-  std::atomic<const HeartPart*> silent_{nullptr};
+  std::atomic<const WatchdogPart*> silent_{nullptr};
   std::atomic<TimePoint> looked_{};
+  std::atomic<const std::string*> engine_silent_{nullptr};
+  std::mutex mutex_;
+  std::set<std::string> names_;  // guarded by mutex_; of parts: readers keep views of them
 };
 
 }  // namespace troupe

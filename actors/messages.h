@@ -1,7 +1,8 @@
 #pragma once
 // The messages that actors send one another: plain aggregates, units in names, no pointers, no file
 // descriptors, so that each could also be sent to another process. Data only: actors/protocol.h adds how CAF
-// serializes them and who may send which to whom. What is only observed is in actors/observation_messages.h.
+// serializes them and who may send which to whom. What is only observed is in actors/observation_messages.h,
+// what a link between processes adds in actors/link_messages.h.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,7 +12,7 @@
 #include "base/ids.h"
 #include "base/pulse.h"
 #include "base/status.h"
-#include "http/request.h"
+#include "http/api/request.h"
 #include "ipc/wire.h"
 #include "text/grammar/thinking_rule.h"
 
@@ -429,6 +430,7 @@ struct LinkUp {
   std::uint32_t epoch = 0;
   wire::Capacity capacity;
   std::string device;
+  std::uint64_t memory = 0;  ///< wire::Hello's; of several ranks, of their lives together
 };
 
 /// The worker is gone: what was sent before will not be answered.

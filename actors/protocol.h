@@ -1,24 +1,32 @@
 #pragma once
-// Who sends what to whom in the engine process: every typed handle, and for every message one line on what it
-// asks for and who sends it. Who spawns whom, and what happens when one dies, is in actors/topology.*; the
-// messages themselves are in actors/messages.h.
+// Who sends what to whom: every typed handle, and for every message one line on what it asks for and who sends it. Who
+// spawns whom, and what happens when one dies, is in actors/topology.*; the messages themselves are in actors/messages.h.
 //
-//   HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER
-//                        │   ▲
-//                 Submit ▼   │ StepTokens (one a step)
-//                      SCHEDULER ◀─▶ CACHE MANAGER
-//                        │   ▲            │  ▲
-//               SendPlan ▼   │ StepDone   ▼  │ CacheReport
-//                         WORKER LINK ──────────  rings ── worker process
+//   front     HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER
+//                                  │   ▲
+//                           Submit ▼   │ StepTokens (one a step)
+//                              ENGINE LINK
+//                                  │   ▲       rings
+//   engine                     FRONT LINK
+//                           Submit ▼   │ StepTokens
+//                              SCHEDULER ◀─▶ CACHE MANAGER
+//                                │   ▲            │  ▲
+//                       SendPlan ▼   │ StepDone   ▼  │ CacheReport
+//                                 WORKER LINK ──────────  rings ── worker process
+//
+// What comes over a link goes from its receiving thread straight to the actor that it is for, and what SESSION HOSTs and
+// SCHEDULER send over one goes from them straight to the ring: the links' own actors carry questions and their answers.
 //
 // GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to WORKER LINK.
 //
 // SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks. Mailboxes are bounded by credits that
-// the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight.
+// the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight, a link the steps that the
+// front has not taken.
 #include <caf/all.hpp>
 #include <chrono>
 #include <limits>
 
+#include "actors/link_messages.h"
 #include "actors/messages.h"
 #include "actors/observation_messages.h"
 
@@ -147,9 +155,21 @@ TROUPE_INSPECT(SendMasks, x.record)
 TROUPE_INSPECT(SendCacheCommand, x.record)
 TROUPE_INSPECT(StepDone, x.record)
 TROUPE_INSPECT(CacheReport, x.record)
-TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device)
+TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device, x.memory)
 TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
+TROUPE_INSPECT(Greeting, x.version, x.build)
+TROUPE_INSPECT(Welcome, x.version, x.build, x.topology)
+TROUPE_INSPECT(EngineUp, x.epoch)
+TROUPE_INSPECT(EngineDown, x.epoch, x.why)
+TROUPE_INSPECT(Refused, x.exchange, x.attempt, x.status)
+TROUPE_INSPECT(FrontSubmit, x.front, x.submit)
+TROUPE_INSPECT(FrontReady, x.front)
+TROUPE_INSPECT(FrontLost, x.front)
+TROUPE_INSPECT(LinkMessage, x.type, x.tag, x.epoch, x.bytes)
+TROUPE_INSPECT(LinkEpoch, x.epoch)
+TROUPE_INSPECT(TracedEvent, x.actor, x.event, x.request_id, x.details, x.at_ns)
+TROUPE_INSPECT(SilentPart, x.part)
 TROUPE_INSPECT(RankStepDone, x.rank, x.record)
 TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
 TROUPE_INSPECT(RankUp, x.rank, x.link)
@@ -175,6 +195,7 @@ template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
 template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
 template <class I> typename I::result_type inspect(I& f, Probe&) { return f(caf::meta::type_name("Probe")); }
 template <class I> typename I::result_type inspect(I& f, ProbeAll&) { return f(caf::meta::type_name("ProbeAll")); }
+template <class I> typename I::result_type inspect(I& f, RetryAlone&) { return f(caf::meta::type_name("RetryAlone")); }
 template <class I> typename I::result_type inspect(I& f, TakeMade&) { return f(caf::meta::type_name("TakeMade")); }
 template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
 #undef TROUPE_INSPECT
@@ -229,6 +250,9 @@ using tokenizer_actor = caf::typed_actor<
     // Answers with ids or with the request's fault; from SESSION HOST.
     caf::replies_to<Encode>::with<Encoded>>;
 
+/// Who forgets published blocks for GATEWAY: ENGINE LINK, or CACHE MANAGER itself.
+using published_blocks_actor = caf::typed_actor<caf::replies_to<ResetPrefixCache>::with<std::int32_t>>;
+
 /// CACHE MANAGER: owns every KV block.
 using cache_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
@@ -238,10 +262,14 @@ using cache_actor = caf::typed_actor<
     caf::reacts_to<CacheReport>,
     // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER hears of it.
     caf::reacts_to<LinkUp>,
-    // Forgets every published block; answers with how many there were; from GATEWAY.
+    // Forgets every published block; answers with how many there were; from FRONT LINK.
     caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
-    // Answers with the block counts; from the ROOT.
+    // Answers with the block counts; from FRONT LINK.
     caf::replies_to<caf::get_atom>::with<CacheStatus>>;
+
+/// Who compiles forms for SESSION HOST: ENGINE LINK, or GRAMMAR itself.
+using forms_actor = caf::typed_actor<caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
+                                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>>;
 
 /// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its sequences and
 /// makes the masks of their gated rows.
@@ -265,10 +293,13 @@ using grammar_actor = caf::typed_actor<
 /// SCHEDULER: decides every step.
 using scheduler_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
-    // Takes all sequences or refuses all; their tokens go to the sender as StepTokens; from SESSION HOST.
-    caf::replies_to<Submit>::with<Status>,
-    // Ends sequences nobody waits for; from SESSION HOST.
+    // Takes all sequences or refuses all; their tokens go to the front as StepTokens; from a FRONT LINK's thread.
+    caf::reacts_to<FrontSubmit>,
+    // Ends sequences that nobody waits for; likewise.
     caf::reacts_to<Cancel>,
+    // The front has taken steps, or is gone; likewise.
+    caf::reacts_to<FrontReady>,
+    caf::reacts_to<FrontLost>,
     // A step's result; from WORKER LINK.
     caf::reacts_to<StepDone>,
     // Masks take too long for their step, or have been made after all; from GRAMMAR, to the sender of GrammarStep.
@@ -280,7 +311,7 @@ using scheduler_actor = caf::typed_actor<
     caf::reacts_to<LinkUp>,
     // The worker is gone: sequences wait for the next one; from WORKER LINK.
     caf::reacts_to<LinkDown>,
-    // Answers with its queue; from the ROOT.
+    // Answers with its queue; from FRONT LINK.
     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
 
 /// A TOKENIZER was replaced after a failure.
@@ -299,8 +330,13 @@ using session_host_actor = caf::typed_actor<
     caf::replies_to<Ask>::with<Closed>,
     // The client went away; from GATEWAY.
     caf::reacts_to<Withdraw>,
-    // One step's tokens of its sequences; from SCHEDULER.
+    // One step's tokens of its sequences; from ENGINE LINK's thread, as the next three.
     caf::reacts_to<StepTokens>,
+    // The engine did not take a Submit.
+    caf::reacts_to<Refused>,
+    // An engine has come, or its process is gone.
+    caf::reacts_to<EngineUp>,
+    caf::reacts_to<EngineDown>,
     // Uses this TOKENIZER from now on; from the ROOT.
     caf::reacts_to<TokenizerUp>,
     // A request's timeout is over; from itself.
@@ -308,7 +344,9 @@ using session_host_actor = caf::typed_actor<
     // Writes more of a long answer; from itself.
     caf::reacts_to<Resume>,
     // Ends every session; from GATEWAY.
-    caf::reacts_to<Abandon>>;
+    caf::reacts_to<Abandon>,
+    // Submits requests that wait to run alone; from itself.
+    caf::reacts_to<RetryAlone>>;
 
 /// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
@@ -317,24 +355,82 @@ using gateway_actor = caf::typed_actor<
     caf::reacts_to<Ask>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
     caf::reacts_to<Withdraw>,
-    // The worker came or went: readiness; from WORKER LINK.
+    // The engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.
     caf::reacts_to<LinkUp>,
     caf::reacts_to<LinkDown>,
-    // Refuses new work from now on; answers when nothing is open any more; from the ROOT.
+    // Refuses new work from now on; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<bool>,
     // Ends what is open; from the control thread.
     caf::reacts_to<Abandon>,
-    // Answers with open requests and state; from the ROOT.
+    // Answers with open requests and state; from the control thread.
     caf::replies_to<caf::get_atom>::with<EngineStatus>>;
 
-/// Who hears of what comes up a link.
+/// Whom ENGINE LINK's receiving thread sends to.
+struct FrontActors {
+  gateway_actor gateway;
+  std::vector<session_host_actor> hosts;
+  metrics_actor metrics;
+};
+template <class I> typename I::result_type inspect(I& f, FrontActors& x) {
+  return f(caf::meta::type_name("FrontActors"), x.gateway, x.hosts, x.metrics);
+}
+
+/// ENGINE LINK: the front's end of the link to an engine.
+using engine_link_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
+    // Names who hears of what comes over the link, and begins to receive; from the ROOT, once, before anything else.
+    caf::reacts_to<FrontActors>,
+    // Asked of the engine's GRAMMAR; from SESSION HOST. Answered with an error when the engine is gone, as are the others.
+    caf::replies_to<Compile>::with<Compiled>,
+    caf::reacts_to<CancelCompile>,
+    caf::replies_to<WatchGrammar>::with<Status>,
+    caf::reacts_to<ReleaseGrammar>,
+    // Asked of its CACHE MANAGER; from GATEWAY.
+    caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
+    // Answers with the state of its SCHEDULER and CACHE MANAGER; from the control thread.
+    caf::replies_to<caf::get_atom>::with<EngineStatus>,
+    // Answers with a report of every actor of the engine; from LIVE FEED's thread.
+    caf::replies_to<ProbeAll>::with<ActorReports>,
+    // An answer, that the engine is gone, or that the link is broken; from its own receiving thread.
+    caf::reacts_to<LinkMessage>,
+    caf::reacts_to<LinkEpoch>,
+    caf::reacts_to<LinkBroken>>;
+
+/// ROOT of each process: watches the rest by the table in actors/topology.h.
+using root_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
+    // Answers with a report of every actor; of one that does not answer within 300 ms too; from FRONT LINK or LIVE FEED's thread.
+    caf::replies_to<ProbeAll>::with<ActorReports>>;
+
+/// Whose children FRONT LINK probes.
+struct Supervised {
+  root_actor root;
+};
+template <class I> typename I::result_type inspect(I& f, Supervised& x) {
+  return f(caf::meta::type_name("Supervised"), x.root);
+}
+
+/// FRONT LINK ×front: the engine's end of the link to a front.
+using front_link_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
+    // Names the ROOT; from it that spawns both, once, before a front can ask.
+    caf::reacts_to<Supervised>,
+    // The worker came or went, which the front is told; from WORKER LINK or RANK GROUP.
+    caf::reacts_to<LinkUp>,
+    caf::reacts_to<LinkDown>,
+    // A question of the front, that it is gone, or that the link is broken; from its own receiving thread.
+    caf::reacts_to<LinkMessage>,
+    caf::reacts_to<LinkEpoch>,
+    caf::reacts_to<LinkBroken>>;
+
+/// Who hears of what comes up a worker's link.
 struct Attach {
   cache_actor cache;
   scheduler_actor scheduler;
-  gateway_actor gateway;
+  std::vector<front_link_actor> fronts;
 };
 template <class I> typename I::result_type inspect(I& f, Attach& x) {
-  return f(caf::meta::type_name("Attach"), x.cache, x.scheduler, x.gateway);
+  return f(caf::meta::type_name("Attach"), x.cache, x.scheduler, x.fronts);
 }
 
 /// Who takes what the worker is to do, of one rank or of several: WORKER LINK or RANK GROUP.
@@ -384,15 +480,5 @@ using worker_link_actor = caf::typed_actor<
     caf::reacts_to<LinkDown>,
     // Ends the actor, and with it the engine; from its own receiving thread.
     caf::reacts_to<LinkBroken>>;
-
-/// ROOT: spawns and watches the rest by the table in actors/topology.cpp.
-using root_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Stops admission; answers when nothing is open any more; from the control thread.
-    caf::replies_to<Drain>::with<bool>,
-    // Answers with the state of every part; from the control thread.
-    caf::replies_to<caf::get_atom>::with<EngineStatus>,
-    // Answers with a report of every actor; of one that does not answer within 300 ms too; from LIVE FEED's thread.
-    caf::replies_to<ProbeAll>::with<ActorReports>>;
 
 }  // namespace troupe

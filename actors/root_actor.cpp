@@ -104,32 +104,6 @@ caf::typed_response_promise<ActorReports> probe_all(RootSelf self) {
   return round->promise;
 }
 
-/// Asks the three that know the state, one after the other, and answers with all of it.
-caf::typed_response_promise<EngineStatus> report(RootSelf self) {
-  auto promise = self->make_response_promise<EngineStatus>();
-  const auto failed = [promise](caf::error& error) mutable { promise.deliver(std::move(error)); };
-  const RootPorts& ports = self->state.parts.ports;
-  self->request(ports.gateway, kTurnPatience, caf::get_atom::value)
-      .then(
-          [=](EngineStatus& status) mutable {
-            self->request(ports.scheduler, kTurnPatience, caf::get_atom::value)
-                .then(
-                    [=](const SchedulerStatus& scheduler) mutable {
-                      status.scheduler = scheduler;
-                      self->request(ports.cache, kTurnPatience, caf::get_atom::value)
-                          .then(
-                              [=](const CacheStatus& cache) mutable {
-                                status.cache = cache;
-                                promise.deliver(std::move(status));
-                              },
-                              failed);
-                    },
-                    failed);
-          },
-          failed);
-  return promise;
-}
-
 }  // namespace
 
 root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
@@ -140,14 +114,6 @@ root_actor::behavior_type root_behavior(RootSelf self, RootParts parts) {
   for (std::size_t i = 0; i < self->state.parts.children.size(); ++i) watch(self, i);
   return {
       answer_beat,
-      [self](const Drain& drain) {
-        auto promise = self->make_response_promise<bool>();
-        self->request(self->state.parts.ports.gateway, kDrainPatience, drain)
-            .then([promise](bool) mutable { promise.deliver(true); },
-                  [promise](caf::error& error) mutable { promise.deliver(std::move(error)); });
-        return promise;
-      },
-      [self](caf::get_atom) { return report(self); },
       [self](const ProbeAll&) { return probe_all(self); },
   };
 }

@@ -24,16 +24,8 @@ struct RootChild {
   std::function<caf::actor()> respawn;  ///< for OnDown::restart: spawns it and tells its neighbours
 };
 
-/// The actors that the ROOT asks for the state it reports.
-struct RootPorts {
-  gateway_actor gateway;
-  scheduler_actor scheduler;
-  cache_actor cache;
-};
-
 struct RootParts {
   std::vector<RootChild> children;
-  RootPorts ports;
   Log log;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The actors of the engine process: which there are, in which order they start, what happens when one dies, what
+// The actors of the front and of an engine: which there are, in which order they start, what happens when one dies, what
 // bounds their mailboxes. topology.cpp is the only file that spawns actors.
 #include <atomic>
 #include <cstdint>
@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "actors/engine/heart.h"
+#include "actors/engine/watchdog.h"
 #include "actors/gateway/gateway_actor.h"
+#include "actors/link/engine_link_actor.h"
+#include "actors/link/front_link_actor.h"
 #include "actors/metrics/registry.h"
 #include "actors/protocol.h"
 #include "actors/root_actor.h"
@@ -23,16 +25,22 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "config/options.h"
+#include "ipc/block_names.h"
 #include "ipc/link.h"
 
 namespace troupe {
 
 struct FormPulses;  // actors/grammar/form_service.h
 
+enum class ActorProcess : std::uint8_t { front, engine };
+
+constexpr const char* to_string(ActorProcess process) { return process == ActorProcess::front ? "front" : "engine"; }
+
 /// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the row
 /// says, with what happens at the limit.
 struct Role {
   const char* name;
+  ActorProcess process;
   OnDown on_down;
   const char* thread;     ///< pool, or one of its own
   const char* bound;      ///< who limits its mailbox
@@ -40,43 +48,68 @@ struct Role {
   const char* why;        ///< the reason for on_down, in one sentence
 };
 
-/// In start order.
+/// In start order of each process.
 inline constexpr Role kRoles[] = {
-    {"metrics", OnDown::escalate, "pool", "one message a step and a request", "none",
-     "Every part reports to it by handle, and a restart of the engine costs less than recasting them all."},
-    {"worker_link", OnDown::escalate, "pool, and one receiving thread", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
-     "Its end means that the ring or the worker cannot be trusted."},
-    {"rank_group", OnDown::escalate, "pool", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
-     "It alone knows which ranks have answered a step."},
-    {"cache", OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
-     "Its block tables are the truth about the worker's memory."},
-    {"grammar", OnDown::escalate, "own, and helpers", "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
-     "It alone knows how far each answer is in its form, and steps wait for its masks."},
-    {"scheduler", OnDown::escalate, "pool", "--max-queued-requests, --max-queued-tokens", "429",
-     "It alone knows which plan is in flight."},
-    {"tokenizer", OnDown::restart, "own", "two prompts of each SESSION HOST", "SESSION HOST keeps the next ones, short ones first",
+    {"metrics", ActorProcess::front, OnDown::escalate, "pool", "one message a step and a request", "none",
+     "Every part reports to it by handle, and it alone has the counts."},
+    {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread", "one question of each session", "none",
+     "Its end means that the ring or the engine cannot be trusted."},
+    {"tokenizer", ActorProcess::front, OnDown::restart, "own", "two prompts of each SESSION HOST",
+     "SESSION HOST keeps the next ones, short ones first",
      "It holds nothing: its requests fail, the next ones find a new one."},
-    {"session", OnDown::escalate, "pool", "GATEWAY's credits; output by the connection's buffer", "429; the client is cut off",
+    {"session", ActorProcess::front, OnDown::escalate, "pool",
+     "GATEWAY's credits; the engine's steps by the link's credit; output by the connection's buffer", "429; the client is cut off",
      "Its sessions hold the text that clients have already seen."},
-    {"gateway", OnDown::escalate, "pool", "--max-concurrency", "429",
+    {"gateway", ActorProcess::front, OnDown::escalate, "pool", "--max-concurrency", "429",
      "Its count of open requests would be lost, and with it the bound on them."},
+    {"worker_link", ActorProcess::engine, OnDown::escalate, "pool, and one receiving thread",
+     "max_steps_in_flight plans and their masks", "SCHEDULER waits",
+     "Its end means that the ring or the worker cannot be trusted."},
+    {"rank_group", ActorProcess::engine, OnDown::escalate, "pool", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
+     "It alone knows which ranks have answered a step."},
+    {"cache", ActorProcess::engine, OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
+     "Its block tables are the truth about the worker's memory."},
+    {"grammar", ActorProcess::engine, OnDown::escalate, "own, and helpers", "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
+     "It alone knows how far each answer is in its form, and steps wait for its masks."},
+    {"scheduler", ActorProcess::engine, OnDown::escalate, "pool", "GATEWAY's credits; --max-queued-requests, --max-queued-tokens", "429",
+     "It alone knows which plan is in flight."},
+    {"front_link", ActorProcess::engine, OnDown::escalate, "pool, and one receiving thread", "one question of each session", "none",
+     "Its end means that the ring or the front cannot be trusted."},
 };
 
-struct CastSetup {
+/// What both processes' actors are started with.
+struct SystemSetup {
   config::Options options;  ///< resolved
-  std::vector<std::shared_ptr<ipc::EngineEnd>> links;  ///< by rank, at least one
-  std::uint64_t spec_hash = 0;
+  std::function<Log(const std::string& actor)> log;
+  std::string build;  ///< of the program
+};
+
+struct FrontSetup : SystemSetup {
+  std::shared_ptr<Link> engine;  ///< the front's end of the link to the engine
   std::shared_ptr<const Encoder> encoder;
   std::uint32_t tokenizers = 1;  ///< besides the one for long texts
   std::shared_ptr<const SessionContext> sessions;
-  std::string executable = "/proc/self/exe";  ///< of GRAMMAR's compiling process
   std::uint32_t io_threads = 1;
   metrics::Constants constants;
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
   std::string config_json;  ///< what /config-info answers
-  std::function<Log(const std::string& actor)> log;
+  std::function<void(const TracedEvent&)> traced;  ///< what the engine's actors log of requests; thread safe; may be empty
+  std::function<void(const SilentPart&)> silent;   ///< which of its parts stand still; likewise
+  std::function<void(const std::string& topology)> welcomed;  ///< what actors it has; likewise
+};
+
+struct EngineSetup : SystemSetup {
+  std::vector<std::shared_ptr<ipc::UpperEnd>> links;  ///< to the workers, by rank, at least one
+  std::vector<std::shared_ptr<Link>> fronts;           ///< the engine's ends of the links to fronts
+  std::shared_ptr<ipc::BlockNames> block_names;  ///< null: names of KV blocks end with this engine
+  std::uint64_t spec_hash = 0;
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< of GRAMMAR; null: there is none
+  std::vector<TokenId> eos_ids;                ///< likewise
+  int vocabulary = 0;                          ///< of the model
+  std::string executable = "/proc/self/exe";   ///< of GRAMMAR's compiling process
+  std::shared_ptr<std::atomic<bool>> ready = std::make_shared<std::atomic<bool>>(false);  ///< a worker is attached
 };
 
 /// `from` holds a handle of `to` and sends to it.
@@ -85,49 +118,31 @@ struct Arrow {
   auto operator<=>(const Arrow&) const = default;
 };
 
-/// The actor system with every actor in it.
-class Cast {
+/// An actor system with a ROOT over its actors.
+class SupervisedActors {
  public:
-  /// Starts every actor in table order, and the ROOT over them.
-  explicit Cast(CastSetup setup);
-  ~Cast();  ///< ends the actors in reverse order and waits for them
+  ~SupervisedActors();  ///< ends the actors in reverse order and waits for them
 
-  Cast(const Cast&) = delete;
-  Cast& operator=(const Cast&) = delete;
-
-  const gateway_actor& gateway() const { return gateway_; }
-  const metrics_actor& metrics() const { return metrics_; }
-  /// Tells METRICS which processes the supervisor has.
-  void report(ProcessReports processes) { caf::anon_send(metrics_, std::move(processes)); }
+  SupervisedActors(const SupervisedActors&) = delete;
+  SupervisedActors& operator=(const SupervisedActors&) = delete;
 
   /// Who was given whose handle, sorted.
   const std::vector<Arrow>& arrows() const { return arrows_; }
 
-  /// The state of every part; not ok when an actor does not answer within the time given.
-  Result<EngineStatus> status(Duration patience);
-
-  /// The same without waiting: nothing when an actor does not answer within the time given.
-  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
-
   /// A report of every actor; not ok when ROOT does not answer within the time given.
   Result<std::vector<ActorReport>> actors(Duration patience);
 
-  /// Refuses new requests from now on; open ones go on. drained() becomes true when none is open.
-  void drain();
-  bool drained() const { return *drained_; }
-
-  /// Lets `heart` watch every actor, TOKENIZERs with the patience that a long text needs, CAF's clock and the receiving threads
-  /// of WORKER LINK. The heart must go before this does.
-  void watch_by(Heart& heart);
-
-  /// Ends the open requests with an error.
-  void abandon();
+  /// Lets `watchdog` watch every actor, CAF's clock and the threads that the actors have of their own, each with the patience
+  /// that its work needs. The watchdog must go before this does.
+  void watch_by(Watchdog& watchdog);
 
   /// False when an actor that cannot be replaced has died; why() says which.
   bool alive() const { return !root_down_; }
   std::string why() const;
 
- private:
+ protected:
+  SupervisedActors() = default;
+
   /// An actor that is watched, which may be replaced by another one.
   class Watched {
    public:
@@ -145,37 +160,95 @@ class Cast {
     mutable std::mutex mutex_;
     caf::actor actor_;  // guarded by mutex_
   };
+
+  /// `handle` becomes the next child of the ROOT, by its row of the table.
+  template <class Handle>
+  RootChild& add(const char* name, const Handle& handle);
+  /// `handle`, which is given to the actor `to_whom`: an arrow.
+  template <class Handle>
+  const Handle& introduce(const char* to_whom, const Handle& handle);
+  std::shared_ptr<Watched> watch(const std::string& name, caf::actor actor, Duration patience);
+  /// A thread that beats unasked.
+  void watch_thread(std::string name, std::function<std::uint64_t()> beats, Duration patience = {}) {
+    threads_.push_back({{std::move(name), true, patience}, std::move(beats)});
+  }
+  /// Starts the ROOT over what was added. `failed`, which may be empty, is called when it ends without having been asked to.
+  void supervise(const Log& log, std::function<void()> failed = {});
+
+  const root_actor& root() const { return root_; }
+  caf::actor_system& system() { return system_; }
+
+ private:
   struct WatchedPart {
-    HeartPart part;
+    WatchdogPart part;
     std::shared_ptr<Watched> actor;
   };
-
-  void spawn(CastSetup setup);
-  std::shared_ptr<Watched> watch(const std::string& name, caf::actor actor, Duration patience);
-
+  struct WatchedThread {
+    WatchdogPart part;
+    std::function<std::uint64_t()> beats;
+  };
   struct SystemConfig : caf::actor_system_config {
     SystemConfig();
   };
-  // What the end of the ROOT is told to outlives the actor system; the handles do not.
-  std::shared_ptr<std::atomic<bool>> drained_ = std::make_shared<std::atomic<bool>>(false);
+
   std::atomic<bool> root_down_{false};
   mutable std::mutex mutex_;
   std::string root_error_;  // guarded by mutex_
+  std::vector<RootChild> children_;  // until there is a ROOT
+  std::vector<Arrow> arrows_;
   SystemConfig config_;
   caf::actor_system system_{config_};
   root_actor root_;
-  gateway_actor gateway_;
-  metrics_actor metrics_;
   std::vector<WatchedPart> watched_;
-  std::vector<std::shared_ptr<Pulse>> receiver_pulses_;  // by rank
-  std::shared_ptr<const FormPulses> form_pulses_;        // null: there is no GRAMMAR
-  std::vector<Arrow> arrows_;
+  std::vector<WatchedThread> threads_;
 };
 
-/// The arrows, and the rows of the table that have some, as JSON: {"actors":[{"name","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
+/// The actors of the front.
+class FrontSystem final : public SupervisedActors {
+ public:
+  /// Starts every actor in table order, and the ROOT over them.
+  explicit FrontSystem(FrontSetup setup);
+
+  const gateway_actor& gateway() const { return gateway_; }
+  const metrics_actor& metrics() const { return metrics_; }
+  /// Tells METRICS which processes the supervisor has.
+  void report(ProcessReports processes) { caf::anon_send(metrics_, std::move(processes)); }
+
+  /// The state of every part, once it is known, the engine's among it while there is one; nothing when GATEWAY does not
+  /// answer within the time given.
+  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
+
+  /// A report of every actor of the engine; not ok when it does not answer within the time given.
+  Result<std::vector<ActorReport>> engine_actors(Duration patience);
+
+  /// Refuses new requests from now on; open ones go on. drained() becomes true when none is open.
+  void drain();
+  bool drained() const { return *drained_; }
+
+  /// Ends the open requests with an error.
+  void abandon();
+
+ private:
+  // Told by an actor that may outlive this object.
+  std::shared_ptr<std::atomic<bool>> drained_ = std::make_shared<std::atomic<bool>>(false);
+  gateway_actor gateway_;
+  metrics_actor metrics_;
+  engine_link_actor engine_;
+};
+
+/// The actors of an engine.
+class EngineSystem final : public SupervisedActors {
+ public:
+  explicit EngineSystem(EngineSetup setup);
+
+ private:
+  std::vector<front_link_actor> fronts_;
+};
+
+/// The arrows, and the rows of the table that have some, as JSON: {"actors":[{"name","process","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
 std::string topology_json(const std::vector<Arrow>& arrows);
 
-/// The table, and the arrows as a Mermaid graph: docs/topology.md.
+/// The table, and the arrows of both processes as a Mermaid graph: docs/topology.md.
 std::string topology_markdown(const std::vector<Arrow>& arrows);
 
 }  // namespace troupe

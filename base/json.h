@@ -3,7 +3,7 @@
 //
 // Every function is total: for a value of another type it says "nothing" and never throws, whatever the value
 // is. The library's own accessors (get<>, at, value, operator[] that reads, dump, parse) throw or are undefined
-// then, so files that handle such values use these instead; tools/check_json.py holds them to it.
+// then, so files that handle such values use these instead; tools/check/check_json.py holds them to it.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -28,7 +28,7 @@
 #include "cli/bench/ceilings_of.h"
 #include "cli/bench/step_feed.h"
 #include "gpu/cuda.h"
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 #include "model/checkpoint/model_files.h"
 #include "model/cuda/executor.h"
 #include "model/ranks/part.h"

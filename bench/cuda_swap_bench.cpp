@@ -15,7 +15,7 @@
 #include "gpu/cuda.h"
 #include "gpu/cuda_copy_stream.h"
 #include "gpu/pinned.h"
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 #include "model/checkpoint/model_files.h"
 #include "model/cuda/executor.h"
 

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "actors/cache/cache_actor.h"
-#include "actors/metrics/metrics_actor.h"
+#include "actors/link/front_link_actor.h"
+#include "actors/link/message_codec.h"
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "actors/worker/worker_loop.h"
 #include "bench/cpu_clock.h"
 #include "bench/report.h"
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 #include "model/make_executor.h"
 
 namespace {
@@ -39,7 +40,7 @@ struct PoolConfig : caf::actor_system_config {
 /// A worker that answers each plan at once, and times how long the next one takes to come.
 class TimedWorker {
  public:
-  explicit TimedWorker(ipc::WorkerEnd link) : link_(std::move(link)) {}
+  explicit TimedWorker(ipc::LowerEnd link) : link_(std::move(link)) {}
 
   void run(Executor& executor) {
     WorkerLoop loop(link_, executor, {}, log_);
@@ -74,7 +75,7 @@ class TimedWorker {
   std::vector<double> wall, cpu;
 
  private:
-  ipc::WorkerEnd link_;
+  ipc::LowerEnd link_;
   Log log_;
 };
 
@@ -102,35 +103,39 @@ int main(int argc, char** argv) {
   options.scheduler.max_num_batched_tokens = 2048;
 
   auto fds = ipc::create_link();
-  auto engine_end = std::make_shared<ipc::EngineEnd>(*ipc::EngineEnd::attach(fds->step.get(), fds->cache.get()));
-  TimedWorker worker(*ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get()));
+  auto engine_end = std::make_shared<ipc::UpperEnd>(*ipc::UpperEnd::attach(fds->step.get(), fds->cache.get()));
+  TimedWorker worker(*ipc::LowerEnd::attach(fds->step.get(), fds->cache.get()));
 
   PoolConfig config;
   caf::actor_system system(config);
-  auto metrics = system.spawn(metrics_behavior, metrics::Constants{}, Log());
   auto link = system.spawn(worker_link_behavior, WorkerLinkParts{engine_end, 0, 0, {}});
   auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
-  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, {}, cache, link, metrics, {}, {}});
-  auto gateway = system.spawn([scheduler](gateway_actor::pointer self) -> gateway_actor::behavior_type {
-    // Stands for GATEWAY and SESSION HOST: submits everything once the worker is there, and reads along.
-    auto host = self->spawn([scheduler](session_host_actor::pointer host) -> session_host_actor::behavior_type {
-      return {answer_beat, [host, scheduler](Ask&) {
-                auto opened = host->make_response_promise<Closed>();
-                host->request(scheduler, caf::infinite, requests())
-                    .then([](const Status& status) {
-                      if (!status.ok()) std::fprintf(stderr, "refused: %s\n", status.message.c_str());
-                    });
-                return opened;
-              },
-              [](const Withdraw&) {}, [](const StepTokens&) {}, [](const TokenizerUp&) {}, [](const Expire&) {}, [](const Resume&) {},
-              [](const Abandon&) {}};
-    });
-    return {answer_beat, [](Ask&) {}, [](const Withdraw&) {},
-            [self, host](const LinkUp&) { self->request(host, caf::infinite, Ask{}).then([](const Closed&) {}); },
-            [](const LinkDown&) {}, [](const Drain&) { return true; }, [](const Abandon&) {},
-            [](caf::get_atom) { return EngineStatus{}; }};
+  // The link to the front as it is in earnest; what comes out at its other end is counted and dropped.
+  auto between = ipc::create_link();
+  auto to_front = std::make_shared<Link>(*ipc::LowerEnd::attach(between->step.get(), between->cache.get()));
+  Link front(*ipc::UpperEnd::attach(between->step.get(), between->cache.get()));
+  const auto port = std::make_shared<FrontLinkPort>(to_front);
+  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, {}, cache, link, {port}, {}, {}});
+  FrontLinkParts parts;
+  parts.link = to_front;
+  parts.topology = [] { return std::string(); };
+  parts.scheduler = scheduler;
+  parts.cache = cache;
+  parts.ready = std::make_shared<std::atomic<bool>>(false);
+  auto front_link = system.spawn(front_link_behavior, std::move(parts));
+  std::jthread reader([&front](const std::stop_token& stop) {
+    Pulse pulse;
+    front.receive(stop, pulse, {[&front](const Arrival& arrival) {
+                                  if (arrival.type == MessageType::link_up) {
+                                    Bytes bytes;
+                                    encode(requests(), bytes);
+                                    front.send(MessageType::submit, 0, std::as_bytes(std::span(bytes)));
+                                  }
+                                  if (arrival.type == MessageType::step_tokens) front.took_step();
+                                },
+                                [](std::uint32_t) {}, [](const std::string& why) { std::fprintf(stderr, "%s\n", why.c_str()); }});
   });
-  caf::anon_send(link, Attach{cache, scheduler, gateway});
+  caf::anon_send(link, Attach{cache, scheduler, {front_link}});
 
   auto executor = model::make_executor(options);
   if (!executor.ok()) {
@@ -145,9 +150,8 @@ int main(int argc, char** argv) {
   report.row({"engine.step_cpu_p99", http::percentile(worker.cpu, 99), "us", 0, 300, bench::Better::lower});
   report.row({"engine.step_wall_p50", http::percentile(worker.wall, 50), "us", 0, 0, bench::Better::lower});
   report.row({"engine.step_wall_p99", http::percentile(worker.wall, 99), "us", 0, 0, bench::Better::lower});
-  for (const auto& actor : {caf::actor_cast<caf::actor>(gateway), caf::actor_cast<caf::actor>(link),
-                            caf::actor_cast<caf::actor>(scheduler), caf::actor_cast<caf::actor>(cache),
-                            caf::actor_cast<caf::actor>(metrics)}) {
+  for (const auto& actor : {caf::actor_cast<caf::actor>(front_link), caf::actor_cast<caf::actor>(link),
+                            caf::actor_cast<caf::actor>(scheduler), caf::actor_cast<caf::actor>(cache)}) {
     caf::anon_send_exit(actor, caf::exit_reason::kill);
   }
   return worker.cpu.empty() ? 1 : 0;

@@ -95,7 +95,7 @@ struct Player {
 
 // Answers every plan with a result, waiting as it is told.
 void echo(const LinkFds& fds, Duration spin) {
-  auto end = WorkerEnd::attach(fds.step.get(), fds.cache.get());
+  auto end = LowerEnd::attach(fds.step.get(), fds.cache.get());
   if (!end) _exit(1);
   end->set_spin(spin);
   Player<wire::StepResult> player;
@@ -106,7 +106,7 @@ void echo(const LinkFds& fds, Duration spin) {
   }
 }
 
-double link_round_trip_us(EngineEnd& engine, Player<wire::StepPlan>& player, std::uint64_t step) {
+double link_round_trip_us(UpperEnd& engine, Player<wire::StepPlan>& player, std::uint64_t step) {
   const std::int64_t start = now_ns();
   player.send(engine, step);
   const Received got = engine.receive(Clock::now() + 10s);
@@ -148,7 +148,7 @@ LinkFds make_link() {
 
 double hot_us() {
   const LinkFds fds = make_link();
-  auto engine = EngineEnd::attach(fds.step.get(), fds.cache.get());
+  auto engine = UpperEnd::attach(fds.step.get(), fds.cache.get());
   engine->set_spin(1s);
   const pid_t worker = other_process([&] { echo(fds, 1s); });
   Player<wire::StepPlan> player;
@@ -174,7 +174,7 @@ struct Parked {
 
 Parked parked_us() {
   const LinkFds fds = make_link();
-  auto engine = EngineEnd::attach(fds.step.get(), fds.cache.get());
+  auto engine = UpperEnd::attach(fds.step.get(), fds.cache.get());
   engine->set_spin(1s);
   void* memory = mmap(nullptr, sizeof(BareWords), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* words = new (memory) BareWords;

@@ -4,7 +4,7 @@
 //   scheduler_sim_bench                      a table: seven loads of 20,000 requests under each policy
 //   scheduler_sim_bench --requests N         N requests for each policy instead of 140,000
 //   scheduler_sim_bench --sweep FILE         also replays other arrival rates and writes all points as lines
-//                                            of JSON, for tools/draw_scheduling.py
+//                                            of JSON, for tools/generate/draw_scheduling.py
 //   scheduler_sim_bench --json               for tools/bench: 14,000 requests, ours beside the best other
 #include <algorithm>
 #include <cstdio>

@@ -12,7 +12,7 @@
 #include "cli/bench/server_process.h"
 #include "gpu/ceilings.h"
 #include "gpu/cpu.h"
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 
 namespace {
 

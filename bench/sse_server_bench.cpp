@@ -27,8 +27,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "bench/report.h"
-#include "http/openai.h"
-#include "http/server.h"
+#include "http/api/openai.h"
+#include "http/server/server.h"
 
 namespace troupe::http {
 namespace {

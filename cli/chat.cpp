@@ -11,7 +11,7 @@
 #include "cli/conversation.h"
 #include "cli/server_flags.h"
 #include "cli/terminal.h"
-#include "http/client.h"
+#include "http/client/client.h"
 
 namespace troupe::cli {
 

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "cli/chat_file.h"
-#include "http/client.h"
+#include "http/client/client.h"
 
 namespace troupe::cli {
 

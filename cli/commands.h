@@ -7,6 +7,7 @@ namespace troupe::cli {
 
 int chat_main(int argc, char** argv);
 int status_main(int argc, char** argv);
+int restart_main(int argc, char** argv);
 int logs_main(int argc, char** argv);
 int pull_main(int argc, char** argv);
 int quantize_main(int argc, char** argv);

@@ -20,7 +20,7 @@
 #include "config/dump.h"
 #include "config/parse.h"
 #include "config/validate.h"
-#include "http/tls_server.h"
+#include "http/server/tls_server.h"
 #include "model/preflight.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
@@ -203,6 +203,7 @@ int serve_main(const std::vector<std::string>& arguments) {
                    .output_colour = cli::may_style(STDOUT_FILENO),
                    .error_colour = cli::may_style(STDERR_FILENO),
                    .quiet = options.quiet};
+  setup.installed = executable();
   setup.notify_socket = config::service_manager_socket(config::process_environment());
   setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);

@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "cli/running_server.h"
 #include "config/field.h"
-#include "http/tls_client.h"
+#include "http/client/tls_client.h"
 
 namespace troupe::cli {
 

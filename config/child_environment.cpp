@@ -42,7 +42,8 @@ std::vector<std::string> option_variables() {
 
 std::vector<std::span<const std::string_view>> lists_of(ChildKind kind) {
   switch (kind) {
-    case ChildKind::engine: return {kEvery, kTls};
+    case ChildKind::front: return {kEvery, kTls};
+    case ChildKind::engine: return {kEvery};
     case ChildKind::worker: return {kEvery, kGpu};
     case ChildKind::grammar: return {kEvery};
     case ChildKind::server: return {kEvery, kTls, kGpu};

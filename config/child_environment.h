@@ -9,6 +9,7 @@
 namespace troupe::config {
 
 enum class ChildKind {
+  front,
   engine,
   worker,
   grammar,  ///< compiles clients' forms

@@ -53,7 +53,7 @@ std::uint32_t LinkMonitor::joined(Side side) const {
 
 const RingMemory& LinkMonitor::ring(Channel channel, Side reader) const {
   const Segment& segment = channel == Channel::step ? step_ : cache_;
-  return reader == Side::worker ? segment.down() : segment.up();
+  return reader == Side::lower ? segment.down() : segment.up();
 }
 
 std::vector<QueueDepth> LinkMonitor::depths() const {
@@ -62,8 +62,8 @@ std::vector<QueueDepth> LinkMonitor::depths() const {
     const RingDepth depth = ring_depth(memory);
     return QueueDepth{name, depth.records, depth.bytes, memory.capacity};
   };
-  return {one("plan", Channel::step, Side::worker), one("result", Channel::step, Side::engine),
-          one("cache_down", Channel::cache, Side::worker), one("cache_up", Channel::cache, Side::engine)};
+  return {one("plan", Channel::step, Side::lower), one("result", Channel::step, Side::upper),
+          one("cache_down", Channel::cache, Side::lower), one("cache_up", Channel::cache, Side::upper)};
 }
 
 // ----------------------------------------------------------------------------------------- LinkEnd
@@ -193,16 +193,16 @@ Received LinkEnd::receive(TimePoint deadline) {
   }
 }
 
-Result<EngineEnd> EngineEnd::attach(int step_fd, int cache_fd) {
+Result<UpperEnd> UpperEnd::attach(int step_fd, int cache_fd) {
   auto link = LinkMonitor::attach(step_fd, cache_fd);
   if (!link) return link.status();
-  return EngineEnd(std::move(*link), Side::engine);
+  return UpperEnd(std::move(*link), Side::upper);
 }
 
-Result<WorkerEnd> WorkerEnd::attach(int step_fd, int cache_fd) {
+Result<LowerEnd> LowerEnd::attach(int step_fd, int cache_fd) {
   auto link = LinkMonitor::attach(step_fd, cache_fd);
   if (!link) return link.status();
-  return WorkerEnd(std::move(*link), Side::worker);
+  return LowerEnd(std::move(*link), Side::lower);
 }
 
 }  // namespace troupe::ipc

@@ -110,7 +110,7 @@ struct Received {
   wire::RecordView view{};
 };
 
-/// One end of a link. Use EngineEnd and WorkerEnd.
+/// One end of a link. Use UpperEnd and LowerEnd.
 class LinkEnd : public LinkMonitor {
  public:
   /// The epoch to write into the next record: the one this end has been told of, not necessarily the
@@ -161,7 +161,7 @@ class LinkEnd : public LinkMonitor {
   LinkEnd(LinkMonitor link, Side side);
 
  private:
-  static Side other(Side side) { return side == Side::engine ? Side::worker : Side::engine; }
+  static Side other(Side side) { return side == Side::upper ? Side::lower : Side::upper; }
   void beat_at(TimePoint now);
 
   enum class Look { nothing, found, epoch_changed };
@@ -179,19 +179,19 @@ class LinkEnd : public LinkMonitor {
   std::atomic<std::uint64_t> stale_{0};
 };
 
-class EngineEnd final : public LinkEnd {
+class UpperEnd final : public LinkEnd {
  public:
   /// Attaches and wakes the peer. Does not keep the descriptors. One per process and link.
-  static Result<EngineEnd> attach(int step_fd, int cache_fd);
+  static Result<UpperEnd> attach(int step_fd, int cache_fd);
 
  private:
   using LinkEnd::LinkEnd;
 };
 
-class WorkerEnd final : public LinkEnd {
+class LowerEnd final : public LinkEnd {
  public:
-  /// As EngineEnd::attach().
-  static Result<WorkerEnd> attach(int step_fd, int cache_fd);
+  /// As UpperEnd::attach().
+  static Result<LowerEnd> attach(int step_fd, int cache_fd);
 
  private:
   using LinkEnd::LinkEnd;

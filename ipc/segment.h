@@ -8,17 +8,15 @@
 
 #include "base/status.h"
 #include "ipc/fd.h"
+#include "ipc/memory_file.h"
 #include "ipc/ring.h"
 #include "ipc/wakeup.h"
 
-namespace boost::interprocess {
-class mapped_region;
-}
-
 namespace troupe::ipc {
 
-/// The two ends of a link. "Down" is from the engine to the worker.
-enum class Side : std::uint32_t { engine = 0, worker = 1 };
+/// The two ends of a link: the upper one is nearer to the clients, the engine's above a worker's, the front's above an engine's.
+/// "Down" is from the upper to the lower one.
+enum class Side : std::uint32_t { upper = 0, lower = 1 };
 
 enum class SegmentKind : std::uint32_t {
   step = 1,   ///< plans down, results up
@@ -69,10 +67,9 @@ class Segment {
   const RingMemory& up() const { return up_; }
 
  private:
-  Segment(std::unique_ptr<boost::interprocess::mapped_region> region, std::uint32_t down_bytes,
-          std::uint32_t up_bytes);
+  Segment(MappedRegion region, std::uint32_t down_bytes, std::uint32_t up_bytes);
 
-  std::unique_ptr<boost::interprocess::mapped_region> region_;
+  MappedRegion region_;
   SegmentHeader* header_ = nullptr;
   RingMemory down_;
   RingMemory up_;

@@ -20,7 +20,9 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
+/// Raised with every change of a message that a Message record carries; compared when front and engine greet.
+inline constexpr std::uint32_t kMessagesVersion = 1;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -36,6 +38,7 @@ enum class RecordKind : std::uint32_t {
   inventory,      ///< worker → engine, cache ring: what it still holds, after hello
   step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
   step_end,       ///< worker → engine, step ring: a rank above 0 has run a plan
+  message,        ///< between the front and an engine, both ways: a message of actors/messages.h, or a piece of one
 };
 
 /// A typed array inside the same record.
@@ -76,6 +79,7 @@ struct Hello {
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
   std::uint64_t spec_hash = 0;  ///< hash of the model's shape; both sides must have read the same model
+  std::uint64_t memory = 0;     ///< random; names this life of the KV memory. 0: contents are not to be trusted later
   Capacity capacity{};
   Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
 };
@@ -272,6 +276,18 @@ struct Inventory {
   Span<HeldSequence> sequences{};
 };
 
+/// A message between the front and an engine, or a piece of one that is too long for a record (actors/link/link.h).
+struct Message {
+  Header header{};
+  std::uint64_t number = 0;  ///< of the record, among those of its direction in this epoch, from 1
+  std::uint64_t tag = 0;     ///< means what the type says
+  std::uint32_t type = 0;    ///< troupe::MessageType
+  std::uint32_t first = 0;   ///< where the piece begins in the message
+  std::uint32_t total = 0;   ///< bytes of the message
+  std::uint32_t padding = 0;
+  Span<std::byte> bytes{};
+};
+
 template <class R>
 inline constexpr RecordKind kKindOf = RecordKind{};
 template <> inline constexpr RecordKind kKindOf<Hello> = RecordKind::hello;
@@ -282,6 +298,7 @@ template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_d
 template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
 template <> inline constexpr RecordKind kKindOf<StepMasks> = RecordKind::step_masks;
 template <> inline constexpr RecordKind kKindOf<StepEnd> = RecordKind::step_end;
+template <> inline constexpr RecordKind kKindOf<Message> = RecordKind::message;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -291,8 +308,8 @@ static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(B
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> && Plain<StepEnd>);
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 && sizeof(Message) == 56);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> && Plain<StepEnd> && Plain<Message>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().

@@ -1,5 +1,5 @@
 #pragma once
-// How numbers become codes and scales. Both devices and tools/quantise_reference.py follow these rules to the
+// How numbers become codes and scales. Both devices and tools/generate/quantise_reference.py follow these rules to the
 // bit.
 //
 //   scale = largest magnitude / largest code, in fp32; of a group (WeightFormat::group) rounded to bf16

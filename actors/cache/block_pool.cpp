@@ -1,13 +1,42 @@
 #include "actors/cache/block_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace troupe {
 
-BlockPool::BlockPool(std::int32_t total)
-    : entries_(static_cast<std::size_t>(total)), index_(total), cached_(total) {
+BlockPool::BlockPool(std::int32_t total, ipc::BlockNames* names)
+    : names_(names), entries_(static_cast<std::size_t>(total)), index_(total), cached_(total) {
   free_.reserve(entries_.size());
   for (BlockId block = total - 1; block >= 0; --block) free_.push_back(block);
+}
+
+void BlockPool::restore() {
+  TROUPE_CHECK(names_ != nullptr && free_.size() == entries_.size());
+  std::vector<BlockId> found;
+  ipc::BlockName name;
+  for (BlockId block = 0, end = names_->end(); block < end; ++block) {
+    if (!names_->read(block, name)) continue;
+    if (static_cast<std::size_t>(block) >= entries_.size() || index_.find(name.hash) != kNoBlock) {
+      names_->clear(block);
+      continue;
+    }
+    at(block).hash = name.hash;
+    at(block).place = name.place;
+    index_.insert(name.hash, block);
+    found.push_back(block);
+  }
+  std::stable_sort(found.begin(), found.end(),
+                   [this](BlockId one, BlockId other) { return at(one).place > at(other).place; });
+  for (BlockId block : found) append(block);
+  std::erase_if(free_, [this](BlockId block) { return at(block).hash != BlockHash{}; });
+}
+
+/// Nothing while a copy writes what the name stands for: the copy's end keeps it.
+void BlockPool::keep_name(BlockId block) {
+  const Entry& entry = at(block);
+  if (names_ != nullptr && !entry.filling && entry.hash != BlockHash{}) names_->set(block, {entry.hash, entry.place});
 }
 
 void BlockPool::append(BlockId block) {
@@ -34,6 +63,7 @@ BlockId BlockPool::take() {
     index_.erase(at(block).hash);
     ++evicted_;
   }
+  clear_name(block);
   Entry& entry = at(block);
   entry.hash = {};
   entry.filling = false;
@@ -60,16 +90,19 @@ void BlockPool::drop(BlockId block) {
     if (found == kNoBlock) index_.insert(entry.hash, block);
     if (found == kNoBlock || found == block) return append(block);
     entry.hash = {};
+    clear_name(block);
   }
   entry.filling = false;
   free_.push_back(block);
 }
 
-void BlockPool::publish(BlockId block, const BlockHash& hash) {
+void BlockPool::publish(BlockId block, const BlockHash& hash, std::int32_t place) {
   Entry& entry = at(block);
   TROUPE_CHECK(entry.holders > 0 && hash != BlockHash{});
   if (entry.hash != BlockHash{}) return;
   entry.hash = hash;
+  entry.place = place;
+  keep_name(block);
   if (index_.find(hash) == kNoBlock) index_.insert(hash, block);
 }
 
@@ -78,6 +111,7 @@ void BlockPool::withdraw(BlockId block) {
   TROUPE_CHECK(entry.holders > 0);
   if (entry.hash != BlockHash{} && index_.find(entry.hash) == block) index_.erase(entry.hash);
   entry.hash = {};
+  clear_name(block);
 }
 
 std::int32_t BlockPool::forget() {
@@ -87,9 +121,11 @@ std::int32_t BlockPool::forget() {
     unlink(cached_.oldest());
   }
   index_.clear();
-  for (Entry& entry : entries_) {
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    Entry& entry = entries_[i];
     entry.hash = {};
     entry.filling &= entry.holders > 0;
+    clear_name(static_cast<BlockId>(i));
   }
   return known;
 }
@@ -106,6 +142,7 @@ void BlockPool::begin_fill(BlockId block) {
   TROUPE_CHECK(entry.holders > 0);
   if (entry.filling) return;
   entry.filling = true;
+  clear_name(block);
   --leased_;
   ++moving_;
 }
@@ -126,6 +163,7 @@ void BlockPool::end_use(BlockId block, std::uint64_t command, bool failed) {
     entry.hash = {};
     free_.push_back(block);
   }
+  keep_name(block);
 }
 
 void BlockPool::mark_saved() {

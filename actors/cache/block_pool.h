@@ -18,6 +18,10 @@
 // later blocks may outlive the copy that is found. They are then of no use until drop() publishes the other
 // copy, or they are evicted.
 //
+// With a table of names (ipc/block_names.h) the pool keeps there which blocks hold published contents that no copy
+// writes any more, so that another pool over the same memory can restore() them. The table's entry of a block is
+// cleared before take() or begin_fill() returns, and so before anything can write the block.
+//
 // Cached blocks that will be evicted next can be marked as saved: someone has copied their contents, or
 // decided against it. The saved ones are the oldest, without gaps.
 #include <cstdint>
@@ -27,14 +31,21 @@
 #include "actors/cache/use_order.h"
 #include "actors/messages.h"
 #include "base/ids.h"
+#include "ipc/block_names.h"
 
 namespace troupe {
 
-/// Reference counts over block ids [0, total). Every call is O(1) but sound(), forget() and the constructor.
-/// Used by one thread; allocates in the constructor only.
+/// Reference counts over block ids [0, total). Every call is O(1) but sound(), forget(), restore() and the constructor.
+/// Used by one thread; allocates in the constructor and in restore() only.
 class BlockPool {
  public:
-  explicit BlockPool(std::int32_t total = 0);
+  /// All blocks are free. `names` is borrowed and may be null; what it holds has to be restored or cleared before any
+  /// other call.
+  explicit BlockPool(std::int32_t total = 0, ipc::BlockNames* names = nullptr);
+
+  /// Blocks that the table names are cached from now on. The last blocks of chains are evicted first. Of several blocks
+  /// with one name the first is cached; the others, and ids that this pool has not, lose their names. O(total).
+  void restore();
 
   /// Blocks that take() can give: free and cached ones.
   std::int32_t available() const { return static_cast<std::int32_t>(free_.size()) + cached_.size(); }
@@ -51,8 +62,9 @@ class BlockPool {
   void drop(BlockId block);
 
   /// The contents of a held block are complete and will not change. Changes nothing when they are published
-  /// already. When another block has the same contents, that one is found as long as it exists.
-  void publish(BlockId block, const BlockHash& hash);
+  /// already. When another block has the same contents, that one is found as long as it exists. `place` is the block's
+  /// index in its chain.
+  void publish(BlockId block, const BlockHash& hash, std::int32_t place);
 
   /// The block's contents must not be found any more. Requires that it is held.
   void withdraw(BlockId block);
@@ -100,6 +112,7 @@ class BlockPool {
  private:
   struct Entry {
     std::int32_t holders = 0;
+    std::int32_t place = 0;  ///< of published contents: index in their chain
     std::uint64_t used_by = 0;  ///< the last unfinished command that reads or writes it; 0 none
     bool filling = false;  ///< an unfinished command writes what the hash names, or what its holder waits for
     bool saved = false;
@@ -108,9 +121,14 @@ class BlockPool {
 
   Entry& at(BlockId block) { return entries_[static_cast<std::size_t>(block)]; }
   const Entry& at(BlockId block) const { return entries_[static_cast<std::size_t>(block)]; }
+  void keep_name(BlockId block);
+  void clear_name(BlockId block) {
+    if (names_ != nullptr) names_->clear(block);
+  }
   void append(BlockId block);
   void unlink(BlockId block);
 
+  ipc::BlockNames* names_ = nullptr;
   std::vector<Entry> entries_;
   std::vector<BlockId> free_;  ///< a stack: the block freed last is most likely still in the CPU caches
   PrefixIndex index_;

@@ -48,10 +48,11 @@ void link_up(CacheSelf self, const LinkUp& up) {
   const std::uint64_t block_bytes =
       blocks > 0 ? up.capacity.kv_bytes / static_cast<std::uint64_t>(blocks) : 0;
   self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens),
-                          {std::max(0, up.capacity.swap_blocks), block_bytes});
+                          {std::max(0, up.capacity.swap_blocks), block_bytes}, up.memory);
   self->state.swap_failed = false;
   self->state.parts.log.info(
-      "link_up", {kv("epoch", up.epoch), kv("blocks", blocks), kv("swap_blocks", up.capacity.swap_blocks)});
+      "link_up", {kv("epoch", up.epoch), kv("blocks", blocks), kv("swap_blocks", up.capacity.swap_blocks),
+                  kv("found_again", self->state.cache.status().cached)});
 }
 
 }  // namespace
@@ -59,6 +60,7 @@ void link_up(CacheSelf self, const LinkUp& up) {
 cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
+  self->state.cache.keep_names(self->state.parts.names);
   return {
       answer_beat,
       [self](const CacheAsks& asks) {

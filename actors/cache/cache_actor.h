@@ -1,4 +1,6 @@
 #pragma once
+#include <memory>
+
 #include "actors/cache/cache_manager.h"
 #include "actors/protocol.h"
 #include "base/log.h"
@@ -8,6 +10,7 @@ namespace troupe {
 struct CacheParts {
   workers_actor link;
   Log log;
+  std::shared_ptr<ipc::BlockNames> names;  ///< null: the names of blocks end with this actor
 };
 
 struct CacheState {

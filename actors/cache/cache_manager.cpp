@@ -7,12 +7,17 @@
 namespace troupe {
 
 void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens,
-                         const SwapShape& swap) {
+                         const SwapShape& swap, std::uint64_t memory) {
   TROUPE_CHECK(epoch != 0 && blocks >= 0 && block_tokens > 0 && swap.blocks >= 0);
   epoch_ = epoch;
   block_tokens_ = block_tokens;
   block_bytes_ = swap.block_bytes;
-  pool_ = BlockPool(blocks);
+  pool_ = BlockPool(blocks, names_.get());
+  if (names_ != nullptr && memory != 0 && names_->memory() == memory) {
+    pool_.restore();
+  } else if (names_ != nullptr) {
+    names_->begin(memory);
+  }
   swap_ = SwapPool(swap.blocks);
   for (const auto& [key, at] : index_) {
     leases_[at].blocks.clear();
@@ -83,7 +88,8 @@ void CacheManager::publish(const PublishAsk& ask, std::span<const BlockHash> has
   const std::vector<BlockId>& blocks = leases_[found->second].blocks;
   TROUPE_CHECK(static_cast<std::size_t>(ask.first) + hashes.size() <= blocks.size());
   for (std::size_t i = 0; i < hashes.size(); ++i) {
-    pool_.publish(blocks[static_cast<std::size_t>(ask.first) + i], hashes[i]);
+    const std::size_t place = static_cast<std::size_t>(ask.first) + i;
+    pool_.publish(blocks[place], hashes[i], static_cast<std::int32_t>(place));
   }
 }
 
@@ -147,9 +153,10 @@ void CacheManager::begin_with_found(std::uint32_t at, std::span<const BlockHash>
     BlockId block = found_[i].block;
     if (block == kNoBlock) {
       block = take();
-      // Published before it is filled: another lease that finds it waits for the same copy.
-      pool_.publish(block, hashes[i]);
+      // Published before it is filled: another lease that finds it waits for the same copy. It counts as moving first,
+      // so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
+      pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
       fetches_.push_back({found_[i].swap, block});
       ++fetched_blocks_;
       grant.fetching = true;

@@ -23,8 +23,10 @@
 //    a fetch fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "actors/cache/block_pool.h"
@@ -32,6 +34,7 @@
 #include "actors/cache/swap_pool.h"
 #include "actors/messages.h"
 #include "base/ids.h"
+#include "ipc/block_names.h"
 #include "ipc/wire.h"
 
 namespace troupe {
@@ -49,10 +52,18 @@ class CacheManager {
   /// Most blocks that one command copies from or to the swap space.
   static constexpr std::size_t kBlocksOfACommand = 64;
 
+  /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before the first
+  /// reset().
+  void keep_names(std::shared_ptr<ipc::BlockNames> names) { names_ = std::move(names); }
+
   /// A worker was attached. There are `blocks` blocks and swap.blocks swap blocks, all free; every lease and
   /// unfinished copy is void, and command ids start at 1 again. Before the first reset() there is no block to
   /// grant.
-  void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens, const SwapShape& swap = {});
+  ///
+  /// `memory` names the life of the worker's KV memory, 0 none. When the kept names are about the same life, what they
+  /// name is cached from the start; otherwise they are cleared. What was in the swap space is forgotten.
+  void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens, const SwapShape& swap = {},
+             std::uint64_t memory = 0);
 
   /// Carries out `asks` and fills `grants` (cleared first, its memory is reused): one for each fork and grow,
   /// in their order. A lease that begins before reset_prefixes() publishes nothing after it. Asks of another
@@ -130,6 +141,7 @@ class CacheManager {
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
   std::uint64_t block_bytes_ = 0;
+  std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
   SwapPool swap_;
   std::vector<Lease> leases_;          ///< a freed one keeps its memory

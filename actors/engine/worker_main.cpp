@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine_main.h"
@@ -45,6 +46,12 @@ model::RankPlace place_of(const supervisor::ChildArguments& arguments, const con
   return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel}, arguments.ranks_fd};
 }
 
+/// Not zero.
+std::uint64_t random_id() {
+  std::random_device random;
+  return (std::uint64_t{random()} << 32) | random() | 1;
+}
+
 Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log, const config::Options& options) {
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
@@ -57,10 +64,10 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
                       kv("kv_blocks", capacity.kv_blocks), kv("max_model_len", capacity.max_model_len),
                       kv("seconds", std::chrono::duration<double>(Clock::now() - start).count())});
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
-  auto link = ipc::WorkerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
+  auto link = ipc::LowerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
-  const WorkerIdentity identity{*hash, arguments.rank, std::chrono::seconds(options.process.start_timeout_s)};
+  const WorkerIdentity identity{*hash, arguments.rank, random_id(), std::chrono::seconds(options.process.start_timeout_s)};
   return run_worker(*link, **executor, identity, log, [&control] { return dismissed(control); });
 }
 

@@ -9,7 +9,7 @@
 #include "actors/metrics/routes.h"
 #include "base/contain.h"
 #include "base/counted.h"
-#include "http/openai_error.h"
+#include "http/api/openai_error.h"
 
 namespace troupe {
 namespace {
@@ -127,14 +127,14 @@ void dispatch(GatewaySelf self, Ask& ask) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
   } else if (ask.api == Api::reset_prefix_cache) {
-    self->request(state.parts.cache, kTurnPatience, ResetPrefixCache{})
+    self->request(state.parts.blocks, kTurnPatience, ResetPrefixCache{})
         .then(
             [self, ask](std::int32_t blocks) {
               deliver_one(self->state.parts.deliver, ask.io,
                           page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(blocks) + "}"));
             },
             [self, ask](const caf::error&) {
-              refuse(self->state, ask, failure(Code::unavailable, "the cache manager is being restarted"));
+              refuse(self->state, ask, failure(Code::unavailable, "the engine is being restarted"));
             });
   } else {
     admit(self, ask);

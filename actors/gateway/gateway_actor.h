@@ -10,22 +10,22 @@
 #include <string_view>
 #include <vector>
 
-#include "actors/engine/live_feed.h"
+#include "actors/front/live_feed.h"
 #include "actors/gateway/request_resolver.h"
 #include "actors/health_cell.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
 #include "base/log.h"
 #include "base/rate_limit.h"
-#include "http/backend.h"
-#include "http/openai_response.h"
+#include "http/api/openai_response.h"
+#include "http/server/backend.h"
 
 namespace troupe {
 
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
   metrics_actor metrics;
-  cache_actor cache;
+  published_blocks_actor blocks;  ///< of the engine
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::string config_json;       ///< what /config-info answers; no secrets

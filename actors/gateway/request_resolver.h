@@ -7,7 +7,7 @@
 
 #include "actors/messages.h"
 #include "base/status.h"
-#include "http/backend.h"
+#include "http/server/backend.h"
 #include "model/checkpoint/generation_config.h"
 #include "text/parsers/answer_syntax.h"
 #include "text/template/chat_template.h"

@@ -1,7 +1,7 @@
 #pragma once
 // The form that holds an answer to its request's tools, as a structural tag for GRAMMAR.
 #include "base/status.h"
-#include "http/request.h"
+#include "http/api/request.h"
 #include "text/parsers/answer_syntax.h"
 
 namespace troupe {

@@ -1,6 +1,5 @@
 #pragma once
-// The ids of one sequence. Those it was submitted with are shared by all choices of a prompt; those it has sampled since
-// are its own.
+// The ids of one sequence. The prompt is shared by all its choices; each has an output of its own.
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -17,7 +16,7 @@ class KnownTokens {
   using Given = std::shared_ptr<const std::vector<TokenId>>;
 
   KnownTokens() = default;
-  explicit KnownTokens(Given given) : given_(std::move(given)) {}
+  explicit KnownTokens(Given given, std::vector<TokenId> own = {}) : given_(std::move(given)), own_(std::move(own)) {}
 
   std::size_t given() const { return given_ == nullptr ? 0 : given_->size(); }
   std::size_t own() const { return own_.size(); }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "actors/scheduler/resumption_check.h"
 #include "actors/scheduler/sampling_check.h"
 #include "base/check.h"
 #include "base/counted.h"
@@ -37,11 +38,11 @@ bool in_vocabulary(TokenId token, std::int32_t size) { return token >= 0 && toke
 }  // namespace
 
 void StepOutput::clear() {
-  for (StepTokens& host : hosts) {
-    host.sequences.clear();
-    host.tokens.clear();
-    host.scores.clear();
-    host.tops.clear();
+  for (HostTokens& host : hosts) {
+    host.step.sequences.clear();
+    host.step.tokens.clear();
+    host.step.scores.clear();
+    host.step.tops.clear();
   }
   stats = {};
 }
@@ -142,7 +143,7 @@ void Scheduler::suspect(ScheduledSequence& s) {
   isolates_ |= s.isolated;
 }
 
-Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) const {
+Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt) const {
   const std::int64_t length = static_cast<std::int64_t>(prompt.prompt.size());
   if (spec.key == RequestKey{} || table_.find(spec.key) != kNoSequence) {
     return invalid("The sequence's key is zero or in use already.", "key");
@@ -153,9 +154,9 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
         "host");
   }
   if (length == 0) return invalid("The prompt is empty; at least one token is needed.", "prompt", "empty");
-  if (spec.prompt_tokens < 1 || spec.prompt_tokens > length) {
-    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be 1 to " +
-                       std::to_string(length) + ", the number of ids given.",
+  if (spec.prompt_tokens != length) {
+    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be " + std::to_string(length) +
+                       ", the number of ids given.",
                    "prompt_tokens");
   }
   if (spec.max_output_tokens < 1) {
@@ -167,16 +168,12 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
                        std::to_string(max_length_) + " and the answer needs at least one of them.",
                    "prompt", "context_length_exceeded");
   }
-  if (length >= std::int64_t{spec.prompt_tokens} + spec.max_output_tokens) {
-    return invalid("max_tokens is " + std::to_string(spec.max_output_tokens) + ", but " +
-                       std::to_string(length - spec.prompt_tokens) + " output tokens are given already.",
-                   "max_tokens", "out_of_range");
-  }
   if (spec.gated_from < 0) {
     return invalid("gated_from is " + std::to_string(spec.gated_from) + "; it must be at least 0.",
                    "gated_from");
   }
   if (Status status = check_sampling(spec, vocab_size_, max_logprobs_); !status.ok()) return status;
+  if (Status status = check_resumption(spec, attempt, vocab_size_, max_length_); !status.ok()) return status;
   for (const TokenId token : spec.prompt) {
     if (in_vocabulary(token, vocab_size_)) continue;
     return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +
@@ -186,7 +183,7 @@ Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt) co
   return {};
 }
 
-Status Scheduler::submit(Submit& request) {
+Status Scheduler::submit(Submit& request, std::uint32_t front) {
   std::vector<SequenceSpec>& specs = request.sequences;
   if (vocab_size_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
   // For each sequence the one whose prompt it runs: itself, or an earlier one without a parent.
@@ -205,19 +202,12 @@ Status Scheduler::submit(Submit& request) {
     if (!places.emplace(specs[i].key, i).second) {
       return invalid("Two sequences of one request have the same key.", "key");
     }
-    Status status = check(specs[i], specs[origin[i]]);
+    Status status = check(specs[i], specs[origin[i]], request.attempt);
     if (!status.ok()) return status;
     tokens += static_cast<std::int64_t>(specs[i].prompt.size());
   }
-  if (Status status = check_size(static_cast<std::int64_t>(specs.size()), tokens); !status.ok()) return status;
-  const std::int64_t sequences = queue_.size() + static_cast<std::int64_t>(specs.size());
-  if (queue_.size() > 0 &&
-      (sequences > options_.max_queued_requests || queue_.tokens() + tokens > options_.max_queued_tokens)) {
-    return failure(Code::overloaded, "The queue holds " + counted(queue_.size(), "request") + " with " +
-                                         counted(queue_.tokens(), "token") + "; at most " +
-                                         counted(options_.max_queued_requests, "request") + " and " +
-                                         counted(options_.max_queued_tokens, "token") +
-                                         " may wait. Try again later.");
+  if (request.attempt == 0) {  // one that goes on was let in before
+    if (Status status = check_room(static_cast<std::int64_t>(specs.size()), tokens); !status.ok()) return status;
   }
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);
@@ -230,14 +220,14 @@ Status Scheduler::submit(Submit& request) {
   std::vector<KnownTokens::Given> prompts(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
     prompts[i] = origin[i] == i ? std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt)) : prompts[origin[i]];
-    enqueue(specs[i], prompts[i], groups[i], request);
+    enqueue(specs[i], prompts[i], groups[i], request, front);
   }
   return {};
 }
 
-/// Refuses what could not even wait in an empty queue: "try again later" would be said of it for ever. A bound of 0 lets
-/// nothing wait behind another request, and is none for the size of one.
-Status Scheduler::check_size(std::int64_t sequences, std::int64_t tokens) const {
+/// Refuses a request for which the queue has no room. Of one that could not even wait in an empty queue "try again later"
+/// would be said for ever. A bound of 0 lets nothing wait behind another request, and is none for the size of one.
+Status Scheduler::check_room(std::int64_t sequences, std::int64_t tokens) const {
   if (options_.max_queued_tokens > 0 && tokens > options_.max_queued_tokens) {
     return invalid("The request has " + counted(tokens, "prompt token") + "; at most " +
                        std::to_string(options_.max_queued_tokens) + " may wait (--max-queued-tokens).",
@@ -248,16 +238,32 @@ Status Scheduler::check_size(std::int64_t sequences, std::int64_t tokens) const 
                        std::to_string(options_.max_queued_requests) + " may wait (--max-queued-requests).",
                    "n", "too_many_sequences");
   }
+  if (queue_.size() > 0 && (queue_.size() + sequences > options_.max_queued_requests ||
+                            queue_.tokens() + tokens > options_.max_queued_tokens)) {
+    return failure(Code::overloaded, "The queue holds " + counted(queue_.size(), "request") + " with " +
+                                         counted(queue_.tokens(), "token") + "; at most " +
+                                         counted(options_.max_queued_requests, "request") + " and " +
+                                         counted(options_.max_queued_tokens, "token") +
+                                         " may wait. Try again later.");
+  }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request) {
+void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
+                        std::uint32_t front) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
-  s.rank = static_cast<std::int64_t>(s.arrival) + kPriorityWeight * request.priority;
-  s.host = spec.host;
-  s.tokens = KnownTokens(std::move(prompt));
+  s.rank = (request.attempt > 0 ? 0 : static_cast<std::int64_t>(s.arrival)) + kPriorityWeight * request.priority;
+  if (request.attempt > 0) s.arrived_ns = request.arrived_ns;
+  s.attempt = request.attempt;
+  s.front = front;
+  s.destination = destination(front, spec.host);
+  s.held = is_held(front);
+  s.isolated = request.alone;
+  isolates_ |= s.isolated;
+  s.scored = spec.scored;
+  s.tokens = KnownTokens(std::move(prompt), std::move(spec.output));
   s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
   s.max_length = static_cast<std::int32_t>(

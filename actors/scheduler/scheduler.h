@@ -58,6 +58,18 @@
 // the rows after it that are in flight, is dropped; when the mask has been made, the sequence runs the same position
 // again and samples with it.
 //
+// When the whole engine is lost, the fronts submit their open requests again to the next one (Submit::attempt above 0):
+// each sequence with the output that its front has taken. It goes on behind these tokens, as one whose worker was
+// lost: it is computed from prompt and output, and stop ids, lengths, grammar and sampling count that output. Prompt
+// positions whose logprobs the front has are not reported again, and totals do not count the prompt again. No limit of
+// the queue refuses it. Its place there is before all first submissions and, among its like, by the arrival of its
+// request; priorities move it as they move others. One that was there at the deaths of engines is submitted with
+// `alone`: it is isolated from its admission to its next token. What is reported names attempt and position, so that
+// a front takes each token once.
+//
+// A sequence belongs to the front that submitted it. While a front is behind, its sequences are held: they keep slots
+// and blocks, and no plan names them. A held one that is isolated does not keep back the sequences of other fronts.
+//
 // The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
 // the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
 // last prompt token itself, to sample a first token of its own.
@@ -85,9 +97,16 @@
 
 namespace troupe {
 
+/// What one SESSION HOST of one front has to be told.
+struct HostTokens {
+  std::uint32_t front = 0;
+  std::uint32_t host = 0;
+  StepTokens step;
+};
+
 /// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
 struct StepOutput {
-  std::vector<StepTokens> hosts;  ///< by SESSION HOST; empty for those without sequences
+  std::vector<HostTokens> hosts;  ///< in no order; those without sequences in this step have an empty `step`
   StepStats stats;                ///< except `kv`, which the CACHE MANAGER knows
 
   void clear();
@@ -113,7 +132,7 @@ struct SchedulerTotals {
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
   std::uint64_t stalled_rows = 0;   ///< rows skipped in a step for lack of a block
-  std::int64_t prompt_tokens = 0;   ///< of all sequences, each counted at its first admission
+  std::int64_t prompt_tokens = 0;   ///< of all requests submitted first here, each counted at its first admission
   std::int64_t cached_tokens = 0;   ///< of these, found in the prefix cache,
   std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
   std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
@@ -149,15 +168,20 @@ class Scheduler {
   /// The worker is lost; plans in flight are void. `out` is cleared first.
   void detach(Orphans orphans, const std::string& why, StepOutput& out);
 
-  /// Takes all sequences (moved from) or none:
+  /// Takes all sequences (moved from) or none. `front` names the process that takes their tokens.
   ///   unavailable       no worker has been attached yet. After one was lost, requests wait for the next
-  ///   overloaded        the queue is full, in sequences or in tokens
+  ///   overloaded        the queue is full, in sequences or in tokens; never with Submit::attempt above 0
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …
-  Status submit(Submit& request);
+  Status submit(Submit& request, std::uint32_t front = 0);
 
   /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
   /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
+  /// While `on`, the front is behind: no plan names its sequences, those submitted later included, and none is admitted.
+  /// At most the plans in flight still yield tokens for it. Sequences of other fronts run on.
+  void hold(std::uint32_t front, bool on);
+  /// The front has died: cancels all its sequences, and it is not held any more.
+  void drop_front(std::uint32_t front);
   /// True from submit() until the sequence has ended.
   bool holds(const RequestKey& key) const { return table_.find(key) != kNoSequence; }
 
@@ -231,17 +255,27 @@ class Scheduler {
     RequestKey key{};
     std::uint32_t group = kNoGroup;
   };
+  struct Destination {
+    std::uint32_t front = 0;
+    std::uint32_t host = 0;
+    bool used = false;  ///< false: its front was dropped
+  };
 
   // scheduler.cpp
-  Status check(const SequenceSpec& spec, const SequenceSpec& prompt) const;
-  Status check_size(std::int64_t sequences, std::int64_t tokens) const;
-  void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request);
+  Status check(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt) const;
+  Status check_room(std::int64_t sequences, std::int64_t tokens) const;
+  void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
+               std::uint32_t front);
   void end(std::uint32_t sequence, SequenceState how);
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
   void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
+
+  // scheduler_fronts.cpp
+  bool is_held(std::uint32_t front) const;
+  std::uint32_t destination(std::uint32_t front, std::uint32_t host);
 
   // scheduler_plan.cpp
   std::span<const std::byte> finish_plan(PlannedStep& step);
@@ -326,6 +360,8 @@ class Scheduler {
   GrammarNews grammar_news_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<std::uint32_t> fetching_;
+  std::vector<std::uint32_t> held_fronts_;
+  std::vector<Destination> destinations_;  ///< by ScheduledSequence::destination
   std::vector<SlotRef> finished_;  ///< to be told to the worker
   std::vector<Release> releases_;  ///< to be told to the cache manager, as are the next three
   std::vector<PublishAsk> publishes_;

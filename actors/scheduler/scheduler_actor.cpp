@@ -15,7 +15,7 @@ using SchedulerSelf = scheduler_actor::stateful_pointer<SchedulerState>;
 
 void tell_metrics(SchedulerSelf self, StepStats stats) {
   stats.kv = self->state.kv;
-  self->send(self->state.parts.metrics, stats);
+  for (const auto& front : self->state.parts.fronts) front->stats(stats);
 }
 
 /// Reports the queue while no step runs: METRICS would otherwise show the values of the last step.
@@ -63,9 +63,12 @@ void advance(SchedulerSelf self) {
 
 /// Sends one message to each SESSION HOST that has sequences in the step.
 void tell_hosts(SchedulerSelf self) {
-  std::vector<StepTokens>& hosts = self->state.output.hosts;
-  for (std::size_t host = 0; host < hosts.size(); ++host) {
-    if (!hosts[host].sequences.empty()) self->send(self->state.hosts[host], std::exchange(hosts[host], {}));
+  SchedulerState& state = self->state;
+  for (const HostTokens& to : state.output.hosts) {
+    if (to.step.sequences.empty()) continue;
+    FrontPort& front = *state.parts.fronts[to.front];
+    front.tokens(to.host, to.step);
+    if (front.behind()) state.scheduler->hold(to.front, true);
   }
 }
 
@@ -75,12 +78,14 @@ Status check_grammar(const SchedulerParts& parts, const Submit& request) {
   return invalid("The answer cannot be held to a form: no grammar backend runs here.", "response_format");
 }
 
-Status submit(SchedulerSelf self, Submit& request) {
+void submit(SchedulerSelf self, FrontSubmit& message) {
+  Submit& request = message.submit;
+  const std::uint32_t host = request.sequences.empty() ? 0 : request.sequences.front().host;
   SchedulerState& state = self->state;
   Status status;
   const Status fault = contain(state.parts.log, "submission", request.request_id, [&] {
     status = check_grammar(state.parts, request);
-    if (status.ok()) status = state.scheduler->submit(request);
+    if (status.ok()) status = state.scheduler->submit(request, message.front);
   });
   if (!fault.ok()) {
     // The checks change nothing. Behind them a queue that is half changed must not be used: the actor's end ends the engine.
@@ -93,16 +98,12 @@ Status submit(SchedulerSelf self, Submit& request) {
   if (!status.ok()) {
     state.parts.log.info("refused", {kv("req", request.request_id), kv("code", to_string(status.code)),
                                      kv("why", status.message)});
-    return status;
+    state.parts.fronts[message.front]->refused(host, {request.exchange, request.attempt, status});
+    return;
   }
   state.parts.log.info("queued", {kv("req", request.request_id), kv("sequences", request.sequences.size()),
                                   kv("waiting", state.scheduler->waiting())});
-  for (const SequenceSpec& spec : request.sequences) {
-    if (state.hosts.size() <= spec.host) state.hosts.resize(spec.host + 1);
-    state.hosts[spec.host] = caf::actor_cast<session_host_actor>(self->current_sender());
-  }
   advance(self);
-  return status;
 }
 
 void step_done(SchedulerSelf self, const StepDone& done) {
@@ -113,8 +114,6 @@ void step_done(SchedulerSelf self, const StepDone& done) {
     return self->quit(caf::make_error(caf::sec::runtime_error, "the worker's result contradicts its plan"));
   }
   if (verdict == Committed::stale) return;
-  const auto generated = static_cast<std::uint64_t>(state.output.stats.generated_tokens);
-  if (state.parts.progress != nullptr) state.parts.progress->fetch_add(generated, std::memory_order_relaxed);
   advance(self);
   tell_hosts(self);
   tell_metrics(self, state.output.stats);
@@ -153,9 +152,17 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
   self->state.parts = std::move(parts);
   return {
       answer_beat,
-      [self](Submit& request) { return submit(self, request); },
+      [self](FrontSubmit& request) { submit(self, request); },
       [self](const Cancel& cancel) {
         for (const RequestKey& key : cancel.keys) self->state.scheduler->cancel(key);
+        advance(self);
+      },
+      [self](const FrontReady& ready) {
+        self->state.scheduler->hold(ready.front, false);
+        advance(self);
+      },
+      [self](const FrontLost& lost) {
+        self->state.scheduler->drop_front(lost.front);
         advance(self);
       },
       [self](const StepDone& done) { step_done(self, done); },

@@ -1,9 +1,9 @@
 #pragma once
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "actors/link/front_port.h"
 #include "actors/protocol.h"
 #include "actors/scheduler/scheduler.h"
 #include "base/log.h"
@@ -16,9 +16,8 @@ struct SchedulerParts {
   PrefixCaching caching;
   cache_actor cache;
   workers_actor link;
-  metrics_actor metrics;
+  std::vector<std::shared_ptr<FrontPort>> fronts;  ///< take tokens and counters; by FrontSubmit::front
   Log log;
-  std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
   grammar_actor grammar;                                 ///< null: sequences with a grammar are refused
 };
 
@@ -26,7 +25,6 @@ struct SchedulerState {
   static inline const char* name = "scheduler";
   SchedulerParts parts;
   std::optional<Scheduler> scheduler;
-  std::vector<session_host_actor> hosts;  ///< by SequenceSpec::host; the actor that submitted for it last
   StepOutput output;
   CacheStatus kv;  ///< as of the last grants
 };

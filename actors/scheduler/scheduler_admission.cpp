@@ -39,7 +39,7 @@ void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens,
 Scheduler::Admissions Scheduler::count_admitted() const {
   Admissions admitted;
   for (std::uint32_t i : running_) {
-    const std::int32_t left = table_[i].remaining();
+    const std::int32_t left = table_[i].positions_left();
     admitted.add(table_[i], left, is_long(left), block_need(table_[i]));
   }
   for (std::uint32_t i : fetching_) {
@@ -113,7 +113,7 @@ void Scheduler::ask_admissions(CacheAsks& asks) {
     ScheduledSequence& s = table_[i];
     if (++looked_at > kMaxCandidates) return;
     const bool asks_now =
-        may_ask(s) && !s.leased && !(may_fork(s) && groups_.wait(s.group)) && admissible(s, admitted);
+        may_ask(s) && !s.held && !s.leased && !(may_fork(s) && groups_.wait(s.group)) && admissible(s, admitted);
     if (asks_now && !reservable(s, admitted)) {
       s.refused = true;  // as by the CACHE MANAGER: others may pass it by, a bounded number of times
       s.asked_at = released_;

@@ -147,13 +147,14 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   if (result != nullptr || first_score != kNoScore) {
     SequenceTokens& tokens = report(s, out);
     pass_scores(s, first_score, view, record, out);
-    tokens.scores = static_cast<std::int32_t>(out.hosts[s.host].scores.size()) - tokens.first_score;
+    StepTokens& step = out.hosts[s.destination].step;
+    tokens.scores = static_cast<std::int32_t>(step.scores.size()) - tokens.first_score;
     if (result != nullptr && result->error != wire::RowError::none) {
       tokens.error = sentence(result->error);
       finish = Finish::error;
     } else if (result != nullptr) {
       const TokenId token = view.array(record.tokens)[static_cast<std::size_t>(result->first)];
-      out.hosts[s.host].tokens.push_back(token);
+      step.tokens.push_back(token);
       tokens.tokens = 1;
       ++out.stats.generated_tokens;
       finish = take_token(s, token);
@@ -172,7 +173,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
 /// Reports each prompt position once, even if it is computed again.
 void Scheduler::pass_scores(ScheduledSequence& s, std::uint32_t score, const wire::RecordView& view,
                             const wire::StepResult& record, StepOutput& out) {
-  StepTokens& host = out.hosts[s.host];
+  StepTokens& step = out.hosts[s.destination].step;
   const std::span<const wire::TokenLogprobs> scores = view.array(record.logprobs);
   for (; score != kNoScore; score = score_next_[score]) {
     const wire::TokenLogprobs& from = scores[score];
@@ -182,19 +183,23 @@ void Scheduler::pass_scores(ScheduledSequence& s, std::uint32_t score, const wir
       s.scored = from.position + 1;
     }
     const std::span<const wire::Logprob> top = view.array(from.top);
-    host.scores.push_back({from.position, from.chosen, static_cast<std::int32_t>(host.tops.size()),
+    step.scores.push_back({from.position, from.chosen, static_cast<std::int32_t>(step.tops.size()),
                            static_cast<std::int32_t>(top.size())});
-    host.tops.insert(host.tops.end(), top.begin(), top.end());
+    step.tops.insert(step.tops.end(), top.begin(), top.end());
   }
 }
 
 SequenceTokens& Scheduler::report(ScheduledSequence& s, StepOutput& out) {
-  if (out.hosts.size() <= s.host) out.hosts.resize(s.host + 1);
-  StepTokens& host = out.hosts[s.host];
-  SequenceTokens& tokens = host.sequences.emplace_back();
+  if (out.hosts.size() <= s.destination) out.hosts.resize(s.destination + 1);
+  HostTokens& host = out.hosts[s.destination];
+  host.front = s.front;
+  host.host = destinations_[s.destination].host;
+  SequenceTokens& tokens = host.step.sequences.emplace_back();
   tokens.key = s.key;
-  tokens.first_token = static_cast<std::int32_t>(host.tokens.size());
-  tokens.first_score = static_cast<std::int32_t>(host.scores.size());
+  tokens.first_token = static_cast<std::int32_t>(host.step.tokens.size());
+  tokens.first_score = static_cast<std::int32_t>(host.step.scores.size());
+  tokens.attempt = s.attempt;
+  tokens.position = s.output_tokens();
   if (!s.reported) {
     tokens.scheduled_ns = s.scheduled_ns;
     tokens.cached_tokens = std::max(0, s.cached_tokens);

@@ -94,6 +94,7 @@ void Scheduler::ask_growth(CacheAsks& asks) {
   bool starved = false;
   for (std::uint32_t i : running_) {
     ScheduledSequence& s = table_[i];
+    if (s.held) continue;  // blocks that it cannot use yet are of use to other fronts
     const std::int32_t wanted = blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
       asks.grows.push_back({s.key, wanted, 0, {}});

@@ -45,14 +45,15 @@ std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
   return builder_.finish(step.step, last_command_);
 }
 
-/// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time.
+/// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time. One that is
+/// held lets the sequences of other fronts run, once its plans in flight have come back.
 std::uint32_t Scheduler::isolated_sequence() {
   if (!isolates_) return kNoSequence;
   isolates_ = false;
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     if (!table_[i].live || !table_[i].isolated) continue;
     isolates_ = true;
-    if (table_[i].active()) return i;
+    if (table_[i].active() && !(table_[i].held && table_[i].plans_out == 0)) return i;
   }
   return kNoSequence;
 }

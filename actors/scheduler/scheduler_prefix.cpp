@@ -73,7 +73,8 @@ void Scheduler::begin_at(ScheduledSequence& s) {
   s.planned = s.committed = s.forks ? shared_positions(s) : s.found * block_tokens_;
   if (s.cached_tokens >= 0) return;  // admitted before
   s.cached_tokens = std::min(s.found * block_tokens_, s.prompt_tokens);
-  if (s.forks) return;  // the prompt is counted with the choice that computed it
+  // The prompt is counted with the choice that computed it, and with the first submission of its request.
+  if (s.forks || s.attempt > 0) return;
   const std::int32_t swapped = std::min(s.swapped * block_tokens_, s.cached_tokens);
   ++since_step_.admitted;
   since_step_.admitted_hits += s.cached_tokens > 0 ? 1 : 0;

@@ -38,7 +38,8 @@ struct ScheduledSequence {
   bool cacheable = false;  ///< its blocks are looked up and published
   bool parked = false;     ///< was put back, and its blocks were published under names that only it knows
   bool proven = false;     ///< has yielded a token since it started on this worker
-  bool isolated = false;   ///< suspected of killing workers: no other sequence runs in its steps
+  bool isolated = false;   ///< suspected of killing workers or engines: no other sequence runs in its steps
+  bool held = false;       ///< its front is behind: no plan names it and nothing is asked for it
   bool late = false;       ///< its next mask is not made: no plan names it, and what its rows in flight sample is not used
   bool mask_made = false;  ///< it is late, but the mask has been made: it goes on when no plan in flight names it
   bool again = false;      ///< its next row samples what a row has sampled in vain
@@ -64,10 +65,13 @@ struct ScheduledSequence {
 
   RequestKey key{};
   std::uint64_t arrival = 0;      ///< order of submission
-  std::int64_t rank = 0;          ///< place in the queue: arrival, moved by its priority; lower first
+  std::int64_t rank = 0;          ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
+  std::int64_t arrived_ns = INT64_MAX;  ///< when the request of one that goes on arrived: orders equal ranks
   std::uint64_t asked_at = 0;     ///< Scheduler::released_ when it was last asked for
   std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
-  std::uint32_t host = 0;
+  std::uint32_t attempt = 0;      ///< as in Submit; above 0: it goes on after the death of an engine
+  std::uint32_t front = 0;        ///< the process that takes its tokens, and
+  std::uint32_t destination = 0;  ///< its SESSION HOST there: index of StepOutput::hosts
   std::uint32_t group = kNoGroup;
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
@@ -85,15 +89,20 @@ struct ScheduledSequence {
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {
-    return rank != other.rank ? rank < other.rank : arrival < other.arrival;
+    if (rank != other.rank) return rank < other.rank;
+    return arrived_ns != other.arrived_ns ? arrived_ns < other.arrived_ns : arrival < other.arrival;
   }
   /// What it adds to the tokens of the queue: a prompt counts once for all its choices, which share it.
   std::int64_t queued_tokens() const {
     return static_cast<std::int64_t>(shares_prompt ? tokens.own() : tokens.size());
   }
   bool active() const { return state == SequenceState::running; }
+  /// Output tokens as committed, of all attempts.
+  std::int32_t output_tokens() const { return static_cast<std::int32_t>(tokens.own()); }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it is late.
-  std::int32_t remaining() const { return late || expected >= max_length ? 0 : expected - planned; }
+  std::int32_t positions_left() const { return late || expected >= max_length ? 0 : expected - planned; }
+  /// As many of them as the next plans may run: none while it is held.
+  std::int32_t remaining() const { return held ? 0 : positions_left(); }
   /// Positions that the next steps may run: all that is known, and the token after.
   std::int32_t wanted_positions() const { return expected + 1 < max_length ? expected + 1 : max_length - 1; }
 };

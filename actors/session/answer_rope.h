@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "actors/session/slice.h"
-#include "http/openai_logprobs.h"
+#include "http/api/openai_logprobs.h"
 
 namespace troupe {
 

@@ -10,7 +10,7 @@
 #include "actors/session/session_choice.h"
 #include "actors/session/slice.h"
 #include "actors/session/submission.h"
-#include "http/openai_response.h"
+#include "http/api/openai_response.h"
 
 namespace troupe {
 
@@ -20,7 +20,7 @@ struct SessionSequence {
   SessionChoice choice;
   std::int32_t prompt = 0;  ///< index of its prompt
   std::int32_t index = 0;   ///< of the choice in the answer
-  bool ended = false;       ///< the SCHEDULER has reported its end, or was asked to cancel it
+  bool ended = false;       ///< the SCHEDULER has reported its end, or its tokens are not needed any more
   bool opened = false;      ///< its first event was written
   std::int32_t sent_tokens = 0;  ///< in the events so far
   std::int64_t scored_chars = 0;   ///< of the text, up to the last score in the events so far

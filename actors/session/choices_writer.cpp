@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "actors/session/answer_ids.h"
-#include "http/openai_error.h"
-#include "http/openai_logprobs.h"
+#include "http/api/openai_error.h"
+#include "http/api/openai_logprobs.h"
 
 namespace troupe {
 namespace {
@@ -81,9 +81,9 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
 
   if (!std::exchange(sequence.opened, true)) {
     if (ask_.api == Api::chat) {
-      http::append_role(out, frame_, sequence.index, prompt.ids);
+      http::append_role(out, frame_, sequence.index, prompt.shown_ids());
     } else {
-      piece.prompt_token_ids = prompt.ids;
+      piece.prompt_token_ids = prompt.shown_ids();
     }
     if (ask_.answer.echo) {
       piece.text = prompt.text;
@@ -201,7 +201,7 @@ http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content, Ses
     choice.logprobs = std::move(news.logprobs);
     if (ask_.answer.return_token_ids) choice.token_ids = std::move(news.token_ids);
   }
-  choice.prompt_token_ids = prompt.ids;
+  choice.prompt_token_ids.assign(prompt.shown_ids().begin(), prompt.shown_ids().end());
   return choice;
 }
 
@@ -221,7 +221,7 @@ PromptScores& ChoicesWriter::prompt_scores(AnswerContent& content, const Session
   const auto prompt = static_cast<std::size_t>(sequence.prompt);
   prompt_scores_.resize(content.prompts.size());
   if (!prompt_scores_[prompt]) {
-    const TokenId first = content.prompts[prompt].first;
+    const TokenId first = content.prompts[prompt].ids.front();
     std::vector<http::TokenLogprob> scores = leader_of(content, sequence).choice.take_prompt_logprobs();
     http::TokenLogprob unknown;
     unknown.token = {tokenizer_.token_bytes(first), first, 0.0f};

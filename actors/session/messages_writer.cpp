@@ -1,7 +1,7 @@
 #include "actors/session/messages_writer.h"
 
 #include "actors/session/answer_ids.h"
-#include "http/openai_error.h"
+#include "http/api/openai_error.h"
 
 namespace troupe {
 namespace {

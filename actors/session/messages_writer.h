@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "actors/session/parts_writer.h"
-#include "http/messages_answer.h"
+#include "http/api/messages_answer.h"
 
 namespace troupe {
 

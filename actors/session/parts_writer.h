@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "actors/session/answer_writer.h"
-#include "http/answer_part.h"
+#include "http/api/answer_part.h"
 
 namespace troupe {
 

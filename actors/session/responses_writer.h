@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "actors/session/parts_writer.h"
-#include "http/responses_answer.h"
+#include "http/api/responses_answer.h"
 
 namespace troupe {
 

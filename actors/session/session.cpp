@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "http/openai_error.h"
+#include "http/api/openai_error.h"
 
 namespace troupe {
 namespace {
@@ -38,61 +38,94 @@ Encode Session::take_encode() {
   return job;
 }
 
-Submit Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
-  if (closed_) return {};
+void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
+  if (closed_) return;
   truncate_prompts(*context_, ask_, encoded.prompts);
-  if (const Status status = check(encoded); !status.ok()) {
-    fail(status, now_ns, effects);
-    return {};
-  }
+  if (const Status status = check(encoded); !status.ok()) return fail(status, now_ns, effects);
   if (ask_.api == Api::tokenize || ask_.api == Api::detokenize) {
     send(effects, http::Output::Kind::whole, std::move(encoded.answer));
-    close(Ending::stop, now_ns, effects);
-    return {};
+    return close(Ending::stop, now_ns, effects);
   }
   encoded.texts.resize(encoded.prompts.size());
   for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
-    content_.prompts.push_back(describe_prompt(ask_, encoded.prompts[i], std::move(encoded.texts[i])));
+    content_.prompts.push_back(describe_prompt(ask_, std::move(encoded.prompts[i]), std::move(encoded.texts[i])));
   }
   if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
-    fail(status, now_ns, effects);
-    return {};
+    return fail(status, now_ns, effects);
   }
   AnswerStart start = AnswerStart::answer;
-  if (ask_.api == Api::chat) start = begin_answer(*context_, encoded.prompts.front(), ask_.generation);
-  Submit submit = make_submit(*context_, ask_, std::move(encoded.prompts), keys);
-  const auto per_prompt = static_cast<std::size_t>(candidates(ask_.generation));
-  for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
-    const SequenceSpec& sequence = submit.sequences[i];
-    const ChoiceOptions options{ask_.generation.stop,   ask_.generation.include_stop,
-                                sequence.prompt_tokens, ask_.generation.sampling.logprobs,
-                                ask_.generation.sampling.min_tokens,
-                                syntax_of_answer(),     start,
-                                ask_.generation.limits, context_->logged_bytes};
-    const auto prompt = static_cast<std::int32_t>(i / per_prompt);
-    const auto index = prompt * ask_.generation.choices + static_cast<std::int32_t>(i % per_prompt);
-    content_.sequences.push_back({sequence.key, SessionChoice(context_->tokenizer, options), prompt, index});
+  if (ask_.api == Api::chat) start = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
+  for (std::size_t prompt = 0; prompt < content_.prompts.size(); ++prompt) {
+    const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, content_.prompts[prompt].tokens,
+                                ask_.generation.sampling.logprobs, ask_.generation.sampling.min_tokens,
+                                syntax_of_answer(), start, ask_.generation.limits, context_->logged_bytes};
+    for (std::int32_t candidate = 0; candidate < candidates(ask_.generation); ++candidate) {
+      const auto number = static_cast<std::int32_t>(prompt);
+      const std::int32_t index = number * ask_.generation.choices + candidate;
+      content_.sequences.push_back({keys(), SessionChoice(context_->tokenizer, options), number, index});
+    }
   }
+}
+
+bool Session::ready() const {
+  const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
+  return !closed_ && !submitted_ && std::any_of(content_.sequences.begin(), content_.sequences.end(), goes_on);
+}
+
+bool Session::needs_grammar() const {
+  const Thinking& thinking = ask_.generation.thinking;
+  const bool bounded = thinking.open && thinking.budget >= 0;
+  return grammar_ == 0 && (ask_.generation.form.kind != http::AnswerForm::Kind::free || bounded);
+}
+
+Compile Session::compile_job() const {
+  return {ask_.request_id, ask_.generation.form, ask_.generation.thinking, ask_.client, ask_.io, ask_.exchange};
+}
+
+void Session::compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
+  if (!compiled.status.ok()) return fail(compiled.status, now_ns, effects);
+  grammar_ = compiled.grammar;
+}
+
+Submit Session::submission(bool alone) {
+  Submit submit = make_submit(ask_);
+  submit.attempt = attempts_++;
+  submit.alone = alone;
+  const auto per_prompt = static_cast<std::size_t>(candidates(ask_.generation));
+  std::int32_t begun = -1;  // the prompt whose ids are in `submit`, with the sequence `leader`
+  RequestKey leader;
+  for (std::size_t i = 0; i < content_.sequences.size(); ++i) {
+    const SessionSequence& sequence = content_.sequences[i];
+    if (sequence.ended) continue;
+    const SessionPrompt& prompt = content_.prompts[static_cast<std::size_t>(sequence.prompt)];
+    const auto candidate = static_cast<std::int32_t>(i % per_prompt);
+    SequenceSpec& spec = submit.sequences.emplace_back(make_sequence(*context_, ask_, prompt.tokens, candidate));
+    spec.key = sequence.key;
+    spec.output = sequence.choice.output();
+    spec.scored = sequence.choice.scored();
+    if (std::exchange(begun, sequence.prompt) == sequence.prompt) {
+      spec.parent = leader;
+    } else {
+      spec.prompt = prompt.ids;
+      leader = spec.key;
+    }
+  }
+  if (grammar_ != 0) hold_to_grammar(ask_.generation, grammar_, submit);
+  submitted_ = true;
+  lives_.begin();
   return submit;
 }
 
-std::optional<Compile> Session::take_compile() {
-  const Thinking& thinking = ask_.generation.thinking;
-  const bool bounded = thinking.open && thinking.budget >= 0;
-  const bool generates = ask_.api == Api::chat || ask_.api == Api::completion;
-  if (closed_ || !generates || (ask_.generation.form.kind == http::AnswerForm::Kind::free && !bounded)) return std::nullopt;
-  return Compile{ask_.request_id, std::move(ask_.generation.form), thinking, ask_.client, ask_.io, ask_.exchange};
+void Session::engine_ended(bool counts, bool alone) {
+  grammar_ = 0;  // another engine may give the same number to another grammar
+  const bool ran = std::exchange(submitted_, false) && ready();
+  if (ran && counts) lives_.ended(alone);
 }
 
-bool Session::compiled(const Compiled& compiled, Submit& submit, std::int64_t now_ns, Effects& effects) {
-  if (!closed_ && !compiled.status.ok()) fail(compiled.status, now_ns, effects);
-  if (closed_) {
-    if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
-    return false;
-  }
-  grammar_ = compiled.grammar;
-  hold_to_grammar(ask_.generation, grammar_, submit);
-  return true;
+void Session::refused(std::uint32_t attempt, const Status& status, std::int64_t now_ns, Effects& effects) {
+  if (!submitted_ || attempt + 1 != attempts_) return;
+  submitted_ = false;
+  fail(status, now_ns, effects);
 }
 
 /// Checks what only the model can decide, and takes the biases that ban words.
@@ -109,17 +142,18 @@ Status Session::check(const Encoded& encoded) {
   return {};
 }
 
-void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
+bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
                    Effects& effects) {
-  if (closed_ || place >= content_.sequences.size()) return;
+  if (closed_ || place >= content_.sequences.size()) return true;
   SessionSequence& sequence = content_.sequences[place];
+  if (sequence.choice.finished()) return true;  // ended by a stop string; tokens sampled since are discarded
+  if (tokens.attempt + 1 != attempts_ || !sequence.choice.continues_with(tokens, step)) return false;
   if (tokens.finish != Finish::none) sequence.ended = true;
-  if (sequence.choice.finished()) return;  // ended by a stop string; tokens sampled since are discarded
   if (tokens.finish == Finish::error || tokens.finish == Finish::aborted || tokens.finish == Finish::poisoned) {
     Status status = failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
     if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
     fail(status, now_ns, effects);
-    return;
+    return true;
   }
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;
   if (tokens.tokens > 0 && first_token_ns_ == 0) {
@@ -128,14 +162,18 @@ void Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
         {ask_.request_id, seconds(ask_.arrived_ns, scheduled_ns_), seconds(ask_.arrived_ns, now_ns)});
   }
   if (tokens.tokens > 0) {
+    lives_.yielded(tokens.tokens);
     if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);
     sequence.last_token_ns = now_ns;
   }
-  if (sequence.choice.take(tokens, step) && !sequence.ended) {
-    sequence.ended = true;
-    effects.cancel.push_back(sequence.key);
-  }
+  if (sequence.choice.take(tokens, step)) cancel(sequence, effects);
   changed_ = true;
+  return true;
+}
+
+/// Its tokens are not needed any more.
+void Session::cancel(SessionSequence& sequence, Effects& effects) const {
+  if (!std::exchange(sequence.ended, true) && submitted_) effects.cancel.push_back(sequence.key);
 }
 
 void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -201,7 +239,7 @@ void Session::expire(std::int64_t now_ns, const Slice& slice, Effects& effects) 
   }
   for (SessionSequence& sequence : content_.sequences) {
     sequence.choice.expire();
-    if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
+    cancel(sequence, effects);
   }
   changed_ = true;
   flush(now_ns, slice, effects);
@@ -213,9 +251,7 @@ void Session::withdraw(std::int64_t now_ns, Effects& effects) {
 
 void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   closed_ = true;
-  for (SessionSequence& sequence : content_.sequences) {
-    if (!std::exchange(sequence.ended, true)) effects.cancel.push_back(sequence.key);
-  }
+  for (SessionSequence& sequence : content_.sequences) cancel(sequence, effects);
   if (grammar_ != 0) effects.grammars.push_back(std::exchange(grammar_, 0));
   const http::Usage used = usage_of(ask_, content_);
   RequestStats stats;

@@ -2,11 +2,16 @@
 // One open HTTP request, from its Ask to its last byte. A plain object without an actor: the SESSION HOST
 // feeds it what arrives and carries out the Effects it leaves. Its states:
 //
-//   opened ──encoded()──▶ [compiling ──compiled()──▶] running ──take()…──▶ closed
-//      └────────────────────────fail()/withdraw()─────────────────────────────┘
+//   opened ──encoded()──▶ ready ──[compiled()]──submission()──▶ running ──take()…──▶ closed
+//                           ▲                                      │
+//                           └────────────engine_ended()────────────┘
 //
-// Before it closes, each of its sequences has been reported finished by the SCHEDULER or is named in
-// Effects::cancel, so nothing keeps running for a request that has ended.
+// fail(), withdraw() and expire() close it in any state. Before it closes, each of its sequences that an engine has
+// been given has been reported finished by the SCHEDULER, has gone with its engine, or is named in Effects::cancel, so
+// nothing keeps running for a request that has ended.
+//
+// It keeps what it needs to be submitted again: the ids of its prompts, the form of its answer, and of each sequence the
+// output tokens that it has taken. What it sends does not depend on how many engines have run it.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,8 +21,9 @@
 #include "actors/messages.h"
 #include "actors/observation_messages.h"
 #include "actors/session/answer_writer.h"
+#include "actors/session/engine_lives.h"
 #include "actors/session/submission.h"
-#include "http/backend.h"
+#include "http/server/backend.h"
 
 namespace troupe {
 
@@ -51,6 +57,7 @@ struct Effects {
   std::vector<std::uint64_t> grammars;    ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
   std::vector<BegunRequest> begun;
+  std::vector<std::string> poisonous;     ///< ids of requests that have failed because engines ended while they ran
 };
 
 class Session {
@@ -64,18 +71,41 @@ class Session {
   /// The job for a TOKENIZER. Once: it takes the request's conversation and prompts along.
   Encode take_encode();
 
-  /// The prompts are known. Returns the sequences to submit; none when the answer is complete already
-  /// (tokenize, detokenize, a refusal).
-  Submit encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects);
+  /// The prompts are known. The session has sequences afterwards unless the answer is complete already (tokenize,
+  /// detokenize, a refusal).
+  void encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects);
 
-  /// What GRAMMAR has to compile before the sequences of encoded() are submitted; nothing when they are free. Once.
-  std::optional<Compile> take_compile();
+  /// In an order that stays; none before encoded().
+  const std::vector<SessionSequence>& sequences() const { return content_.sequences; }
 
-  /// The answer to take_compile(): holds the sequences to the grammar, or ends the request. False when it has ended.
-  bool compiled(const Compiled& compiled, Submit& submit, std::int64_t now_ns, Effects& effects);
+  /// It has sequences that have not ended, and no engine has them.
+  bool ready() const;
 
-  /// Tokens of sequence number `place` of the Submit.
-  void take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
+  /// Its sequences are to be held to a grammar that has to be compiled first, in each engine.
+  bool needs_grammar() const;
+
+  /// What GRAMMAR has to compile when needs_grammar().
+  Compile compile_job() const;
+
+  /// The answer to compile_job(): the grammar of the engine that runs now, or the end of the request.
+  void compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects);
+
+  /// The sequences that have not ended, for the engine that runs now; they go on behind the tokens that were taken. The
+  /// first of each prompt brings its ids, the others name it as their parent. Only when ready(), and compiled() if
+  /// needs_grammar().
+  Submit submission(bool alone);
+
+  /// The engine has ended. `counts`: it may have been this request's doing; `alone`: it ran alone, in Quarantine.
+  void engine_ended(bool counts, bool alone);
+
+  const EngineLives& lives() const { return lives_; }
+
+  /// The engine has refused the submission of this number.
+  void refused(std::uint32_t attempt, const Status& status, std::int64_t now_ns, Effects& effects);
+
+  /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another attempt, or does
+  /// not go on where the last one ended.
+  bool take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
             Effects& effects);
 
   /// Sends what one or several take() calls made ready. Once per step. What the slice leaves no time for is left to
@@ -99,6 +129,7 @@ class Session {
   Status check(const Encoded& encoded);
   bool keep_part(std::string&& part);
   std::vector<ChoiceText> take_logged();
+  void cancel(SessionSequence& sequence, Effects& effects) const;
   /// `unfinished`: how choices ended that have no end of their own.
   void close(Ending unfinished, std::int64_t now_ns, Effects& effects);
   void send(Effects& effects, http::Output::Kind kind, std::string body, bool failed = false) const;
@@ -113,7 +144,10 @@ class Session {
   bool unfinished_ = false;  ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
   std::size_t part_bytes_ = 0;
-  std::uint64_t grammar_ = 0;
+  std::uint64_t grammar_ = 0;  ///< of the engine that runs now
+  bool submitted_ = false;     ///< to the engine that runs now
+  std::uint32_t attempts_ = 0;  ///< submissions so far
+  EngineLives lives_;
   metrics::GapCounts gaps_;
   std::int64_t scheduled_ns_ = 0;
   std::int64_t first_token_ns_ = 0;

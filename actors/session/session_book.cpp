@@ -1,16 +1,37 @@
 #include "actors/session/session_book.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
+namespace {
+
+Status poison() {
+  return {Code::internal,
+          "Engines ended again and again while they worked on this request, the last time while they worked on it alone: "
+          "it is not tried again.",
+          {}, "poison_request"};
+}
+
+std::vector<std::uint64_t> exchanges(const std::set<std::pair<std::int64_t, std::uint64_t>>& arrivals) {
+  std::vector<std::uint64_t> out;
+  for (const auto& [arrived_ns, exchange] : arrivals) out.push_back(exchange);
+  return out;
+}
+
+}  // namespace
 
 void SessionBook::open(Ask ask) {
   const std::uint64_t exchange = ask.exchange;
   std::string request_id = ask.request_id;
+  const std::int64_t arrived_ns = ask.arrived_ns;
+  const Quarantine::Request self{ask.io, exchange};
   auto session = std::make_unique<Session>(context_, std::move(ask));
   Open& open = sessions_[exchange];
   open.session = std::move(session);
   open.request_id = std::move(request_id);
+  open.arrived_ns = arrived_ns;
+  open.self = self;
 }
 
 std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
@@ -22,26 +43,22 @@ std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
 Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return {};
-  Open& open = it->second;
-  Submit submit;
-  const bool done = attempt(exchange, now_ns, effects, [&] {
-    submit = open.session->encoded(std::move(encoded), keys_, now_ns, effects);
-    for (std::size_t i = 0; i < submit.sequences.size(); ++i) {
-      open.keys.push_back(submit.sequences[i].key);
-      places_[submit.sequences[i].key] = {exchange, i};
-    }
+  Session& session = *it->second.session;
+  const bool done = contained(exchange, now_ns, effects, [&] {
+    session.encoded(std::move(encoded), keys_, now_ns, effects);
+    for (std::size_t i = 0; i < session.sequences().size(); ++i) places_[session.sequences()[i].key] = {exchange, i};
   });
   if (!done) return {};
   settle(exchange);
-  return submit;
+  return submit(exchange, now_ns, effects);
 }
 
-std::optional<Compile> SessionBook::hold(std::uint64_t exchange, Submit& submit) {
+std::optional<Compile> SessionBook::take_compile(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
-  if (it == sessions_.end() || submit.sequences.empty()) return std::nullopt;
-  auto job = it->second.session->take_compile();
-  if (job) it->second.held = std::exchange(submit, {});
-  return job;
+  if (!up_ || it == sessions_.end()) return std::nullopt;
+  const Session& session = *it->second.session;
+  if (!session.ready() || !session.needs_grammar() || std::exchange(it->second.compiling, true)) return std::nullopt;
+  return session.compile_job();
 }
 
 Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
@@ -50,15 +67,70 @@ Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, s
     if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
     return {};
   }
-  Submit submit = std::exchange(it->second.held, {});
-  bool goes_on = false;
-  const bool done = attempt(exchange, now_ns, effects, [&] {
-    goes_on = it->second.session->compiled(compiled, submit, now_ns, effects);
-  });
-  if (!done) return {};
-  if (!goes_on) submit = {};
+  it->second.compiling = false;
+  if (!contained(exchange, now_ns, effects, [&] { it->second.session->compiled(compiled, now_ns, effects); })) return {};
   settle(exchange);
+  return submit(exchange, now_ns, effects);
+}
+
+void SessionBook::compile_lost(std::uint64_t exchange) {
+  if (const auto it = sessions_.find(exchange); it != sessions_.end()) it->second.compiling = false;
+}
+
+Submit SessionBook::submit(std::uint64_t exchange, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (!up_ || it == sessions_.end()) return {};
+  Open& open = it->second;
+  if (!open.session->ready() || open.session->needs_grammar()) return {};
+  const bool alone = open.session->lives().suspect();
+  if (alone && !quarantine_->enter(open.self, *epoch_)) {
+    waiting_.emplace(open.arrived_ns, exchange);
+    return {};
+  }
+  open.alone = alone;
+  waiting_.erase({open.arrived_ns, exchange});
+  Submit submit;
+  contained(exchange, now_ns, effects, [&] { submit = open.session->submission(alone); });
   return submit;
+}
+
+std::vector<std::uint64_t> SessionBook::waiting() const { return exchanges(waiting_); }
+
+std::vector<std::uint64_t> SessionBook::engine_up(std::uint32_t epoch, std::int64_t now_ns, Effects& effects) {
+  if (epoch_ && (epoch < *epoch_ || (up_ && epoch == *epoch_))) return {};
+  if (up_) engine_down(*epoch_, now_ns, effects);
+  epoch_ = epoch;
+  up_ = true;
+  std::set<Arrival> ready;
+  for (const auto& [exchange, open] : sessions_) {
+    if (open.session->ready()) ready.emplace(open.arrived_ns, exchange);
+  }
+  return exchanges(ready);
+}
+
+void SessionBook::engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects& effects) {
+  if (!up_ || epoch < *epoch_) return;
+  up_ = false;
+  waiting_.clear();
+  const std::optional<Quarantine::Request> alone = quarantine_->ended(*epoch_);
+  std::set<Arrival> poisonous;
+  for (auto& [exchange, open] : sessions_) {
+    const bool ran_alone = alone && *alone == open.self;
+    open.session->engine_ended(!alone || ran_alone, ran_alone);
+    open.compiling = open.alone = false;
+    if (open.session->lives().poisonous() && open.session->ready()) poisonous.emplace(open.arrived_ns, exchange);
+  }
+  for (const std::uint64_t exchange : exchanges(poisonous)) {
+    effects.poisonous.emplace_back(request_of(exchange));
+    fail(exchange, poison(), now_ns, effects);
+  }
+}
+
+void SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& effects) {
+  const auto it = sessions_.find(refused.exchange);
+  if (it == sessions_.end()) return;
+  it->second.session->refused(refused.attempt, refused.status, now_ns, effects);
+  settle(refused.exchange);
 }
 
 void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -69,16 +141,21 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice&
     if (place == places_.end()) continue;  // the client left while the step ran
     Open& open = sessions_.find(place->second.exchange)->second;
     const auto [exchange, sequence] = place->second;
-    const bool done = attempt(exchange, now_ns, effects,
-                              [&] { open.session->take(sequence, tokens, step, now_ns, effects); });
-    if (!done || open.touched == takes_) continue;
+    bool taken = false;
+    const bool done = contained(exchange, now_ns, effects, [&] {
+      taken = open.session->take(sequence, tokens, step, now_ns, effects);
+    });
+    if (!done) continue;
+    if (!taken) ++dropped_;
+    if (open.alone && !open.session->lives().suspect()) leave_quarantine(open);
+    if (open.touched == takes_) continue;
     open.touched = takes_;
     touched_.push_back(exchange);
   }
   for (const std::uint64_t exchange : touched_) {
     const auto it = sessions_.find(exchange);
     if (it == sessions_.end()) continue;  // a fault has ended it
-    if (attempt(exchange, now_ns, effects, [&] { it->second.session->flush(now_ns, slice, effects); })) settle(exchange);
+    if (contained(exchange, now_ns, effects, [&] { it->second.session->flush(now_ns, slice, effects); })) settle(exchange);
   }
 }
 
@@ -105,13 +182,13 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
 void SessionBook::resume(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  if (attempt(exchange, now_ns, effects, [&] { it->second.session->resume(now_ns, slice, effects); })) settle(exchange);
+  if (contained(exchange, now_ns, effects, [&] { it->second.session->resume(now_ns, slice, effects); })) settle(exchange);
 }
 
 void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  if (attempt(exchange, now_ns, effects, [&] { it->second.session->expire(now_ns, slice, effects); })) settle(exchange);
+  if (contained(exchange, now_ns, effects, [&] { it->second.session->expire(now_ns, slice, effects); })) settle(exchange);
 }
 
 std::string_view SessionBook::request_of(std::uint64_t exchange) const {
@@ -123,9 +200,15 @@ std::string_view SessionBook::request_of(std::uint64_t exchange) const {
 void SessionBook::settle(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end() || !it->second.session->closed()) return;
-  for (const RequestKey& key : it->second.keys) places_.erase(key);
+  leave_quarantine(it->second);
+  waiting_.erase({it->second.arrived_ns, exchange});
+  for (const SessionSequence& sequence : it->second.session->sequences()) places_.erase(sequence.key);
   sessions_.erase(it);
   closed_.push_back(exchange);
+}
+
+void SessionBook::leave_quarantine(Open& open) {
+  if (std::exchange(open.alone, false)) quarantine_->leave(open.self);
 }
 
 }  // namespace troupe

@@ -19,13 +19,26 @@ SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const C
   if (syntax_ != nullptr) parser_.emplace(*syntax_, options.start, limits_.tools);
 }
 
+bool SessionChoice::continues_with(const SequenceTokens& sequence, const StepTokens& step) const {
+  if (sequence.position != output_tokens()) return false;
+  if (sequence.scores == 0) return true;
+  const PositionLogprobs* const scores = step.scores.data() + sequence.first_score;
+  const std::int32_t first = scores[0].position, last = scores[sequence.scores - 1].position;
+  const bool repeats = sequence.tokens == 0 && sequence.finish == Finish::none && last < scored_;
+  // The first token of a prompt has no score.
+  return !repeats && (first >= prompt_tokens_ || first <= std::max(scored_, 1));
+}
+
 bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step) {
   if (finished()) return false;
-  cached_tokens_ += sequence.cached_tokens;
+  const bool reports = sequence.tokens > 0 || sequence.scheduled_ns > 0 || sequence.cached_tokens > 0;
+  if (reports && !std::exchange(admitted_, true)) cached_tokens_ = sequence.cached_tokens;
   const std::span<const PositionLogprobs> scores(step.scores.data() + sequence.first_score,
                                                  static_cast<std::size_t>(sequence.scores));
   std::size_t next_score = 0;
   for (; next_score < scores.size() && scores[next_score].position < prompt_tokens_; ++next_score) {
+    if (scores[next_score].position < scored_) continue;
+    scored_ = scores[next_score].position + 1;
     prompt_logprobs_.push_back(named(scores[next_score], step, scores[next_score].tops));
   }
 
@@ -35,7 +48,6 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     const bool last = i + 1 == sequence.tokens;
     // The token that ended the sequence is not part of the text, unless the client wants to see it.
     const bool hidden = last && sequence.finish == Finish::stop && (!include_stop_ || tokenizer_->is_special(id));
-    ++output_tokens_;
     if (next_score < scores.size()) {
       const PositionLogprobs& position = scores[next_score++];
       logprob_sum_ += position.chosen.logprob;
@@ -79,7 +91,7 @@ void SessionChoice::expire() {
 http::FinishReason SessionChoice::limit_reached() const {
   if (limits_.response >= 0 && response_tokens_ >= limits_.response) return http::FinishReason::length;
   if (parser_ && !limits_.parallel_calls && parser_->calls() > 0 && !parser_->in_call() &&
-      output_tokens_ >= min_tokens_) {
+      output_tokens() >= min_tokens_) {
     return http::FinishReason::tool_calls;
   }
   return http::FinishReason::none;
@@ -105,7 +117,7 @@ void SessionChoice::flush_text() {
 }
 
 void SessionChoice::append(TokenId id, bool hidden) {
-  ids_.push_back(id);
+  output_.push_back(id);
   if (hidden) return;
   AnswerDelta delta;
   if (!parser_) {
@@ -122,7 +134,7 @@ void SessionChoice::append(TokenId id, bool hidden) {
 /// Stop strings act on the text alone: not on thoughts, tags and calls.
 void SessionChoice::give_out(AnswerDelta&& delta) {
   reasoning_ += delta.reasoning;
-  text_ += stop_.push(delta.content, output_tokens_ > min_tokens_);
+  text_ += stop_.push(delta.content, output_tokens() > min_tokens_);
   if (stop_.stopped()) return;
   for (ToolCallPiece& piece : delta.calls) {
     if (piece.index > 0 && !limits_.parallel_calls) break;
@@ -143,7 +155,8 @@ ChoiceNews SessionChoice::take_news() {
   news.reasoning = std::exchange(reasoning_, {});
   news.calls = std::exchange(call_pieces_, {});
   news.logprobs = std::exchange(logprobs_ready_, {});
-  news.token_ids = std::exchange(ids_, {});
+  news.token_ids.assign(output_.begin() + static_cast<std::ptrdiff_t>(shown_ids_), output_.end());
+  shown_ids_ = output_.size();
   if (logged_bytes_ > 0) keep_for_log(news);
   return news;
 }

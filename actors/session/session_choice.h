@@ -11,7 +11,7 @@
 
 #include "actors/messages.h"
 #include "actors/session/stop_filter.h"
-#include "http/openai_response.h"
+#include "http/api/openai_response.h"
 #include "text/detokenizer.h"
 #include "text/parsers/answer_parser.h"
 #include "text/tokenizer/tokenizer.h"
@@ -59,6 +59,10 @@ class SessionChoice {
   /// answer has just ended the choice although the sequence goes on: the sequence has to be cancelled.
   bool take(const SequenceTokens& sequence, const StepTokens& step);
 
+  /// True when the entry goes on exactly where what was taken ends: its tokens, and the scores of its prompt, of which it
+  /// may repeat some. take() is for such entries only.
+  bool continues_with(const SequenceTokens& sequence, const StepTokens& step) const;
+
   /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
   void expire();
 
@@ -68,13 +72,15 @@ class SessionChoice {
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   http::FinishReason finish() const { return finish_; }
-  bool started() const { return output_tokens_ > 0 || finished(); }  ///< it has a token, or ended without one
+  bool started() const { return !output_.empty() || finished(); }  ///< it has a token, or ended without one
   std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
-  std::int32_t output_tokens() const { return output_tokens_; }  ///< up to the token that ended it
+  std::int32_t output_tokens() const { return static_cast<std::int32_t>(output_.size()); }  ///< up to the one that ended it
+  const std::vector<TokenId>& output() const { return output_; }  ///< these tokens
+  std::int32_t scored() const { return scored_; }  ///< the logprobs of prompt positions below this were taken
   std::int32_t reasoning_tokens() const { return reasoning_tokens_; }  ///< of these, before the tag that ends thoughts
   const std::string& stop_met() const { return stop_.met(); }  ///< the stop string that ended it; empty: none did
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
-  double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens_); }
+  double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens()); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
   const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
@@ -100,17 +106,19 @@ class SessionChoice {
   StopFilter stop_;
 
   std::int32_t cached_tokens_ = 0;
-  std::int32_t output_tokens_ = 0;
+  bool admitted_ = false;  // cached_tokens_ was reported, once for all engines that run the sequence
+  std::int32_t scored_ = 0;
+  std::vector<TokenId> output_;
+  std::size_t shown_ids_ = 0;  // of output_, were taken by take_news()
   std::int32_t reasoning_tokens_ = 0;
   std::int32_t response_tokens_ = 0;  // behind the thoughts
   double logprob_sum_ = 0;
   http::FinishReason finish_ = http::FinishReason::none;
   bool finish_sent_ = false;
-  std::string text_;                              // not taken yet, as are the next four
+  std::string text_;                              // not taken yet, as are the next three
   std::string reasoning_;
   std::vector<ToolCallPiece> call_pieces_;
   std::vector<http::TokenLogprob> logprobs_ready_;
-  std::vector<TokenId> ids_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
   std::int64_t logged_bytes_;
   ChoiceLog log_;

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/contain.h"
-#include "http/openai_error.h"
+#include "http/api/openai_error.h"
 
 namespace troupe {
 namespace {
@@ -33,17 +33,25 @@ constexpr std::int64_t kNsPerByte = 1000;
 /// The time for others between two turns that write an answer.
 constexpr auto kPause = std::chrono::milliseconds(1);
 
+/// How often requests that wait to run alone look whether they may.
+constexpr auto kRetryAlone = std::chrono::milliseconds(20);
+
 Slice begin_slice(SessionHostSelf self) { return Slice(now_ns() + self->state.parts.slice_ns); }
 
 /// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
-  if (!effects.cancel.empty()) self->send(state.parts.scheduler, Cancel{std::move(effects.cancel)});
+  if (const auto engine = state.book->engine(); engine && !effects.cancel.empty()) {
+    state.parts.engine->cancel(Cancel{std::move(effects.cancel)}, *engine);
+  }
   for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
   for (const BegunRequest& begun : effects.begun) {
     state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
                                           kv("ttft_ms", begun.ttft_s * 1e3)});
+  }
+  for (const std::string& request_id : effects.poisonous) {
+    state.parts.log.error("poison_request", {kv("req", request_id)});
   }
   for (const FinishedRequest& done : effects.finished) {
     state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
@@ -76,15 +84,20 @@ void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
   act(self, effects);
 }
 
-void submit(SessionHostSelf self, std::uint64_t exchange, Submit sequences) {
-  self->request(self->state.parts.scheduler, kTurnPatience, std::move(sequences))
-      .then(
-          [=](const Status& status) {
-            if (!status.ok()) fail(self, exchange, status);
-          },
-          [=](const caf::error&) {
-            fail(self, exchange, failure(Code::unavailable, "the scheduler is being restarted"));
-          });
+/// Gives the engine the sequences of a request. Without any the request has ended, or waits: for an engine, a grammar, or
+/// to run alone.
+void submit(SessionHostSelf self, Submit&& sequences) {
+  auto& state = self->state;
+  if (!sequences.sequences.empty()) {
+    if (sequences.attempt > 0) {
+      state.parts.log.info("resubmitted", {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
+                                           kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
+    }
+    state.parts.engine->submit(std::move(sequences), *state.book->engine());
+  } else if (!state.retries && state.book->waits()) {
+    state.retries = true;
+    self->delayed_send(self, kRetryAlone, RetryAlone{});
+  }
 }
 
 /// For a neighbour's work on a request: until the request has ended in any case.
@@ -94,13 +107,18 @@ std::chrono::nanoseconds patience_for(SessionHostSelf self, std::uint64_t exchan
   return std::chrono::nanoseconds(std::max<std::int64_t>(left, 0)) + kAfterTimeout;
 }
 
-/// Ends the request when GRAMMAR cannot follow its answer any longer. GRAMMAR's death ends the engine.
+/// An answer of GRAMMAR that says nothing about the request: it is of an engine that has ended, or is ending.
+bool is_lost(const Status& status) { return status.code == Code::unavailable && status.reason == kEngineLost; }
+
+/// Ends the request when GRAMMAR cannot follow its answer any longer.
 void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
+  const auto engine = self->state.book->engine();
   auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), WatchGrammar{grammar});
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Status& status) {
         end_deadline();
-        if (!status.ok()) fail(self, exchange, status);
+        if (status.ok() || is_lost(status) || engine != self->state.book->engine()) return;
+        fail(self, exchange, status);
       },
       [](const caf::error&) {});
 }
@@ -111,33 +129,80 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
                                  "unsupported_parameter"});
   }
   self->state.compiling.insert(exchange);
+  // The numbers of grammars are the engine's: those of one that has ended mean nothing to the next.
+  const auto engine = self->state.book->engine();
+  const auto lost = [=] {
+    if (engine != self->state.book->engine()) return;
+    self->state.compiling.erase(exchange);
+    self->state.book->compile_lost(exchange);
+  };
   auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), std::move(job));
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Compiled& compiled) {
         end_deadline();
-        self->state.compiling.erase(exchange);
+        if (engine != self->state.book->engine()) return;
+        if (is_lost(compiled.status)) return lost();
+        const bool open = self->state.compiling.erase(exchange) > 0;
         Effects effects;
         Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
         act(self, effects);
-        if (sequences.sequences.empty()) return;
-        watch(self, exchange, compiled.grammar);
-        submit(self, exchange, std::move(sequences));
+        if (open && compiled.status.ok()) watch(self, exchange, compiled.grammar);
+        submit(self, std::move(sequences));
       },
-      [=](const caf::error&) {
-        self->state.compiling.erase(exchange);
-        fail(self, exchange, failure(Code::unavailable, "the engine is being restarted"));
-      });
+      [=](const caf::error&) { lost(); });
+}
+
+/// Brings a request to the engine that runs now.
+void bring(SessionHostSelf self, std::uint64_t exchange) {
+  if (std::optional<Compile> job = self->state.book->take_compile(exchange)) {
+    return compile(self, exchange, *std::move(job));
+  }
+  Effects effects;
+  Submit sequences = self->state.book->submit(exchange, now_ns(), effects);
+  act(self, effects);
+  submit(self, std::move(sequences));
 }
 
 void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
   Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
   act(self, effects);
-  if (std::optional<Compile> job = self->state.book->hold(exchange, sequences)) {
-    compile(self, exchange, *std::move(job));
-  } else if (!sequences.sequences.empty()) {
-    submit(self, exchange, std::move(sequences));
-  }
+  if (sequences.sequences.empty()) return bring(self, exchange);
+  submit(self, std::move(sequences));
+}
+
+void engine_up(SessionHostSelf self, const EngineUp& up) {
+  auto& state = self->state;
+  Effects effects;
+  const auto before = state.book->engine();
+  const std::vector<std::uint64_t> ready = state.book->engine_up(up.epoch, now_ns(), effects);
+  if (state.book->engine() != before) state.compiling.clear();
+  act(self, effects);
+  if (!ready.empty()) state.parts.log.info("engine_up", {kv("epoch", up.epoch), kv("requests", ready.size())});
+  for (const std::uint64_t exchange : ready) bring(self, exchange);
+}
+
+void engine_down(SessionHostSelf self, const EngineDown& down) {
+  auto& state = self->state;
+  Effects effects;
+  state.book->engine_down(down.epoch, now_ns(), effects);
+  if (!state.book->engine()) state.compiling.clear();
+  state.parts.log.warning("engine_down", {kv("epoch", down.epoch), kv("why", down.why), kv("requests", state.book->size())});
+  act(self, effects);
+}
+
+void retry_alone(SessionHostSelf self) {
+  self->state.retries = false;
+  for (const std::uint64_t exchange : self->state.book->waiting()) bring(self, exchange);
+}
+
+/// Logs entries that were dropped: rarely, as each step may bring some.
+void report_drops(SessionHostSelf self) {
+  auto& state = self->state;
+  const std::uint64_t dropped = state.book->dropped();
+  if (dropped < std::max<std::uint64_t>(1, 2 * state.reported_drops)) return;
+  state.reported_drops = dropped;
+  state.parts.log.warning("dropped_tokens", {kv("entries", dropped)});
 }
 
 /// Index of the TOKENIZER for short texts with the fewest jobs; equal ones take turns.
@@ -252,7 +317,8 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
 session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
-  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log);
+  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log,
+                                                   self->state.parts.quarantine);
   self->state.jobs.resize(self->state.parts.tokenizers.size());
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
@@ -267,6 +333,8 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         Effects effects;
         self->state.book->take(step, now_ns(), begin_slice(self), effects);
         act(self, effects);
+        self->state.parts.engine->took_step();
+        report_drops(self);
       },
       [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
       [self](const Expire&) { expire(self); },
@@ -281,6 +349,14 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
                                    effects);
         act(self, effects);
       },
+      [self](const EngineUp& up) { engine_up(self, up); },
+      [self](const EngineDown& down) { engine_down(self, down); },
+      [self](const Refused& refused) {
+        Effects effects;
+        self->state.book->refused(refused, now_ns(), effects);
+        act(self, effects);
+      },
+      [self](const RetryAlone&) { retry_alone(self); },
   };
 }
 

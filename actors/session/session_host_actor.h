@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "actors/protocol.h"
+#include "actors/session/engine_side.h"
+#include "actors/session/quarantine.h"
 #include "actors/session/session_book.h"
 #include "base/log.h"
 
@@ -21,13 +23,19 @@ struct SessionHostParts {
   std::uint32_t io = 0;
   std::shared_ptr<const SessionContext> context;
   std::vector<tokenizer_actor> tokenizers;  ///< when there are several, the last is for long texts
-  scheduler_actor scheduler;
+  std::shared_ptr<EngineSide> engine;  ///< takes nothing before the first EngineUp
   metrics_actor metrics;
   Deliver deliver;
   Log log;
-  grammar_actor grammar;  ///< null: no request asks for a form
+  /// Null: no request asks for a form. One whose engine has ended answers with an error, or with a Status of
+  /// Code::unavailable and kEngineLost.
+  forms_actor grammar;
+  std::shared_ptr<Quarantine> quarantine;  ///< the same for all SESSION HOSTs; null: there is only this one
   std::int64_t slice_ns = 1'000'000;  ///< how long one turn writes answers; others run before the next one does
 };
+
+/// Status::reason: the engine that was asked has ended; what it was asked for has not failed.
+inline constexpr const char* kEngineLost = "engine_lost";
 
 struct SessionHostState {
   static inline const char* name = "session";
@@ -40,6 +48,8 @@ struct SessionHostState {
   std::map<std::uint64_t, Credit> credits;  ///< by exchange
   std::set<std::pair<std::int64_t, std::uint64_t>> deadlines;  ///< of the credits, each with its exchange
   std::set<std::uint64_t> compiling;  ///< exchanges whose forms GRAMMAR has not answered
+  bool retries = false;  ///< a RetryAlone is on its way
+  std::uint64_t reported_drops = 0;  ///< of SessionBook::dropped(), in the log
   std::int64_t next_look_ns = 0;  ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;

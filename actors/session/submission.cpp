@@ -38,32 +38,6 @@ std::int32_t output_limit(const SessionContext& context, const Generation& gener
   return generation.max_tokens < 0 ? room : std::min(std::max(generation.max_tokens, 1), room);
 }
 
-/// Sequence `candidate` of a prompt of so many tokens, without key, parent and prompt.
-SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
-                           std::int32_t candidate) {
-  const Generation& generation = ask.generation;
-  SequenceSpec sequence;
-  sequence.host = ask.io;
-  sequence.prompt_tokens = prompt_tokens;
-  sequence.max_output_tokens = output_limit(context, generation, prompt_tokens);
-  if (generation.limits.response > 0 && !generation.thinking.open) {
-    sequence.max_output_tokens = std::min(sequence.max_output_tokens, generation.limits.response);
-  }
-  sequence.sampling = generation.sampling;
-  sequence.sampling.choice = static_cast<std::uint32_t>(candidate);
-  if (candidate > 0) sequence.sampling.prompt_logprobs = -1;  // the first candidate runs the prompt
-  // best_of ranks candidates by the logprobs of their tokens.
-  if (candidates(generation) > generation.choices) {
-    sequence.sampling.logprobs = std::max(sequence.sampling.logprobs, 0);
-  }
-  sequence.stop_ids = generation.stop_ids;
-  if (!generation.ignore_eos) {
-    sequence.stop_ids.insert(sequence.stop_ids.end(), context.eos_ids.begin(), context.eos_ids.end());
-  }
-  sequence.logit_bias = generation.logit_bias;
-  return sequence;
-}
-
 /// What ends an answer but may not end its thoughts, if a form is to follow them. Ascending.
 std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Generation& generation) {
   if (generation.form.kind == http::AnswerForm::Kind::free) return {};
@@ -106,11 +80,11 @@ Status check_prompts(const SessionContext& context, const Ask& ask,
   return {};
 }
 
-SessionPrompt describe_prompt(const Ask& ask, const std::vector<TokenId>& ids, PromptText&& text) {
+SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text) {
   SessionPrompt prompt;
   prompt.tokens = static_cast<std::int32_t>(ids.size());
-  prompt.first = ids.front();
-  if (ask.answer.return_token_ids) prompt.ids = ids;
+  prompt.ids = std::move(ids);
+  prompt.shows_ids = ask.answer.return_token_ids;
   prompt.text = std::move(text.text);
   prompt.chars = text.chars;
   return prompt;
@@ -129,7 +103,7 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
     prompt_scores += choices * prompt.tokens * of_prompt;
     output_scores += choices * of_output * (open ? least : output_limit(context, generation, prompt.tokens));
     // An id has up to 7 characters.
-    repeated += choices * static_cast<std::int64_t>(prompt.text.size() + 7 * prompt.ids.size());
+    repeated += choices * static_cast<std::int64_t>(prompt.text.size() + 7 * prompt.shown_ids().size());
   }
   const AnswerBounds& bounds = context.bounds;
   if (prompt_scores + output_scores > bounds.scores) {
@@ -184,26 +158,38 @@ KeySource::KeySource() {
   next_ = {word(), word()};
 }
 
-Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>&& prompts,
-                   KeySource& keys) {
+SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
+                           std::int32_t candidate) {
+  const Generation& generation = ask.generation;
+  SequenceSpec sequence;
+  sequence.host = ask.io;
+  sequence.prompt_tokens = prompt_tokens;
+  sequence.max_output_tokens = output_limit(context, generation, prompt_tokens);
+  if (generation.limits.response > 0 && !generation.thinking.open) {
+    sequence.max_output_tokens = std::min(sequence.max_output_tokens, generation.limits.response);
+  }
+  sequence.sampling = generation.sampling;
+  sequence.sampling.choice = static_cast<std::uint32_t>(candidate);
+  if (candidate > 0) sequence.sampling.prompt_logprobs = -1;  // the first candidate runs the prompt
+  // best_of ranks candidates by the logprobs of their tokens.
+  if (candidates(generation) > generation.choices) {
+    sequence.sampling.logprobs = std::max(sequence.sampling.logprobs, 0);
+  }
+  sequence.stop_ids = generation.stop_ids;
+  if (!generation.ignore_eos) {
+    sequence.stop_ids.insert(sequence.stop_ids.end(), context.eos_ids.begin(), context.eos_ids.end());
+  }
+  sequence.logit_bias = generation.logit_bias;
+  return sequence;
+}
+
+Submit make_submit(const Ask& ask) {
   Submit submit;
   submit.request_id = ask.request_id;
   submit.prefix = ask.prefix;
   submit.priority = ask.priority;
-  for (std::vector<TokenId>& ids : prompts) {
-    const auto prompt_tokens = static_cast<std::int32_t>(ids.size());
-    RequestKey leader;
-    for (std::int32_t c = 0; c < candidates(ask.generation); ++c) {
-      SequenceSpec& sequence = submit.sequences.emplace_back(make_sequence(context, ask, prompt_tokens, c));
-      sequence.key = keys();
-      if (c == 0) {
-        leader = sequence.key;
-        sequence.prompt = std::move(ids);
-      } else {
-        sequence.parent = leader;
-      }
-    }
-  }
+  submit.exchange = ask.exchange;
+  submit.arrived_ns = ask.arrived_ns;
   return submit;
 }
 

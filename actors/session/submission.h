@@ -3,6 +3,7 @@
 // is refused here. Pure functions; `ask` is the request they are about.
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,13 +30,16 @@ struct SessionContext {
   std::int64_t logged_bytes = 0;  ///< of each text of an answer that are kept for the log; 0: none
 };
 
-/// What an answer shows of one of its prompts.
+/// One of a request's prompts: what is submitted of it, again after an engine has ended, and what the answer shows of it.
 struct SessionPrompt {
   std::int32_t tokens = 0;
-  TokenId first = 0;
   std::string text;          ///< set with echo
   std::int64_t chars = 0;    ///< code points of `text`
-  std::vector<TokenId> ids;  ///< set with return_token_ids
+  std::vector<TokenId> ids;  ///< not empty
+  bool shows_ids = false;    ///< return_token_ids
+
+  /// Empty when the answer does not show them.
+  std::span<const TokenId> shown_ids() const { return shows_ids ? std::span<const TokenId>(ids) : std::span<const TokenId>(); }
 };
 
 /// The field of the request that its conversation came from, for errors.
@@ -54,7 +58,7 @@ void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector
 Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
 
 /// A prompt of the request; `text` as TOKENIZER gave it, empty without echo. `ids` is not empty.
-SessionPrompt describe_prompt(const Ask& ask, const std::vector<TokenId>& ids, PromptText&& text);
+SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text);
 
 /// Holds the answer to its bounds: invalid_argument when its scores or what it repeats of its prompts exceed them. A
 /// request with scores and without max_tokens gets as many tokens as they allow.
@@ -79,10 +83,13 @@ class KeySource {
   RequestKey next_;
 };
 
-/// candidates() sequences of each prompt, prompt by prompt. The first of each brings the prompt's ids; the
-/// others name it as their parent.
-Submit make_submit(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>&& prompts,
-                   KeySource& keys);
+/// A Submit of the request, without sequences.
+Submit make_submit(const Ask& ask);
+
+/// Sequence `candidate`, below candidates(), of a prompt of so many tokens, without key, parent and prompt. The same
+/// whenever it is called once bound_answer() and begin_answer() have completed `ask`.
+SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
+                           std::int32_t candidate);
 
 /// Holds the sequences of a request to a grammar of GRAMMAR. The grammar says when an answer may end: min_tokens has no
 /// effect on it.

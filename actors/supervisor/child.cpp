@@ -11,15 +11,18 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  const auto kind = side == ipc::Side::engine ? config::ChildKind::engine : config::ChildKind::worker;
-  auto made = ChildProcess::start(executable, line, arguments.descriptors(),
-                                  config::child_environment(kind, config::process_environment()));
+  const auto environment = kind == ChildKind::front    ? config::ChildKind::front
+                           : kind == ChildKind::engine ? config::ChildKind::engine
+                                                       : config::ChildKind::worker;
+  auto made = ChildProcess::start(program.empty() ? executable : program, line, arguments.descriptors(),
+                                  config::child_environment(environment, config::process_environment()));
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);
   started = now;
   epoch = in_epoch;
   ready = asked_to_end = false;
+  restart_by.reset();
   state = "starting";
   fatal.clear();
   kill_reason.clear();

@@ -12,10 +12,12 @@
 
 namespace troupe::supervisor {
 
+enum class ChildKind { front, engine, worker };
+
 struct Child {
   // Constant.
-  std::string name;  ///< "engine", "worker-0"
-  ipc::Side side{};
+  std::string name;  ///< "front", "engine", "worker-0"
+  ChildKind kind{};
   int rank = 0;                    ///< of a worker
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
@@ -28,6 +30,7 @@ struct Child {
   TimePoint ended;  ///< of the process before it
   bool ready = false;
   bool asked_to_end = false;
+  std::optional<TimePoint> restart_by;  ///< it was asked to end, to be started again at once; then it is killed
   std::int64_t loaded_bytes = 0;  ///< of its weights
   std::int64_t load_bytes = 0;    ///< the whole of them; 0: not known
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
@@ -35,12 +38,13 @@ struct Child {
   std::string kill_reason;         ///< why the supervisor killed it
   std::int64_t last_beat = 0;      ///< its newest heartbeat
   Duration silence{};              ///< how long the heartbeat has stood still
-  std::string silent_part;         ///< of the engine, which named it; empty: none
+  std::string silent_part;         ///< that a front or an engine has named: its own, or a worker; empty: none
 
   // Over all restarts.
   bool ever_ready = false;
   int deaths = 0;
   int restarts = 0;
+  std::string program;   ///< what its next process runs; empty: what the set-up names
   std::string last_end;  ///< how the process before this one ended
   std::optional<TimePoint> restart_at;  ///< set while it is not running and should be started
 

@@ -29,6 +29,7 @@ constexpr Flag kFlags[] = {
     {"--listen-fd=", &ChildArguments::listen_fd, false},
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
+    {"--names-fd=", &ChildArguments::names_fd, false},
     {"--rank=", &ChildArguments::rank, false},
 };
 
@@ -39,6 +40,8 @@ struct ListFlag {
 constexpr ListFlag kListFlags[] = {
     {"--step-fd=", &ChildArguments::step_fds},
     {"--cache-fd=", &ChildArguments::cache_fds},
+    {"--link-step-fd=", &ChildArguments::link_step_fds},
+    {"--link-cache-fd=", &ChildArguments::link_cache_fds},
 };
 
 /// A whole number from 0; -1 of anything else.
@@ -111,10 +114,9 @@ Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& wor
   for (const Flag& flag : kFlags) {
     if (flag.required && arguments.*flag.member < 0) return missing(flag.name);
   }
-  for (const ListFlag& flag : kListFlags) {
-    if ((arguments.*flag.member).empty()) return missing(flag.name);
-  }
-  if (arguments.step_fds.size() != arguments.cache_fds.size()) {
+  if (arguments.step_fds.empty() && arguments.link_step_fds.empty()) return missing("--step-fd=");
+  if (arguments.step_fds.size() != arguments.cache_fds.size() ||
+      arguments.link_step_fds.size() != arguments.link_cache_fds.size()) {
     return invalid("--step-fd= and --cache-fd= name different numbers of rings; troupe serve starts this process");
   }
   for (const int fd : arguments.descriptors()) {

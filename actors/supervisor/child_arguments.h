@@ -1,6 +1,7 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
-//   troupe engine --options-fd=3 --control-fd=4 --listen-fd=5 --step-fd=6,8 --cache-fd=7,9
+//   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
+//   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11 --link-cache-fd=12 --names-fd=13
 //   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
@@ -15,12 +16,15 @@ namespace troupe::supervisor {
 struct ChildArguments {
   int options_fd = -1;
   int control_fd = -1;
-  int listen_fd = -1;   ///< engine
-  int metrics_fd = -1;  ///< engine, with a metrics port of its own
+  int listen_fd = -1;   ///< front
+  int metrics_fd = -1;  ///< front, with a metrics port of its own
   int ranks_fd = -1;    ///< worker, where several ranks run: the memory in which they meet
-  std::vector<int> step_fds;   ///< the engine's by rank, a worker's own alone
+  int names_fd = -1;    ///< engine: the table of the names of KV blocks
+  std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
   std::vector<int> cache_fds;  ///< likewise
   int rank = 0;
+  std::vector<int> link_step_fds;   ///< of the links between fronts and engines: of those of this process
+  std::vector<int> link_cache_fds;  ///< likewise
 
   /// Every descriptor that is there.
   std::vector<int> descriptors() const;
@@ -28,7 +32,7 @@ struct ChildArguments {
 
 std::vector<std::string> to_words(const ChildArguments& arguments);
 
-/// For the child's main: reads the words after "engine" or "worker" and marks the descriptors
+/// For the child's main: reads the words after "front", "engine" or "worker" and marks the descriptors
 /// close-on-exec. invalid_argument when one that every child needs is missing or not open.
 Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& words);
 

@@ -12,6 +12,9 @@ namespace troupe::supervisor {
 
 namespace {
 
+// A ready child without a heartbeat for so long is shown as silent.
+constexpr Duration kSilent = std::chrono::milliseconds(1500);
+
 std::string in_seconds(Duration d) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
 }
@@ -30,18 +33,41 @@ Status Children::start(std::vector<Child> children, RankLinks& links) {
 
 std::string Children::take_exit(Child& child) {
   const auto rank = static_cast<std::size_t>(child.rank);
-  const bool worker = child.side == ipc::Side::worker;
-  const std::uint32_t joined = (*links_)[rank].joined(child.side);
+  const bool worker = child.kind == ChildKind::worker;
+  const std::uint32_t joined = worker ? (*links_)[rank].joined(ipc::Side::lower) : 0;
   child.came_up = worker ? joined > 0 : child.ready;
   std::string how = child.take_exit();
-  ++child.deaths;
+  if (!child.restart_by) ++child.deaths;
   child.follows = worker && std::max(child.epoch, joined) <= counted_;
-  if (!child.follows) counted_ = links_->epoch();
-  worker ? links_->worker_reaped(rank) : links_->engine_reaped();
+  switch (child.kind) {
+    case ChildKind::front: links_->front_reaped(); return how;
+    case ChildKind::engine:
+      counted_ = links_->epoch();
+      links_->engine_reaped();
+      return how;
+    case ChildKind::worker:
+      if (!child.follows) counted_ = links_->epoch();
+      links_->worker_reaped(rank);
+      return how;
+  }
   return how;
 }
 
+Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order) {
+  if (!child.running() || !child.ready || child.restart_by) {
+    return failure(Code::unavailable, child.name + " is " + child.state + ", so it cannot be restarted now");
+  }
+  if (Status status = child.control.send(order); !status.ok()) return status;
+  child.restart_by = by;
+  child.asked_to_end = true;
+  return {};
+}
+
 Status Children::plan_restart(Child& child, const std::string& how) {
+  if (child.restart_by) {
+    child.restart_at = Clock::now();
+    return {};
+  }
   if (!child.ever_ready && !child.fatal.empty()) return failure(Code::unavailable, child.fatal);
   const TimePoint now = Clock::now();
   if (const auto delay = child.follows ? restarts_.delay() : restarts_.died(now, child.came_up)) {
@@ -96,23 +122,47 @@ void Children::watch(TimePoint now, Duration period) {
 
 void Children::watch(Child& child, TimePoint now, Duration since_last) {
   if (!child.kill_reason.empty()) return;
+  if (child.restart_by) {
+    if (now >= *child.restart_by) kill(child, "did not end when asked");
+    return;
+  }
   if (!child.ready) {
     if (now - child.started > limits_.start_timeout) {
       kill(child, "was not ready after " + in_seconds(limits_.start_timeout));
     }
     return;
   }
-  const std::int64_t beat = (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(child.side);
+  const std::int64_t beat = heartbeat_ns(child);
   if (beat == 0 || beat != child.last_beat) {
     child.last_beat = beat;
     child.silence = {};
     return;
   }
   child.silence += since_last;
-  const Duration limit = child.side == ipc::Side::engine ? limits_.engine_timeout : limits_.worker_timeout;
+  const Duration limit = child.kind == ChildKind::worker ? limits_.worker_timeout : limits_.engine_timeout;
   if (child.silence < limit) return;
   const std::string part = child.silent_part.empty() ? "" : " (" + child.silent_part + ")";
   kill(child, "gave no sign of life for " + in_seconds(limit) + part);
+}
+
+std::string Children::shown_state(const Child& child) const {
+  if (!child.running() || !child.ready) return child.state;
+  const std::string& of_engine = all_[1].silent_part;
+  if (child.kind == ChildKind::worker) {
+    if (of_engine == child.name) return "silent";
+  } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-")) {
+    return "silent: " + child.silent_part;
+  }
+  return child.silence >= kSilent ? "silent" : child.state;
+}
+
+std::int64_t Children::heartbeat_ns(const Child& child) const {
+  switch (child.kind) {
+    case ChildKind::front: return links_->front().heartbeat_ns(ipc::Side::upper);
+    case ChildKind::engine: return (*links_)[0].heartbeat_ns(ipc::Side::upper);
+    case ChildKind::worker: return (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(ipc::Side::lower);
+  }
+  return 0;
 }
 
 void Children::kill(Child& child, std::string reason) {

@@ -1,6 +1,7 @@
 #pragma once
-// The engine and the workers as a set: started, watched for silence, restarted after a delay. What a death
+// The front, the engine and the workers as a set: started, watched for silence, restarted after a delay. What a death
 // means for the server as a whole is the supervisor's to decide.
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace troupe::supervisor {
 struct ChildLimits {
   RestartLimits restarts;
   Duration start_timeout{};    ///< a child that is not ready by then is killed
-  Duration engine_timeout{};   ///< a ready engine without a heartbeat for this long is killed
+  Duration engine_timeout{};   ///< a ready front or engine without a heartbeat for this long is killed
   Duration worker_timeout{};   ///< the same of a worker
 };
 
@@ -26,19 +27,20 @@ class Children {
   Children(std::string executable, const ChildLimits& limits, LogEvent log)
       : executable_(std::move(executable)), limits_(limits), restarts_(limits.restarts), log_(std::move(log)) {}
 
-  /// Starts all: the engine first, then the workers by rank. `links` are theirs by rank and are borrowed.
+  /// Starts all: the front first, then the engine, then the workers by rank. `links` are theirs and are borrowed.
   /// When one cannot be started the others keep running; clear() ends them.
   Status start(std::vector<Child> children, RankLinks& links);
 
   /// Requires that start() was called.
-  Child& engine() { return all_.front(); }
+  Child& front() { return all_.front(); }
+  Child& engine() { return all_[1]; }
   std::vector<Child>& all() { return all_; }
   const std::vector<Child>& all() const { return all_; }
 
   /// Kills every child at once and waits for them.
   void clear() { all_.clear(); }
 
-  /// Waits for a child whose process has ended and raises the epoch of all links: what is in the rings no longer
+  /// Waits for a child whose process has ended and raises the epoch of its links: what is in the rings no longer
   /// counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it ended, for people.
   ///
   /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: one loss
@@ -48,6 +50,10 @@ class Children {
   /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A failure says
   /// why the server has to give up instead.
   Status plan_restart(Child& child, const std::string& how);
+
+  /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has not ended by
+  /// then. Not ok: it does not run, or is being restarted already.
+  Status ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order);
 
   /// Starts the children whose delay is over. A failure as of plan_restart().
   Status restart_due(TimePoint now);
@@ -66,11 +72,15 @@ class Children {
   /// Kills with SIGKILL; the death is then handled like any other.
   void kill(Child& child, std::string reason);
 
+  /// The child's state, or that it or a part of it stands still. The engine names a worker that does, which it sees sooner.
+  std::string shown_state(const Child& child) const;
+
   /// Whether `is` holds for every child.
   bool every(bool Child::*is) const;
 
  private:
   void watch(Child& child, TimePoint now, Duration since_last);
+  std::int64_t heartbeat_ns(const Child& child) const;
 
   std::string executable_;
   ChildLimits limits_;

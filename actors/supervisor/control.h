@@ -2,7 +2,7 @@
 // The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object in each packet.
 // Its messages are rare and small; nothing of a request's path goes here.
 //
-// from the engine
+// from the front
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
 //   {"event":"status","id":n,"state":…,"kv_blocks":{"total","free","cached","leased","moving"},
 //    "tokens":{"prompt","generated"},
@@ -14,17 +14,22 @@
 //                                                        the last one; at most one a second, when there were any.
 //                                                        Past deaths no longer count
 //   {"event":"fatal","message":…}                        one sentence, right before the child ends
+//   {"event":"silent","part":…}                          a part of it stands still; "": none does
+// from the engine
+//   {"event":"state","state":"loading"|"ready"|"restarting"}   "ready": a worker is attached
+//   {"event":"silent","part":…}                          a part of it, or "worker-N"
+//   {"event":"fatal","message":…}
 // from a worker
 //   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
-// to the engine
+// to the front
 //   {"do":"status","id":n}
 //   {"do":"renew"}                                       with the descriptor of a file of options: what the files of keys and
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
-// to a worker
+// to the engine or a worker
 //   {"do":"stop"}                                        finish the step, exit 0
 //
 // Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process is

@@ -1,5 +1,6 @@
 #pragma once
-// The links of all ranks as one: they change their epoch together, with the memory in which the ranks meet.
+// The links of a server: those of all ranks as one, which change their epoch together, with the memory in which the ranks
+// meet; and the one between front and engine.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -20,21 +21,28 @@ struct RanksMemory {
 class RankLinks {
  public:
   RankLinks() = default;
-  /// `tell_ranks` is RanksMemory::set_epoch.
-  RankLinks(std::vector<ipc::LinkMonitor> links, std::function<void(std::uint32_t)> tell_ranks)
-      : links_(std::move(links)), tell_ranks_(std::move(tell_ranks)) {}
+  /// `tell_ranks` is RanksMemory::set_epoch; `front` is the link between front and engine.
+  RankLinks(std::vector<ipc::LinkMonitor> links, std::function<void(std::uint32_t)> tell_ranks, ipc::LinkMonitor front)
+      : links_(std::move(links)), tell_ranks_(std::move(tell_ranks)) {
+    front_.push_back(std::move(front));
+  }
 
   std::size_t size() const { return links_.size(); }
   const ipc::LinkMonitor& operator[](std::size_t rank) const { return links_[rank]; }
   std::uint32_t epoch() const { return links_.front().epoch(); }
 
-  /// The engine has ended and was waited for. Returns the new epoch of all links.
+  const ipc::LinkMonitor& front() const { return front_.front(); }
+
+  /// The front has ended and was waited for: the engine learns that its sequences have no reader.
+  void front_reaped() { front_.front().reaped(ipc::Side::upper); }
+  /// The engine has ended and was waited for. Returns the new epoch of the ranks' links.
   std::uint32_t engine_reaped() {
-    return raise([this](std::size_t) { return true; }, ipc::Side::engine);
+    front_.front().reaped(ipc::Side::lower);
+    return raise([this](std::size_t) { return true; }, ipc::Side::upper);
   }
   /// A worker has.
   std::uint32_t worker_reaped(std::size_t rank) {
-    return raise([rank](std::size_t one) { return one == rank; }, ipc::Side::worker);
+    return raise([rank](std::size_t one) { return one == rank; }, ipc::Side::lower);
   }
 
  private:
@@ -54,6 +62,7 @@ class RankLinks {
   }
 
   std::vector<ipc::LinkMonitor> links_;
+  std::vector<ipc::LinkMonitor> front_;  // one, or none before there are links
   std::function<void(std::uint32_t)> tell_ranks_;
 };
 

@@ -4,8 +4,17 @@
 #include <utility>
 
 #include "config/hide_secrets.h"
+#include "ipc/block_names.h"
 
 namespace troupe::supervisor {
+
+namespace {
+
+/// Of the link between front and engine: longer messages go in pieces of 1 MiB, and what finds no room waits at its sender.
+/// Its cache rings carry nothing.
+constexpr ipc::LinkSizes kFrontLink{.step_down = 4u << 20, .step_up = 4u << 20, .cache_down = 4096, .cache_up = 4096};
+
+}  // namespace
 
 Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening) {
   auto ports = take_ports(options, ranks, opening);
@@ -18,7 +27,10 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
   const int sequences = options.scheduler.max_num_seqs;
   const auto sizes =
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
-  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, std::move(memory.fd), {}};
+  auto names = ipc::BlockNames::create();
+  if (!names.ok()) return names.status();
+  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, std::move(*names),
+                 std::move(memory.fd), {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link(sizes);
@@ -28,33 +40,45 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
     made.links.push_back(std::move(*fds));
     monitors.push_back(std::move(*monitor));
   }
-  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch));
+  auto front_link = ipc::create_link(kFrontLink);
+  if (!front_link.ok()) return front_link.status();
+  auto front_monitor = ipc::LinkMonitor::attach(front_link->step.get(), front_link->cache.get());
+  if (!front_monitor.ok()) return front_monitor.status();
+  made.front_link = std::move(*front_link);
+  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(*front_monitor));
   return made;
 }
 
 std::vector<Child> Resources::make_children(const std::vector<std::string>& words_before) const {
   std::vector<Child> children;
-  const auto make = [&](std::string name, ipc::Side side, int rank, const char* subcommand) {
+  const auto make = [&](std::string name, ChildKind kind, int rank, const char* subcommand) {
     Child child;
     child.name = std::move(name);
-    child.side = side;
+    child.kind = kind;
     child.rank = rank;
     child.words = words_before;
     child.words.push_back(subcommand);
-    child.arguments.options_fd = side == ipc::Side::engine ? options_file.get() : worker_options_file.get();
-    child.arguments.rank = rank;
+    ChildArguments& arguments = child.arguments;
+    arguments.options_fd = kind == ChildKind::front ? options_file.get() : worker_options_file.get();
+    arguments.rank = rank;
+    if (kind != ChildKind::worker) {
+      arguments.link_step_fds.push_back(front_link.step.get());
+      arguments.link_cache_fds.push_back(front_link.cache.get());
+    }
     for (std::size_t i = 0; i < links.size(); ++i) {
-      if (side == ipc::Side::worker && static_cast<int>(i) != rank) continue;
-      child.arguments.step_fds.push_back(links[i].step.get());
-      child.arguments.cache_fds.push_back(links[i].cache.get());
+      if (kind == ChildKind::front || (kind == ChildKind::worker && static_cast<int>(i) != rank)) continue;
+      arguments.step_fds.push_back(links[i].step.get());
+      arguments.cache_fds.push_back(links[i].cache.get());
     }
     return child;
   };
-  children.push_back(make("engine", ipc::Side::engine, 0, "engine"));
+  children.push_back(make("front", ChildKind::front, 0, "front"));
   children.back().arguments.listen_fd = ports.listen.get();
   children.back().arguments.metrics_fd = ports.metrics_listen.get();
+  children.push_back(make("engine", ChildKind::engine, 0, "engine"));
+  children.back().arguments.names_fd = block_names.get();
   for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
-    children.push_back(make("worker-" + std::to_string(rank), ipc::Side::worker, rank, "worker"));
+    children.push_back(make("worker-" + std::to_string(rank), ChildKind::worker, rank, "worker"));
     children.back().arguments.ranks_fd = ranks_memory.get();
   }
   return children;

@@ -17,20 +17,22 @@ namespace troupe::supervisor {
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
-  ipc::Fd options_file;         ///< the engine's
+  ipc::Fd options_file;         ///< the front's
   ipc::Fd worker_options_file;  ///< the same without keys
   std::vector<ipc::LinkFds> links;         ///< by rank
+  ipc::LinkFds front_link;                 ///< between front and engine
+  ipc::Fd block_names;                     ///< ipc::BlockNames of the engine
   ipc::Fd ranks_memory;                    ///< in which several ranks meet; invalid where one runs
-  RankLinks monitors;                      ///< by rank
+  RankLinks monitors;                      ///< of the links
 
   static Result<Resources> take(config::Options options, int ranks, RanksMemory memory = {},
                                 Opening opening = Opening::listen);
 
-  /// The engine, then the workers by rank; not started. `words_before` stand in front of "engine" and
+  /// The front, the engine, then the workers by rank; not started. `words_before` stand in front of "front", "engine" and
   /// "worker".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
-  /// Takes over what renewed options of HTTP hold, and the file of options that has them; an engine that starts from now on
+  /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts from now on
   /// sees them, once its arguments name that file.
   void renew(const config::HttpOptions& http, ipc::Fd file);
 

@@ -1,15 +1,10 @@
 #include "actors/supervisor/status_page.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "ipc/rendezvous.h"
+#include "actors/supervisor/local_requests.h"
 
 namespace troupe::supervisor {
 
@@ -70,28 +65,7 @@ std::string to_json(const StatusPage& page) {
 }
 
 Result<std::string> query_status(const std::string& runtime_dir, int port, Duration patience) {
-  const TimePoint deadline = Clock::now() + patience;
-  const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, port, deadline);
-  if (!socket.ok()) return socket.status();
-  std::string text;
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd wait{socket->get(), POLLIN, 0};
-    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) {
-      return failure(Code::timeout, "the server on port " + std::to_string(port) + " did not answer in time");
-    }
-    std::array<char, 4096> part{};
-    const ssize_t n = recv(socket->get(), part.data(), part.size(), MSG_DONTWAIT);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) break;
-    text.append(part.data(), static_cast<std::size_t>(n));
-  }
-  if (text.empty()) {
-    return failure(Code::unavailable,
-                   "the server on port " + std::to_string(port) + " ended while it was asked");
-  }
-  if (text.back() == '\n') text.pop_back();
-  return text;
+  return ask_supervisor(runtime_dir, port, {}, patience);
 }
 
 }  // namespace troupe::supervisor

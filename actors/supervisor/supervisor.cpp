@@ -16,7 +16,9 @@
 #include "actors/supervisor/activity.h"
 #include "actors/supervisor/children.h"
 #include "actors/supervisor/descriptor_limit.h"
+#include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/resources.h"
+#include "actors/supervisor/restart_request.h"
 #include "actors/supervisor/service_manager.h"
 #include "actors/supervisor/status_requests.h"
 #include "actors/supervisor/stop_sequence.h"
@@ -29,13 +31,11 @@ namespace {
 
 // How often children are checked for silence and a late start.
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
-// A ready child without a heartbeat for so long is shown as silent.
-constexpr Duration kSilent = std::chrono::milliseconds(1500);
-// How often the engine is asked for its load.
+// How often the front is asked for the server's load.
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
 // The same after it has not answered in time: while it waits for a part that stands still it does nothing else.
 constexpr Duration kSampleRetry = std::chrono::seconds(10);
-// How much later than its deadline the engine may end its drain before it is stopped.
+// How much later than its deadline the front may end its drain before it is stopped.
 constexpr Duration kDrainSlack = std::chrono::seconds(4);
 
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
@@ -93,7 +93,7 @@ class Supervisor {
   void on_message(Child& child, const Packet& packet);
   void on_ready(Child& child);
   void on_exit(Child& child);
-  void on_status_request();
+  void on_local_request(int fd);
   void on_time(TimePoint now);
   void tell_processes();
   void sample(TimePoint now);
@@ -107,13 +107,12 @@ class Supervisor {
   void kill_all();
 
   std::string state();
-  /// The child's state, or that it or a part of it stands still.
-  std::string shown_state(const Child& child);
   StatusPage page(bool engine_answered);
   Loading loading() const;
 
   SupervisorSetup setup_;
   Console console_;
+  LocalRequests local_requests_;
   StatusRequests status_requests_;
   TimePoint began_ = Clock::now();
   nlohmann::json told_processes_;  // as the engine that runs knows them
@@ -192,7 +191,10 @@ void Supervisor::poll_once() {
   for (Child& child : children_.all()) {
     if (child.running()) add(child.process.pidfd(), [this, &child] { on_exit(child); });
   }
-  add(resources_->ports.http.listen_fd(), [this] { on_status_request(); });
+  add(resources_->ports.http.listen_fd(), [this] {
+    if (ipc::Fd client = resources_->ports.http.accept_peer(); client.valid()) local_requests_.add(std::move(client), Clock::now());
+  });
+  for (const int fd : local_requests_.descriptors()) add(fd, [this, fd] { on_local_request(fd); });
 
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next_deadline() - Clock::now()).count();
   if (poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(wait, 0, 60'000))) > 0) {
@@ -207,6 +209,7 @@ TimePoint Supervisor::next_deadline() const {
   TimePoint next = Clock::now() + kWatchPeriod;
   if (const auto restart = children_.next_restart()) next = std::min(next, *restart);
   if (const auto reply = status_requests_.deadline()) next = std::min(next, *reply);
+  if (const auto line = local_requests_.deadline()) next = std::min(next, *line);
   if (phase_ == Phase::draining) next = std::min(next, drain_until_);
   if (phase_ == Phase::stopping) next = std::min(next, stop_->deadline());
   return next;
@@ -248,12 +251,12 @@ Status Supervisor::renew_credentials() {
   if (Status status = setup_.read_credentials(renewed.http); !status.ok()) return status;
   auto file = make_options_file(renewed);
   if (!file.ok()) return file.status();
-  Child& engine = children_.engine();
-  if (engine.running() && engine.control.open()) {
-    if (Status told = engine.control.send({{"do", "renew"}}, file->get()); !told.ok()) return told;
+  Child& front = children_.front();
+  if (front.running() && front.control.open()) {
+    if (Status told = front.control.send({{"do", "renew"}}, file->get()); !told.ok()) return told;
   }
   resources_->renew(renewed.http, std::move(*file));
-  engine.arguments.options_fd = resources_->options_file.get();
+  front.arguments.options_fd = resources_->options_file.get();
   return {};
 }
 
@@ -275,7 +278,7 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     child.state = packet.text("state");
     setup_.log(LogLevel::info, "child_state", {kv("child", child.name), kv("state", child.state)});
     if (child.state == "ready") on_ready(child);
-  } else if (event == "status" && &child == &children_.engine()) {
+  } else if (event == "status" && child.kind == ChildKind::front) {
     if (!status_requests_.answered(packet)) return;
     last_page_ = page(true);
     rates_.sample(Clock::now(), last_page_->tokens);
@@ -299,7 +302,7 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
 }
 
 void Supervisor::on_ready(Child& child) {
-  const bool first = &child == &children_.engine() && !child.ever_ready;
+  const bool first = child.kind == ChildKind::front && !child.ever_ready;
   if (!child.ready && child.restarts > 0) {
     console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) + ", " +
                   counted(child.restarts, "restart") + " so far");
@@ -313,9 +316,10 @@ void Supervisor::on_ready(Child& child) {
 }
 
 void Supervisor::on_exit(Child& child) {
-  const bool is_engine = &child == &children_.engine();
+  const bool is_front = child.kind == ChildKind::front;
   const std::string how = children_.take_exit(child);
-  const bool expected = phase_ == Phase::stopping || (phase_ == Phase::draining && is_engine);
+  const bool asked = child.restart_by.has_value();
+  const bool expected = asked || phase_ == Phase::stopping || (phase_ == Phase::draining && is_front);
   setup_.log(expected ? LogLevel::info : LogLevel::error, "child_ended",
              {kv("child", child.name), kv("how", how), kv("follows", child.follows)});
   switch (phase_) {
@@ -323,12 +327,15 @@ void Supervisor::on_exit(Child& child) {
       if (const Status status = children_.plan_restart(child, how); !status.ok()) {
         fail(status.message, 1);
         begin_stop();
-      } else {
+      } else if (!asked) {
         console_.warn("troupe: " + how + "; it is started again");
       }
       break;
     case Phase::draining:
-      if (!is_engine) break;
+      if (!is_front) {  // what drains needs it
+        if (!children_.plan_restart(child, how).ok()) begin_stop();
+        break;
+      }
       if (child.last_exit.signal != 0 || child.last_exit.code != 0) fail("the drain was cut short: " + how, 1);
       begin_stop();
       break;
@@ -337,23 +344,33 @@ void Supervisor::on_exit(Child& child) {
   }
 }
 
-void Supervisor::on_status_request() {
-  ipc::Fd client = resources_->ports.http.accept_peer();
-  if (!client.valid()) return;
-  const Control& engine = children_.engine().control;
-  status_requests_.ask(std::move(client), engine.open() ? &engine : nullptr, Clock::now());
+void Supervisor::on_local_request(int fd) {
+  auto request = local_requests_.read(fd);
+  if (!request) return;
+  auto& [what, client] = *request;
+  if (what.kind == LocalRequest::Kind::status) {
+    const Control& front = children_.front().control;
+    status_requests_.ask(std::move(client), front.open() ? &front : nullptr, Clock::now());
+    return;
+  }
+  const config::ProcessOptions& process = setup_.options.process;
+  const RestartTerms terms{std::chrono::seconds(process.drain_timeout_s), kDrainSlack, setup_.grace, setup_.installed};
+  const Status status = phase_ == Phase::running ? begin_restart(children_, what, terms, Clock::now())
+                                                 : failure(Code::unavailable, "the server is " + state());
+  setup_.log(LogLevel::info, "restart_asked", {kv("child", what.child), kv("ok", status.ok()), kv("why", status.message)});
+  answer(client, restart_answer(status));
 }
 
-// The engine itself is among them, so a new one is told.
+// The front itself is among them, so a new one is told.
 void Supervisor::tell_processes() {
-  const Control& engine = children_.engine().control;
-  if (!engine.open()) return;
+  const Control& front = children_.front().control;
+  if (!front.open()) return;
   nlohmann::json processes = {{{"name", "supervisor"}, {"pid", getpid()}, {"restarts", 0}}};
   for (const Child& child : children_.all()) {
     processes.push_back({{"name", child.name}, {"pid", child.process.pid()}, {"restarts", child.restarts}});
   }
   if (processes == told_processes_) return;
-  if (engine.send({{"do", "processes"}, {"processes", processes}}).ok()) told_processes_ = std::move(processes);
+  if (front.send({{"do", "processes"}, {"processes", processes}}).ok()) told_processes_ = std::move(processes);
 }
 
 void Supervisor::on_time(TimePoint now) {
@@ -362,9 +379,10 @@ void Supervisor::on_time(TimePoint now) {
     next_sample_ = now + kSampleRetry;
     status_requests_.reply(page(false));
   }
+  local_requests_.expire(now);
   sample(now);
   show(now);
-  if (phase_ == Phase::running) {
+  if (phase_ == Phase::running || phase_ == Phase::draining) {
     if (const Status status = children_.restart_due(now); !status.ok()) {
       fail(status.message, 1);
       begin_stop();
@@ -377,10 +395,10 @@ void Supervisor::on_time(TimePoint now) {
 }
 
 void Supervisor::sample(TimePoint now) {
-  const Child& engine = children_.engine();
-  if (now < next_sample_ || phase_ != Phase::running || !engine.ready || !engine.silent_part.empty()) return;
+  const Child& front = children_.front();
+  if (now < next_sample_ || phase_ != Phase::running || !front.ready || !front.silent_part.empty()) return;
   next_sample_ = now + kSampleInterval;
-  status_requests_.sample(engine.control, now);
+  status_requests_.sample(front.control, now);
 }
 
 void Supervisor::show(TimePoint now) {
@@ -401,7 +419,7 @@ Loading Supervisor::loading() const {
   for (const Child& child : children_.all()) {
     all.done_bytes += child.loaded_bytes;
     all.total_bytes += child.load_bytes;
-    if (child.side == ipc::Side::worker) all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
+    if (child.kind == ChildKind::worker) all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
   }
   return all;
 }
@@ -416,17 +434,16 @@ void Supervisor::fail(const std::string& why, int code) {
 
 void Supervisor::begin_drain() {
   phase_ = Phase::draining;
-  children_.cancel_restarts();
   const int patience_s = setup_.options.process.drain_timeout_s;
   drain_until_ = Clock::now() + std::chrono::seconds(patience_s) + kDrainSlack;
   setup_.log(LogLevel::info, "draining", {kv("patience_s", patience_s)});
   notify("STOPPING=1");
   console_.tell("draining  running requests may finish for " + std::to_string(patience_s) +
                 " s; once more to stop at once\n");
-  Child& engine = children_.engine();
-  engine.asked_to_end = engine.running() && engine.control.open() &&
-                        engine.control.send({{"do", "drain"}, {"deadline_s", patience_s}}).ok();
-  if (!engine.asked_to_end) begin_stop();
+  Child& front = children_.front();
+  front.asked_to_end = front.running() && front.control.open() &&
+                       front.control.send({{"do", "drain"}, {"deadline_s", patience_s}}).ok();
+  if (!front.asked_to_end) begin_stop();
 }
 
 void Supervisor::begin_stop() {
@@ -451,19 +468,7 @@ void Supervisor::kill_all() {
 std::string Supervisor::state() {
   if (phase_ != Phase::running) return "draining";
   if (!children_.every(&Child::ever_ready)) return "loading";
-  return children_.every(&Child::ready) && children_.engine().state == "ready" ? "ready" : "restarting";
-}
-
-std::string Supervisor::shown_state(const Child& child) {
-  if (!child.running() || !child.ready) return child.state;
-  // A worker may have been named by the engine, which sees it stand still sooner.
-  const std::string& named = children_.engine().silent_part;
-  if (&child == &children_.engine()) {
-    if (!named.empty() && named.rfind("worker-", 0) != 0) return "silent: " + named;
-  } else if (named == child.name) {
-    return "silent";
-  }
-  return child.silence >= kSilent ? "silent" : child.state;
+  return children_.every(&Child::ready) && children_.front().state == "ready" ? "ready" : "restarting";
 }
 
 StatusPage Supervisor::page(bool engine_answered) {
@@ -474,7 +479,7 @@ StatusPage Supervisor::page(bool engine_answered) {
   for (const Child& child : children_.all()) {
     page.processes.push_back({child.name, child.process.pid(),
                               child.running() ? seconds(now - child.started) : 0, child.restarts,
-                              shown_state(child), child.restarts > 0 ? child.last_end : ""});
+                              children_.shown_state(child), child.restarts > 0 ? child.last_end : ""});
   }
   if (engine_answered) {
     status_requests_.fill(page);

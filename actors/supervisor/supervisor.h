@@ -6,8 +6,9 @@
 //   starting  preflight → ports and locks → sockets → rings → children
 //   running   when a child dies: raise the link's epoch, wait the delay, start its successor; after too many
 //             deaths, or a "fatal" message from a child that was never ready: stop, exit 1
-//   draining  SIGTERM or SIGINT: the engine refuses new requests and finishes the open ones; no restarts
-//   stopping  the engine, then the workers: asked to end, killed after the grace. A second signal kills all at once
+//   draining  SIGTERM or SIGINT: the front refuses new requests and finishes the open ones; no restarts but the engine's and
+//             workers'
+//   stopping  the front, the engine, then the workers: asked to end, killed after the grace. A second signal kills all at once
 //
 // Signals are taken through a signalfd. SIGHUP drains a server that was started from a terminal, whose end it tells,
 // and has others read certificate and keys again; where it was ignored at the start (nohup) it stays so. The children
@@ -38,7 +39,8 @@ struct SupervisorSetup {
   std::function<Status(config::HttpOptions&)> read_credentials;
 
   std::string executable = "/proc/self/exe";
-  std::vector<std::string> words_before;  ///< arguments of the executable in front of engine and worker
+  std::string installed;  ///< the file that a restart on request runs, which may have been replaced; empty: `executable`
+  std::vector<std::string> words_before;  ///< arguments of the executable before front, engine and worker
   int ranks = 1;                          ///< worker processes
 
   /// Makes the memory in which the ranks meet. Called where there are several; empty: they need none.

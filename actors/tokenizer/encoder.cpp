@@ -4,8 +4,8 @@
 
 #include "base/contain.h"
 #include "base/utf8.h"
-#include "http/messages_answer.h"
-#include "http/openai_response.h"
+#include "http/api/messages_answer.h"
+#include "http/api/openai_response.h"
 #include "text/detokenizer.h"
 
 namespace troupe {

@@ -22,7 +22,7 @@ void tell(RankGroupSelf self, RankGroup::Change change) {
   if (!change.fault.empty()) return give_up(self, change.fault);
   if (change.down) {
     self->state.parts.log.warning("group_down", {kv("why", *change.down)});
-    self->send(consumers.gateway, LinkDown{*change.down});
+    for (const auto& front : consumers.fronts) self->send(front, LinkDown{*change.down});
     self->send(consumers.scheduler, LinkDown{*change.down});
   }
   if (change.up) {
@@ -31,7 +31,7 @@ void tell(RankGroupSelf self, RankGroup::Change change) {
     // CACHE first, as from WORKER LINK.
     self->send(consumers.cache, *change.up);
     self->send(consumers.scheduler, *change.up);
-    self->send(consumers.gateway, *std::move(change.up));
+    for (const auto& front : consumers.fronts) self->send(front, *change.up);
   }
 }
 

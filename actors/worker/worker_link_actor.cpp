@@ -65,7 +65,8 @@ class Receiver {
     }
     const auto device = view.array(record->device);
     caf::anon_send(actor_,
-                   LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end())});
+                   LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end()),
+                          record->memory});
   }
 
   void down(const std::string& why) {
@@ -95,7 +96,7 @@ void send(WorkerLinkSelf self, ipc::Channel channel, const Bytes& record) {
 /// room; what has none waits here. SCHEDULER's plans in flight bound how much that is.
 void send_masks(WorkerLinkSelf self) {
   std::deque<Bytes>& masks = self->state.masks;
-  ipc::EngineEnd& link = *self->state.parts.link;
+  ipc::UpperEnd& link = *self->state.parts.link;
   const std::size_t for_plans = link.capacity(ipc::Channel::step) / 2;
   while (!masks.empty()) {
     if (!link.try_send(ipc::Channel::step, std::as_bytes(std::span(masks.front())), for_plans)) {
@@ -159,12 +160,12 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
         // CACHE first: it must know its number of blocks before SCHEDULER asks for one.
         self->send(self->state.consumers.cache, up);
         self->send(self->state.consumers.scheduler, up);
-        self->send(self->state.consumers.gateway, up);
+        for (const auto& front : self->state.consumers.fronts) self->send(front, up);
       },
       [self](const LinkDown& down) {
         self->state.masks.clear();  // of an epoch that has passed
         if (self->state.group) return self->send(self->state.group, RankDown{self->state.parts.rank, down.why});
-        self->send(self->state.consumers.gateway, down);
+        for (const auto& front : self->state.consumers.fronts) self->send(front, down);
         self->send(self->state.consumers.scheduler, down);
       },
       [self](const LinkBroken& broken) { self->quit(caf::make_error(caf::sec::runtime_error, broken.why)); },

@@ -12,7 +12,7 @@
 namespace troupe {
 
 struct WorkerLinkParts {
-  std::shared_ptr<ipc::EngineEnd> link;
+  std::shared_ptr<ipc::UpperEnd> link;
   std::uint64_t spec_hash = 0;  ///< a worker that read another model is refused
   std::int32_t rank = 0;
   Log log;

@@ -45,6 +45,7 @@ Status WorkerLoop::greet() {
   auto& record = hello.record();
   record.rank = identity_.rank;
   record.spec_hash = identity_.spec_hash;
+  record.memory = identity_.memory;
   record.capacity = executor_.capacity();
   record.device = name;
   if (Status status = send(ipc::Channel::step, hello.finish()); !status.ok()) return status;

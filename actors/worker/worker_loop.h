@@ -14,6 +14,7 @@ namespace troupe {
 struct WorkerIdentity {
   std::uint64_t spec_hash = 0;
   std::int32_t rank = 0;
+  std::uint64_t memory = 0;  ///< random, drawn once for the executor: its KV memory lives as long
   Duration prepare_timeout = std::chrono::minutes(30);  ///< of Executor::prepare(), in each epoch
 };
 
@@ -21,12 +22,12 @@ struct WorkerIdentity {
 /// the sequences are dropped and the weights stay. A malformed record, a full result ring, a device error or ranks that
 /// do not meet in time end the loop with a Status; the process must then end.
 template <class Stop>
-Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
+Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
 
 /// The body of run_worker()'s loop; not a template, so that it is compiled once.
 class WorkerLoop {
  public:
-  WorkerLoop(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
+  WorkerLoop(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
       : link_(link), executor_(executor), identity_(identity), log_(log) {
     executor_.count_progress(link_.heartbeat());
   }
@@ -48,7 +49,7 @@ class WorkerLoop {
   Status send_end();
   Status send(ipc::Channel channel, std::span<const std::byte> record);
 
-  ipc::WorkerEnd& link_;
+  ipc::LowerEnd& link_;
   Executor& executor_;
   WorkerIdentity identity_;
   const Log& log_;
@@ -61,7 +62,7 @@ class WorkerLoop {
 };
 
 template <class Stop>
-Status run_worker(ipc::WorkerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
+Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
                   Stop&& stop) {
   WorkerLoop loop(link, executor, identity, log);
   Status status = loop.begin();

@@ -101,8 +101,8 @@ class ReplayLoop {
   }
 
   void take_output() {
-    for (const StepTokens& host : output_.hosts) {
-      for (const SequenceTokens& tokens : host.sequences) {
+    for (const HostTokens& host : output_.hosts) {
+      for (const SequenceTokens& tokens : host.step.sequences) {
         const auto index = static_cast<std::uint32_t>(tokens.key.lo - 1);
         RequestOutcome& outcome = result_.requests[index];
         if (tokens.scheduled_ns != 0) outcome.cached_tokens = tokens.cached_tokens;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 
 namespace troupe::bench {
 

@@ -9,7 +9,7 @@
 #include "cli/bench/ceilings_of.h"
 #include "cli/bench/explain.h"
 #include "cli/bench/step_feed.h"
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 #include "model/make_executor.h"
 #include "model/preflight.h"
 

@@ -17,7 +17,7 @@
 #include "base/owned_fd.h"
 #include "base/spawn.h"
 #include "config/child_environment.h"
-#include "http/client.h"
+#include "http/client/client.h"
 #include "ipc/rendezvous.h"
 
 namespace troupe::bench {

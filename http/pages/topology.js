@@ -5,8 +5,8 @@ const kSvg = "http://www.w3.org/2000/svg";
 const kWait = [500, 1000, 2000, 4000];  // ms before the next try to connect
 // Column and row of the parts that are known; others come below.
 const kPlaces = {
-  HTTP: [0, 1], gateway: [1, 1], session: [2, 1], tokenizer: [2, 0], metrics: [1, 2], grammar: [3, 0], scheduler: [3, 1],
-  cache: [3, 2], worker_link: [4, 1], worker: [5, 1],
+  HTTP: [0, 0], gateway: [1, 0], session: [2, 0], tokenizer: [3, 0], metrics: [1, 1], engine_link: [2, 1], front_link: [2, 2],
+  grammar: [4, 2], scheduler: [3, 2], cache: [3, 3], worker_link: [4, 3], worker: [5, 3],
 };
 const kWidth = 130, kHeight = 56, kColumn = 165, kRow = 96;
 
@@ -36,7 +36,9 @@ function drawGraph() {
   const centre = (name) => [kWidth / 2 + 6 + place(name)[0] * kColumn, kHeight / 2 + 6 + place(name)[1] * kRow];
   const picture = svg("svg", { viewBox: `0 0 ${5 * kColumn + kWidth + 12} ${(rows - 1) * kRow + kHeight + 12}`, role: "img", "aria-label": "The actors and who sends to whom" },
     svg("defs", {}, svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, svg("path", { d: "M0 0L8 4L0 8z" }))));
-  const arrows = [{ from: "HTTP", to: "gateway" }, ...opening.arrows, { from: "worker_link", to: "worker", both: true }];
+  const links = [{ from: "engine_link", to: "front_link", both: true }, { from: "worker_link", to: "worker", both: true }];
+  // Without an engine its actors are not known, nor is what links them.
+  const arrows = [{ from: "HTTP", to: "gateway" }, ...opening.arrows, ...links.filter(({ from, to }) => names.includes(from) && names.includes(to))];
   for (const { from, to, both } of arrows) {
     const [x1, y1] = centre(from), [x2, y2] = centre(to);
     const [dx, dy] = [x2 - x1, y2 - y1];
@@ -149,7 +151,7 @@ function showRequests(state) {
   if (!follows) {
     place.replaceChildren();
   } else if (!one) {
-    place.replaceChildren(element("p", { textContent: `No request with the id ${follows} is among the last ones of this engine.` }));
+    place.replaceChildren(element("p", { textContent: `No request with the id ${follows} is among the last ones of this server.` }));
   } else {
     const table = element("table");
     fill(table, ["#", "#after", "actor", "event", ""], one.steps.map((step, i) => [
@@ -208,7 +210,7 @@ async function watch() {
       if (document.visibilityState === "visible") show(state);
     }
   }
-  throw new Error("The engine ended the stream.");
+  throw new Error("The server ended the stream.");
 }
 
 byId("follow").addEventListener("submit", (event) => { event.preventDefault(); follow(byId("request").value); });

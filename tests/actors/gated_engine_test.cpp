@@ -12,6 +12,7 @@
 #include "actors/worker/worker_link_actor.h"
 #include "actors/worker/worker_loop.h"
 #include "model/echo_executor.h"
+#include "support/heard_front.h"
 #include "support/patience.h"
 #include "tests/scheduler/grammar_model.h"
 
@@ -49,28 +50,12 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
           [](const FormReady&) {}, [](const TakeMade&) {}};
 }
 
-metrics_actor::behavior_type no_metrics() {
-  return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {}, [](const DoorStats&) {},
-          [](const ProcessReports&) {},
-          [](caf::get_atom) { return std::string(); }};
-}
-
-gateway_actor::behavior_type no_gateway() {
-  return {answer_beat, [](const Ask&) {},
-          [](const Withdraw&) {},
-          [](const LinkUp&) {},
-          [](const LinkDown&) {},
-          [](const Drain&) { return true; },
-          [](const Abandon&) {},
-          [](caf::get_atom) { return EngineStatus{}; }};
-}
-
 /// A worker process, played by a thread.
 class WorkerThread {
  public:
   explicit WorkerThread(const ipc::LinkFds& fds)
       : thread_([&fds](std::stop_token stop) {
-          auto end = ipc::WorkerEnd::attach(fds.step.get(), fds.cache.get());
+          auto end = ipc::LowerEnd::attach(fds.step.get(), fds.cache.get());
           ASSERT_TRUE(end.ok());
           wire::Capacity capacity;
           capacity.kv_blocks = 64;
@@ -117,7 +102,7 @@ TEST(GatedEngine, EverySequenceSaysWhatItsGrammarAllowsAlsoAfterAWorkersDeath) {
   auto fds = ipc::create_link();
   ASSERT_TRUE(fds.ok());
   auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
-  auto engine = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+  auto engine = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
   ASSERT_TRUE(monitor.ok() && engine.ok());
   caf::actor_system_config config;
   config.set("logger.verbosity", caf::atom("quiet"));
@@ -126,14 +111,13 @@ TEST(GatedEngine, EverySequenceSaysWhatItsGrammarAllowsAlsoAfterAWorkersDeath) {
     caf::scoped_actor self(system);
     const auto link =
         system.spawn(worker_link_behavior,
-                     WorkerLinkParts{std::make_shared<ipc::EngineEnd>(std::move(*engine)), 0, 0, {}});
+                     WorkerLinkParts{std::make_shared<ipc::UpperEnd>(std::move(*engine)), 0, 0, {}});
     const auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
-    const auto metrics = system.spawn(no_metrics);
+    const auto front = std::make_shared<testing::HeardFront>();
     const auto grammar = system.spawn(play_grammar, link);
     const auto scheduler =
-        system.spawn(scheduler_behavior, SchedulerParts{{}, {}, cache, link, metrics, {}, {}, grammar});
-    const auto gateway = system.spawn(no_gateway);
-    caf::anon_send(link, Attach{cache, scheduler, gateway});
+        system.spawn(scheduler_behavior, SchedulerParts{{}, {}, cache, link, {front}, {}, grammar});
+    caf::anon_send(link, Attach{cache, scheduler, {}});
     auto worker = std::make_unique<WorkerThread>(*fds);
 
     std::map<RequestKey, std::vector<TokenId>> expected, got;
@@ -143,27 +127,30 @@ TEST(GatedEngine, EverySequenceSaysWhatItsGrammarAllowsAlsoAfterAWorkersDeath) {
       expected[{1, key}] = expected_of(request.sequences.back());
     }
     const TimePoint deadline = Clock::now() + test::kPatience;
+    // Refused until the worker has attached.
     for (bool accepted = false; !accepted && Clock::now() < deadline;) {
-      self->request(scheduler, caf::infinite, request)
-          .receive([&](const Status& status) { accepted = status.ok(); },
-                   [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+      self->request(scheduler, caf::infinite, caf::get_atom::value)
+          .receive([](const SchedulerStatus&) {}, [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+      caf::anon_send(scheduler, FrontSubmit{0, request});
+      self->request(scheduler, caf::infinite, caf::get_atom::value)
+          .receive([](const SchedulerStatus&) {}, [](const caf::error&) { ADD_FAILURE() << "no answer"; });
+      accepted = front->take_refused().empty();
     }
     std::size_t ended = 0, tokens = 0;
     bool died = false;
     while (ended < expected.size() && Clock::now() < deadline) {
-      self->receive(
-          [&](const StepTokens& step) {
-            for (const SequenceTokens& s : step.sequences) {
-              for (std::int32_t i = 0; i < s.tokens; ++i, ++tokens)
-                got[s.key].push_back(step.tokens[static_cast<std::size_t>(s.first_token + i)]);
-              ended += s.finish != Finish::none ? 1 : 0;
-            }
-          },
-          caf::after(std::chrono::milliseconds(100)) >> [] {});
+      for (const StepTokens& step : front->take_tokens()) {
+        for (const SequenceTokens& s : step.sequences) {
+          for (std::int32_t i = 0; i < s.tokens; ++i, ++tokens)
+            got[s.key].push_back(step.tokens[static_cast<std::size_t>(s.first_token + i)]);
+          ended += s.finish != Finish::none ? 1 : 0;
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (died || tokens < 100) continue;
       died = true;
       worker.reset();
-      monitor->reaped(ipc::Side::worker);
+      monitor->reaped(ipc::Side::lower);
       worker = std::make_unique<WorkerThread>(*fds);
     }
     EXPECT_EQ(ended, expected.size());
@@ -172,8 +159,6 @@ TEST(GatedEngine, EverySequenceSaysWhatItsGrammarAllowsAlsoAfterAWorkersDeath) {
     self->send_exit(grammar, caf::exit_reason::kill);
     self->send_exit(cache, caf::exit_reason::kill);
     self->send_exit(link, caf::exit_reason::kill);
-    self->send_exit(gateway, caf::exit_reason::kill);
-    self->send_exit(metrics, caf::exit_reason::kill);
   }
 }
 

@@ -33,6 +33,7 @@ class GatewayTest : public testing::ActorWorld {
           [this](const Abandon&) {
             for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
           },
+          [](const EngineUp&) {}, [](const EngineDown&) {}, [](const Refused&) {}, [](const RetryAlone&) {},
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {

@@ -83,6 +83,29 @@ TEST(RankGroup, IsUpWhenAllAreAndHoldsWhatTheLeastHolds) {
   EXPECT_TRUE(group.is_up());
 }
 
+TEST(RankGroup, ItsMemoryIsAnotherOneWhenThatOfAnyRankIs) {
+  const auto together = [](std::uint64_t zero, std::uint64_t one, std::uint64_t two) {
+    RankGroup group(3);
+    LinkUp links[] = {link(1), link(1), link(1)};
+    links[0].memory = zero;
+    links[1].memory = one;
+    links[2].memory = two;
+    group.up(0, links[0]);
+    group.up(2, links[2]);
+    return group.up(1, links[1]).up->memory;
+  };
+  const std::uint64_t usual = together(11, 22, 33);
+  EXPECT_NE(usual, 0u);
+  EXPECT_EQ(together(11, 22, 33), usual);
+  for (const std::uint64_t other : {together(12, 22, 33), together(11, 23, 33), together(11, 22, 35),
+                                    together(22, 11, 33), together(11, 33, 22), together(33, 22, 11)}) {
+    EXPECT_NE(other, usual);
+  }
+  EXPECT_EQ(together(11, 0, 33), 0u) << "a rank whose memory has no name";
+  EXPECT_EQ(together(0, 22, 33), 0u);
+  EXPECT_EQ(together(11, 22, 0), 0u);
+}
+
 TEST(RankGroup, RanksOfDifferentEpochsAreNoGroup) {
   RankGroup group(2);
   group.up(0, link(2));

@@ -1,4 +1,4 @@
-// A TOKENIZER that dies in the real cast: the ROOT spawns another, and the SESSION HOSTs use it.
+// A TOKENIZER that dies among the real actors of the front: the ROOT spawns another, and the SESSION HOSTs use it.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -45,10 +45,10 @@ class Respawn : public ::testing::Test {
   void SetUp() override {
     auto fds = ipc::create_link();
     ASSERT_TRUE(fds.ok());
-    auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+    auto link = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
     ASSERT_TRUE(link.ok());
-    CastSetup setup;
-    setup.links = {std::make_shared<ipc::EngineEnd>(*std::move(link))};
+    FrontSetup setup;
+    setup.engine = std::make_shared<Link>(*std::move(link));
     setup.encoder = std::make_shared<Encoder>(tokenizer_, nullptr);
     setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer_, {}, 64, 258});
     setup.health = std::make_shared<HealthCell>();
@@ -59,8 +59,8 @@ class Respawn : public ::testing::Test {
       }
     };
     setup.log = [](const std::string&) { return Log(); };
-    cast_ = std::make_unique<Cast>(std::move(setup));
-    caf::anon_send(cast_->gateway(), LinkUp{});
+    front_ = std::make_unique<FrontSystem>(std::move(setup));
+    caf::anon_send(front_->gateway(), LinkUp{});
   }
 
   template <class Done>
@@ -69,7 +69,7 @@ class Respawn : public ::testing::Test {
     while (!done() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return done();
   }
-  void ask(const std::string& text) { caf::anon_send(cast_->gateway(), tokenize(++exchange_, text)); }
+  void ask(const std::string& text) { caf::anon_send(front_->gateway(), tokenize(++exchange_, text)); }
   bool ask_until_ok(int wanted) {
     return wait([&] {
       const int before = answered_;
@@ -81,7 +81,7 @@ class Respawn : public ::testing::Test {
   const std::shared_ptr<FaultyTokenizer> tokenizer_ = std::make_shared<FaultyTokenizer>();
   std::atomic<int> answered_{0}, ok_{0};
   std::uint64_t exchange_ = 0;
-  std::unique_ptr<Cast> cast_;
+  std::unique_ptr<FrontSystem> front_;
 };
 
 TEST_F(Respawn, ADeadTokenizerIsReplacedAndTheSessionsUseTheNewOne) {
@@ -89,21 +89,21 @@ TEST_F(Respawn, ADeadTokenizerIsReplacedAndTheSessionsUseTheNewOne) {
   ask("crash");
   ASSERT_TRUE(wait([&] { return tokenizer_->crashes == 1; }));
   EXPECT_TRUE(ask_until_ok(ok_ + 1)) << answered_ << " answers";
-  EXPECT_TRUE(cast_->alive()) << cast_->why();
+  EXPECT_TRUE(front_->alive()) << front_->why();
 }
 
-// The heart has a time of its own here: a quarter of a second passes in a few milliseconds.
+// The watchdog has a time of its own here: a quarter of a second passes in a few milliseconds.
 TEST_F(Respawn, ATokenizerThatDoesNotComeBackIsMissedAndOneThatWasReplacedIsNot) {
-  Heart heart;
-  cast_->watch_by(heart);
+  Watchdog watchdog;
+  front_->watch_by(watchdog);
   TimePoint now = TimePoint{} + std::chrono::hours(1);
   const auto pass = [&](Duration time) {
-    for (const TimePoint end = now + time; now < end; heart.check(now += Heart::kAskPeriod)) {
+    for (const TimePoint end = now + time; now < end; watchdog.check(now += Watchdog::kAskPeriod)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
   };
   const auto missed = [&] {
-    const Silence longest = heart.longest();
+    const Silence longest = watchdog.longest();
     return longest.part != nullptr && longest.part->name.starts_with("tokenizer") && longest.time > Duration{};
   };
   ask("crash");
@@ -115,16 +115,16 @@ TEST_F(Respawn, ATokenizerThatDoesNotComeBackIsMissedAndOneThatWasReplacedIsNot)
   pass(std::chrono::minutes(1));
   EXPECT_FALSE(missed()) << "a long text may take so long";
   EXPECT_TRUE(wait([&] {
-    pass(Heart::kAskPeriod);
+    pass(Watchdog::kAskPeriod);
     return missed();
   }));
   tokenizer_->go_on = true;
   tokenizer_->go_on.notify_all();
   EXPECT_TRUE(wait([&] {
-    pass(Heart::kAskPeriod);
+    pass(Watchdog::kAskPeriod);
     return !missed();
   }));
-  heart.clear();
+  watchdog.clear();
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
-// SCHEDULER and CACHE MANAGER together, between a session host and a worker link that the test plays.
+// SCHEDULER and CACHE MANAGER together, between fronts and a worker link that the test plays.
 #include "actors/scheduler/scheduler_actor.h"
+
+#include <array>
 
 #include "actors/cache/cache_actor.h"
 #include "support/actor_world.h"
+#include "support/heard_front.h"
 #include "support/thrown_fault.h"
 
 namespace troupe {
@@ -11,11 +14,8 @@ namespace {
 struct Heard {
   std::vector<Bytes> plans;
   std::vector<Bytes> commands;
-  std::vector<StepTokens> tokens;
   std::vector<GrammarStep> grammar;
   std::string order;             ///< of plans (p) and masks (m) at WORKER LINK
-  std::vector<StepStats> stats;  ///< of steps
-  StepStats gauges;              ///< what METRICS was told last, by a step or without one
 };
 
 workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
@@ -37,16 +37,6 @@ grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* he
             if (!step.rows.empty()) self->send(link, SendMasks{});
           },
           [](const FormReady&) {}, [](const TakeMade&) {}};
-}
-
-metrics_actor::behavior_type fake_metrics(metrics_actor::pointer, Heard* heard) {
-  return {answer_beat, [heard](const StepStats& stats) {
-            if (stats.generated_tokens > 0) heard->stats.push_back(stats);
-            heard->gauges = stats;
-          },
-          [](const RequestStats&) {},
-          [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
-          [](caf::get_atom) { return std::string(); }};
 }
 
 /// Submits what it is told to and keeps what it hears.
@@ -80,8 +70,12 @@ class SchedulerActorTest : public testing::ActorWorld {
     if (parent != 0) spec.parent = {1, parent};
     return spec;
   }
-  Status submit(std::vector<SequenceSpec> sequences) {
-    return ask<Status>(scheduler_, Submit{std::move(sequences)});
+  /// What the front hears of it: ok when it is not refused.
+  Status submit(std::vector<SequenceSpec> sequences, std::uint32_t front = 0) {
+    self_->send(scheduler_, FrontSubmit{front, Submit{std::move(sequences)}});
+    run();
+    const auto refused = fronts_[front]->take_refused();
+    return refused.empty() ? Status() : refused.front().status;
   }
 
   /// Answers the plan with the given index: token 7 for every row that samples.
@@ -111,21 +105,26 @@ class SchedulerActorTest : public testing::ActorWorld {
     self_->send(scheduler_, StepDone{result(index)});
     run();
   }
-  /// What the session host, which is the test itself, was told since the last call.
-  std::vector<StepTokens> hear() {
-    std::vector<StepTokens> all;
-    self_->receive_while([this] { return self_->has_next_message(); })(
-        [&](const StepTokens& tokens) { all.push_back(tokens); });
-    return all;
+  /// What a front was given since the last call.
+  std::vector<StepTokens> hear(std::uint32_t front = 0) { return fronts_[front]->take_tokens(); }
+  /// What METRICS was told last, by a step or without one.
+  StepStats gauges() {
+    const auto all = fronts_[0]->take_stats();
+    if (!all.empty()) gauges_ = all.back();
+    return gauges_;
+  }
+  SchedulerParts parts(grammar_actor grammar = {}) const {
+    return {{}, {}, cache_, link_, {fronts_[0], fronts_[1]}, {}, std::move(grammar)};
   }
 
   Heard heard_;
   LinkUp up_;
   workers_actor link_ = keep(system_.spawn(fake_link, &heard_));
-  metrics_actor metrics_ = keep(system_.spawn(fake_metrics, &heard_));
+  const std::array<std::shared_ptr<testing::HeardFront>, 2> fronts_{std::make_shared<testing::HeardFront>(),
+                                                                    std::make_shared<testing::HeardFront>()};
+  StepStats gauges_;
   cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
-  scheduler_actor scheduler_ =
-      keep(system_.spawn(scheduler_behavior, SchedulerParts{{}, {}, cache_, link_, metrics_, {}, {}}));
+  scheduler_actor scheduler_ = keep(system_.spawn(scheduler_behavior, parts()));
 };
 
 TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {
@@ -140,9 +139,7 @@ TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {
 }
 
 TEST_F(SchedulerActorTest, MasksComeBehindTheirPlanAndTokensAreToldAheadOfTheNext) {
-  scheduler_ = keep(system_.spawn(
-      scheduler_behavior,
-      SchedulerParts{{}, {}, cache_, link_, metrics_, {}, {}, keep(system_.spawn(fake_grammar, &heard_, link_))}));
+  scheduler_ = keep(system_.spawn(scheduler_behavior, parts(keep(system_.spawn(fake_grammar, &heard_, link_)))));
   link_up(1);
   heard_.order.clear();
   SequenceSpec held = spec(1, 3);
@@ -186,9 +183,11 @@ TEST_F(SchedulerActorTest, TwoPlansLeaveBeforeAnyResultAndEveryTokenReachesItsHo
   for (const StepTokens& step : tokens) EXPECT_EQ(step.tokens, std::vector<TokenId>{7});
   EXPECT_GT(tokens[0].sequences.at(0).scheduled_ns, 0);
   EXPECT_EQ(tokens[2].sequences.at(0).finish, Finish::length);
-  ASSERT_EQ(heard_.stats.size(), 3u);
-  EXPECT_EQ(heard_.stats[0].prompt_tokens, 6);
-  EXPECT_EQ(heard_.stats[0].kv.total, 50);
+  std::vector<StepStats> stats = fronts_[0]->take_stats();
+  std::erase_if(stats, [](const StepStats& one) { return one.generated_tokens == 0; });
+  ASSERT_EQ(stats.size(), 3u);
+  EXPECT_EQ(stats[0].prompt_tokens, 6);
+  EXPECT_EQ(stats[0].kv.total, 50);
   const CacheStatus blocks = ask<CacheStatus>(cache_, caf::get_atom::value);
   EXPECT_EQ(blocks.cached, 2) << "8 of the 9 tokens are in full blocks, and 8 positions were run";
   EXPECT_EQ(blocks.free + blocks.cached, 50);
@@ -260,29 +259,65 @@ TEST_F(SchedulerActorTest, SequencesOfALostWorkerGoOnWithTheNextOne) {
   EXPECT_EQ(of_the_first, 2) << "none missing, none twice";
 }
 
+TEST_F(SchedulerActorTest, EachFrontGetsItsOwnTokensAndAGoneOneLeavesNothing) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  ASSERT_TRUE(submit({spec(2, 50)}, 1).ok());
+  for (std::size_t i = 0; i < 4; ++i) step_done(i);
+  for (std::uint32_t front = 0; front < 2; ++front) {
+    const auto tokens = hear(front);
+    ASSERT_FALSE(tokens.empty());
+    for (const StepTokens& step : tokens) {
+      for (const SequenceTokens& s : step.sequences) EXPECT_EQ(s.key, (RequestKey{1, front + 1}));
+    }
+    for (const std::uint32_t host : fronts_[front]->take_hosts()) EXPECT_EQ(host, 1u);
+  }
+  self_->send(scheduler_, FrontLost{1});
+  run();
+  for (std::size_t i = 4; i < 10; ++i) step_done(i);
+  EXPECT_TRUE(hear(1).empty());
+  EXPECT_FALSE(hear(0).empty());
+  EXPECT_EQ(ask<SchedulerStatus>(scheduler_, caf::get_atom::value).running, 1);
+}
+
+TEST_F(SchedulerActorTest, NothingIsPlannedForAFrontThatIsBehind) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}).ok());
+  fronts_[0]->is_behind = true;
+  step_done(0);
+  const std::size_t plans = heard_.plans.size();
+  EXPECT_LE(plans, 3u) << "at most those in flight";
+  for (std::size_t i = 1; i < plans; ++i) step_done(i);
+  EXPECT_EQ(heard_.plans.size(), plans);
+  fronts_[0]->is_behind = false;
+  self_->send(scheduler_, FrontReady{0});
+  run();
+  EXPECT_GT(heard_.plans.size(), plans);
+}
+
 TEST_F(SchedulerActorTest, MetricsShowTheRestAfterTheLastStep) {
   link_up(1);
-  EXPECT_EQ(heard_.gauges.kv.total, 50);
-  EXPECT_EQ(heard_.gauges.kv.free, 50);
+  EXPECT_EQ(gauges().kv.total, 50);
+  EXPECT_EQ(gauges().kv.free, 50);
   ASSERT_TRUE(submit({spec(1, 2)}).ok());
   step_done(0);
-  EXPECT_EQ(heard_.gauges.kv.leased, 2);
-  EXPECT_EQ(heard_.gauges.running, 1);
+  EXPECT_EQ(gauges().kv.leased, 2);
+  EXPECT_EQ(gauges().running, 1);
   step_done(1);
-  EXPECT_EQ(heard_.gauges.kv.free + heard_.gauges.kv.cached, 50);
-  EXPECT_EQ(heard_.gauges.kv.leased, 0);
-  EXPECT_EQ(heard_.gauges.running, 0);
+  EXPECT_EQ(gauges().kv.free + gauges().kv.cached, 50);
+  EXPECT_EQ(gauges().kv.leased, 0);
+  EXPECT_EQ(gauges().running, 0);
 }
 
 TEST_F(SchedulerActorTest, MetricsShowNobodyAfterTheWorkersDeath) {
   link_up(1);
   ASSERT_TRUE(submit({spec(1, 50)}).ok());
   step_done(0);
-  EXPECT_EQ(heard_.gauges.running, 1);
+  EXPECT_EQ(gauges().running, 1);
   self_->send(scheduler_, LinkDown{"killed"});
   run();
-  EXPECT_EQ(heard_.gauges.running, 0);
-  EXPECT_EQ(heard_.gauges.kv.leased, 0);
+  EXPECT_EQ(gauges().running, 0);
+  EXPECT_EQ(gauges().kv.leased, 0);
 }
 
 TEST_F(SchedulerActorTest, AResultThatContradictsItsPlanEndsTheActor) {

@@ -5,59 +5,113 @@
 #include <algorithm>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "support/byte_tokenizer.h"
+#include "support/patience.h"
 
 namespace troupe {
 namespace {
 
-/// The real cast, with links that no worker attaches to.
-std::unique_ptr<Cast> start_cast(int ranks = 2) {
-  CastSetup setup;
+/// The real actors of front and engine, with a link between them and links that no worker attaches to.
+struct Actors {
+  std::shared_ptr<Link> link;  ///< the front's end
+  std::unique_ptr<FrontSystem> front;
+  std::unique_ptr<EngineSystem> engine;
+
+  std::vector<Arrow> arrows() const {
+    std::vector<Arrow> all = front->arrows();
+    all.insert(all.end(), engine->arrows().begin(), engine->arrows().end());
+    return all;
+  }
+};
+
+Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = nullptr) {
+  auto between = ipc::create_link();
+  EXPECT_TRUE(between.ok());
+  auto upper = ipc::UpperEnd::attach(between->step.get(), between->cache.get());
+  auto lower = ipc::LowerEnd::attach(between->step.get(), between->cache.get());
+  EXPECT_TRUE(upper.ok() && lower.ok());
+  const auto tokenizer = std::make_shared<testing::ByteTokenizer>();
+
+  EngineSetup engine;
+  engine.block_names = std::move(names);
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link();
     EXPECT_TRUE(fds.ok());
-    auto link = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
+    auto link = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
     EXPECT_TRUE(link.ok());
-    setup.links.push_back(std::make_shared<ipc::EngineEnd>(*std::move(link)));
+    engine.links.push_back(std::make_shared<ipc::UpperEnd>(*std::move(link)));
   }
-  const auto tokenizer = std::make_shared<testing::ByteTokenizer>();
-  setup.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
-  setup.tokenizers = 2;
-  setup.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
-  setup.io_threads = 2;
-  setup.health = std::make_shared<HealthCell>();
-  setup.deliver = [](std::uint32_t, std::vector<http::Output>&&) {};
-  setup.log = [](const std::string&) { return Log(); };
-  return std::make_unique<Cast>(std::move(setup));
+  engine.fronts = {std::make_shared<Link>(*std::move(lower))};
+  engine.tokenizer = tokenizer;
+  engine.vocabulary = 258;
+  engine.options.scheduler.max_num_seqs = 3;
+  engine.log = [](const std::string&) { return Log(); };
+
+  FrontSetup front;
+  front.engine = std::make_shared<Link>(*std::move(upper));
+  front.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
+  front.tokenizers = 2;
+  front.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
+  front.io_threads = 2;
+  front.health = std::make_shared<HealthCell>();
+  front.deliver = [](std::uint32_t, std::vector<http::Output>&&) {};
+  front.log = [](const std::string&) { return Log(); };
+  const auto link = front.engine;
+  return {link, std::make_unique<FrontSystem>(std::move(front)), std::make_unique<EngineSystem>(std::move(engine))};
 }
 
 // When this fails, replace the file by what is printed.
 TEST(Topology, TheDocumentIsWrittenFromTheTableAndTheActorsThatRun) {
-  const auto cast = start_cast();
+  const Actors actors = start_actors();
   std::ifstream file(TROUPE_TEST_DATA "/../../docs/topology.md");
   std::stringstream text;
   text << file.rdbuf();
-  EXPECT_EQ(text.str(), topology_markdown(cast->arrows()));
+  EXPECT_EQ(text.str(), topology_markdown(actors.arrows()));
 }
 
 TEST(Topology, EveryRowIsAnActorThatAnotherOneSendsTo) {
-  const auto cast = start_cast();
-  const auto& arrows = cast->arrows();
+  const Actors actors = start_actors();
+  const auto arrows = actors.arrows();
   for (const Role& role : kRoles) {
     EXPECT_TRUE(std::any_of(arrows.begin(), arrows.end(), [&](const Arrow& a) { return a.to == role.name; }))
         << role.name;
   }
 }
 
+TEST(Topology, TheDeathOfAPartLeavesNamesOfBlocksThatAreNotTrusted) {
+  auto fd = ipc::BlockNames::create(8);
+  ASSERT_TRUE(fd.ok());
+  auto table = ipc::BlockNames::attach(fd->get());
+  ASSERT_TRUE(table.ok());
+  const auto names = std::make_shared<ipc::BlockNames>(*std::move(table));
+  {
+    Actors actors = start_actors(1, names);
+    names->begin(5);
+    actors.engine.reset();
+    EXPECT_EQ(names->memory(), 5u) << "an engine that was asked to end leaves names that hold";
+  }
+  Actors actors = start_actors(1, names);
+  actors.link->send(MessageType::step_stats, 0, {});  // no front sends these
+  const TimePoint end = Clock::now() + test::kPatience;
+  while (actors.engine->alive() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  ASSERT_FALSE(actors.engine->alive());
+  EXPECT_EQ(names->memory(), 0u);
+}
+
 TEST(Topology, EveryActorAnswersAProbe) {
-  const auto cast = start_cast();
-  const auto actors = cast->actors(std::chrono::seconds(60));
-  ASSERT_TRUE(actors.ok()) << actors.status().message;
+  const Actors actors = start_actors();
+  const auto front = actors.front->actors(std::chrono::seconds(60));
+  ASSERT_TRUE(front.ok()) << front.status().message;
+  const auto engine = actors.front->engine_actors(std::chrono::seconds(60));  // through the link
+  ASSERT_TRUE(engine.ok()) << engine.status().message;
   std::vector<std::string> names;
-  for (const ActorReport& actor : *actors) {
-    EXPECT_TRUE(actor.answered) << actor.name << " " << actor.number;
-    if (names.empty() || names.back() != actor.name) names.push_back(actor.name);
+  for (const auto* reports : {&*front, &*engine}) {
+    for (const ActorReport& actor : *reports) {
+      EXPECT_TRUE(actor.answered) << actor.name << " " << actor.number;
+      if (names.empty() || names.back() != actor.name) names.push_back(actor.name);
+    }
   }
   std::vector<std::string> roles;
   for (const Role& role : kRoles) roles.emplace_back(role.name);
@@ -65,20 +119,26 @@ TEST(Topology, EveryActorAnswersAProbe) {
 }
 
 TEST(Topology, OneRankHasNoGroup) {
-  const auto cast = start_cast(1);
-  const auto& arrows = cast->arrows();
+  const Actors actors = start_actors(1);
+  const auto& arrows = actors.engine->arrows();
   const auto has = [&arrows](const Arrow& arrow) { return std::count(arrows.begin(), arrows.end(), arrow) == 1; };
   EXPECT_TRUE(has({"scheduler", "worker_link"}) && has({"worker_link", "scheduler"}));
   EXPECT_EQ(topology_json(arrows).find("rank_group"), std::string::npos);
 }
 
-TEST(Topology, ACastAnswersAndEnds) {
-  auto cast = start_cast();
-  const auto status = cast->status(std::chrono::seconds(60));
-  ASSERT_TRUE(status.ok()) << status.status().message;
+TEST(Topology, BothSystemsAnswerAndEnd) {
+  Actors actors = start_actors();
+  auto asked = actors.front->ask_status(std::chrono::seconds(60));
+  const auto status = asked.get();
+  ASSERT_TRUE(status.has_value());
   EXPECT_EQ(status->state, "loading");
-  EXPECT_TRUE(cast->alive());
-  cast.reset();  // would hang if an actor stayed
+  EXPECT_EQ(status->scheduler.max_running, 3) << "the engine's part came through the link";
+  EXPECT_TRUE(actors.front->alive() && actors.engine->alive());
+  actors.engine.reset();  // would hang if an actor stayed
+  const auto without = actors.front->ask_status(std::chrono::milliseconds(200)).get();
+  ASSERT_TRUE(without.has_value()) << "the front answers without an engine";
+  EXPECT_EQ(without->scheduler.max_running, 0);
+  actors.front.reset();
 }
 
 }  // namespace

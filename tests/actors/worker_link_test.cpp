@@ -14,13 +14,13 @@ class WorkerLinkTest : public testing::ActorWorld {
   WorkerLinkTest() {
     auto fds = ipc::create_link({kRing, kRing, 4096, 4096});
     EXPECT_TRUE(fds.ok());
-    auto engine = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
-    auto worker = ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get());
+    auto engine = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
+    auto worker = ipc::LowerEnd::attach(fds->step.get(), fds->cache.get());
     EXPECT_TRUE(engine.ok() && worker.ok());
-    worker_ = std::make_unique<ipc::WorkerEnd>(std::move(*worker));
+    worker_ = std::make_unique<ipc::LowerEnd>(std::move(*worker));
     actor_ =
         keep(system_.spawn(worker_link_behavior,
-                           WorkerLinkParts{std::make_shared<ipc::EngineEnd>(std::move(*engine)), 0, 0, {}}));
+                           WorkerLinkParts{std::make_shared<ipc::UpperEnd>(std::move(*engine)), 0, 0, {}}));
     self_->monitor(actor_);
   }
 
@@ -53,7 +53,7 @@ class WorkerLinkTest : public testing::ActorWorld {
   }
   bool alive() { return !self_->has_next_message(); }
 
-  std::unique_ptr<ipc::WorkerEnd> worker_;
+  std::unique_ptr<ipc::LowerEnd> worker_;
   worker_link_actor actor_;
   std::uint64_t step_ = 0;  // of the masks that were received last; 0: a plan
 };

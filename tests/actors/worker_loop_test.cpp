@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <functional>
 
 #include "support/patience.h"
 
@@ -41,7 +42,10 @@ class FakeExecutor final : public Executor {
   }
 
   bool waits_for_record() const override { return gated; }
-  void reset(std::uint32_t) override { out.clear(); }
+  void reset(std::uint32_t) override {
+    if (on_reset) on_reset();
+    out.clear();
+  }
   Result<bool> prepare() override {
     if (!error.ok()) return error;
     return looks_until_ready == 0 || --looks_until_ready == 0;
@@ -53,6 +57,7 @@ class FakeExecutor final : public Executor {
   bool gated = false;         // no step ends until masks come
   int looks_until_ready = 0;  // calls of prepare() until it is done
   int polls = 0;
+  std::function<void()> on_reset;
   Duration longest_wait{};
   Status refusal, error;
   wire::RecordWriter<wire::StepResult> writer;
@@ -63,12 +68,12 @@ class WorkerLoopTest : public ::testing::Test {
   void SetUp() override {
     auto fds = ipc::create_link();
     ASSERT_TRUE(fds.ok());
-    auto engine_end = ipc::EngineEnd::attach(fds->step.get(), fds->cache.get());
-    auto worker_end = ipc::WorkerEnd::attach(fds->step.get(), fds->cache.get());
+    auto engine_end = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
+    auto worker_end = ipc::LowerEnd::attach(fds->step.get(), fds->cache.get());
     ASSERT_TRUE(engine_end.ok() && worker_end.ok());
-    engine = std::make_unique<ipc::EngineEnd>(std::move(*engine_end));
-    worker = std::make_unique<ipc::WorkerEnd>(std::move(*worker_end));
-    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{}, log);
+    engine = std::make_unique<ipc::UpperEnd>(std::move(*engine_end));
+    worker = std::make_unique<ipc::LowerEnd>(std::move(*worker_end));
+    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{.memory = 77}, log);
     ASSERT_TRUE(loop->begin().ok());
     EXPECT_EQ(receive(), wire::RecordKind::inventory);
     EXPECT_EQ(receive(), wire::RecordKind::hello);
@@ -78,6 +83,7 @@ class WorkerLoopTest : public ::testing::Test {
     const ipc::Received got = engine->receive(Clock::now());
     if (got.kind != ipc::Received::Kind::record) return {};
     if (const auto* result = got.view.as<wire::StepResult>()) step = result->step;
+    if (const auto* hello = got.view.as<wire::Hello>()) memory = hello->memory;
     return got.view.header().kind;
   }
 
@@ -88,12 +94,13 @@ class WorkerLoopTest : public ::testing::Test {
     ASSERT_TRUE(engine->try_send(ipc::Channel::step, plan.finish()));
   }
 
-  std::unique_ptr<ipc::EngineEnd> engine;
-  std::unique_ptr<ipc::WorkerEnd> worker;
+  std::unique_ptr<ipc::UpperEnd> engine;
+  std::unique_ptr<ipc::LowerEnd> worker;
   FakeExecutor executor;
   Log log;
   std::unique_ptr<WorkerLoop> loop;
   std::uint64_t step = 0;
+  std::uint64_t memory = 0;  // of the last greeting
 };
 
 TEST_F(WorkerLoopTest, TheEngineHearsOfAWorkerThatIsPrepared) {
@@ -114,7 +121,7 @@ TEST_F(WorkerLoopTest, AnEpochEndsWhileTheExecutorPrepares) {
   executor.looks_until_ready = 1'000'000;
   ASSERT_TRUE(loop->begin().ok());
   ASSERT_TRUE(loop->run_once().ok());
-  worker->reaped(ipc::Side::engine);
+  worker->reaped(ipc::Side::upper);
   executor.looks_until_ready = 0;
   ASSERT_TRUE(loop->run_once().ok()) << "it begins again";
   EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);
@@ -124,6 +131,37 @@ TEST_F(WorkerLoopTest, AnEpochEndsWhileTheExecutorPrepares) {
   ASSERT_TRUE(loop->begin().ok());
   executor.error = failure(Code::internal, "no other rank can be found");
   EXPECT_EQ(loop->run_once().message, "no other rank can be found");
+}
+
+// The next engine trusts the names of blocks in this memory: no step of the old one may write them any more.
+TEST_F(WorkerLoopTest, ItGreetsTheNextEngineWhenNoStepOfTheLastOneRunsAnyMore) {
+  EXPECT_EQ(memory, 77u);
+  executor.ends_with = 3;
+  send_plan(1);
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.out.size(), 1u) << "it runs";
+  send_plan(2);  // on the ring
+  worker->reaped(ipc::Side::upper);
+  EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);
+  int resets = 0;
+  executor.on_reset = [&] {
+    ++resets;
+    EXPECT_EQ(executor.out.size(), 1u) << "the plan on the ring was not taken";
+    EXPECT_EQ(receive(), wire::RecordKind{}) << "it greets before its steps have ended";
+  };
+  memory = 0;
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(resets, 1);
+  EXPECT_EQ(receive(), wire::RecordKind::inventory);
+  EXPECT_EQ(receive(), wire::RecordKind::hello);
+  EXPECT_EQ(memory, 77u) << "the same memory";
+  executor.ends_with = 1;
+  const int polls = executor.polls;
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_TRUE(executor.out.empty());
+  EXPECT_EQ(executor.polls, polls) << "nothing is pending";
+  EXPECT_EQ(receive(), wire::RecordKind{});
+  EXPECT_EQ(worker->stale_records(), 1u);
 }
 
 TEST_F(WorkerLoopTest, RanksThatDoNotMeetInTimeEndTheLoop) {
@@ -139,24 +177,24 @@ TEST_F(WorkerLoopTest, RanksThatDoNotMeetInTimeEndTheLoop) {
 }
 
 TEST_F(WorkerLoopTest, AnEpochInWhichItGreetsIsOneThatItHasJoined) {
-  EXPECT_EQ(engine->joined(ipc::Side::worker), 1u);
+  EXPECT_EQ(engine->joined(ipc::Side::lower), 1u);
   executor.looks_until_ready = 2;
-  worker->reaped(ipc::Side::engine);
+  worker->reaped(ipc::Side::upper);
   ASSERT_TRUE(loop->run_once().ok());
-  EXPECT_EQ(engine->joined(ipc::Side::worker), 1u) << "not yet";
+  EXPECT_EQ(engine->joined(ipc::Side::lower), 1u) << "not yet";
   ASSERT_TRUE(loop->run_once().ok());
-  EXPECT_EQ(engine->joined(ipc::Side::worker), 2u);
+  EXPECT_EQ(engine->joined(ipc::Side::lower), 2u);
 }
 
 // As while it waits for a rank that stands still: else it would be killed with that.
 TEST_F(WorkerLoopTest, ItGivesSignsOfLifeWhileAStepDoesNotEnd) {
   executor.ends_with = 2;
   send_plan(1);
-  std::int64_t last = engine->heartbeat_ns(ipc::Side::worker);
+  std::int64_t last = engine->heartbeat_ns(ipc::Side::lower);
   for (int turn = 0; turn < 3; ++turn) {
     ASSERT_TRUE(loop->run_once().ok());
-    EXPECT_GT(engine->heartbeat_ns(ipc::Side::worker), last);
-    last = engine->heartbeat_ns(ipc::Side::worker);
+    EXPECT_GT(engine->heartbeat_ns(ipc::Side::lower), last);
+    last = engine->heartbeat_ns(ipc::Side::lower);
   }
   EXPECT_EQ(receive(), wire::RecordKind{});
 }
@@ -205,7 +243,7 @@ TEST_F(WorkerLoopTest, MasksOfAnOlderEpochNeverArrive) {
   masks.begin(engine->epoch());
   masks.record().step = 1;
   ASSERT_TRUE(engine->try_send(ipc::Channel::step, masks.finish()));
-  worker->reaped(ipc::Side::engine);
+  worker->reaped(ipc::Side::upper);
   ASSERT_TRUE(loop->run_once().ok());
   EXPECT_TRUE(executor.gated) << "they were dropped";
   EXPECT_EQ(worker->stale_records(), 1u);
@@ -232,7 +270,7 @@ TEST_F(WorkerLoopTest, ResultsComeInOrder) {
 TEST_F(WorkerLoopTest, AReplacedEngineIsTold) {
   send_plan(1);
   for (const std::uint32_t old_epoch : {1u, 2u}) {
-    worker->reaped(ipc::Side::engine);
+    worker->reaped(ipc::Side::upper);
     ASSERT_TRUE(loop->run_once().ok());
     EXPECT_TRUE(executor.out.empty()) << "the sequences were forgotten";
     EXPECT_EQ(engine->receive(Clock::now()).kind, ipc::Received::Kind::epoch_changed);

@@ -9,7 +9,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools" / "generate")]
 import make_scripted_model  # noqa: E402  (found by the line above)
 from chromium import Chromium, binary  # noqa: E402
 from scripted import PARIS, THOUGHT, call_json, scripted_model  # noqa: E402
@@ -289,13 +289,13 @@ class Topology(BrowserCase):
     def test_restarts_are_seen_live(self):
         page = self.open("/topology")
         row = "[...document.querySelectorAll('#processes tbody tr')].find(r => r.cells[0].textContent.startsWith('{}'))"
-        for name in ("worker", "engine"):
+        for name in ("worker", "engine", "front"):
             cells = f"{row.format(name)}.cells"
             page.wait(f"{row.format(name)}?.cells[1].textContent === 'ready'")
             before = int(page.eval(f"{cells}[4].textContent"))
             os.kill(self.server.process_pid(name), signal.SIGKILL)
             page.wait(f"Number({row.format(name)}?.cells[4].textContent) === {before + 1} && {cells}[1].textContent === 'ready'")
-        # The browser itself reports the stream that the dead engine cut, and nothing else.
+        # The browser itself reports the stream that the dead front cut, and nothing else.
         self.assertEqual([p for p in page.problems if "net::ERR" not in p], [])
 
 

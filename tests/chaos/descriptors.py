@@ -47,13 +47,13 @@ if __name__ == "__main__":
         said = [line for line in server.output.splitlines() if f"the hard limit is {HARD}" in line]
         assert len(said) == 1, server.output
         served = int(said[0].split("at most ")[1].split()[0])
-        engine = server.process_pid("engine")
+        front = server.process_pid("front")
         assert server.post("/v1/completions", ASK).status == 200
-        before = open_files(engine)
+        before = open_files(front)
         away = sum(crowd(server, served) for _ in range(options.count))
         assert away > 0, "nobody was turned away"
-        wait_until(lambda: open_files(engine) <= before, "the engine has its descriptors back")
-        assert server.process_pid("engine") == engine, "the engine was restarted"
+        wait_until(lambda: open_files(front) <= before, "the front has its descriptors back")
+        assert server.process_pid("front") == front, "the front was restarted"
         fatal = [path for path in pathlib.Path(server.log_dir).rglob("*.log") if "event=fatal" in path.read_text("utf-8")]
         assert not fatal, fatal
     print(f"{HARD} open files: {served} connections served, {options.count} crowds of {3 * served}, {away} requests turned away, "

@@ -48,8 +48,8 @@ def under_load(server, body=BODY):
 def kill_children(kind, count):
     """Kills one child after the other of one server; returns the times to the next answer."""
     times = []
-    # Those of an engine must not be over before it dies.
-    body, expected = (BODY, "whole") if kind == "worker" else (BODY | {"max_tokens": 3000}, "failed")
+    # Those of a front must not be over before it dies.
+    body, expected = (BODY | {"max_tokens": 3000}, "failed") if kind == "front" else (BODY, "whole")
     with Server("--max-restarts", "1000/60") as server:
         free = server.free_blocks()
         for _ in range(count):
@@ -97,4 +97,5 @@ if __name__ == "__main__":
     options = arguments(__doc__, 1, "kills of each kind").parse_args()
     kill_children("worker", options.count)
     kill_children("engine", options.count)
+    kill_children("front", options.count)
     kill_supervisors(options.count)

@@ -164,7 +164,7 @@ class Attacks:
             assert not error or error["code"] == "grammar_too_complex", error
 
     def bodies(self, count):
-        """Each sends all but the end of a body; most are refused, and the engine holds no more than it may."""
+        """Each sends all but the end of a body; most are refused, and the front holds no more than it may."""
         open_ones, cut = [], 0
         for _ in range(count):
             connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=5)
@@ -178,16 +178,16 @@ class Attacks:
             except OSError:
                 cut += 1
         self.expect(self.server.post("/v1/completions", {"prompt": "hi", "max_tokens": 1}), 200)
-        held = resident_mib(self.server.process_pid("engine"))
+        held = resident_mib(self.server.process_pid("front"))
         most = BUFFERED // 8_000_000 + 1  # bodies that the server may read at once
         end, refused = time.monotonic() + 10, 0
         while refused < count - most and time.monotonic() < end:
             refused = cut + len(select.select([connection.sock for connection in open_ones], [], [], 0.1)[0])
         for connection in open_ones:
             connection.close()
-        print(f"{count} bodies of 8 MB: {refused} refused, engine holds {held:.0f} MiB", flush=True)
+        print(f"{count} bodies of 8 MB: {refused} refused, front holds {held:.0f} MiB", flush=True)
         assert refused >= count - most, f"{refused} of {count} bodies were refused"
-        assert held < BUFFERED / 2**20 + 128, f"the engine holds {held:.0f} MiB"
+        assert held < BUFFERED / 2**20 + 128, f"the front holds {held:.0f} MiB"
 
 
 class Times:

@@ -61,7 +61,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     with Server("--device", "echo") as server:
         free = server.free_blocks()
-        pids = {name: server.process_pid(name) for name in ("engine", "worker")}
+        pids = {name: server.process_pid(name) for name in ("front", "engine", "worker")}
         stop, done, wrong = threading.Event(), [], []
         threads = [threading.Thread(target=load, args=(server, i, options.pause, stop, done, wrong)) for i in range(CLIENTS)]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""Tests of tools/check_*.py: for each rule, a small tree that breaks it, which the tool must report."""
+"""Tests of tools/check/check_*.py: for each rule, a small tree that breaks it, which the tool must report."""
 import pathlib
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-TOOLS = pathlib.Path(__file__).resolve().parent.parent.parent / "tools"
+TOOLS = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "check"
 
 CLEAN = {
     "base/status.h": "#pragma once\n#include <string>\n",
@@ -14,7 +14,7 @@ CLEAN = {
     "ipc/wire.h": '#pragma once\n#include "base/status.h"\n',
     "ipc/segment.h": "#pragma once\n#include <boost/interprocess/mapped_region.hpp>\n",
     "model/executor.h": '#pragma once\n#include "ipc/wire.h"\n#include <nlohmann/json.hpp>\n',
-    "http/server.cpp": "#include <boost/beast/core.hpp>\n",
+    "http/server/server.cpp": "#include <boost/beast/core.hpp>\n",
     "actors/protocol.h": '#pragma once\n#include <caf/all.hpp>\n#include "model/executor.h"\n',
     "actors/scheduler/scheduler.h": '#pragma once\n#include "ipc/wire.h"\n',
     "actors/scheduler/scheduler_actor.cpp": '#include "actors/protocol.h"\n#include <caf/actor.hpp>\n',
@@ -88,10 +88,10 @@ class LayerRules(unittest.TestCase):
         self.found("http/gateway.cpp", '#include "actors/protocol.h"\n', "http may not include")
 
     def test_includes_start_at_the_root(self):
-        self.found("http/router.cpp", '#include "server.h"\n', "not relative to the root")
+        self.found("http/server/router.cpp", '#include "server.h"\n', "not relative to the root")
 
     def test_an_included_file_exists(self):
-        self.found("http/router.cpp", '#include "http/nowhere.h"\n', "there is no http/nowhere.h")
+        self.found("http/server/router.cpp", '#include "http/nowhere.h"\n', "there is no http/nowhere.h")
 
     def test_caf_outside_actor_files(self):
         self.found("actors/scheduler/plan.cpp", "#include <caf/actor.hpp>\n", "CAF may not be included here")

@@ -59,7 +59,7 @@ class Quickstart(unittest.TestCase):
         self.stamp("xgrammar/fetched", (self.clone / "tools" / "requirements-xgrammar.txt").read_bytes())
         self.stamp("models/SmolLM2-135M-Instruct/made-by",
                    b"".join((self.clone / "tools" / name).read_bytes()
-                            for name in ("make_demo_model.py", "demo_chat_template.jinja")) + requirements)
+                            for name in ("generate/make_demo_model.py", "generate/demo_chat_template.jinja")) + requirements)
 
     def stub(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""tools/run_benches.py on programs that succeed, miss a must, fail, or print malformed rows."""
+"""tools/measure/run_benches.py on programs that succeed, miss a must, fail, or print malformed rows."""
 import json
 import pathlib
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import tempfile
 import unittest
 
-TOOL = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "run_benches.py"
+TOOL = pathlib.Path(__file__).resolve().parent.parent.parent / "tools" / "measure" / "run_benches.py"
 
 
 def row(name, **more):

@@ -1,4 +1,4 @@
-#include "http/client.h"
+#include "http/client/client.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-"""Short runs of `troupe bench` and of tools/compare_devices.py: counts and errors are checked, speed is not."""
+"""Short runs of `troupe bench` and of tools/measure/compare_devices.py: counts and errors are checked, speed is not."""
 import json
 import os
 import pathlib
@@ -156,7 +156,7 @@ class OwnServer(unittest.TestCase):
 
 class CompareDevices(unittest.TestCase):
     def compare(self, *arguments):
-        done = subprocess.run([sys.executable, TOOLS / "compare_devices.py", "--binary", BINARY, *map(str, arguments)],
+        done = subprocess.run([sys.executable, TOOLS / "measure" / "compare_devices.py", "--binary", BINARY, *map(str, arguments)],
                               capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
                               env=os.environ | {"TROUPE_RUNTIME_DIR": "/nowhere"})  # ignored: it uses its own folder
         return done.returncode, done.stdout, done.stderr

@@ -61,19 +61,19 @@ class Children(unittest.TestCase):
         assert answer.status == 200, answer.text
         cls.children = {name_of(pid): pid for pid in children_of(cls.server.pid)}
 
-    def test_1_the_three_kinds_are_there(self):
-        self.assertEqual(set(self.children), {"engine", "worker", "grammar"})
+    def test_1_all_kinds_are_there(self):
+        self.assertEqual(set(self.children), {"front", "engine", "worker", "grammar"})
 
-    def test_2_only_the_engine_holds_connections(self):
+    def test_2_only_the_front_holds_connections(self):
         def held():
             connections = tcp_inodes(self.server.port)
             return connections, {name: set(descriptors(pid).values()) & connections for name, pid in self.children.items()}
 
         # One that is just being closed may be seen in one list and not in the other.
-        wait_until(lambda: (lambda all_of, by: by["engine"] == all_of)(*held()), "the engine has all of them")
+        wait_until(lambda: (lambda all_of, by: by["front"] == all_of)(*held()), "the front has all of them")
         connections, by = held()
         self.assertGreaterEqual(len(connections), 9)
-        self.assertEqual((by["worker"], by["grammar"]), (set(), set()))
+        self.assertEqual((by["engine"], by["worker"], by["grammar"]), (set(), set(), set()))
 
     def test_3_the_compiling_process_has_its_socket_alone(self):
         held = descriptors(self.children["grammar"])
@@ -89,9 +89,10 @@ class Children(unittest.TestCase):
         for name, pid in self.children.items():
             shared = {to for fd, to in descriptors(pid).items() if fd > 2} & {to for fd, to in ours.items() if fd > 2}
             inherited[name] = {to for to in shared if not re.match(r"anon_inode:|/memfd:troupe-(step|cache|options|ranks)|pipe:", to)}
-        listening = inherited["engine"] & tcp_inodes(self.server.port)
+        listening = inherited["front"] & tcp_inodes(self.server.port)
         self.assertEqual(len(listening), 1)
-        self.assertEqual(inherited, {"engine": listening, "worker": set(), "grammar": set()})
+        names = {to for to in inherited["engine"] if to.startswith("/memfd:troupe-names")}
+        self.assertEqual(inherited, {"front": listening, "engine": names, "worker": set(), "grammar": set()})
         for name, pid in self.children.items():
             for to in descriptors(pid).values():
                 self.assertFalse(to.startswith(str(self.server.runtime_dir)), (name, to))
@@ -109,13 +110,13 @@ class Children(unittest.TestCase):
                     self.assertRegex(entry.split(b"=", 1)[0].decode(), f"^({NAMES.pattern})$")
                 self.assertIn(b"PATH=" + os.environ["PATH"].encode(), raw.split(b"\0"))
 
-    def test_6_files_of_options_hold_keys_for_the_engine_alone(self):
+    def test_6_files_of_options_hold_keys_for_the_front_alone(self):
         for name, pid in self.children.items():
             for fd, to in descriptors(pid).items():
                 if not to.startswith("/memfd:troupe-options"):
                     continue
                 text = pathlib.Path(f"/proc/{pid}/fd/{fd}").read_bytes()
-                self.assertEqual(b"sekret" in text, name == "engine", name)
+                self.assertEqual(b"sekret" in text, name == "front", name)
 
     def test_7_options_of_the_environment_hold_nevertheless(self):
         self.assertEqual(self.server.get("/config-info").json["max-num-seqs"], 4)

@@ -17,7 +17,7 @@ from streams import BODY, Stream
 
 SKIPPED = 77
 QUESTION = {"messages": [{"role": "user", "content": "What is the capital of France?"}], "temperature": 0}
-# Transformers' bf16 against its fp32 on the same 50 prompts and 64 tokens, by tools/measure_bf16_gap.py (torch 2.11.0,
+# Transformers' bf16 against its fp32 on the same 50 prompts and 64 tokens, by tools/measure/measure_bf16_gap.py (torch 2.11.0,
 # transformers 5.17.0, a Xeon with avx512_bf16): 73 of 3200 tokens differ. The two largest gaps are 0.518 and 0.268. The bound is
 # the second, because the first stands alone. CPU against GPU gave 29 and 35 tokens and gaps up to 0.151 on an H200.
 LARGEST_BF16_GAP = 0.268
@@ -29,7 +29,7 @@ class AnswersOfTheCpu(unittest.TestCase):
     """64 greedy tokens of every prompt, by the tool that counts and shows where two servers differ."""
 
     def run_tool(self, model, a, b, *more):
-        done = subprocess.run([sys.executable, ROOT / "tools" / "compare_devices.py", "--binary", BINARY, "--model", model,
+        done = subprocess.run([sys.executable, ROOT / "tools" / "measure" / "compare_devices.py", "--binary", BINARY, "--model", model,
                                "--a", a, "--b", b, *more], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout

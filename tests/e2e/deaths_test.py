@@ -1,9 +1,10 @@
-"""Child processes that are killed or hang: streams go on after a worker's death and end with the engine's, later
-requests are served by the restarted child, and after too many restarts the server exits and says why."""
+"""Child processes that are killed or hang: streams go on after a worker's death and after an engine's, end with the front's,
+later requests are served by the restarted child, and after too many restarts the server exits and says why."""
 import http.client
 import json
 import os
 import signal
+import threading
 import time
 import unittest
 
@@ -35,7 +36,7 @@ class Deaths(unittest.TestCase):
             return None
 
     def assert_failed(self, stream):
-        """The engine held its connection: it has ended, and its client cannot take it for complete."""
+        """The front held its connection: it has ended, and its client cannot take it for complete."""
         stream.join()
         self.assertNotIn("[DONE]", stream.events, "an answer that was cut off must not look complete")
         self.assertIsInstance(stream.failure, (OSError, http.client.HTTPException), "the last chunk is missing, or the connection")
@@ -77,18 +78,39 @@ class Deaths(unittest.TestCase):
             self.assertEqual(text(kill=True), undisturbed, "seeded sampling goes on with the same draws")
 
     def test_engine(self):
-        stream = Stream(self.server)
+        """The front keeps the request: its stream pauses and goes on with the next engine."""
+        free = self.server.free_blocks()
+        body = {"prompt": "The sea", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
+        undisturbed = Stream(self.server, body).join()
+        stream = Stream(self.server, body)
         pid = self.server.process_pid("engine")
         os.kill(pid, signal.SIGKILL)
-        self.assert_failed(stream)
-        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new engine")
+        killed = time.monotonic()
+        seen = len(stream.events)
+        wait_until(lambda: len(stream.events) > seen + 2, "tokens of the new engine")
+        print(f"    engine killed to next token: {time.monotonic() - killed:.2f} s", flush=True)
+        stream.join()
+        self.assertIsNone(stream.error)
+        self.assertEqual(stream.events[-1], "[DONE]")
+        self.assertEqual(stream.text, undisturbed.text)
+        self.assertEqual(self.text(), self.expected)
         self.assertNotEqual(self.server.process_pid("engine"), pid)
         self.assertEqual(self.restarts("engine"), 1)
-        self.assertEqual(self.server.process.poll(), None)
+        self.assertEqual(self.restarts("worker"), 0)
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
-    def many_streams(self):
-        body = {"prompt": "The sea", "max_tokens": 2000, "temperature": 0, "ignore_eos": True}
-        return [Stream(self.server, body) for _ in range(MANY)]
+    def test_front(self):
+        """Its streams end with it; the engine drops them and serves the next front."""
+        free = self.server.free_blocks()
+        stream = Stream(self.server)
+        pid = self.server.process_pid("front")
+        os.kill(pid, signal.SIGKILL)
+        self.assert_failed(stream)
+        wait_until(lambda: self.try_text() == self.expected, "the same answer through the new front")
+        self.assertNotEqual(self.server.process_pid("front"), pid)
+        self.assertEqual(self.restarts("front"), 1)
+        self.assertEqual((self.restarts("engine"), self.restarts("worker")), (0, 0))
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def kill(self, *names):
         """Kills these children at once; returns their pids."""
@@ -96,13 +118,6 @@ class Deaths(unittest.TestCase):
         for pid in pids.values():
             os.kill(pid, signal.SIGKILL)
         return pids
-
-    def recovered(self, killed, free):
-        wait_until(lambda: self.try_text() == self.expected, "the same answer from the new processes")
-        for name, pid in killed.items():
-            self.assertNotEqual(self.server.process_pid(name), pid)
-            self.assertEqual(self.restarts(name), 1)
-        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_worker_under_many_streams(self):
         """Killed again and again, more often than --max-restarts allows without progress."""
@@ -161,25 +176,102 @@ class Deaths(unittest.TestCase):
             self.assertEqual(stream.text, text)
 
     def new_worker(self, old):
-        pid = self.server.process_pid("worker")
+        return self.new_child("worker", old)
+
+    def new_child(self, name, old):
+        pid = self.server.process_pid(name)
         return pid if pid not in (0, old) else None
+
+    def kinds(self):
+        """One body of each kind of request, and one that reads its answer."""
+        schema = {"type": "object", "properties": {"kind": {"enum": ["wave", "fish"]}, "size": {"type": "integer"}},
+                  "required": ["kind", "size"], "additionalProperties": False}
+        base = {"prompt": "The sea has", "max_tokens": 150, "ignore_eos": True}
+        return [base | {"temperature": 0}, base | {"temperature": 1, "seed": 3, "n": 4},
+                base | {"temperature": 0, "echo": True, "logprobs": 2}, base | {"temperature": 0, "prompt_logprobs": 1},
+                {"prompt": "A fish:", "max_tokens": 300, "temperature": 0, "guided_json": schema},
+                base | {"temperature": 0, "stop": ["zzzz", "never met"]},
+                base | {"prompt": ["One", "Two"], "temperature": 0, "best_of": 2, "n": 2, "seed": 5}]
+
+    def whole(self, bodies):
+        """Each answer as it is without a stream, usage included."""
+        answers = [None] * len(bodies)
+
+        def ask(i):
+            answer = self.server.post("/v1/completions", bodies[i])
+            answers[i] = (answer.status, {k: v for k, v in answer.json.items() if k not in ("id", "created")})
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(bodies))]
+        for thread in threads:
+            thread.start()
+        return threads, answers
+
+    def test_engine_under_requests_of_every_kind(self):
+        """Their answers are those that come without a death, field for field."""
+        bodies = self.kinds() * 2
+        threads, undisturbed = self.whole(bodies)
+        for thread in threads:
+            thread.join()
+        for status, answer in undisturbed:
+            self.assertEqual(status, 200, answer)
+        free = self.server.free_blocks()
+        threads, answers = self.whole(bodies)
+        kills, pid = 0, None
+        while kills < 3 and any(thread.is_alive() for thread in threads):
+            time.sleep(0.4)
+            pid = wait_until(lambda: self.new_child("engine", pid), "a new engine")
+            os.kill(pid, signal.SIGKILL)
+            kills += 1
+        for thread in threads:
+            thread.join()
+        self.assertGreaterEqual(kills, 2)
+        for got, expected in zip(answers, undisturbed):
+            without_cache = lambda answer: json.loads(json.dumps(answer[1]), object_hook=lambda o: {k: v for k, v in o.items() if k != "cached_tokens"})
+            self.assertEqual(got[0], 200, got)
+            self.assertEqual(without_cache(got), without_cache(expected))
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_engine_under_many_streams(self):
         free = self.server.free_blocks()
-        streams = self.many_streams()
-        killed = self.kill("engine")
-        for stream in streams:
-            self.assert_failed(stream)
-        self.recovered(killed, free)
-
-    def test_both_children_at_once(self):
-        free = self.server.free_blocks()
-        streams = self.many_streams()
-        killed = self.kill("worker", "engine")
-        for stream in streams:
-            self.assert_failed(stream)
-        self.recovered(killed, free)
+        bodies = [{"prompt": f"The sea has {i} waves", "max_tokens": 160, "temperature": i % 2, "seed": i,
+                   "ignore_eos": True} for i in range(MANY)]
+        undisturbed = [s.join().text for s in [Stream(self.server, body) for body in bodies]]
+        for children in (["engine"], ["engine", "worker"]):
+            streams = [Stream(self.server, body) for body in bodies]
+            killed = self.kill(*children)
+            for stream, text in zip(streams, undisturbed):
+                stream.join()
+                self.assertIsNone(stream.error, stream.events[-3:])
+                self.assertEqual(stream.events[-1], "[DONE]")
+                self.assertEqual(stream.text, text)
+            wait_until(lambda: self.try_text() == self.expected, "the same answer from the new processes")
+            for name, pid in killed.items():
+                self.assertNotEqual(self.server.process_pid(name), pid)
+        wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
         self.assertIsNone(self.server.process.poll())
+
+    def test_a_request_at_whose_side_three_engines_die_fails_alone(self):
+        """A long prompt is at work at each death; what streams beside it pauses and goes on."""
+        body = {"prompt": "The sea", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+        undisturbed = Stream(self.server, body).join()
+        stream = Stream(self.server, body)
+        answers = []
+        asked = threading.Thread(target=lambda: answers.append(
+            self.server.post("/v1/completions", {"prompt": "wave " * 6000, "max_tokens": 5, "temperature": 0})))
+        asked.start()
+        pid = None
+        for _ in range(3):
+            pid = wait_until(lambda: self.new_child("engine", pid), "a new engine")
+            wait_until(lambda: self.server.get("/health/ready").status == 200, "ready again")
+            time.sleep(1.0)  # into the prompt, which takes several seconds
+            self.assertTrue(asked.is_alive(), "the prompt was computed too fast for this test")
+            os.kill(pid, signal.SIGKILL)
+        asked.join(PATIENCE)
+        self.assertEqual(answers[0].status, 500, answers[0].text)
+        self.assertEqual(answers[0].json["error"]["code"], "poison_request")
+        stream.join()
+        self.assertEqual(stream.text, undisturbed.text)
+        log = (self.server.log_dir / "session" / "session.log").read_text("utf-8")
+        self.assertEqual(log.count("event=poison_request"), 1)
 
     def test_a_worker_that_hangs_is_replaced(self):
         self.server.stop()

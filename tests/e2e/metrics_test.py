@@ -88,12 +88,12 @@ class Metrics(ServerCase):
             def counted():
                 try:
                     return self.server.metrics().get(series, 0) == before + 1
-                except OSError:  # the engine is being restarted
+                except OSError:
                     return False
             wait_until(counted, f"a restart of {process} in /metrics")
         self.server.wait_ready()
         self.assertEqual(self.server.metrics()['troupe:process_restarts_total{process="worker-0"}'], 1)
-        for process in ("supervisor", "engine", "worker-0"):
+        for process in ("supervisor", "front", "engine", "worker-0"):
             self.assertGreater(self.server.metrics()[f'troupe:process_resident_memory_bytes{{process="{process}"}}'], 1e6)
 
 

@@ -1,6 +1,6 @@
 """Mixtures of experts on real text: two mixtures made from the demo model must give its answers.
 
-tools/make_moe_twins.py builds them so that the result is the dense model's whichever experts the router chooses. So a
+tools/generate/make_moe_twins.py builds them so that the result is the dense model's whichever experts the router chooses. So a
 wrong expert, a wrong weight or a lost token changes the text, on any device; no other implementation is needed.
 """
 import importlib.util
@@ -20,7 +20,7 @@ PROMPTS = ["Once upon a time, in a small town by the sea,", "The capital of Fran
 
 
 def load_tool():
-    spec = importlib.util.spec_from_file_location("make_moe_twins", ROOT / "tools" / "make_moe_twins.py")
+    spec = importlib.util.spec_from_file_location("make_moe_twins", ROOT / "tools" / "generate" / "make_moe_twins.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,8 +1,12 @@
 """The prefix cache on the demo model: what a client sees of hits, and that they change no greedy text."""
+import http.client
+import os
+import signal
 import unittest
 
 from cases import ServerCase
-from server import Server
+from server import Server, wait_until
+from streams import Stream
 
 BLOCK = 64
 SYSTEM = " ".join(f"Rule {i}: answer in one short sentence and never mention the number {i * 7}." for i in range(20))
@@ -132,6 +136,67 @@ class SmallPool(unittest.TestCase):
             finally:
                 self.assertEqual(server.stop(), 0)
         self.assertEqual(len({str(t) for t in texts.values()}), 1, texts)
+
+
+class Deaths(unittest.TestCase):
+    """What the workers' memory holds is found by the next engine, and never in another memory."""
+    flags = ()
+
+    def setUp(self):
+        self.server = Server(*self.flags)
+
+    def tearDown(self):
+        self.assertEqual(self.server.stop(), 0)
+
+    def ask(self):
+        """Text, prompt tokens and cached tokens; nothing while no engine answers."""
+        try:
+            answer = self.server.post("/v1/completions", {"prompt": SYSTEM[:1500], "max_tokens": 100, "temperature": 0})
+        except (OSError, http.client.HTTPException):
+            return None
+        if answer.status != 200:
+            return None
+        usage = answer.json["usage"]
+        return answer.json["choices"][0]["text"], usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
+
+    def kill(self, *names):
+        """Kills them at once. The first answer to a request that was sent when all had been replaced: one that was admitted
+        before says what it found then."""
+        pids = {name: self.server.process_pid(name) for name in names}
+        for pid in pids.values():
+            os.kill(pid, signal.SIGKILL)
+        for name, pid in pids.items():
+            wait_until(lambda: self.server.process_pid(name) not in (-1, 0, pid), f"another {name}")
+        return wait_until(self.ask, "an answer after the death")
+
+    def test_the_next_engine_finds_what_the_worker_holds(self):
+        text, prompt, found = self.ask()
+        self.assertEqual(found, 0)
+        all_of_it = (text, prompt, (prompt - 1) // BLOCK * BLOCK)
+        for _ in range(2):
+            # In the middle of an answer, so that blocks are held and a step is running.
+            stream = Stream(self.server, {"prompt": SYSTEM[:1500], "max_tokens": 500, "ignore_eos": True})
+            self.assertEqual(self.kill("engine"), all_of_it)
+            stream.join()
+        self.assertGreater(self.server.status()["kv_blocks"]["cached"], 0)
+        self.server.post("/reset_prefix_cache", {})
+        text, prompt, found = self.kill("engine")
+        self.assertEqual((text, prompt, found), (all_of_it[0], prompt, 0), "forgotten is forgotten")
+        free = self.server.free_blocks()
+        total = self.server.status()["kv_blocks"]["total"]
+        self.assertEqual(free, total)
+
+    def test_nothing_is_found_in_the_memory_of_the_next_worker(self):
+        first = self.ask()
+        self.assertEqual(self.kill("worker"), first)
+        self.assertGreater(self.ask()[2], 0)
+        # Both at once: the next engine sees names of a memory that has gone.
+        self.assertEqual(self.kill("worker", "engine"), first)
+
+
+class DeathsOfRanks(Deaths):
+    """A name counts only in the memories of all ranks together. (The demo model can be cut into three.)"""
+    flags = ("--tensor-parallel-size", 3, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB", "--max-model-len", 1024)
 
 
 class Key(unittest.TestCase):

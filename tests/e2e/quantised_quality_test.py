@@ -1,7 +1,7 @@
 """Quantised weights and KV on real text: the server's perplexity beside bf16's and beside the numpy reference's.
 
-tools/measure_quantisation.py computed the reference's figures (tests/data/quantised/perplexity.json) without any code of the
-engine, tokens included. They are for the CPU's arithmetic; on another device only the bounds against bf16 count.
+tools/measure/measure_quantisation.py computed the reference's figures (tests/data/quantised/perplexity.json) without any code of
+the engine, tokens included. They are for the CPU's arithmetic; on another device only the bounds against bf16 count.
 TROUPE_ALL_FORMATS=1 measures the formats that take the test beyond 20 s.
 """
 import hashlib

@@ -1,7 +1,7 @@
 """Two ranks with a small KV memory: what is found again and copied out and back changes no text, and neither do a rank's
 death or a drain under clients of the openai package.
 
-The demo model with added heads that do nothing (tools/make_rank_twin.py): its own do not divide by two.
+The demo model with added heads that do nothing (tools/generate/make_rank_twin.py): its own do not divide by two.
 """
 import concurrent.futures
 import os
@@ -12,7 +12,7 @@ import unittest
 
 from server import DEMO_MODEL, PATIENCE, ROOT, Server, children_of, has_ended, leftovers, wait_until
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "generate"))
 import make_rank_twin
 
 SYSTEM = " ".join(f"Rule {i}: answer in one short sentence and never mention the number {i * 7}." for i in range(20))

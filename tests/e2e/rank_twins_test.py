@@ -1,7 +1,7 @@
 """Two ranks on real text: they must say what one rank says, of a dense model and of a mixture of experts.
 
-The demo model's nine heads do not divide by two. tools/make_rank_twin.py adds heads that do nothing, so the twin's answers
-are the demo model's own. TROUPE_RANK_PROMPTS=6 asks the first of the prompts alone.
+The demo model's nine heads do not divide by two. tools/generate/make_rank_twin.py adds heads that do nothing, so the twin's
+answers are the demo model's own. TROUPE_RANK_PROMPTS=6 asks the first of the prompts alone.
 """
 import json
 import os
@@ -11,7 +11,7 @@ import unittest
 from moe_twins_test import load_tool
 from server import DEMO_MODEL, ROOT, Server
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "generate"))
 import make_rank_twin
 
 PROMPTS = ["The capital of France is", "def fibonacci(n):\n", "Once upon a time, in a small town by the sea,",

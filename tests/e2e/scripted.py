@@ -7,7 +7,7 @@ import tempfile
 from cases import ServerCase
 from server import ROOT
 
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path.insert(0, str(ROOT / "tools" / "generate"))
 import make_scripted_model  # noqa: E402  (found by the line above)
 
 PLAIN_TEMPLATE = make_scripted_model.PLAIN_TEMPLATE

@@ -76,7 +76,7 @@ class Surface(ServerCase):
         for process in status["processes"]:
             self.assertEqual(set(process), {"name", "pid", "uptime_s", "restarts", "state", "last_end"})
         self.assertEqual(status["processes"][0]["pid"], self.server.pid)
-        self.assertEqual(len(status["processes"]), 3)
+        self.assertEqual(len(status["processes"]), 4)
         self.assertTrue(status["queues"])
         for queue in status["queues"]:
             self.assertEqual(set(queue), {"name", "depth", "capacity"})
@@ -125,11 +125,11 @@ class CommandLine(unittest.TestCase):
     def test_every_subcommand_has_help_with_examples(self):
         code, out, _ = self.run_troupe("--help")
         self.assertEqual(code, 0)
-        for name in ("serve", "chat", "status", "logs", "tokenize", "collect-env", "version", "engine", "worker", "bench"):
+        for name in ("serve", "chat", "status", "logs", "tokenize", "collect-env", "version", "front", "engine", "worker", "bench"):
             code, text, err = self.run_troupe(name, "--help")
             self.assertEqual(code, 0, (name, err))
             self.assertRegex(text, r"(?i)example", name)
-            if name not in ("engine", "worker"):
+            if name not in ("front", "engine", "worker"):
                 self.assertIn(name, out)
 
     def test_the_page_of_options_is_what_the_binary_prints(self):

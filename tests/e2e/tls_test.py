@@ -143,12 +143,12 @@ class Tls(unittest.TestCase):
         kept.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")  # open connections go on with the old certificate
         self.assertIn(b"200 OK", kept.recv(4096))
 
-        # A new engine has what was read last, not what it was started with.
-        engine = self.server.process_pid("engine")
-        os.kill(engine, signal.SIGKILL)
+        # A new front has what was read last, not what it was started with.
+        front = self.server.process_pid("front")
+        os.kill(front, signal.SIGKILL)
         self.server.tls = ssl.create_default_context(cafile=str(certificate))
         self.server.api_key = "second"
-        wait_until(lambda: self.server.is_ready() and self.server.process_pid("engine") != engine, "a new engine")
+        wait_until(lambda: self.server.is_ready() and self.server.process_pid("front") != front, "a new front")
         self.assertEqual(self.server.get("/v1/models").status, 200)
         renew(*old, "first\n", "renewed ")
         self.server.tls, self.server.api_key = ssl.create_default_context(cafile=str(self.certificate)), "first"

@@ -4,8 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "actors/session/session_book.h"
 #include "support/parsing_context.h"
+#include "support/served_book.h"
 
 namespace troupe {
 namespace {
@@ -109,7 +109,7 @@ class AnswerPartsTest : public ::testing::Test {
   }
 
   std::shared_ptr<const SessionContext> context_ = testing::parsing_context();
-  SessionBook book_{context_, KeySource({1, 0})};
+  testing::ServedBook book_{context_, KeySource({1, 0})};
   Effects effects_;
   std::vector<SequenceSpec> sequences_;
 };

@@ -1,5 +1,5 @@
 // The live state: ways of requests, the data of an event, and who gets it.
-#include "actors/engine/live_feed.h"
+#include "actors/front/live_feed.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
-#include "actors/engine/request_traces.h"
+#include "actors/front/request_traces.h"
 #include "support/patience.h"
 
 namespace troupe {
@@ -115,7 +115,7 @@ class LiveFeedTest : public ::testing::Test {
   std::vector<http::Output> outputs_;
   std::atomic<int> looks_{0};
   RequestTraces traces_;
-  LiveFeed feed_{{.opening = "{}",
+  LiveFeed feed_{{.opening = [] { return std::string("{}"); },
                   .look = [this] { return ++looks_, LiveState{.state = "ready"}; },
                   .traces = &traces_,
                   .deliver =

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "actors/session/session_book.h"
 #include "actors/tokenizer/encoder.h"
 #include "support/byte_tokenizer.h"
+#include "support/served_book.h"
 
 namespace troupe {
 namespace {
@@ -38,7 +38,7 @@ class LongAnswerTest : public ::testing::Test {
   void make_book(AnswerBounds bounds = {}) {
     context_ = std::make_shared<SessionContext>(SessionContext{
         std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, kModelLen, 258, {}, bounds});
-    book_ = std::make_unique<SessionBook>(context_, KeySource({1, 0}));
+    book_ = std::make_unique<testing::ServedBook>(context_, KeySource({1, 0}));
     effects_ = {};
   }
 
@@ -102,7 +102,7 @@ class LongAnswerTest : public ::testing::Test {
   }
 
   std::shared_ptr<const SessionContext> context_;
-  std::unique_ptr<SessionBook> book_;
+  std::unique_ptr<testing::ServedBook> book_;
   Effects effects_;
 };
 
@@ -120,7 +120,7 @@ class CountingTokenizer final : public ByteTokenizer {
 TEST_F(LongAnswerTest, OpeningASessionTurnsNoIdsToText) {
   const auto tokenizer = std::make_shared<CountingTokenizer>();
   const SessionContext context{tokenizer, {ByteTokenizer::kEos}, kModelLen, 258, {}, {}};
-  SessionBook book(std::make_shared<SessionContext>(context), KeySource({1, 0}));
+  testing::ServedBook book(std::make_shared<SessionContext>(context), KeySource({1, 0}));
   Ask request = ask(/*stream=*/true, /*echo=*/true, 1);
   request.generation.sampling.logprobs = request.generation.sampling.prompt_logprobs = -1;
   request.source.keep_tokens = 2500;

@@ -8,11 +8,11 @@
 #include <sstream>
 
 #include "actors/tokenizer/encoder.h"
-#include "http/messages_answer.h"
-#include "http/messages_request.h"
-#include "http/openai_response.h"
-#include "http/responses_answer.h"
-#include "http/responses_request.h"
+#include "http/api/messages_answer.h"
+#include "http/api/messages_request.h"
+#include "http/api/openai_response.h"
+#include "http/api/responses_answer.h"
+#include "http/api/responses_request.h"
 #include "text/detokenizer.h"
 
 namespace troupe {

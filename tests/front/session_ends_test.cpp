@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actors/session/session_book.h"
 #include "support/byte_tokenizer.h"
+#include "support/served_book.h"
 
 namespace troupe {
 namespace {
@@ -73,7 +73,7 @@ class SessionEndsTest : public ::testing::Test {
 
   std::shared_ptr<const SessionContext> context_ = std::make_shared<SessionContext>(
       SessionContext{std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
-  SessionBook book_{context_, KeySource({1, 0})};
+  testing::ServedBook book_{context_, KeySource({1, 0})};
   Effects effects_;
   RequestKey key_;
   std::int32_t scored_ = 1;  // position of the next token

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "actors/session/session_book.h"
 #include "support/byte_tokenizer.h"
+#include "support/served_book.h"
 #include "support/thrown_fault.h"
 
 namespace troupe {
@@ -26,7 +26,7 @@ class SessionFormTest : public ::testing::Test {
   }
 
   std::shared_ptr<const SessionContext> context_ = make_context();
-  SessionBook book_{context_, KeySource({1, 0})};
+  testing::ServedBook book_{context_, KeySource({1, 0})};
   Effects effects_;
   Submit submit_;
 
@@ -40,7 +40,7 @@ class SessionFormTest : public ::testing::Test {
     Encoded encoded;
     encoded.prompts = {{'a', 'b', last}};
     submit_ = book_.encoded(5, std::move(encoded), 10, effects_);
-    return book_.hold(5, submit_);
+    return book_.take_compile(5);
   }
 
   static Generation with_form() {

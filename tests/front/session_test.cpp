@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "support/byte_tokenizer.h"
+#include "support/served_book.h"
 
 namespace troupe {
 namespace {
@@ -16,7 +17,7 @@ class SessionTest : public ::testing::Test {
  protected:
   std::shared_ptr<const SessionContext> context_ = std::make_shared<SessionContext>(
       SessionContext{std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
-  SessionBook book_{context_, KeySource({1, 0})};
+  testing::ServedBook book_{context_, KeySource({1, 0})};
   Effects effects_;
   std::vector<SequenceSpec> sequences_;
 

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "actors/session/session_book.h"
 #include "support/parsing_context.h"
+#include "support/served_book.h"
 
 namespace troupe {
 namespace {
@@ -40,7 +40,7 @@ class ToldPartsTest : public ::testing::Test {
   }
 
   void open(Ask request, const std::string& prompt = "q<think>\n") {
-    book_ = std::make_unique<SessionBook>(context_, KeySource({1, 0}));
+    book_ = std::make_unique<testing::ServedBook>(context_, KeySource({1, 0}));
     effects_ = {};
     book_->open(std::move(request));
     Encoded encoded;
@@ -93,7 +93,7 @@ class ToldPartsTest : public ::testing::Test {
   }
 
   std::shared_ptr<const SessionContext> context_ = testing::parsing_context();
-  std::unique_ptr<SessionBook> book_;
+  std::unique_ptr<testing::ServedBook> book_;
   Effects effects_;
   std::vector<SequenceSpec> sequences_;
   std::int32_t cached_ = 0;

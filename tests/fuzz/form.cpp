@@ -1,9 +1,9 @@
 // Forms of answers through all that is checked before they are compiled, and the patterns that the compiling process looks
 // at: any form is refused with its place, or becomes a source that passes the same checks again.
-#include "fuzz/target.h"
-#include "http/json_body.h"
-#include "support/byte_tokenizer.h"
 #include "text/grammar/form.h"
+#include "fuzz/target.h"
+#include "http/api/json_body.h"
+#include "support/byte_tokenizer.h"
 #include "text/grammar/pattern_check.h"
 
 namespace troupe::grammar {

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "fuzz/target.h"
-#include "http/request_reader.h"
+#include "http/server/request_reader.h"
 
 namespace troupe::http {
 namespace {

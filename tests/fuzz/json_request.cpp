@@ -1,8 +1,8 @@
 // Bodies of every API. What is accepted keeps its own limits.
 #include "fuzz/target.h"
-#include "http/messages_request.h"
-#include "http/openai_request.h"
-#include "http/responses_request.h"
+#include "http/api/messages_request.h"
+#include "http/api/openai_request.h"
+#include "http/api/responses_request.h"
 
 namespace troupe::http {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "http/client_policy.h"
-#include "http/request_fields.h"
+#include "http/api/client_policy.h"
+#include "http/api/request_fields.h"
 
 namespace troupe::http {
 namespace {

@@ -1,4 +1,4 @@
-#include "http/api_keys.h"
+#include "http/server/api_keys.h"
 
 #include <gtest/gtest.h>
 

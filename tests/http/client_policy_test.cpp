@@ -1,13 +1,13 @@
 // What clients send beyond what this server does: left out and named, or refused by name, in every API alike.
-#include "http/client_policy.h"
+#include "http/api/client_policy.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "http/messages_request.h"
-#include "http/request_fields.h"
-#include "http/responses_request.h"
+#include "http/api/messages_request.h"
+#include "http/api/request_fields.h"
+#include "http/api/responses_request.h"
 
 namespace troupe::http {
 namespace {

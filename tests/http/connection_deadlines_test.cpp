@@ -1,4 +1,4 @@
-#include "http/connection_deadlines.h"
+#include "http/server/connection_deadlines.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Limits on connections, and how connections beyond them are told.
-#include "http/doorman.h"
+#include "http/server/doorman.h"
 
 #include "http/support.h"
 

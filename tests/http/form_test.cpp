@@ -1,7 +1,7 @@
 // The fields that hold an answer to a form, in both APIs.
 #include <gtest/gtest.h>
 
-#include "http/openai_request.h"
+#include "http/api/openai_request.h"
 
 namespace troupe::http {
 namespace {

@@ -1,10 +1,10 @@
 // Which names of the server a request may use, which pages may have it act, and which keys open the routes that control it.
-#include "http/hosts.h"
+#include "http/server/hosts.h"
 
 #include <arpa/inet.h>
 
-#include "http/client_identity.h"
-#include "http/origins.h"
+#include "http/server/client_identity.h"
+#include "http/server/origins.h"
 #include "http/support.h"
 
 namespace troupe::http::test {

@@ -1,5 +1,5 @@
 // The load generator against a server that does as it is told.
-#include "http/load_client.h"
+#include "http/client/load_client.h"
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>

@@ -1,6 +1,6 @@
 // Bodies of /v1/messages: the chat request that good ones become, and the field that bad ones are refused
 // for.
-#include "http/messages_request.h"
+#include "http/api/messages_request.h"
 
 #include <gtest/gtest.h>
 

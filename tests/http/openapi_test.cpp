@@ -1,5 +1,5 @@
 // The list of fields against the readers, and the document that is made from it.
-#include "http/openapi.h"
+#include "http/api/openapi.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "http/messages_request.h"
-#include "http/request_fields.h"
-#include "http/responses_request.h"
-#include "http/router.h"
+#include "http/api/messages_request.h"
+#include "http/api/request_fields.h"
+#include "http/api/responses_request.h"
+#include "http/server/router.h"
 
 namespace troupe::http {
 namespace {

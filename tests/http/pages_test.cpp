@@ -1,11 +1,11 @@
 // The pages for people, and what browsers ask a server before they let other pages use it.
-#include "http/pages.h"
+#include "http/pages/pages.h"
 
 #include <string>
 #include <vector>
 
-#include "http/front_desk.h"
-#include "http/origins.h"
+#include "http/server/front_desk.h"
+#include "http/server/origins.h"
 #include "http/support.h"
 
 namespace troupe::http::test {

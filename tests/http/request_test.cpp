@@ -1,5 +1,5 @@
 // Request bodies: what good ones become, and for every bad one the field and the code it is refused with.
-#include "http/openai_request.h"
+#include "http/api/openai_request.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "http/openai_error.h"
+#include "http/api/openai_error.h"
 
 namespace troupe::http {
 namespace {

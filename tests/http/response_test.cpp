@@ -1,13 +1,13 @@
 // Answers, byte by byte where the bytes are the contract, and always valid JSON however odd the text.
-#include "http/openai_response.h"
+#include "http/api/openai_response.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "http/json_text.h"
-#include "http/openai_error.h"
+#include "http/api/json_text.h"
+#include "http/api/openai_error.h"
 
 namespace troupe::http {
 namespace {

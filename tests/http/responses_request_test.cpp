@@ -1,6 +1,6 @@
 // Bodies of /v1/responses: the chat request that good ones become, and the field that bad ones are refused
 // for.
-#include "http/responses_request.h"
+#include "http/api/responses_request.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The server over loopback: routes, streams, order, keys, departures, draining.
-#include "http/server.h"
+#include "http/server/server.h"
 
 #include <thread>
 

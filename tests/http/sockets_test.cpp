@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "http/server.h"
+#include "http/server/server.h"
 #include "http/support.h"
 
 namespace troupe::http::test {

@@ -1,5 +1,5 @@
 // Routes whose errors are told in other words than OpenAI's chat, at the server.
-#include "http/server.h"
+#include "http/server/server.h"
 
 #include "http/support.h"
 

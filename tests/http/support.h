@@ -21,8 +21,8 @@
 #include <thread>
 #include <vector>
 
-#include "http/openai.h"
-#include "http/server.h"
+#include "http/api/openai.h"
+#include "http/server/server.h"
 #include "support/patience.h"
 
 namespace troupe::http::test {

@@ -5,10 +5,10 @@
 
 #include <fstream>
 
-#include "http/client.h"
+#include "http/client/client.h"
+#include "http/client/tls_client.h"
+#include "http/server/tls_server.h"
 #include "http/support.h"
-#include "http/tls_client.h"
-#include "http/tls_server.h"
 #include "support/temp_directory.h"
 
 namespace troupe::http::test {

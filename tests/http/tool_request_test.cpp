@@ -1,8 +1,8 @@
 // Chat requests with tools and limits of thoughts.
 #include <gtest/gtest.h>
 
-#include "http/openai_error.h"
-#include "http/openai_request.h"
+#include "http/api/openai_error.h"
+#include "http/api/openai_request.h"
 
 namespace troupe::http {
 namespace {

@@ -218,15 +218,15 @@ TEST(LinkKills, TheEngineWorksWithEveryRestartedWorker) {
   auto fds = create_link({1 << 16, 1 << 16, 4096, 4096});
   ASSERT_TRUE(fds.ok());
   auto monitor = LinkMonitor::attach(fds->step.get(), fds->cache.get());
-  auto attached = EngineEnd::attach(fds->step.get(), fds->cache.get());
+  auto attached = UpperEnd::attach(fds->step.get(), fds->cache.get());
   ASSERT_TRUE(monitor.ok() && attached.ok());
-  EngineEnd& engine = *attached;
+  UpperEnd& engine = *attached;
   std::mt19937 random(5);
   wire::RecordWriter<wire::StepPlan> writer;
   std::uint64_t answers = 0;
   for (int round = 0; round < 40; ++round) {
     const pid_t worker = child([&] {
-      auto end = WorkerEnd::attach(fds->step.get(), fds->cache.get());
+      auto end = LowerEnd::attach(fds->step.get(), fds->cache.get());
       if (!end.ok()) return false;
       wire::RecordWriter<wire::StepResult> result;
       for (;;) {
@@ -252,7 +252,7 @@ TEST(LinkKills, TheEngineWorksWithEveryRestartedWorker) {
     answers += answered;
     kill(worker, SIGKILL);
     wait_for(worker);
-    monitor->reaped(Side::worker);
+    monitor->reaped(Side::lower);
     ASSERT_EQ(engine.receive(Clock::now() + test::kPatience).kind, Received::Kind::epoch_changed);
   }
   EXPECT_EQ(engine.epoch(), 41u);

@@ -29,15 +29,15 @@ class LinkTest : public ::testing::Test {
     monitor_.emplace(std::move(*monitor));
   }
 
-  std::unique_ptr<EngineEnd> engine() {
-    auto end = EngineEnd::attach(fds_.step.get(), fds_.cache.get());
+  std::unique_ptr<UpperEnd> engine() {
+    auto end = UpperEnd::attach(fds_.step.get(), fds_.cache.get());
     EXPECT_TRUE(end.ok()) << end.status().message;
-    return std::make_unique<EngineEnd>(std::move(*end));
+    return std::make_unique<UpperEnd>(std::move(*end));
   }
-  std::unique_ptr<WorkerEnd> worker() {
-    auto end = WorkerEnd::attach(fds_.step.get(), fds_.cache.get());
+  std::unique_ptr<LowerEnd> worker() {
+    auto end = LowerEnd::attach(fds_.step.get(), fds_.cache.get());
     EXPECT_TRUE(end.ok()) << end.status().message;
-    return std::make_unique<WorkerEnd>(std::move(*end));
+    return std::make_unique<LowerEnd>(std::move(*end));
   }
   static bool send_plan(LinkEnd& end, std::uint64_t step, std::uint32_t epoch) {
     wire::RecordWriter<wire::StepPlan> writer;
@@ -215,7 +215,7 @@ TEST_F(LinkTest, ARestartedWorkerSeesNoOldRecords) {
   ASSERT_TRUE(send_plan(*e, 2, e->epoch()));
   ASSERT_EQ(poll(*w).kind, Kind::record);
   w.reset();
-  EXPECT_EQ(monitor_->reaped(Side::worker), 2u);
+  EXPECT_EQ(monitor_->reaped(Side::lower), 2u);
   w = worker();
   EXPECT_EQ(w->epoch(), 2u);
   EXPECT_EQ(poll(*w).kind, Kind::timeout);
@@ -235,7 +235,7 @@ TEST_F(LinkTest, ANewEpochIsReportedBeforeItsFirstRecord) {
   auto w = worker();
   ASSERT_TRUE(send_plan(*e, 1, 1));
   e.reset();
-  monitor_->reaped(Side::engine);
+  monitor_->reaped(Side::upper);
   e = engine();
   ASSERT_TRUE(send_plan(*e, 10, e->epoch()));
   EXPECT_EQ(poll(*w).kind, Kind::epoch_changed);
@@ -251,7 +251,7 @@ TEST_F(LinkTest, ADeathWakesTheSleepingSurvivor) {
   for (int round = 0; round < 10; ++round) {
     std::jthread supervisor([&] {
       std::this_thread::sleep_for(20ms);
-      monitor_->reaped(Side::worker);
+      monitor_->reaped(Side::lower);
     });
     const TimePoint start = Clock::now();
     EXPECT_EQ(e->receive(start + test::kPatience).kind, Kind::epoch_changed);
@@ -281,12 +281,12 @@ TEST_F(LinkTest, InvalidRecordsAreReportedAndLaterOnesArrive) {
 }
 
 TEST_F(LinkTest, HeartbeatsAreSetWhileAttached) {
-  EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::lower), 0);
   auto w = worker();
-  const std::int64_t first = monitor_->heartbeat_ns(Side::worker);
+  const std::int64_t first = monitor_->heartbeat_ns(Side::lower);
   EXPECT_GT(first, 0);
   EXPECT_LE(first, now_ns());
-  EXPECT_EQ(monitor_->heartbeat_ns(Side::engine), 0);
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::upper), 0);
   // receive() writes heartbeats while it waits.
   std::atomic<std::int64_t> slept{0};
   std::jthread idle([&] {
@@ -294,17 +294,17 @@ TEST_F(LinkTest, HeartbeatsAreSetWhileAttached) {
     EXPECT_EQ(w->receive(Clock::now() + 2s).kind, Kind::timeout);
   });
   const TimePoint end = Clock::now() + test::kPatience;
-  const auto beats = [&] { return slept != 0 && monitor_->heartbeat_ns(Side::worker) > slept + 100'000'000; };
+  const auto beats = [&] { return slept != 0 && monitor_->heartbeat_ns(Side::lower) > slept + 100'000'000; };
   while (!beats() && Clock::now() < end) std::this_thread::sleep_for(5ms);
   EXPECT_TRUE(beats());
   idle.join();
   w.reset();
-  EXPECT_EQ(monitor_->heartbeat_ns(Side::worker), 0);
+  EXPECT_EQ(monitor_->heartbeat_ns(Side::lower), 0);
 }
 
 TEST_F(LinkTest, SwappedDescriptorsAreAnError) {
-  EXPECT_FALSE(EngineEnd::attach(fds_.cache.get(), fds_.step.get()).ok());
-  EXPECT_FALSE(WorkerEnd::attach(-1, -1).ok());
+  EXPECT_FALSE(UpperEnd::attach(fds_.cache.get(), fds_.step.get()).ok());
+  EXPECT_FALSE(LowerEnd::attach(-1, -1).ok());
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ TEST(Deaths, EveryTextIsAsUndisturbedHoweverOftenWorkersDie) {
   }
   run_until_idle(sim);
   EXPECT_GT(losses, 3);
-  EXPECT_EQ(sim.failed, 0) << "each had tokens of its own between two deaths";
+  EXPECT_EQ(sim.clients().failed, 0) << "each had tokens of its own between two deaths";
 }
 
 TEST(Deaths, APromptThatKillsWorkersFailsAloneAtTheSecondDeath) {
@@ -53,9 +53,9 @@ TEST(Deaths, APromptThatKillsWorkersFailsAloneAtTheSecondDeath) {
   const RequestKey killer = sim.last_keys[0];
   sim.killers[killer] = 0;
   run_until_idle(sim);
-  EXPECT_EQ(sim.guilty, std::set<RequestKey>{killer});
-  EXPECT_EQ(sim.failed, 1);
-  EXPECT_EQ(sim.finished, 12);
+  EXPECT_EQ(sim.clients().guilty, std::set<RequestKey>{killer});
+  EXPECT_EQ(sim.clients().failed, 1);
+  EXPECT_EQ(sim.clients().finished, 12);
   EXPECT_EQ(sim.deaths, 2);
 }
 
@@ -64,9 +64,9 @@ TEST(Deaths, ARequestThatKillsWorkersInTheMiddleOfItsAnswerFailsAlone) {
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(sim.submit(sim.spec(6, 40)));
   sim.killers[sim.last_keys[0]] = 20;
   run_until_idle(sim);
-  EXPECT_EQ(sim.guilty.size(), 1u);
-  EXPECT_EQ(sim.failed, 1);
-  EXPECT_EQ(sim.finished, 11);
+  EXPECT_EQ(sim.clients().guilty.size(), 1u);
+  EXPECT_EQ(sim.clients().failed, 1);
+  EXPECT_EQ(sim.clients().finished, 11);
   EXPECT_LE(sim.deaths, 3);
 }
 
@@ -80,8 +80,8 @@ TEST(Deaths, SeveralKillersAreFoundOneByOne) {
     killers.insert(sim.last_keys[0]);
   }
   run_until_idle(sim);
-  EXPECT_EQ(sim.guilty, killers);
-  EXPECT_EQ(sim.finished, 9);
+  EXPECT_EQ(sim.clients().guilty, killers);
+  EXPECT_EQ(sim.clients().finished, 9);
 }
 
 TEST(Deaths, UnrelatedKillersConvictNoInnocent) {
@@ -98,8 +98,8 @@ TEST(Deaths, UnrelatedKillersConvictNoInnocent) {
       const RequestKey second = sim.last_keys[0];
       sim.killers[second] = place;
       run_until_idle(sim);
-      EXPECT_EQ(sim.guilty, (std::set<RequestKey>{first, second})) << delay << " turns, place " << place;
-      EXPECT_EQ(sim.finished, 8);
+      EXPECT_EQ(sim.clients().guilty, (std::set<RequestKey>{first, second})) << delay << " turns, place " << place;
+      EXPECT_EQ(sim.clients().finished, 8);
     }
   }
 }
@@ -116,8 +116,8 @@ TEST(Deaths, AKillerThatYieldsOneTokenInEachLifeOfAWorkerFailsInTheEnd) {
     place += sim.deaths - before;
   }
   run_until_idle(sim);
-  EXPECT_EQ(sim.guilty, std::set<RequestKey>{killer});
-  EXPECT_EQ(sim.finished, 11);
+  EXPECT_EQ(sim.clients().guilty, std::set<RequestKey>{killer});
+  EXPECT_EQ(sim.clients().finished, 11);
   EXPECT_LE(sim.deaths, Scheduler::kMaxShortLives + 1);
 }
 
@@ -154,15 +154,15 @@ TEST(Deaths, TokensOfItsOwnForgiveARequestAnyNumberOfDeaths) {
   ASSERT_TRUE(sim.submit(sim.spec(6, 200)));
   int losses = 0;
   while (sim.open() > 0 && losses < 1000) {
-    const std::int64_t enough = sim.tokens + Scheduler::kForgivingTokens;
-    while (sim.tokens < enough && sim.open() > 0) sim.turn();
+    const std::int64_t enough = sim.clients().tokens + Scheduler::kForgivingTokens;
+    while (sim.clients().tokens < enough && sim.open() > 0) sim.turn();
     if (sim.open() == 0) break;
     sim.lose_worker(Orphans::requeue);
     ++losses;
   }
   run_until_idle(sim);
   EXPECT_GT(losses, 2 * Scheduler::kMaxShortLives);
-  EXPECT_EQ(sim.finished, 1);
+  EXPECT_EQ(sim.clients().finished, 1);
 }
 
 }  // namespace

@@ -85,6 +85,15 @@ class GrammarModel {
     answer(vocab);
   }
 
+  /// The engine has died: forgets every sequence; counts go on.
+  void restart() {
+    sequences_.clear();
+    waiting_.clear();
+    ready_.clear();
+    late_keys_.clear();
+    to_make_.clear();
+  }
+
   /// Says of a mask that can be made whether it is late.
   std::function<bool()> takes_long = [] { return false; };
 

@@ -22,8 +22,9 @@ SequenceSpec held(std::uint64_t key, std::int32_t prompt, std::int32_t max_outpu
 struct GrammarRig : Rig {
   using Rig::Rig;
 
-  void submit(std::vector<SequenceSpec> sequences) {
+  void submit(std::vector<SequenceSpec> sequences, std::uint32_t attempt = 0) {
     Submit request;
+    request.attempt = attempt;
     request.sequences = std::move(sequences);
     const Status status = scheduler.submit(request);
     EXPECT_TRUE(status.ok()) << status.message;
@@ -93,10 +94,9 @@ TEST(SchedulerGrammar, RowsBeforeGatedFromAreFreeButTheirTokensAreTold) {
 
 TEST(SchedulerGrammar, OutputThatIsGivenIsToldAtTheStart) {
   GrammarRig rig;
-  SequenceSpec spec = held(1, 6, 9, 3);
-  spec.prompt = {3, 3, 3, 3, 21, 22};
-  spec.prompt_tokens = 4;
-  rig.submit({spec});
+  SequenceSpec spec = held(1, 4, 9, 3);
+  spec.output = {21, 22};
+  rig.submit({spec}, 1);
   EXPECT_EQ(rig.news().tokens, (std::vector<TokenId>{21, 22}));
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), Flags{wire::kSamples}) << "the third output token is free";

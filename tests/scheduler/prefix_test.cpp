@@ -160,7 +160,7 @@ TEST(PrefixCache, ASequenceThatWasPutBackFindsWhatItComputedAndCountsItsPromptOn
   ASSERT_TRUE(sim.drain(1000));
   sim.check_idle();
   EXPECT_EQ(sim.complaint, "");
-  EXPECT_EQ(sim.finished, 2);
+  EXPECT_EQ(sim.clients().finished, 2);
   EXPECT_GT(sim.scheduler().totals().preempted, 0u);
   EXPECT_GT(sim.worker().cached_tokens(), 0);
   EXPECT_EQ(sim.scheduler().totals().cached_tokens, 0);

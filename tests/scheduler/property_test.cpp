@@ -41,6 +41,9 @@ void random_operation(Simulation& sim, const Setting& setting) {
     case 4:
       if (sim.chance(0.003)) sim.reset_prefixes();
       if (sim.chance(0.003)) sim.lose_worker(sim.chance(0.5) ? Orphans::fail : Orphans::requeue);
+      if (sim.chance(0.003)) sim.lose_engine(0.1);
+      if (sim.chance(0.003)) sim.drop_front(static_cast<std::uint32_t>(sim.below(2)));
+      if (sim.chance(0.1)) sim.hold(static_cast<std::uint32_t>(sim.below(2)), sim.chance(0.1));
       break;
     case 5:
     case 6: sim.run_command(); break;
@@ -80,40 +83,43 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   constexpr int kOperations = 1'000'000;
   const Setting setting = GetParam().setting;
   Simulation sim(setting, 20261121);
+  sim.fronts = 2;
   for (int i = 0; i < kOperations; ++i) {
     random_operation(sim, setting);
     ASSERT_EQ(sim.complaint, "") << "at operation " << i;
   }
+  for (const std::uint32_t front : {0u, 1u}) sim.hold(front, false);
   ASSERT_TRUE(sim.drain(100'000)) << "sequences are still running";
   sim.check_idle();
   EXPECT_EQ(sim.complaint, "");
-  EXPECT_GT(sim.finished, 500);
-  EXPECT_GT(sim.scheduler().totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
+  EXPECT_GT(sim.clients().finished, 500);
+  EXPECT_GT(sim.engine_deaths, 50);
+  EXPECT_GT(sim.totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
   EXPECT_GT(sim.worker().rows_run(), 0);
-  EXPECT_EQ(sim.scheduler().totals().cached_tokens > 0, setting.caching.prompts);
-  EXPECT_EQ(sim.scheduler().totals().fetches > 1000, setting.swap_blocks > 0);
+  EXPECT_EQ(sim.totals().cached_tokens > 0, setting.caching.prompts);
+  EXPECT_EQ(sim.totals().fetches > 1000, setting.swap_blocks > 0);
   if (setting.swap_failures > 0) {
-    EXPECT_GT(sim.scheduler().totals().failed_fetches, 10u);
+    EXPECT_GT(sim.totals().failed_fetches, 10u);
   }
   EXPECT_EQ(sim.grammar().answered() > 1000 && sim.grammar().answered_late() > 100, setting.grammars);
   EXPECT_EQ(sim.grammar().in_vain() > 1000, setting.late > 0);
   if (!setting.preempts) {
-    EXPECT_EQ(sim.scheduler().totals().preempted, 0u);
+    EXPECT_EQ(sim.totals().preempted, 0u);
   }
   std::printf(
       "%-12s finished %lld failed %lld tokens %lld scores %lld cached %lld of %lld evicted %lld preempted "
       "%llu "
       "stalled %llu steps %llu fetches %llu (%llu failed)\n",
-      GetParam().name, static_cast<long long>(sim.finished), static_cast<long long>(sim.failed),
-      static_cast<long long>(sim.tokens), static_cast<long long>(sim.scores),
-      static_cast<long long>(sim.scheduler().totals().cached_tokens),
-      static_cast<long long>(sim.scheduler().totals().prompt_tokens),
+      GetParam().name, static_cast<long long>(sim.clients().finished), static_cast<long long>(sim.clients().failed),
+      static_cast<long long>(sim.clients().tokens), static_cast<long long>(sim.clients().scores),
+      static_cast<long long>(sim.totals().cached_tokens),
+      static_cast<long long>(sim.totals().prompt_tokens),
       static_cast<long long>(sim.cache().status().evicted),
-      static_cast<unsigned long long>(sim.scheduler().totals().preempted),
-      static_cast<unsigned long long>(sim.scheduler().totals().stalled_rows),
-      static_cast<unsigned long long>(sim.scheduler().totals().steps),
-      static_cast<unsigned long long>(sim.scheduler().totals().fetches),
-      static_cast<unsigned long long>(sim.scheduler().totals().failed_fetches));
+      static_cast<unsigned long long>(sim.totals().preempted),
+      static_cast<unsigned long long>(sim.totals().stalled_rows),
+      static_cast<unsigned long long>(sim.totals().steps),
+      static_cast<unsigned long long>(sim.totals().fetches),
+      static_cast<unsigned long long>(sim.totals().failed_fetches));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -140,8 +140,8 @@ struct Rig {
   }
   std::vector<SequenceTokens> events() const {
     std::vector<SequenceTokens> all;
-    for (const StepTokens& host : out.hosts)
-      all.insert(all.end(), host.sequences.begin(), host.sequences.end());
+    for (const HostTokens& host : out.hosts)
+      all.insert(all.end(), host.step.sequences.begin(), host.step.sequences.end());
     return all;
   }
 

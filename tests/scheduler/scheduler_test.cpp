@@ -240,7 +240,7 @@ TEST(Scheduler, ChoicesComputeTheirPromptOnce) {
   ASSERT_TRUE(sim.drain(1000));
   sim.check_idle();
   EXPECT_EQ(sim.complaint, "");
-  EXPECT_EQ(sim.finished, 4);
+  EXPECT_EQ(sim.clients().finished, 4);
   EXPECT_EQ(sim.worker().forked_rows(), 3);
 }
 
@@ -261,7 +261,7 @@ TEST(Scheduler, ChoicesThatWantPromptLogprobsRunTheirPromptsThemselves) {
   ASSERT_TRUE(sim.drain(1000));
   EXPECT_EQ(sim.complaint, "");
   EXPECT_EQ(sim.worker().forked_rows(), 0);
-  EXPECT_EQ(sim.scores, 3 * 9);
+  EXPECT_EQ(sim.clients().scores, 3 * 9);
 }
 
 TEST(Scheduler, WhenBlocksRunOutTheYoungestSequenceIsPreempted) {
@@ -295,10 +295,10 @@ TEST(Scheduler, SmallRequestsOvertakeALargePromptForALimitedTime) {
   const RequestKey large = sim.last_keys[0];
   int overtakers = 0;
   for (int i = 0; i < 3000 && sim.is_open(large); ++i) {
-    const std::int64_t before = sim.finished;
+    const std::int64_t before = sim.clients().finished;
     if (sim.scheduler().waiting() < 12) sim.submit(sim.spec(8, 10));
     sim.turn();
-    overtakers += static_cast<int>(sim.finished - before);
+    overtakers += static_cast<int>(sim.clients().finished - before);
   }
   EXPECT_FALSE(sim.is_open(large)) << "it starved";
   EXPECT_GE(overtakers, 6) << "no request overtook it";

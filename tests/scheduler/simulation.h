@@ -4,6 +4,7 @@
 // compares.
 #include <deque>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -12,40 +13,20 @@
 
 #include "actors/cache/cache_manager.h"
 #include "actors/scheduler/scheduler.h"
+#include "tests/scheduler/front_model.h"
+#include "tests/scheduler/setting.h"
 #include "tests/scheduler/worker_model.h"
 
 namespace troupe::test {
-
-struct Setting {
-  std::int32_t blocks = 40, block_tokens = 4, slots = 6, budget = 16, max_length = 60, vocab = 50,
-               in_flight = 2;
-  int queued = 64;
-  std::int64_t queued_tokens = 1 << 20;
-  std::size_t max_ids = wire::kMaxTokensInPlan;
-  int long_prompt = 12;  ///< more tokens than this are a long prompt
-  std::int32_t swap_blocks = 0;
-  double swap_failures = 0;  ///< share of copies from or to the swap space that fail
-  double poison = 0;         ///< share of sampled rows whose logits are not finite
-  PrefixCaching caching = {true, true, {1, 2}};
-  double prefill_share = 0;
-  bool preempts = true;
-  double ratio = 0.75;   ///< of blocks for prompts when nothing preempts
-  double repeats = 0.6;  ///< share of prompts that begin like an earlier text
-  bool grammars = false;  ///< some sequences may have one
-  int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
-  std::int64_t token_ns = 0;
-  double late = 0;        ///< share of masks that are not made in time
-};
 
 class Simulation {
  public:
   Simulation(const Setting& setting, std::uint64_t seed)
       : random_(seed),
         setting_(setting),
-        scheduler_(options(setting), setting.caching, setting.max_ids),
-        worker_(capacity(setting), setting.budget, setting.token_ns) {
-    grammar_.takes_long = [this] { return chance(setting_.late); };
-    attach();
+        worker_(capacity_of(setting), setting.budget, setting.token_ns),
+        fronts_(setting) {
+    start_engine();
   }
 
   // ------------------------------------------------------------------ events
@@ -84,33 +65,35 @@ class Simulation {
       request.sequences.push_back(std::move(spec));
     }
     request.prefix = prefix;
-    last_status = scheduler_.submit(request);
+    request.arrived_ns = ++arrivals_;
+    const std::uint32_t front = fronts > 1 ? static_cast<std::uint32_t>(arrivals_ % fronts) : 0;
+    FrontModel::Request kept{front, request, first.prompt};
+    last_status = scheduler_->submit(request, front);
     if (!last_status.ok()) return false;
+    fronts_.add(std::move(kept));
     remember(first);
-    for (int c = 0; c < choices; ++c) {
-      open_[last_keys[static_cast<std::size_t>(c)]] = reference(first, static_cast<std::uint32_t>(c));
-    }
     after();
     return true;
   }
 
   void cancel(const RequestKey& key) {
-    scheduler_.cancel(key);
-    open_.erase(key);
+    scheduler_->cancel(key);
+    fronts_.open.erase(key);
     after();
   }
   void cancel_any() {
-    if (open_.empty()) return;
-    auto at = open_.begin();
-    std::advance(at, below(static_cast<std::int32_t>(open_.size())));
+    if (fronts_.open.empty()) return;
+    auto at = fronts_.open.begin();
+    std::advance(at, below(static_cast<std::int32_t>(fronts_.open.size())));
     cancel(at->first);
   }
 
   bool plan() {
-    const std::span<const std::byte> record = scheduler_.plan(++clock_);
+    const std::span<const std::byte> record = scheduler_->plan(++clock_);
     if (record.empty()) return false;
     if (record.size() > wire::kMaxRecordBytes) complain("a plan is longer than a record");
     check_grants(record);
+    check_rows(record);
     worker_.receive_plan(record);
     tell_grammar(record);
     after();
@@ -139,23 +122,23 @@ class Simulation {
 
   bool commit() {
     if (results_.empty()) return false;
-    if (scheduler_.commit(results_.front(), output_) != Committed::applied)
+    if (scheduler_->commit(results_.front(), output_) != Committed::applied)
       complain("a valid result was not applied");
     stale_ = std::move(results_.front());
     results_.pop_front();
-    take(output_);
+    take();
     after();
     return true;
   }
 
   /// Commits results that must change nothing: one of an old step, a truncated one, one with a wrong field.
   void commit_invalid() {
-    if (!stale_.empty() && scheduler_.commit(stale_, output_) == Committed::applied)
+    if (!stale_.empty() && scheduler_->commit(stale_, output_) == Committed::applied)
       complain("applied a stale result");
     if (results_.empty()) return;
     std::vector<std::byte> bad = results_.front();
     bad.resize(bad.size() - 8);
-    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("applied a truncated result");
+    if (scheduler_->commit(bad, output_) != Committed::malformed) complain("applied a truncated result");
     bad = results_.front();
     wire::StepResult* result = reinterpret_cast<wire::StepResult*>(bad.data());
     switch (below(3)) {
@@ -163,7 +146,7 @@ class Simulation {
       case 1: result->step += 1; break;
       case 2: result->logprobs = {0xffffff0, 1}; break;
     }
-    if (scheduler_.commit(bad, output_) != Committed::malformed) complain("applied a malformed result");
+    if (scheduler_->commit(bad, output_) != Committed::malformed) complain("applied a malformed result");
   }
 
   bool serve_cache() {
@@ -171,21 +154,21 @@ class Simulation {
       wire::RecordView view;
       const bool open = wire::RecordView::open(worker_.done().front(), view);
       CacheGrants news;
-      if (!open || !cache_.done(*view.as<wire::CacheDone>(), news)) complain("a command failed");
+      if (!open || !cache_->done(*view.as<wire::CacheDone>(), news)) complain("a command failed");
       if (!news.fetched.empty()) grants_.push_back(std::move(news));
       worker_.done().pop_front();
       check_blocks();
     }
     if (asks_.empty()) return false;
-    cache_.answer(asks_.front(), grants_.emplace_back());
+    cache_->answer(asks_.front(), grants_.emplace_back());
     asks_.pop_front();
-    for (std::size_t i = 0; i < cache_.commands(); ++i) worker_.receive_command(cache_.command(i));
+    for (std::size_t i = 0; i < cache_->commands(); ++i) worker_.receive_command(cache_->command(i));
     check_blocks();
     return true;
   }
   bool grant() {
     if (grants_.empty()) return false;
-    scheduler_.granted(grants_.front());
+    scheduler_->granted(grants_.front());
     grants_.pop_front();
     after();
     return true;
@@ -196,13 +179,13 @@ class Simulation {
     if (!news_.empty()) {
       grammar_.receive(news_.front(), setting_.vocab);
       news_.pop_front();
-      scheduler_.masks_late(grammar_.take_late());  // before the results of the rows, in any case
+      scheduler_->masks_late(grammar_.take_late());  // before the results of the rows, in any case
       for (auto& masks : grammar_.take_masks()) masks_.push_back(std::move(masks));
       if (!grammar_.complaint().empty()) complain(grammar_.complaint());
       return true;
     }
     if (MasksMade made; (masks_.empty() || chance(0.3)) && grammar_.make(made)) {
-      scheduler_.masks_made(made);
+      scheduler_->masks_made(made);
       after();
       return true;
     }
@@ -215,13 +198,54 @@ class Simulation {
 
   void lose_worker(Orphans orphans) {
     losing_ = true;
-    scheduler_.detach(orphans, "The worker was lost.", output_);
-    take(output_);
-    if (orphans == Orphans::fail && !open_.empty()) complain("a sequence survived silently");
+    scheduler_->detach(orphans, "The worker was lost.", output_);
+    take();
+    if (orphans == Orphans::fail && !fronts_.open.empty()) complain("a sequence survived silently");
     results_.clear();
     stale_.clear();
     attach();
     losing_ = false;
+  }
+
+  /// The engine dies with all that it knows: results in flight, queue, names of blocks, grammar states. The fronts submit
+  /// what is open again, with the tokens and scores that they have taken; in any order, a share of them `alone`.
+  void lose_engine(double alone = 0) {
+    ++engine_deaths;
+    for (auto* queue : {&results_, &masks_}) queue->clear();
+    asks_.clear();
+    grants_.clear();
+    news_.clear();
+    stale_.clear();
+    told_.clear();
+    fronts_.come_out.clear();
+    fronts_.alone.clear();
+    add(past_, scheduler_->totals());
+    const std::set<std::uint32_t> held = std::exchange(held_, {});
+    start_engine();
+    for (const std::uint32_t front : held) hold(front, true);
+    std::vector<std::size_t> order = fronts_.open_requests();
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const std::size_t request : order) {
+      Submit again = fronts_.again(request, chance(alone));
+      if (const Status status = scheduler_->submit(again, fronts_.front_of(request)); !status.ok())
+        complain("refused again: " + status.message);
+      after();
+    }
+  }
+
+  /// The front is behind, or has caught up again.
+  void hold(std::uint32_t front, bool on) {
+    if (on) held_.insert(front);
+    if (!on) held_.erase(front);
+    scheduler_->hold(front, on);
+    after();
+  }
+  /// The front dies, and its requests with it.
+  void drop_front(std::uint32_t front) {
+    held_.erase(front);
+    scheduler_->drop_front(front);
+    std::erase_if(fronts_.open, [&](const auto& one) { return one.second.front == front; });
+    after();
   }
 
   // ------------------------------------------------------------------ the event loop
@@ -248,15 +272,15 @@ class Simulation {
 
   /// Complains unless every sequence has ended and every block is free.
   void check_idle() {
-    const CacheStatus s = cache_.status();
-    if (!open_.empty()) complain(std::to_string(open_.size()) + " sequences never finished");
-    if (!scheduler_.idle() || scheduler_.running() > 0 || scheduler_.waiting() > 0) complain("not idle");
-    if (s.free + s.cached != s.total || cache_.leases() != 0) complain("blocks leaked");
+    const CacheStatus s = cache_->status();
+    if (!fronts_.open.empty()) complain(std::to_string(fronts_.open.size()) + " sequences never finished");
+    if (!scheduler_->idle() || scheduler_->running() > 0 || scheduler_->waiting() > 0) complain("not idle");
+    if (s.free + s.cached != s.total || cache_->leases() != 0) complain("blocks leaked");
     if (grammar_.open() > 0 || !told_.empty()) complain("GRAMMAR was not told of an end");
   }
 
   /// Forgets what is published; the same texts are computed again.
-  void reset_prefixes() { cache_.reset_prefixes(); }
+  void reset_prefixes() { cache_->reset_prefixes(); }
 
   void complain(const std::string& what) {
     if (complaint.empty()) complaint = what;
@@ -266,12 +290,19 @@ class Simulation {
   }
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
 
-  Scheduler& scheduler() { return scheduler_; }
-  CacheManager& cache() { return cache_; }
+  /// Of all engines.
+  SchedulerTotals totals() const {
+    SchedulerTotals all = past_;
+    add(all, scheduler_->totals());
+    return all;
+  }
+  Scheduler& scheduler() { return *scheduler_; }
+  CacheManager& cache() { return *cache_; }
   WorkerModel& worker() { return worker_; }
+  const FrontModel& clients() const { return fronts_; }
   GrammarModel& grammar() { return grammar_; }
-  std::size_t open() const { return open_.size(); }
-  bool is_open(const RequestKey& key) const { return open_.contains(key); }
+  std::size_t open() const { return fronts_.open.size(); }
+  bool is_open(const RequestKey& key) const { return fronts_.open.contains(key); }
 
   std::string complaint;  ///< the first thing that went wrong, or empty
   PrefixUse prefix;       ///< of the next submit()
@@ -279,59 +310,43 @@ class Simulation {
   std::vector<RequestKey> last_keys;
   std::map<RequestKey, std::int32_t> killers;  ///< a worker dies before it runs such a position of these
   int deaths = 0;                              ///< of such workers
-  std::set<RequestKey> guilty;                 ///< sequences that failed as Finish::poisoned
-  std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
+  int engine_deaths = 0;
+  std::uint32_t fronts = 1;                    ///< submissions go to them in turn
 
  private:
   void check_blocks() {
-    if (!cache_.sound()) complain("a block is lost or has two owners");
-    const CacheStatus s = cache_.status();
+    if (!cache_->sound()) complain("a block is lost or has two owners");
+    const CacheStatus s = cache_->status();
     if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
     if (s.swap.free + s.swap.cached + s.swap.moving != s.swap.total)
       complain("swap block counts do not add up");
   }
 
-  struct Expected {
-    std::vector<TokenId> tokens;
-    Finish finish = Finish::length;
-    std::size_t seen = 0;
-    std::int32_t prompt_tokens = 0, next_prompt_score = 1, losses = 0;
-    bool scheduled = false;
-    bool constrained = false;
-  };
-
-  static config::SchedulerOptions options(const Setting& s) {
-    config::SchedulerOptions o;
-    o.max_num_seqs = s.slots;
-    o.max_num_batched_tokens = s.budget;
-    o.long_prefill_token_threshold = s.long_prompt;
-    o.min_prefill_share = s.prefill_share;
-    o.max_prefill_step_ms = s.step_ms;
-    o.preempts = s.preempts;
-    o.kv_cache_ratio = s.ratio;
-    o.max_queued_requests = s.queued;
-    o.max_queued_tokens = s.queued_tokens;
-    return o;
+  static void add(SchedulerTotals& to, const SchedulerTotals& from) {
+    to.steps += from.steps;
+    to.discarded_tokens += from.discarded_tokens;
+    to.preempted += from.preempted;
+    to.stalled_rows += from.stalled_rows;
+    to.prompt_tokens += from.prompt_tokens;
+    to.cached_tokens += from.cached_tokens;
+    to.fetches += from.fetches;
+    to.failed_fetches += from.failed_fetches;
   }
-  static wire::Capacity capacity(const Setting& s) {
-    wire::Capacity c;
-    c.kv_blocks = s.blocks;
-    c.block_tokens = s.block_tokens;
-    c.max_slots = s.slots;
-    c.max_tokens_per_step = s.budget;
-    c.max_model_len = s.max_length;
-    c.vocab_size = s.vocab;
-    c.max_steps_in_flight = s.in_flight;
-    c.swap_blocks = s.swap_blocks;
-    return c;
+
+  void start_engine() {
+    scheduler_.emplace(options_of(setting_), setting_.caching, setting_.max_ids);
+    cache_.emplace();
+    grammar_.restart();
+    grammar_.takes_long = [this] { return chance(setting_.late); };
+    attach();
   }
 
   void attach() {
     ++epoch_;
     worker_.reset(epoch_);
-    cache_.reset(epoch_, setting_.blocks, setting_.block_tokens, {setting_.swap_blocks, 4096});
-    scheduler_.attach(epoch_, capacity(setting_), output_);
-    take(output_);
+    cache_->reset(epoch_, setting_.blocks, setting_.block_tokens, {setting_.swap_blocks, 4096});
+    scheduler_->attach(epoch_, capacity_of(setting_), output_);
+    take();
     after();
   }
 
@@ -339,7 +354,7 @@ class Simulation {
   void after() {
     tell_grammar({});
     CacheAsks asks;
-    if (scheduler_.take_asks(asks)) asks_.push_back(std::move(asks));
+    if (scheduler_->take_asks(asks)) asks_.push_back(std::move(asks));
   }
 
   /// Checks that each gated row of the plan is asked for once, and no other; and that GRAMMAR is told of the
@@ -354,99 +369,36 @@ class Simulation {
       }
     }
     GrammarStep news;
-    if (scheduler_.take_grammar(news)) {
+    if (scheduler_->take_grammar(news)) {
       if (!setting_.grammars) complain("news for GRAMMAR without a grammar");
       if (news.epoch != epoch_ || (!news.rows.empty() && news.step != step)) complain("news of another step");
-      for (const GrammarStart& start : news.starts) told_[start.key], come_out_[start.key];
+      for (const GrammarStart& start : news.starts) told_[start.key], fronts_.come_out[start.key];
       for (const GrammarTokens& some : news.sequences)
         told_[some.key] += static_cast<std::size_t>(some.count);
       for (const MaskAsk& row : news.rows) --rows[{row.slot.slot, row.slot.generation}];
-      if (told_ != come_out_) complain("GRAMMAR knows other tokens than the clients");
-      for (const RequestKey& key : news.ends) told_.erase(key), come_out_.erase(key);
+      if (told_ != fronts_.come_out) complain("GRAMMAR knows other tokens than the clients");
+      for (const RequestKey& key : news.ends) told_.erase(key), fronts_.come_out.erase(key);
       news_.push_back(std::move(news));
     }
     for (const auto& [slot, asks] : rows) {
       if (asks != 0) complain("a gated row is not asked for exactly once");
     }
-    if (told_ != come_out_) complain("GRAMMAR was not told of a token");
+    if (told_ != fronts_.come_out) complain("GRAMMAR was not told of a token");
   }
 
   /// Keeps a few prompts with their answers, for later prompts to begin with.
   void remember(const SequenceSpec& spec) {
     constexpr std::size_t kTexts = 12;
     std::vector<TokenId> text = spec.prompt;
-    const Expected expected = reference(spec, 0);
+    const FrontModel::Expected expected = fronts_.reference(spec, 0);
     text.insert(text.end(), expected.tokens.begin(), expected.tokens.end());
     if (texts_.size() < kTexts) texts_.emplace_back();
     texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))] = std::move(text);
   }
 
-  /// The tokens that the model gives when this sequence runs alone, one token at a time.
-  Expected reference(const SequenceSpec& spec, std::uint32_t choice) const {
-    Expected expected;
-    expected.prompt_tokens = spec.prompt_tokens;
-    std::uint64_t prefix = 0;
-    for (TokenId id : spec.prompt) prefix = extend(prefix, id);
-    const std::int32_t room = std::min(setting_.max_length, setting_.blocks * setting_.block_tokens);
-    const std::int32_t length = std::min(spec.prompt_tokens + spec.max_output_tokens, room);
-    expected.constrained = spec.grammar != 0;
-    GrammarState grammar(spec.grammar);
-    for (std::int32_t n = static_cast<std::int32_t>(spec.prompt.size()); n < length; ++n) {
-      TokenId token = next_token(prefix, choice, setting_.vocab);
-      if (expected.constrained && n - spec.prompt_tokens >= spec.gated_from)
-        token = grammar.nearest(token, setting_.vocab);
-      grammar.take(token);
-      expected.tokens.push_back(token);
-      prefix = extend(prefix, token);
-      if (std::find(spec.stop_ids.begin(), spec.stop_ids.end(), token) != spec.stop_ids.end()) {
-        expected.finish = Finish::stop;
-        break;
-      }
-    }
-    return expected;
-  }
-
-  void take(const StepOutput& out) {
-    for (const StepTokens& host : out.hosts) {
-      for (const SequenceTokens& s : host.sequences) take(host, s);
-    }
-  }
-
-  void take(const StepTokens& host, const SequenceTokens& s) {
-    const auto found = open_.find(s.key);
-    if (found == open_.end()) return complain("output for a sequence that has ended");
-    Expected& e = found->second;
-    if ((s.scheduled_ns != 0) == e.scheduled && s.tokens > 0)
-      complain("scheduled_ns comes once, with the first output");
-    e.scheduled |= s.scheduled_ns != 0;
-    if (e.constrained) come_out_[s.key] += static_cast<std::size_t>(s.tokens);
-    for (std::int32_t i = 0; i < s.tokens; ++i, ++e.seen, ++tokens) {
-      const TokenId token = host.tokens[static_cast<std::size_t>(s.first_token + i)];
-      if (e.seen >= e.tokens.size() || token != e.tokens[e.seen])
-        complain("a token differs from the reference");
-    }
-    for (std::int32_t i = 0; i < s.scores; ++i, ++scores) {
-      const PositionLogprobs& score = host.scores[static_cast<std::size_t>(s.first_score + i)];
-      if (score.position < e.prompt_tokens) {
-        if (score.position != e.next_prompt_score++) complain("prompt logprobs are not in order, each once");
-      } else if (score.position != e.prompt_tokens + static_cast<std::int32_t>(e.seen) - 1 ||
-                 score.tops != 2 ||
-                 host.tops[static_cast<std::size_t>(score.first_top)].token != score.chosen.token) {
-        complain("a logprob belongs to another token");
-      }
-    }
-    if (s.finish == Finish::none) return;
-    if (s.finish == Finish::error || s.finish == Finish::aborted || s.finish == Finish::poisoned) {
-      ++failed;
-      if (s.finish == Finish::poisoned) guilty.insert(s.key);
-      if (s.error.empty()) complain("an error without a sentence");
-      if (!losing_ && worker_.poisoned().count(s.key) == 0) complain("an error without a cause");
-    } else {
-      ++finished;
-      if (s.finish != e.finish || e.seen != e.tokens.size())
-        complain("finished at another place than the reference");
-    }
-    open_.erase(found);
+  void take() {
+    fronts_.take(output_, [this](const RequestKey& key) { return losing_ || worker_.poisoned().contains(key); });
+    if (!fronts_.complaint().empty()) complain(fronts_.complaint());
   }
 
   /// Checks that every block that a row uses was granted to its sequence.
@@ -466,32 +418,48 @@ class Simulation {
     }
     for (const wire::PlanRow& row : view.array(plan.rows)) {
       const auto& [key, blocks] = tables_[{row.slot.slot, row.slot.generation}];
-      const std::span<const BlockId> lease = cache_.table(key);
+      const std::span<const BlockId> lease = cache_->table(key);
       if (blocks.size() > lease.size() || !std::equal(blocks.begin(), blocks.end(), lease.begin())) {
         complain("a row uses blocks that its lease does not hold");
       }
     }
   }
 
+  /// Checks that no row is of a front that is held, and that one that must be alone is.
+  void check_rows(std::span<const std::byte> record) {
+    wire::RecordView view;
+    if (!wire::RecordView::open(record, view)) return;
+    const std::span<const wire::PlanRow> rows = view.array(view.as<wire::StepPlan>()->rows);
+    for (const wire::PlanRow& row : rows) {
+      const RequestKey key = tables_[{row.slot.slot, row.slot.generation}].first;
+      const auto found = fronts_.open.find(key);
+      if (found != fronts_.open.end() && held_.contains(found->second.front)) complain("a row of a front that is held");
+      if (fronts_.alone.contains(key) && rows.size() != 1) complain("it is not alone");
+    }
+  }
+
   std::mt19937_64 random_;
   Setting setting_;
-  Scheduler scheduler_;
-  CacheManager cache_;
+  std::optional<Scheduler> scheduler_;
+  std::optional<CacheManager> cache_;
   WorkerModel worker_;
   GrammarModel grammar_;
+  FrontModel fronts_;
   StepOutput output_;
   std::deque<GrammarStep> news_;
   std::deque<std::vector<std::byte>> masks_;
-  std::map<RequestKey, std::size_t> told_, come_out_;  ///< tokens of sequences with a grammar
+  std::map<RequestKey, std::size_t> told_;  ///< tokens of sequences with a grammar
   std::deque<CacheAsks> asks_;
   std::deque<CacheGrants> grants_;
   std::deque<std::vector<std::byte>> results_;
   std::vector<std::byte> stale_;
   std::vector<std::vector<TokenId>> texts_;
-  std::map<RequestKey, Expected> open_;
+  std::set<std::uint32_t> held_;  ///< fronts
+  SchedulerTotals past_;          ///< of engines that have died
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<RequestKey, std::vector<BlockId>>> tables_;
   std::uint32_t epoch_ = 0;
   std::uint64_t keys_ = 0;
+  std::int64_t arrivals_ = 0;
   std::int64_t clock_ = 0;
   bool losing_ = false;
 };

@@ -1,5 +1,6 @@
-// Stands in for engine and worker: attaches to its link, speaks on its control channel, and behaves as
-// options.model.served_model_name tells it: a list of WHO=HOW, where WHO is engine or worker.
+// Stands in for front, engine and worker: attaches to its link, speaks on its control channel, and behaves as
+// options.model.served_model_name tells it: a list of WHO=HOW, where WHO is front, engine or
+// worker.
 //
 //   ok            (default) ready at once; a drain takes 50 ms
 //   crash         ready, then killed by a signal after 30 ms
@@ -57,7 +58,7 @@ int note(const std::string& line) {
 }
 
 // Ranks that meet in every epoch, and of which none outlives the end of one in which they have met.
-int live_together(ipc::WorkerEnd& end, Control& control) {
+int live_together(ipc::LowerEnd& end, Control& control) {
   const auto here = [&] { return "rank in epoch " + std::to_string(end.epoch()) + "."; };
   note(here());
   for (bool met = false;;) {
@@ -78,7 +79,9 @@ int live_together(ipc::WorkerEnd& end, Control& control) {
 
 template <class End>
 int live(const std::string& who, const std::string& how, Control& control, const ChildArguments& arguments) {
-  auto end = End::attach(arguments.step_fds.front(), arguments.cache_fds.front());
+  const bool front = who == "front";
+  auto end = End::attach((front ? arguments.link_step_fds : arguments.step_fds).front(),
+                         (front ? arguments.link_cache_fds : arguments.cache_fds).front());
   if (!end.ok()) return 3;
   note(who + " start " + std::to_string(getpid()) + " epoch " + std::to_string(end->epoch()));
   if (how == "early") return 7;
@@ -94,13 +97,13 @@ int live(const std::string& who, const std::string& how, Control& control, const
     signal(SIGSEGV, SIG_DFL);  // a sanitizer would make an exit of it
     raise(SIGSEGV);
   }
-  if constexpr (std::is_same_v<End, ipc::WorkerEnd>) {
+  if constexpr (std::is_same_v<End, ipc::LowerEnd>) {
     if (how == "together") return live_together(*end, control);
   }
   signal(SIGTERM, SIG_IGN);
-  std::jthread heart;
+  std::jthread beats;
   if (how != "hung") {
-    heart = std::jthread([&](std::stop_token stop) {
+    beats = std::jthread([&](std::stop_token stop) {
       while (!stop.stop_requested()) {
         if (end->receive(Clock::now() + 20ms).kind != ipc::Received::Kind::epoch_changed) continue;
         end->join();
@@ -160,8 +163,9 @@ int main(int argc, char** argv) {
     const auto begin = at + who.size() + 1;
     how = script.substr(begin, script.find(',', begin) - begin);
   }
-  if (who == "engine" && arguments->listen_fd < 0) return 5;
+  if ((who == "front") != (arguments->listen_fd >= 0)) return 5;
+  if (who == "engine" && arguments->link_step_fds.size() != 1) return 5;
   Control control{ipc::Fd(arguments->control_fd)};
-  return who == "engine" ? live<ipc::EngineEnd>(who, how, control, *arguments)
-                         : live<ipc::WorkerEnd>(who, how, control, *arguments);
+  return who != "worker" ? live<ipc::UpperEnd>(who, how, control, *arguments)
+                         : live<ipc::LowerEnd>(who, how, control, *arguments);
 }

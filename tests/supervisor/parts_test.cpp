@@ -124,7 +124,7 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
 TEST(ChildArguments, GoThroughWordsAndBack) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
+  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
   auto got = parse_child_arguments(to_words(sent));
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
@@ -132,6 +132,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_EQ(got->listen_fd, -1);
   EXPECT_EQ(got->metrics_fd, fds[0]);
   EXPECT_EQ(got->ranks_fd, fds[1]);
+  EXPECT_EQ(got->names_fd, fds[0]);
   EXPECT_EQ(got->step_fds, sent.step_fds);
   EXPECT_EQ(got->cache_fds, sent.cache_fds);
   EXPECT_EQ(got->rank, 3);
@@ -164,8 +165,8 @@ TEST(OptionsFile, HoldsTheOptionsAndCannotBeChanged) {
   EXPECT_FALSE(read_options_file(-1).ok());
 }
 
-// Workers need no key; the engine gets them all, however many there are.
-TEST(Resources, OnlyTheEngineIsToldKeys) {
+// Workers and the engine need no key; the front gets them all, however many there are.
+TEST(Resources, OnlyTheFrontIsToldKeys) {
   const test::TempDirectory directory;
   config::Options options;
   options.process.runtime_dir = (directory.path() / "run").string();
@@ -176,13 +177,13 @@ TEST(Resources, OnlyTheEngineIsToldKeys) {
   const auto resources = Resources::take(options, 2);
   ASSERT_TRUE(resources.ok()) << resources.status().message;
   const std::vector<Child> children = resources->make_children({});
-  ASSERT_EQ(children.size(), 3u);
+  ASSERT_EQ(children.size(), 4u);
   for (const Child& child : children) {
     const auto read = read_options_file(child.arguments.options_fd);
     ASSERT_TRUE(read.ok()) << read.status().message;
     EXPECT_EQ(read->http.port, resources->options.http.port);
     const bool told = config::to_json(*read).find("sesame") != std::string::npos;
-    EXPECT_EQ(told, child.side == ipc::Side::engine) << child.name;
+    EXPECT_EQ(told, child.kind == ChildKind::front) << child.name;
     EXPECT_EQ(read->http.file_api_keys.size(), told ? 20'000u : 0u);
   }
 }

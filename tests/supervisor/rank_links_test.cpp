@@ -23,7 +23,7 @@ class RankLinksTest : public ::testing::Test {
     ASSERT_TRUE(taken.ok()) << taken.status().message;
     resources = std::move(*taken);
     for (const ipc::LinkFds& fds : resources->links) {
-      ends.push_back(std::make_unique<ipc::WorkerEnd>(*ipc::WorkerEnd::attach(fds.step.get(), fds.cache.get())));
+      ends.push_back(std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(fds.step.get(), fds.cache.get())));
     }
   }
   // What the ranks' memory is told, and the links' epochs at that time.
@@ -50,7 +50,7 @@ class RankLinksTest : public ::testing::Test {
 
   const troupe::test::TempDirectory directory;
   std::optional<Resources> resources;
-  std::vector<std::unique_ptr<ipc::WorkerEnd>> ends;
+  std::vector<std::unique_ptr<ipc::LowerEnd>> ends;
   std::vector<std::uint32_t> told, epochs_then;
 };
 
@@ -65,21 +65,32 @@ TEST_F(RankLinksTest, ALossRaisesTheEpochOfAllAndTheMemorysFirst) {
   EXPECT_EQ(epochs_then, all_in(2));
 }
 
+TEST_F(RankLinksTest, TheFrontsLossIsTheEnginesToLearnAndTheEnginesTheFronts) {
+  RankLinks& links = resources->monitors;
+  links.front_reaped();
+  EXPECT_EQ(links.front().epoch(), 2u);
+  EXPECT_EQ(epochs(), all_in(1));
+  links.engine_reaped();
+  EXPECT_EQ(links.front().epoch(), 3u);
+  links.worker_reaped(0);
+  EXPECT_EQ(links.front().epoch(), 3u);
+}
+
 TEST_F(RankLinksTest, WhatARankHasJoinedIsForgottenWithIt) {
   RankLinks& links = resources->monitors;
-  EXPECT_EQ(links[3].joined(ipc::Side::worker), 0u);
+  EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);
   meet();
-  EXPECT_EQ(links[3].joined(ipc::Side::worker), 1u);
-  EXPECT_EQ(links[3].joined(ipc::Side::engine), 0u);
+  EXPECT_EQ(links[3].joined(ipc::Side::lower), 1u);
+  EXPECT_EQ(links[3].joined(ipc::Side::upper), 0u);
   ends[3].reset();
-  EXPECT_EQ(links[3].joined(ipc::Side::worker), 1u) << "until it is waited for";
+  EXPECT_EQ(links[3].joined(ipc::Side::lower), 1u) << "until it is waited for";
   links.worker_reaped(3);
-  EXPECT_EQ(links[3].joined(ipc::Side::worker), 0u);
-  EXPECT_EQ(links[2].joined(ipc::Side::worker), 1u);
-  ends[3] = std::make_unique<ipc::WorkerEnd>(
-      *ipc::WorkerEnd::attach(resources->links[3].step.get(), resources->links[3].cache.get()));
+  EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);
+  EXPECT_EQ(links[2].joined(ipc::Side::lower), 1u);
+  ends[3] = std::make_unique<ipc::LowerEnd>(
+      *ipc::LowerEnd::attach(resources->links[3].step.get(), resources->links[3].cache.get()));
   meet();
-  for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(links[rank].joined(ipc::Side::worker), 2u);
+  for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(links[rank].joined(ipc::Side::lower), 2u);
 }
 
 class ChildrenOfRanksTest : public RankLinksTest {
@@ -96,7 +107,7 @@ class ChildrenOfRanksTest : public RankLinksTest {
   }
   void TearDown() override { children->clear(); }
 
-  Child& worker(int rank) { return children->all()[static_cast<std::size_t>(rank) + 1]; }
+  Child& worker(int rank) { return children->all()[static_cast<std::size_t>(rank) + 2]; }
   // Ends it and plans what comes next.
   Status lose(Child& child) {
     child.process.kill(SIGKILL);

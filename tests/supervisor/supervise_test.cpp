@@ -22,13 +22,14 @@ TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
   EXPECT_EQ(wait_for(server), 0);
   EXPECT_TRUE(nothing_left());
   EXPECT_TRUE(children_gone());
-  // The engine finishes its requests before the worker is told to stop.
+  // The front finishes its requests before the others are told to stop.
   auto lines = events();
   std::erase_if(lines, [](const std::string& line) { return line.find(" sees epoch ") != std::string::npos; });
-  ASSERT_EQ(lines.size(), 5u);
-  EXPECT_EQ(lines[2], "engine drains 5");
-  EXPECT_EQ(lines[3], "engine drained");
-  EXPECT_TRUE(lines[4] == "worker stopped" || lines[4] == "worker asked");
+  ASSERT_EQ(lines.size(), 7u);
+  EXPECT_EQ(lines[3], "front drains 5");
+  EXPECT_EQ(lines[4], "front drained");
+  EXPECT_EQ(lines[5], "engine stopped");
+  EXPECT_EQ(lines[6], "worker stopped");
   EXPECT_EQ(read("stderr"), "");
   EXPECT_NE(read("stdout").find("stopped   after "), std::string::npos);
 }
@@ -96,18 +97,18 @@ TEST_F(SuperviseTest, WithoutATerminalSighupRenewsKeysAndCertificate) {
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGHUP);  // there is no file yet
   EXPECT_TRUE(eventually([&] { return read("stderr").find("stay as they were: --api-key-file") != std::string::npos; }));
-  EXPECT_EQ(count("engine renewed"), 0);
+  EXPECT_EQ(count("front renewed"), 0);
   write("one");
   kill(server, SIGHUP);
-  EXPECT_TRUE(eventually([&] { return count("engine renewed [\"one\"]CK") == 1; }));
+  EXPECT_TRUE(eventually([&] { return count("front renewed [\"one\"]CK") == 1; }));
   EXPECT_TRUE(eventually([&] { return read("stdout").find("renewed   certificate and keys") != std::string::npos; }));
-  EXPECT_EQ(count("engine has"), 0);
-  kill(pids_of("engine").front(), SIGKILL);  // its successor is started with what was renewed
-  EXPECT_TRUE(eventually([&] { return count("engine has one") == 1; }));
+  EXPECT_EQ(count("front has"), 0);
+  kill(pids_of("front").front(), SIGKILL);  // its successor is started with what was renewed
+  EXPECT_TRUE(eventually([&] { return count("front has one") == 1; }));
   ASSERT_TRUE(state_becomes("ready"));
   write("two");
   kill(server, SIGHUP);
-  EXPECT_TRUE(eventually([&] { return count("engine renewed [\"two\"]CK") == 1; }));
+  EXPECT_TRUE(eventually([&] { return count("front renewed [\"two\"]CK") == 1; }));
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
 }
@@ -122,7 +123,7 @@ TEST_F(SuperviseTest, SighupThatWasIgnoredAtTheStartStaysIgnored) {
   kill(pids_of("engine").front(), SIGHUP);  // the children are not told by signals either
   std::this_thread::sleep_for(100ms);
   EXPECT_EQ(read("stdout").find("renewed"), std::string::npos);
-  EXPECT_EQ(count("engine renewed"), 0);
+  EXPECT_EQ(count("front renewed"), 0);
   EXPECT_EQ(pids_of("engine").size(), 1u);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
@@ -156,14 +157,16 @@ TEST_F(SuperviseTest, StatusIsComplete) {
   EXPECT_EQ(page["ports"]["metrics"], *setup_.options.http.metrics_port);
   EXPECT_GT(page["ports"]["engine_worker_queue"], 0);
   EXPECT_GT(page["ports"]["cache_queue"], 0);
-  ASSERT_EQ(page["processes"].size(), 3u);
+  ASSERT_EQ(page["processes"].size(), 4u);
   EXPECT_EQ(page["processes"][0]["name"], "supervisor");
   EXPECT_EQ(page["processes"][0]["pid"], server);
-  EXPECT_EQ(page["processes"][1]["name"], "engine");
-  EXPECT_EQ(page["processes"][1]["pid"], pids_of("engine").back());
-  EXPECT_EQ(page["processes"][2]["name"], "worker-0");
-  EXPECT_EQ(page["processes"][2]["state"], "ready");
-  EXPECT_EQ(page["processes"][2]["restarts"], 0);
+  EXPECT_EQ(page["processes"][1]["name"], "front");
+  EXPECT_EQ(page["processes"][1]["pid"], pids_of("front").back());
+  EXPECT_EQ(page["processes"][2]["name"], "engine");
+  EXPECT_EQ(page["processes"][2]["pid"], pids_of("engine").back());
+  EXPECT_EQ(page["processes"][3]["name"], "worker-0");
+  EXPECT_EQ(page["processes"][3]["state"], "ready");
+  EXPECT_EQ(page["processes"][3]["restarts"], 0);
   ASSERT_EQ(page["queues"].size(), 5u);
   EXPECT_EQ(page["queues"][0], (Json{{"name", "plan"}, {"depth", 0}, {"capacity", 16 << 20}}));
   EXPECT_EQ(page["queues"][4], (Json{{"name", "waiting"}, {"depth", 3}, {"capacity", 1024}}));
@@ -190,11 +193,11 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
   EXPECT_NE(said.find("worker-0 is back after "), std::string::npos) << said;
   EXPECT_NE(said.find(", 1 restart so far\n"), std::string::npos) << said;
   EXPECT_NE(said.find(", 3 restarts so far\n"), std::string::npos) << said;
-  EXPECT_NE(status()["processes"][2]["last_end"].get<std::string>().find("signal 9"), std::string::npos);
-  EXPECT_EQ(status()["processes"][1]["last_end"], "");
+  EXPECT_NE(status()["processes"][3]["last_end"].get<std::string>().find("signal 9"), std::string::npos);
+  EXPECT_EQ(status()["processes"][2]["last_end"], "");
   EXPECT_EQ(count("engine sees epoch"), 3);
   EXPECT_EQ(pids_of("engine").size(), 1u);
-  EXPECT_EQ(status()["processes"][2]["restarts"], 3);
+  EXPECT_EQ(status()["processes"][3]["restarts"], 3);
   EXPECT_EQ(count("worker start " + std::to_string(pids_of("worker").back()) + " epoch 4"), 1);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
@@ -207,22 +210,24 @@ TEST_F(SuperviseTest, BothChildrenKilledAtOnceAreReplaced) {
   kill(pids_of("worker").back(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2 && pids_of("worker").size() == 2; }));
   ASSERT_TRUE(state_becomes("ready"));
-  EXPECT_EQ(status()["processes"][1]["restarts"], 1);
   EXPECT_EQ(status()["processes"][2]["restarts"], 1);
+  EXPECT_EQ(status()["processes"][3]["restarts"], 1);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
   EXPECT_TRUE(children_gone());
   EXPECT_TRUE(nothing_left());
 }
 
-TEST_F(SuperviseTest, AKilledEngineIsReplacedWhileTheWorkerLives) {
+TEST_F(SuperviseTest, AKilledEngineIsReplacedWhileFrontAndWorkerLive) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(pids_of("engine").back(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2; }));
+  EXPECT_TRUE(eventually([&] { return count("front sees epoch 2") == 1; }));
   ASSERT_TRUE(state_becomes("ready"));
   EXPECT_EQ(pids_of("worker").size(), 1u);
-  EXPECT_EQ(status()["processes"][1]["restarts"], 1);
+  EXPECT_EQ(pids_of("front").size(), 1u);
+  EXPECT_EQ(status()["processes"][2]["restarts"], 1);
   // The listening socket has been there all the time.
   const ipc::Fd socket(::socket(AF_INET, SOCK_STREAM, 0));
   sockaddr_in address{};
@@ -299,7 +304,7 @@ TEST_F(SuperviseTest, AServerThatWasStoppedAsAWholeGoesOn) {
   setup_.status_patience = 10ms;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  const std::vector<pid_t> all{server, pids_of("engine").back(), pids_of("worker").back()};
+  const std::vector<pid_t> all{server, pids_of("front").back(), pids_of("engine").back(), pids_of("worker").back()};
   for (const pid_t pid : all) kill(pid, SIGSTOP);
   std::this_thread::sleep_for(6s);
   kill(server, SIGCONT);
@@ -315,7 +320,7 @@ TEST_F(SuperviseTest, AServerThatWasStoppedAsAWholeGoesOn) {
 TEST_F(SuperviseTest, AChildThatNeverGetsReadyIsKilled) {
   setup_.options.process.start_timeout_s = 1;
   setup_.options.process.max_restarts = 0;
-  script("worker=silent,engine=silent");
+  script("worker=silent,engine=silent,front=silent");
   const pid_t server = start();
   EXPECT_EQ(wait_for(server), 1);
   EXPECT_NE(read("stderr").find("not ready after 1 s"), std::string::npos) << read("stderr");
@@ -323,7 +328,7 @@ TEST_F(SuperviseTest, AChildThatNeverGetsReadyIsKilled) {
 
 TEST_F(SuperviseTest, StubbornChildrenAreKilledAfterTheGrace) {
   setup_.options.process.drain_timeout_s = 0;
-  script("engine=stubborn,worker=stubborn");
+  script("front=stubborn,engine=stubborn,worker=stubborn");
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGTERM);
@@ -334,11 +339,11 @@ TEST_F(SuperviseTest, StubbornChildrenAreKilledAfterTheGrace) {
 
 TEST_F(SuperviseTest, ASecondSignalEndsTheDrain) {
   setup_.options.process.drain_timeout_s = 1000;
-  script("engine=busy");
+  script("front=busy");
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGINT);
-  ASSERT_TRUE(eventually([&] { return count("engine drains 1000") == 1; }));
+  ASSERT_TRUE(eventually([&] { return count("front drains 1000") == 1; }));
   EXPECT_EQ(status()["state"], "draining");
   kill(server, SIGINT);
   EXPECT_EQ(wait_for(server), 0);
@@ -348,13 +353,13 @@ TEST_F(SuperviseTest, ASecondSignalEndsTheDrain) {
 
 TEST_F(SuperviseTest, ADrainEndsAtItsDeadline) {
   setup_.options.process.drain_timeout_s = 0;
-  script("engine=busy");
+  script("front=busy");
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
-  EXPECT_EQ(count("engine drains 0"), 1);
-  EXPECT_EQ(count("engine drained"), 0);
+  EXPECT_EQ(count("front drains 0"), 1);
+  EXPECT_EQ(count("front drained"), 0);
   EXPECT_TRUE(children_gone());
 }
 
@@ -408,7 +413,7 @@ TEST_F(SuperviseTest, ThousandsOfKeysAreRenewed) {
   kill(server, SIGHUP);
   const std::string key(60, 'k');
   EXPECT_TRUE(eventually([&] { return read("events").find(key + "14999\"]") != std::string::npos; })) << read("stderr");
-  EXPECT_EQ(count("engine renewed [\"" + key + "0\""), 1);
+  EXPECT_EQ(count("front renewed [\"" + key + "0\""), 1);
   EXPECT_EQ(count("worker has"), 0);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
@@ -433,7 +438,7 @@ TEST_F(SuperviseTest, ATakenPortNamesThePid) {
   EXPECT_EQ(status()["state"], "ready");
 }
 
-TEST_F(SuperviseTest, AnEngineThatOutlivesItsKilledSupervisorForAMomentIsWaitedFor) {
+TEST_F(SuperviseTest, AFrontThatOutlivesItsKilledSupervisorForAMomentIsWaitedFor) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGKILL);

@@ -1,5 +1,5 @@
 #pragma once
-// Reads the committed fixtures in tests/data/text, which tools/make_text_fixtures.py made.
+// Reads the committed fixtures in tests/data/text, which tools/generate/make_text_fixtures.py made.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>

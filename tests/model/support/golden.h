@@ -1,5 +1,5 @@
 #pragma once
-// The small reference checkpoints with transformers' logits (tools/make_goldens.py), and the comparison of a device's
+// The small reference checkpoints with transformers' logits (tools/generate/make_goldens.py), and the comparison of a device's
 // logits with them. The same body runs on all devices.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Goldens of quantised formats (tools/make_quantised_goldens.py), and the comparison of an executor's
+// Goldens of quantised formats (tools/generate/make_quantised_goldens.py), and the comparison of an executor's
 // log-probabilities with them. The same body runs on all devices. Prompts and continuations are those of the
 // tuned goldens.
 //

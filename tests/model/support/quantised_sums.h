@@ -1,6 +1,6 @@
 #pragma once
 // Drawn weights of the tuned shapes and the sums over their codes and scales that
-// tools/make_quantised_goldens.py stores.
+// tools/generate/make_quantised_goldens.py stores.
 #include <cstdint>
 #include <sstream>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace troupe::model::test {
 
-/// A term of weighted_sum() in tools/quantise_reference.py.
+/// A term of weighted_sum() in tools/generate/quantise_reference.py.
 inline std::int64_t weighted(std::int64_t value, std::int64_t o, std::int64_t i) {
   return value * (1 + (31 * o + i) % 1021);
 }

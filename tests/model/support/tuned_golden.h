@@ -1,5 +1,5 @@
 #pragma once
-// Goldens for shapes that take the GPU's tuned kernels (tools/make_tuned_goldens.py), and the comparison of
+// Goldens for shapes that take the GPU's tuned kernels (tools/generate/make_tuned_goldens.py), and the comparison of
 // an executor's log-probabilities with them. The same body runs on all devices. The loader draws the weights,
 // as with --load-choices dummy.
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ inline config::Options tuned_options(const std::string& name) {
   return options;
 }
 
-/// The arrays of golden.safetensors; tools/make_tuned_goldens.py describes them.
+/// The arrays of golden.safetensors; tools/generate/make_tuned_goldens.py describes them.
 struct TunedGolden {
   int steps = 0;
   int top = 0;        ///< tokens per row of top_*

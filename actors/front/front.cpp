@@ -1,0 +1,320 @@
+#include "actors/front/front.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "actors/front/live_feed.h"
+#include "actors/front/request_traces.h"
+#include "actors/supervisor/status_page.h"
+#include "actors/topology.h"
+#include "base/usable_cores.h"
+#include "config/dump.h"
+#include "config/quantization.h"
+#include "http/server/connection_deadlines.h"
+#include "http/server/server.h"
+#include "model/checkpoint/generation_config.h"
+#include "model/checkpoint/spec.h"
+#include "model/weight_formats.h"
+#include "text/parsers/choose_syntax.h"
+#include "text/template/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace troupe {
+namespace {
+
+// A part that has not answered for so long stands still; a busy machine delays an answer by less.
+constexpr Duration kSilent = std::chrono::milliseconds(1500);
+// After so long without an answer the front gives no sign of life itself.
+constexpr Duration kLate = std::chrono::milliseconds(600);
+
+/// What is read once from the model's directory.
+struct ModelFiles {
+  model::ModelSpec spec;
+  std::shared_ptr<const Encoder> encoder;
+  std::shared_ptr<const SessionContext> sessions;
+  std::shared_ptr<const ChatTemplate> chat;  ///< null: the checkpoint has none
+  model::GenerationConfig generation;
+};
+
+Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
+  ModelFiles files;
+  const std::string& directory = options.model.directory;
+  auto spec = model::read_spec(directory, options.model.model_config_name);
+  if (!spec.ok()) return spec.status();
+  files.spec = *std::move(spec);
+
+  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.status();
+
+  auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
+  if (loaded.ok()) {
+    files.chat = *loaded;
+    for (const std::string& name : files.chat->missing()) log.warning("chat_template_lacks", {kv("name", name)});
+  } else if (loaded.status().code != Code::not_found) {
+    return loaded.status();
+  } else {
+    log.warning("no_chat_template", {kv("directory", directory)});
+  }
+
+  auto syntax = choose_syntax(options.answers, **tokenizer, files.chat.get());
+  if (!syntax.ok()) return syntax.status();
+
+  auto generation = model::read_generation_config(directory);
+  if (!generation.ok()) return generation.status();
+  files.generation = *std::move(generation);
+  const config::SchedulerOptions& limits = options.scheduler;
+  files.sessions = std::make_shared<SessionContext>(
+      SessionContext{*tokenizer,
+                     model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
+                     limits.max_model_len > 0     ? limits.max_model_len
+                     : limits.found_model_len > 0 ? limits.found_model_len
+                                                  : files.spec.max_positions,
+                     files.spec.vocab,
+                     *std::move(syntax),
+                     {options.limits.max_answer_scores, options.limits.max_answer_bytes},
+                     log.details(3) ? log.max_value_bytes() : 0});
+  files.encoder =
+      std::make_shared<Encoder>(*tokenizer, files.chat, bounds_of(**tokenizer, files.sessions->max_model_len));
+  return files;
+}
+
+/// Every model name that a request may use; answers use the first.
+std::vector<std::string> model_names(const config::ModelOptions& model) {
+  const std::string directory = std::filesystem::path(model.directory).lexically_normal().filename().string();
+  std::vector<std::string> names;
+  for (const std::string& name : {model.served_model_name, directory, model.model, std::string("default")}) {
+    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  return names;
+}
+
+/// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
+std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
+  switch (config::kv_cache_dtype(options.quantization)) {
+    case config::KvCacheDType::int8: return "int8";
+    case config::KvCacheDType::fp8: return "fp8";
+    case config::KvCacheDType::automatic: break;
+  }
+  switch (options.model.dtype) {
+    case config::DTypeOption::bfloat16: return "bfloat16";
+    case config::DTypeOption::float16: return "float16";
+    case config::DTypeOption::float32: return "float32";
+    case config::DTypeOption::automatic: break;
+  }
+  return spec.stored ? to_string(*spec.stored) : "auto";
+}
+
+std::uint32_t half_the_cores(int wanted) {
+  if (wanted > 0) return static_cast<std::uint32_t>(wanted);
+  return std::clamp(usable_cores() / 2, 1u, 4u);
+}
+
+}  // namespace
+
+constexpr const char* kBuild = TROUPE_VERSION;
+constexpr auto kLookPatience = std::chrono::seconds(2);
+constexpr std::size_t kTracesShown = 16;
+
+// In the order of lifetimes: the server calls the HTTP side, which sends to the actors and to the feed.
+struct Front::Impl {
+  config::Options options;
+  Watchdog watchdog;  // outlives the health cell's readers
+  std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
+  std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::shared_ptr<RequestTraces> traces = std::make_shared<RequestTraces>();
+  std::unique_ptr<FrontSystem> actors;
+  std::unique_ptr<LiveFeed> feed;
+  std::unique_ptr<HttpSide> http_side;
+  std::unique_ptr<http::Server> server;
+  std::shared_ptr<Link> link;
+  std::mutex mutex;
+  std::string engine_topology;  // guarded by mutex
+
+  Status build(const FrontFds& fds);
+  std::string opening();
+  LiveState look() const;
+  void watch();
+  Log log(const std::string& actor) const {
+    auto opened = Log::open(actor, options.log);
+    return (opened.ok() ? *opened : Log()).tapped(traces);
+  }
+};
+
+Status Front::Impl::build(const FrontFds& fds) {
+  const Log start_log = log("gateway");
+  auto files = read_model(options, start_log);
+  if (!files.ok()) return files.status();
+  auto attached = ipc::UpperEnd::attach(fds.link_step, fds.link_cache);
+  if (!attached.ok()) return attached.status();
+  link = std::make_shared<Link>(*std::move(attached));
+  link->end().beat_elsewhere();
+
+  const std::vector<std::string> names = model_names(options.model);
+  http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
+
+  const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
+    server->deliver(io, std::move(outputs));
+  };
+  const std::int64_t created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+          .count();
+  const std::vector<http::ModelCard> cards{
+      {names.front(), options.model.model, created, files->sessions->max_model_len}};
+  http_side = std::make_unique<HttpSide>(
+      RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
+                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
+                       files->chat == nullptr || files->chat->reads("tools"),
+                       std::chrono::seconds(options.limits.request_timeout_s)}),
+      cards, health, deliver, start_log);
+  server = std::make_unique<http::Server>(setup, *http_side);
+
+  FrontSetup front;
+  front.options = options;
+  front.build = kBuild;
+  front.engine = link;
+  front.encoder = files->encoder;
+  front.tokenizers = half_the_cores(options.tokenizer.threads);
+  front.sessions = files->sessions;
+  front.io_threads = server->io_threads();
+  front.constants = {TROUPE_VERSION, names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
+                     cache_type(options, files->spec), options.device.gpu_memory_utilization};
+  front.health = health;
+  front.deliver = deliver;
+  front.progress = progress;
+  front.config_json = config::to_public_json(options);
+  front.log = [this](const std::string& actor) { return log(actor); };
+  front.traced = [traces = traces](const TracedEvent& event) {
+    traces->add(event.request_id, event.actor, event.event, event.details, event.at_ns);
+  };
+  front.silent = [health = health](const SilentPart& silent) { health->engine_looked(silent.part); };
+  front.welcomed = [this](const std::string& topology) {
+    const std::lock_guard lock(mutex);
+    engine_topology = topology;
+  };
+  actors = std::make_unique<FrontSystem>(std::move(front));
+  feed = std::make_unique<LiveFeed>(
+      LiveFeed::Setup{[this] { return opening(); }, [this] { return look(); }, traces.get(), deliver});
+  http_side->connect(actors->gateway(), actors->metrics(), feed.get());
+  if (Status status = server->start(); !status.ok()) return status;
+  watch();
+  return {};
+}
+
+void Front::Impl::watch() {
+  actors->watch_by(watchdog);
+  for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
+    watchdog.watch({"http-" + std::to_string(io)},
+                [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
+  }
+  for (std::size_t i = 0; i < http::kParsers; ++i) {
+    watchdog.watch({http::kParserNames[i], true, http::parse_time(options.limits)}, [this, i] { return server->parser_beats(i); });
+  }
+  watchdog.watch({"engine", false}, [link = link] { return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower)); });
+}
+
+/// The actors of the front and of the engine, the arrows between them, and the link.
+std::string Front::Impl::opening() {
+  auto all = nlohmann::ordered_json::parse(topology_json(actors->arrows()));
+  const std::lock_guard lock(mutex);
+  const auto engine = nlohmann::ordered_json::parse(engine_topology, nullptr, /*allow_exceptions=*/false);
+  if (!engine.is_object()) return all.dump();
+  for (const char* part : {"actors", "arrows"}) {
+    for (const auto& one : engine[part]) all[part].push_back(one);
+  }
+  return all.dump();
+}
+
+/// The supervisor's part is what `troupe status` shows. It asks this front in turn, through the control thread.
+LiveState Front::Impl::look() const {
+  LiveState live;
+  live.state = std::string(http::to_string(health->get()));
+  if (const auto page = supervisor::query_status(options.process.runtime_dir, options.http.port, kLookPatience); page.ok()) {
+    live.server = *page;
+  }
+  if (auto own = actors->actors(kLookPatience); own.ok()) live.actors = *std::move(own);
+  if (const auto engine = actors->engine_actors(kLookPatience); engine.ok()) {
+    live.actors.insert(live.actors.end(), engine->begin(), engine->end());
+  }
+  if (const auto status = actors->ask_status(kLookPatience).get()) live.prompt_tokens = status->scheduler.prompt_tokens;
+  live.generated_tokens = *progress;
+  live.requests = traces->latest(kTracesShown);
+  return live;
+}
+
+Front::Front(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Front::~Front() { stop(); }
+
+Result<std::unique_ptr<Front>> Front::start(const config::Options& options, const FrontFds& fds) {
+  auto impl = std::make_unique<Impl>();
+  impl->options = options;
+  Status status = impl->build(fds);
+  std::unique_ptr<Front> front(new Front(std::move(impl)));
+  if (!status.ok()) return status;
+  return front;
+}
+
+std::string Front::state() const { return std::string(http::to_string(impl_->health->get())); }
+
+bool Front::alive() const { return impl_->actors->alive(); }
+
+std::string Front::why() const { return impl_->actors->why(); }
+
+std::future<std::optional<EngineStatus>> Front::ask_status(Duration patience) { return impl_->actors->ask_status(patience); }
+
+Status Front::renew_credentials(const config::HttpOptions& http) {
+  config::HttpOptions renewed = impl_->options.http;
+  renewed.file_api_keys = http.file_api_keys;
+  renewed.file_admin_api_keys = http.file_admin_api_keys;
+  renewed.certificate_pem = http.certificate_pem;
+  renewed.private_key_pem = http.private_key_pem;
+  Status status = impl_->server->renew(renewed);
+  if (status.ok()) impl_->options.http = std::move(renewed);
+  return status;
+}
+
+void Front::beat() {
+  Impl& impl = *impl_;
+  const TimePoint now = Clock::now();
+  impl.watchdog.check(now);
+  const Silence longest = impl.watchdog.longest();
+  impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
+  if (impl.watchdog.longest_in_engine().time >= kLate) return;
+  impl.link->end().beat();
+}
+
+std::string Front::silent() const {
+  const Silence silence = impl_->watchdog.longest_in_engine();
+  return silence.time >= kSilent ? silence.part->name : std::string();
+}
+
+void Front::report(ProcessReports processes) { impl_->actors->report(std::move(processes)); }
+
+void Front::drain() {
+  impl_->server->drain();
+  impl_->feed->end();
+  impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
+  impl_->actors->drain();
+}
+
+void Front::abandon() { impl_->actors->abandon(); }
+
+bool Front::idle() const { return impl_->actors->drained() && impl_->server->active() == 0; }
+
+std::uint64_t Front::served() const { return impl_->http_side->served(); }
+
+std::uint64_t Front::generated_tokens() const { return *impl_->progress; }
+
+void Front::stop() {
+  impl_->health->forget();
+  impl_->watchdog.clear();  // its handles must not outlive the actors
+  if (impl_->server != nullptr) impl_->server->stop();
+  if (impl_->http_side != nullptr) impl_->http_side->disconnect();
+  impl_->feed.reset();
+  impl_->actors.reset();
+}
+
+}  // namespace troupe

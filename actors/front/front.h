@@ -1,0 +1,86 @@
+#pragma once
+// Everything between the HTTP sockets and the link to the engine, started and stopped as one object. front_main.cpp passes
+// sockets and the link from the supervisor; a bench or a test can pass its own.
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/messages.h"
+#include "actors/observation_messages.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "config/options.h"
+
+namespace troupe {
+
+/// Inherited descriptors. The front owns the sockets from start() on.
+struct FrontFds {
+  int listen = -1;   ///< bound and listening
+  int metrics = -1;  ///< likewise; -1: /metrics is on the first
+  int link_step = -1;   ///< segments of the link to the engine
+  int link_cache = -1;
+};
+
+class Front {
+ public:
+  /// Reads tokenizer, template and config.json of options.model.directory, starts the actors and the HTTP
+  /// threads. Pages are served from then on, generation requests when the engine has a worker. `options` are
+  /// resolved: limits and directories are known.
+  static Result<std::unique_ptr<Front>> start(const config::Options& options, const FrontFds& fds);
+
+  ~Front();  ///< stops
+
+  /// loading, ready, draining or restarting. Lock-free.
+  std::string state() const;
+
+  /// Asks every part for a sign of life, tells the health routes who stands still, and beats on the link unless a
+  /// part of the front does. Call it at least eight times a second, from one thread.
+  void beat();
+
+  /// The part of the front that stands still, as of the last beat(). Empty: none does.
+  std::string silent() const;
+
+  /// The state of every part, once it is known, the engine's among it while there is one; nothing when GATEWAY does not
+  /// answer within the time given.
+  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
+
+  /// Takes what --api-key-file, --admin-api-key-file and the PEM files hold now from `http`; its other members are not
+  /// read. Not ok: nothing has changed.
+  Status renew_credentials(const config::HttpOptions& http);
+
+  /// Tells METRICS which processes the supervisor has.
+  void report(ProcessReports processes);
+
+  /// Refuses new requests from now on; open ones go on. Returns at once.
+  void drain();
+
+  /// Ends the requests that are still open after drain(), each with an error that its client is told. Returns
+  /// at once.
+  void abandon();
+
+  /// True when no request is open any more after drain().
+  bool idle() const;
+
+  /// Generation requests that ended without an error since the start. Lock-free.
+  std::uint64_t served() const;
+
+  /// Tokens generated since the start, of open requests too. Lock-free.
+  std::uint64_t generated_tokens() const;
+
+  /// False when an actor that cannot be replaced has died: the process should end with why().
+  bool alive() const;
+  std::string why() const;
+
+  /// Ends HTTP, then the actors in reverse start order. Idempotent; only the destructor may follow.
+  void stop();
+
+ private:
+  struct Impl;
+  explicit Front(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,182 @@
+#include "actors/engine/engine_main.h"
+
+#include <malloc.h>
+
+#include <deque>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "actors/engine/child_main.h"
+#include "actors/front/front.h"
+#include "base/exhaustion.h"
+#include "base/log.h"
+
+namespace troupe {
+namespace {
+
+using nlohmann::json;
+using supervisor::Control;
+using supervisor::Packet;
+
+constexpr auto kFrontTick = std::chrono::milliseconds(20);
+constexpr auto kStatusPatience = std::chrono::milliseconds(800);
+constexpr auto kServedInterval = std::chrono::seconds(1);
+constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
+constexpr std::size_t kMostAsked = 4;                    // the supervisor asks again after a while
+constexpr int kPagesOfItsOwn = 1 << 20;                  // bytes
+
+/// The front process's main loop: obeys the supervisor and reports to it.
+class FrontProcess {
+ public:
+  FrontProcess(Control& control, std::unique_ptr<Front> front, Log log)
+      : control_(control), front_(std::move(front)), log_(std::move(log)) {}
+
+  /// Returns when the supervisor has gone, a drain is over, or an actor that cannot be replaced has died.
+  Status run() {
+    for (;;) {
+      front_->beat();
+      tell_silent();
+      tell_state();
+      tell_served();
+      tell_status();
+      if (!front_->alive()) break;
+      if (drain_until_ && front_->idle()) break;
+      if (drain_until_ && Clock::now() >= *drain_until_) {
+        if (std::exchange(abandoned_, true)) break;
+        front_->abandon();
+        drain_until_ = Clock::now() + kFarewell;
+      }
+      const Packet packet = control_.receive(Clock::now() + kFrontTick);
+      if (packet.kind == Packet::Kind::closed) break;
+      if (packet.kind == Packet::Kind::message) obey(packet);
+    }
+    const Status status = front_->alive() ? Status() : failure(Code::internal, front_->why() + address_space_remark());
+    front_->stop();
+    return status;
+  }
+
+ private:
+  void obey(const Packet& packet) {
+    const std::string what = packet.text("do");
+    if (what == "status") {
+      ask_status(packet.number("id"));
+    } else if (what == "renew") {
+      renew(packet);
+    } else if (what == "processes") {
+      report(packet);
+    } else if (what == "drain" && !drain_until_) {
+      drain_until_ = Clock::now() + std::chrono::seconds(packet.number("deadline_s", 30));
+      front_->drain();
+    }
+  }
+
+  /// The supervisor has checked them.
+  void renew(const Packet& packet) {
+    const auto options = supervisor::read_options_file(packet.attached.get());
+    const Status status = options.ok() ? front_->renew_credentials(options->http) : options.status();
+    if (!status.ok()) log_.error("credentials_kept", {kv("why", status.message)});
+  }
+
+  void report(const Packet& packet) {
+    ProcessReports reports;
+    for (const json& process : packet.message.value("processes", json::array())) {
+      reports.processes.push_back({process.value("name", ""), process.value("pid", std::int64_t{0}),
+                                   process.value("restarts", std::int32_t{0})});
+    }
+    front_->report(std::move(reports));
+  }
+
+  // Without waiting for the actors: this thread is the one that sees who stands still.
+  void ask_status(std::int64_t id) {
+    asked_.push_back({id, front_->ask_status(kStatusPatience)});
+    if (asked_.size() > kMostAsked) asked_.pop_front();
+  }
+
+  void tell_status() {
+    while (!asked_.empty() && asked_.front().status.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      if (const auto status = asked_.front().status.get()) tell(asked_.front().id, *status);
+      asked_.pop_front();
+    }
+  }
+
+  void tell(std::int64_t id, const EngineStatus& status) {
+    const CacheStatus& cache = status.cache;
+    control_.tell({{"event", "status"},
+                   {"id", id},
+                   {"state", status.state},
+                   {"tokens", {{"prompt", status.scheduler.prompt_tokens}, {"generated", front_->generated_tokens()}}},
+                   {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
+                                  {"leased", cache.leased}, {"moving", cache.moving}}},
+                   {"prefix_cache", {{"prompt_tokens", status.scheduler.prompt_tokens},
+                                     {"cached_tokens", status.scheduler.cached_tokens},
+                                     {"evicted_blocks", cache.evicted}}},
+                   {"swap_space", {{"total", cache.swap.total}, {"free", cache.swap.free}, {"cached", cache.swap.cached},
+                                   {"moving", cache.swap.moving}, {"out_blocks", cache.swap.out}, {"in_blocks", cache.swap.in},
+                                   {"evicted_blocks", cache.swap.evicted}, {"failed_blocks", cache.swap.failed},
+                                   {"declined_blocks", cache.swap.declined}}},
+                   {"queues", {{{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}},
+                               {{"name", "running"}, {"depth", status.scheduler.running}, {"capacity", status.scheduler.max_running}},
+                               {{"name", "waiting"}, {"depth", status.scheduler.waiting}, {"capacity", status.scheduler.max_waiting}}}}});
+  }
+
+  void tell_state() {
+    std::string state = front_->state();
+    if (state == told_state_) return;
+    control_.tell({{"event", "state"}, {"state", state}});
+    told_state_ = std::move(state);
+  }
+
+  void tell_silent() {
+    std::string part = front_->silent();
+    if (part == told_silent_) return;
+    control_.tell({{"event", "silent"}, {"part", part}});
+    told_silent_ = std::move(part);
+  }
+
+  void tell_served() {
+    const std::uint64_t served = front_->served(), generated = front_->generated_tokens();
+    if ((served == told_served_ && generated == told_generated_) || Clock::now() < next_served_) return;
+    control_.tell(
+        {{"event", "served"}, {"requests", served - told_served_}, {"tokens", generated - told_generated_}});
+    told_served_ = served;
+    told_generated_ = generated;
+    next_served_ = Clock::now() + kServedInterval;
+  }
+
+  struct Asked {
+    std::int64_t id;
+    std::future<std::optional<EngineStatus>> status;
+  };
+
+  Control& control_;
+  std::unique_ptr<Front> front_;
+  std::deque<Asked> asked_;
+  const Log log_;
+  std::string told_state_;
+  std::string told_silent_;
+  std::uint64_t told_served_ = 0;
+  std::uint64_t told_generated_ = 0;
+  TimePoint next_served_{};
+  std::optional<TimePoint> drain_until_;
+  bool abandoned_ = false;
+};
+
+}  // namespace
+
+int front_main(const std::vector<std::string>& words) {
+  // Large bodies and answers have pages of their own, which go back to the system with them. Unless it is told a
+  // size, the allocator raises it when the first of them is freed, and holds what the later ones took.
+  ::mallopt(M_MMAP_THRESHOLD, kPagesOfItsOwn);
+  return run_child("front", words, [](const auto& arguments, Control& control, const config::Options& options) {
+    if (arguments.link_step_fds.empty()) return failure(Code::internal, "the front needs a link to an engine");
+    auto front = Front::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.link_step_fds.front(),
+                                        arguments.link_cache_fds.front()});
+    if (!front.ok()) return front.status();
+    const auto log = Log::open("gateway", options.log);
+    return FrontProcess(control, *std::move(front), log.ok() ? *log : Log()).run();
+  });
+}
+
+}  // namespace troupe

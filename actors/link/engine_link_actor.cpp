@@ -1,0 +1,208 @@
+#include "actors/link/engine_link_actor.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "actors/link/message_codec.h"
+#include "actors/record_bytes.h"
+
+namespace troupe {
+namespace {
+
+using EngineLinkSelf = engine_link_actor::stateful_pointer<EngineLinkState>;
+
+/// The message's bytes, in memory of this thread's own: valid until the next call.
+template <class Message>
+std::span<const std::byte> bytes_of(const Message& message) {
+  thread_local Bytes bytes;
+  bytes.clear();
+  encode(message, bytes);
+  return std::as_bytes(std::span(bytes));
+}
+
+/// Runs in the receiving thread.
+class Receiver {
+ public:
+  Receiver(engine_link_actor actor, const EngineLinkParts& parts, FrontActors front)
+      : actor_(std::move(actor)), parts_(parts), front_(std::move(front)) {}
+
+  void operator()(const std::stop_token& stop) {
+    greet();
+    parts_.link->receive(stop, *parts_.receiver_pulse,
+                         {[this](const Arrival& arrival) { take(arrival); },
+                          [this](std::uint32_t epoch) { lost(epoch); }, [this](const std::string& why) { broken(why); }});
+  }
+
+ private:
+  void greet() { parts_.link->send(MessageType::greeting, 0, bytes_of(Greeting{wire::kMessagesVersion, parts_.build})); }
+
+  void take(const Arrival& arrival) {
+    switch (arrival.type) {
+      case MessageType::step_tokens: return pass<StepTokens>(arrival);
+      case MessageType::refused: return pass<Refused>(arrival);
+      case MessageType::step_stats: return stats(arrival);
+      case MessageType::welcome: return welcome(arrival);
+      case MessageType::link_up: return up(arrival);
+      case MessageType::link_down:
+        return with<LinkDown>(arrival, [this](LinkDown& down) { caf::anon_send(front_.gateway, std::move(down)); });
+      case MessageType::answer:
+        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
+        return;
+      case MessageType::trace:
+        return with<TracedEvent>(arrival, [this](const TracedEvent& event) {
+          if (parts_.traced) parts_.traced(event);
+        });
+      case MessageType::silent:
+        return with<SilentPart>(arrival, [this](const SilentPart& silent) {
+          if (parts_.silent) parts_.silent(silent);
+        });
+      default: broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from the engine");
+    }
+  }
+
+  template <class Message, class Use>
+  void with(const Arrival& arrival, Use&& use) {
+    Message message;
+    if (!decode(arrival.bytes, message)) {
+      return broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) +
+                    " from the engine cannot be read");
+    }
+    use(message);
+  }
+
+  /// To the SESSION HOST that the tag names.
+  template <class Message>
+  void pass(const Arrival& arrival) {
+    with<Message>(arrival, [&](Message& message) {
+      if (arrival.tag < front_.hosts.size()) caf::anon_send(front_.hosts[arrival.tag], std::move(message));
+    });
+  }
+
+  void stats(const Arrival& arrival) {
+    with<StepStats>(arrival, [this](const StepStats& stats) {
+      if (parts_.progress != nullptr) {
+        parts_.progress->fetch_add(static_cast<std::uint64_t>(stats.generated_tokens), std::memory_order_relaxed);
+      }
+      caf::anon_send(front_.metrics, stats);
+    });
+  }
+
+  void welcome(const Arrival& arrival) {
+    with<Welcome>(arrival, [this](const Welcome& welcome) {
+      if (welcome.version != wire::kMessagesVersion) {
+        return broken("the engine, of build " + welcome.build + ", speaks version " + std::to_string(welcome.version) +
+                      " of the link's messages; the front, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
+      }
+      if (parts_.welcomed) parts_.welcomed(welcome.topology);
+    });
+  }
+
+  /// GATEWAY last: what it admits must find hosts that know the engine.
+  void up(const Arrival& arrival) {
+    with<LinkUp>(arrival, [&](LinkUp& up) {
+      if (up_in_ != arrival.epoch) {
+        for (const auto& host : front_.hosts) caf::anon_send(host, EngineUp{arrival.epoch});
+      }
+      up_in_ = arrival.epoch;
+      caf::anon_send(front_.gateway, std::move(up));
+    });
+  }
+
+  void lost(std::uint32_t epoch) {
+    const std::string why = "the engine was restarted";
+    parts_.log.warning("engine_lost", {kv("epoch", epoch)});
+    caf::anon_send(front_.gateway, LinkDown{why});
+    for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{epoch, why});
+    if (parts_.silent) parts_.silent({});
+    caf::anon_send(front_.metrics, StepStats{});  // nothing runs or waits in an engine
+    caf::anon_send(actor_, LinkEpoch{epoch});
+    greet();
+  }
+
+  void broken(const std::string& why) {
+    parts_.log.error("link_broken", {kv("why", why)});
+    caf::anon_send(actor_, LinkBroken{why});
+  }
+
+  engine_link_actor actor_;
+  const EngineLinkParts parts_;
+  const FrontActors front_;
+  std::uint32_t up_in_ = 0;  // the last epoch in which the engine could serve
+};
+
+/// Asks the engine; the answer comes as an Answer.
+template <class Answer, class Message>
+caf::typed_response_promise<Answer> ask(EngineLinkSelf self, MessageType type, const Message& question) {
+  EngineLinkState& state = self->state;
+  auto promise = self->template make_response_promise<Answer>();
+  const std::uint64_t tag = state.next_tag++;
+  const std::uint32_t epoch = state.parts.link->send(type, tag, bytes_of(question));
+  state.questions.emplace(tag, EngineLinkState::Question{
+                                   epoch,
+                                   [promise](std::span<const std::byte> bytes) mutable {
+                                     Answer answer{};
+                                     if (!decode(bytes, answer)) return false;
+                                     promise.deliver(std::move(answer));
+                                     return true;
+                                   },
+                                   [promise](const std::string& why) mutable {
+                                     promise.deliver(caf::make_error(caf::sec::request_receiver_down, why));
+                                   }});
+  return promise;
+}
+
+void answered(EngineLinkSelf self, const LinkMessage& message) {
+  auto node = self->state.questions.extract(message.tag);
+  if (node.empty()) return;  // of an engine that was lost meanwhile
+  if (!node.mapped().answered(std::as_bytes(std::span(message.bytes)))) {
+    self->quit(caf::make_error(caf::sec::runtime_error, "an answer of the engine cannot be read"));
+  }
+}
+
+/// Questions that were asked in the new epoch already are the next engine's.
+void lost(EngineLinkSelf self, std::uint32_t epoch) {
+  std::erase_if(self->state.questions, [epoch](auto& entry) {
+    if (entry.second.epoch == epoch) return false;
+    entry.second.lost("the engine was restarted");
+    return true;
+  });
+}
+
+}  // namespace
+
+void EngineLinkSide::submit(Submit&& request, std::uint32_t epoch) {
+  link_->send(MessageType::submit, 0, bytes_of(request), epoch);
+}
+
+void EngineLinkSide::cancel(Cancel&& request, std::uint32_t epoch) {
+  link_->send(MessageType::cancel, 0, bytes_of(request), epoch);
+}
+
+engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, EngineLinkParts parts) {
+  answer_probes(self);
+  self->state.parts = std::move(parts);
+  return {
+      answer_beat,
+      [self](const FrontActors& front) {
+        self->state.receiver = std::jthread(Receiver(self, self->state.parts, front));
+        ::pthread_setname_np(self->state.receiver.native_handle(), "engine_link");
+      },
+      [self](const Compile& job) { return ask<Compiled>(self, MessageType::compile, job); },
+      [self](const CancelCompile& cancel) {
+        self->state.parts.link->send(MessageType::cancel_compile, 0, bytes_of(cancel));
+      },
+      [self](const WatchGrammar& watch) { return ask<Status>(self, MessageType::watch_grammar, watch); },
+      [self](const ReleaseGrammar& release) {
+        self->state.parts.link->send(MessageType::release_grammar, 0, bytes_of(release));
+      },
+      [self](const ResetPrefixCache& reset) { return ask<std::int32_t>(self, MessageType::reset_cache, reset); },
+      [self](caf::get_atom) { return ask<EngineStatus>(self, MessageType::ask_status, Probe{}); },
+      [self](const ProbeAll& probe) { return ask<ActorReports>(self, MessageType::probe, probe); },
+      [self](const LinkMessage& message) { answered(self, message); },
+      [self](const LinkEpoch& now) { lost(self, now.epoch); },
+      [self](const LinkBroken& broken) { self->quit(caf::make_error(caf::sec::runtime_error, broken.why)); },
+  };
+}
+
+}  // namespace troupe

@@ -1,0 +1,272 @@
+// Fields that chat and completions share: sampling parameters, names, and fields that are refused.
+#include <algorithm>
+#include <limits>
+
+#include "http/api/json_text.h"
+#include "http/api/openai_fields.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
+constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
+constexpr std::size_t kMaxCacheSalt = 256;   // bytes
+constexpr std::size_t kMaxModelName = 256;   // bytes
+constexpr double kMaxTimeoutSeconds = 86400;
+constexpr std::size_t kMaxIdentifier = 128;  // bytes of request_id and user
+
+std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& limits) {
+  const Json* value = fields.find("stop");
+  if (value == nullptr) return {};
+  std::vector<std::string> stop;
+  const auto add = [&](const Json& item) {
+    const std::string* given = json::text(item);
+    if (given == nullptr) {
+      fields.fail("stop", "must be a string or a list of strings, got " + excerpt(item), "invalid_value");
+      return;
+    }
+    const std::string& text = *given;
+    if (text.empty() || text.size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
+      fields.fail("stop",
+                  "must hold strings of 1 to " + std::to_string(limits.max_stop_bytes) +
+                      " bytes, got one of " + std::to_string(text.size()),
+                  "invalid_value");
+      return;
+    }
+    stop.push_back(text);
+  };
+  if (!value->is_array()) {
+    add(*value);
+    return stop;
+  }
+  if (value->size() > static_cast<std::size_t>(limits.max_stop_strings)) {
+    fields.fail("stop",
+                "may hold at most " + std::to_string(limits.max_stop_strings) + " strings, got " +
+                    std::to_string(value->size()),
+                "invalid_value");
+    return {};
+  }
+  for (const Json& item : *value) add(item);
+  return stop;
+}
+
+// Keys are token ids in decimal. Every fault has the code invalid_value, as at OpenAI.
+std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const RequestRules& rules) {
+  const Json* value = fields.find("logit_bias");
+  if (value == nullptr) return {};
+  const auto fail = [&](std::string message) {
+    fields.fail("logit_bias", std::move(message), "invalid_value");
+  };
+  if (!value->is_object()) {
+    fail("must be an object of token ids and biases, got " + excerpt(*value));
+    return {};
+  }
+  if (value->size() > static_cast<std::size_t>(rules.limits.max_logit_bias)) {
+    fail("may hold at most " + std::to_string(rules.limits.max_logit_bias) + " entries, got " +
+         std::to_string(value->size()));
+    return {};
+  }
+  const std::int64_t vocab = rules.model.vocab_size;
+  const std::int64_t last = vocab > 0 ? vocab - 1 : std::numeric_limits<TokenId>::max();
+  std::vector<std::pair<TokenId, float>> bias;
+  for (const auto& [key, item] : json::members(*value)) {
+    const bool digits = !key.empty() && key.size() <= 10 && (key[0] != '0' || key.size() == 1) &&
+                        key.find_first_not_of("0123456789") == key.npos;
+    const std::int64_t id = digits ? std::stoll(key) : -1;
+    if (id < 0 || id > last) {
+      fail("names token \"" + cut(key) + "\"; a key must be a token id from 0 to " + std::to_string(last));
+      return {};
+    }
+    const auto amount = json::number(item);
+    if (!amount || !(*amount >= -100 && *amount <= 100)) {
+      fail("gives token " + key + " the bias " + excerpt(item) + "; it must be a number from -100 to 100");
+      return {};
+    }
+    bias.emplace_back(static_cast<TokenId>(id), static_cast<float>(*amount));
+  }
+  return bias;
+}
+
+std::vector<std::string> read_bad_words(Fields& fields, const config::LimitOptions& limits) {
+  const Json* value = fields.find("bad_words");
+  if (value == nullptr) return {};
+  if (!value->is_array()) {
+    fields.fail("bad_words", "must be a list of strings, got " + excerpt(*value), "invalid_type");
+    return {};
+  }
+  if (value->size() > kMaxTokenList) {
+    fields.fail("bad_words",
+                "may hold at most " + std::to_string(kMaxTokenList) + " strings, got " +
+                    std::to_string(value->size()),
+                "out_of_range");
+    return {};
+  }
+  std::vector<std::string> words;
+  for (const Json& item : *value) {
+    const std::string* word = json::text(item);
+    if (word == nullptr || word->empty() || word->size() > static_cast<std::size_t>(limits.max_stop_bytes)) {
+      fields.fail("bad_words." + std::to_string(words.size()),
+                  "must be a string of 1 to " + std::to_string(limits.max_stop_bytes) + " bytes",
+                  "invalid_value");
+      return {};
+    }
+    words.push_back(*word);
+  }
+  return words;
+}
+
+void read_stream(Fields& fields, SamplingRequest& sampling) {
+  sampling.stream = fields.boolean("stream");
+  Json* value = fields.find("stream_options");
+  if (value == nullptr) return;
+  if (!sampling.stream) {
+    fields.fail("stream_options", "is only allowed when stream is true", "invalid_value");
+    return;
+  }
+  if (!value->is_object()) {
+    fields.fail("stream_options", "must be an object, got " + excerpt(*value), "invalid_value");
+    return;
+  }
+  Fields options(*value, "stream_options");
+  sampling.include_usage = options.boolean("include_usage", true);
+  sampling.continuous_usage_stats = options.boolean("continuous_usage_stats");
+  fields.fail(options.status());
+}
+
+void read_lengths(Fields& fields, Dialect dialect, SamplingRequest& sampling) {
+  const std::int64_t least = dialect == Dialect::chat ? 1 : 0;
+  const auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
+  const auto max_completion_tokens = fields.integer("max_completion_tokens", least, kMaxInteger);
+  sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
+  sampling.min_tokens = fields.integer("min_tokens", 0, kMaxInteger).value_or(0);
+  if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens) {
+    fields.fail("min_tokens",
+                "must not exceed max_tokens (" + std::to_string(*sampling.max_tokens) + "), got " +
+                    std::to_string(sampling.min_tokens),
+                "out_of_range");
+  }
+}
+
+/// 0: the whole prompt.
+std::int32_t read_truncation(Fields& fields) {
+  constexpr std::string_view kName = "truncate_prompt_tokens";
+  const auto tokens = fields.integer(kName, -1, std::numeric_limits<std::int32_t>::max());
+  if (!tokens) return 0;
+  if (*tokens == 0) fields.fail(kName, "must be -1 or at least 1, got 0", "out_of_range");
+  return static_cast<std::int32_t>(*tokens);
+}
+
+std::string read_cache_salt(Fields& fields) {
+  auto salt = fields.string("cache_salt");
+  if (!salt) return {};
+  if (salt->empty() || salt->size() > kMaxCacheSalt) {
+    fields.fail("cache_salt",
+                "must be a string of 1 to " + std::to_string(kMaxCacheSalt) + " bytes, got " +
+                    std::to_string(salt->size()),
+                "invalid_value");
+  }
+  return *std::move(salt);
+}
+
+bool is_identifier(std::string_view text) {
+  return !text.empty() && text.size() <= kMaxIdentifier && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+}
+
+}  // namespace
+
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect) {
+  SamplingRequest sampling;
+  sampling.temperature = fields.number("temperature", {0, 2});
+  sampling.top_p = fields.number("top_p", {0, 1});
+  sampling.min_p = fields.number("min_p", {0, 1});
+  if (const auto top_k = fields.integer("top_k", -1, std::numeric_limits<std::int32_t>::max())) {
+    sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(*top_k, 0));
+  }
+  sampling.repetition_penalty = fields.number("repetition_penalty", {0, 10, true});
+  sampling.presence_penalty = fields.number("presence_penalty", {-2, 2});
+  sampling.frequency_penalty = fields.number("frequency_penalty", {-2, 2});
+  read_lengths(fields, dialect, sampling);
+  sampling.seed = fields.integer("seed", kMinInteger, kMaxInteger);
+  sampling.n = static_cast<std::int32_t>(fields.integer("n", 1, rules.limits.max_n).value_or(1));
+  sampling.stop = read_stop(fields, rules.limits);
+  sampling.stop_token_ids = fields.token_ids("stop_token_ids", rules.model.vocab_size, kMaxTokenList);
+  sampling.logit_bias = read_logit_bias(fields, rules);
+  sampling.bad_words = read_bad_words(fields, rules.limits);
+  sampling.bad_words_token_ids =
+      fields.token_ids("bad_words_token_ids", rules.model.vocab_size, kMaxTokenList);
+  sampling.include_stop_str_in_output = fields.boolean("include_stop_str_in_output");
+  sampling.ignore_eos = fields.boolean("ignore_eos");
+  sampling.return_token_ids = fields.boolean("return_token_ids");
+  sampling.cache = fields.boolean("cache", true);
+  sampling.cache_salt = read_cache_salt(fields);
+  read_stream(fields, sampling);
+  constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
+  sampling.priority = static_cast<std::int32_t>(
+      fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  sampling.tokens_per_event = static_cast<std::int32_t>(
+      fields.integer("max_streaming_response_tokens", 1, std::numeric_limits<std::int32_t>::max()).value_or(1));
+  sampling.truncate_prompt_tokens = read_truncation(fields);
+  (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
+  sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});
+  return sampling;
+}
+
+void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling) {
+  const std::int64_t limit = rules.limits.max_logprobs;
+  const auto count = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  if (dialect == Dialect::completion) {
+    if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
+      sampling.logprobs = count(*n);
+    }
+  } else {
+    const bool wanted = fields.boolean("logprobs");
+    const auto top = fields.integer("top_logprobs", 0, limit);
+    if (top && *top > 0 && !wanted) {
+      fields.fail("top_logprobs", "needs logprobs to be true", "out_of_range");
+    }
+    if (wanted) sampling.logprobs = count(top.value_or(0));
+  }
+  if (const auto n = fields.integer("prompt_logprobs", 0, limit)) sampling.prompt_logprobs = count(*n);
+  if (sampling.prompt_logprobs && sampling.stream) {
+    fields.fail("prompt_logprobs", "cannot be streamed", "invalid_value");
+  }
+}
+
+std::string read_model(Fields& fields, const RequestRules& rules) {
+  const auto name = fields.string("model");
+  if (!name) return {};
+  if (name->size() > kMaxModelName) {
+    fields.fail("model", "must be at most " + std::to_string(kMaxModelName) + " bytes long",
+                "model_not_found");
+    return {};
+  }
+  const auto& names = rules.model.names;
+  if (!names.empty() && std::find(names.begin(), names.end(), *name) == names.end()) {
+    fields.fail({Code::not_found,
+                 "The model \"" + cut(*name) + "\" does not exist; this server has \"" + names.front() + "\"",
+                 "model", "model_not_found"});
+    return {};
+  }
+  return *name;
+}
+
+std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback) {
+  const auto request_id = fields.string("request_id");
+  const auto user = fields.string("user");
+  if (request_id && !request_id->empty()) {
+    if (!is_identifier(*request_id)) {
+      fields.fail(
+          "request_id",
+          "must be at most " + std::to_string(kMaxIdentifier) + " letters, digits and -_.:", "invalid_value");
+    }
+    return request_id->starts_with(prefix) ? *request_id : std::string(prefix) + *request_id;
+  }
+  std::string id(prefix);
+  if (user && is_identifier(*user)) id.append(*user).push_back('-');
+  return id.append(fallback);
+}
+
+}  // namespace troupe::http

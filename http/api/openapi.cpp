@@ -1,0 +1,251 @@
+#include "http/api/openapi.h"
+
+#include <cmath>
+#include <initializer_list>
+
+#include "http/api/answer_schemas.h"
+#include "http/api/json_body.h"
+#include "http/api/request_fields.h"
+#include "http/api/request_schemas.h"
+#include "http/server/api_keys.h"
+
+namespace troupe::http {
+namespace {
+
+/// A route with a body.
+struct BodyRoute {
+  std::string_view path;
+  std::uint16_t api;
+  std::string_view about;
+  std::initializer_list<const char*> required;  ///< members of the body
+  const char* answer;                           ///< the component
+  const char* event;                            ///< of the data of an event; null: never streams
+  bool anthropic_errors = false;
+};
+
+const BodyRoute kBodyRoutes[] = {
+    {"/v1/chat/completions", kChatApi, "OpenAI's chat completions", {}, "Chat", "ChatChunk"},
+    {"/v1/completions", kCompletionsApi, "OpenAI's completions", {}, "Completion", "Completion"},
+    {"/v1/responses",
+     kResponsesApi,
+     "OpenAI's responses, without storage",
+     {"input"},
+     "Response",
+     "ResponseEvent"},
+    {"/v1/messages",
+     kMessagesApi,
+     "Anthropic's messages",
+     {"messages", "max_tokens"},
+     "Message",
+     "MessageEvent",
+     true},
+    {"/v1/messages/count_tokens",
+     kCountTokensApi,
+     "The tokens of a message's prompt",
+     {"messages"},
+     "TokenCount",
+     nullptr,
+     true},
+    {"/tokenize", kTokenizeApi, "A prompt or messages to token ids", {}, "Tokens", nullptr},
+    {"/detokenize", kDetokenizeApi, "Token ids to text", {"tokens"}, "Text", nullptr},
+};
+
+struct PageRoute {
+  std::string_view path;
+  std::string_view method;
+  std::string_view about;
+  Access access;         ///< the least that opens it
+  const char* answer{};  ///< the component; null: no JSON, or not described
+};
+
+constexpr PageRoute kPageRoutes[] = {
+    {"/v1/models", "get", "The served models", Access::client, "Models"},
+    {"/v1/models/{model}", "get", "One of them", Access::client, "Model"},
+    {"/openapi.json", "get", "This document", Access::client},
+    {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", Access::admin},
+    {"/", "get", "The chat page", Access::none},
+    {"/topology", "get", "The page that shows the live state", Access::none},
+    {"/docs", "get", "The page that shows this document", Access::none},
+    {"/health", "get", "200 when requests are served, else 503", Access::none},
+    {"/health/ready", "get", "The same", Access::none},
+    {"/health/live", "get", "200 while the event loop is alive", Access::none},
+    {"/ping", "get", "As /health", Access::none},
+    {"/metrics", "get", "Prometheus metrics", Access::client},
+    {"/config-info", "get", "The configuration", Access::client},
+    {"/reset_prefix_cache", "post", "Forget what the prefix cache holds", Access::admin},
+};
+
+std::string_view json_type(FieldType type) {
+  switch (type) {
+    case FieldType::boolean: return "boolean";
+    case FieldType::integer: return "integer";
+    case FieldType::number: return "number";
+    case FieldType::string: return "string";
+    case FieldType::list: return "array";
+    case FieldType::object: return "object";
+    case FieldType::any: break;
+  }
+  return {};
+}
+
+/// A whole number is written as one.
+Json bound(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+}
+
+Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/" + std::string(name)}}; }
+
+/// Fields with an inside: the component that describes it.
+struct FieldComponent {
+  std::string_view name;
+  std::uint16_t apis;
+  const char* component;
+};
+
+constexpr std::uint16_t kAllApis = 0xFFFF;
+constexpr FieldComponent kFieldComponents[] = {
+    {"bad_words", kAllApis, "Strings"},
+    {"bad_words_token_ids", kAllApis, "TokenIds"},
+    {"guided_choice", kAllApis, "Strings"},
+    {"input", kResponsesApi, "ResponseInput"},
+    {"logit_bias", kAllApis, "LogitBias"},
+    {"messages", kChatApi | kTokenizeApi, "ChatMessages"},
+    {"messages", kMessagesApi | kCountTokensApi, "MessageTurns"},
+    {"metadata", kResponsesApi, "Metadata"},
+    {"prompt", kCompletionsApi, "Prompts"},
+    {"prompt", kTokenizeApi, "PromptText"},
+    {"prompt_token_ids", kAllApis, "TokenIds"},
+    {"reasoning_effort", kChatApi, "Effort"},
+    {"response_format", kChatApi | kCompletionsApi, "ResponseFormat"},
+    {"stop", kAllApis, "Stop"},
+    {"stop_sequences", kAllApis, "Strings"},
+    {"stop_token_ids", kAllApis, "TokenIds"},
+    {"stream_options", kChatApi | kCompletionsApi, "StreamOptions"},
+    {"system", kAllApis, "SystemText"},
+    {"tokens", kDetokenizeApi, "TokenIds"},
+    {"tool_choice", kChatApi | kTokenizeApi, "ChatToolChoice"},
+    {"tools", kChatApi | kTokenizeApi, "ChatTools"},
+    {"tools", kResponsesApi, "ResponseTools"},
+    {"tools", kMessagesApi | kCountTokensApi, "MessageTools"},
+};
+
+const char* component_of(const RequestField& field, std::uint16_t api) {
+  for (const FieldComponent& row : kFieldComponents) {
+    if (row.name == field.name && (row.apis & api) != 0) return row.component;
+  }
+  return nullptr;
+}
+
+/// null means absent, in every field.
+Json field_schema(const RequestField& field, std::uint16_t api) {
+  Json schema = Json::object();
+  if (const char* component = component_of(field, api)) {
+    schema["anyOf"] = Json::array({reference(component), {{"type", "null"}}});
+  } else if (field.about.starts_with("not offered")) {
+    schema["type"] = "null";
+  } else if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
+  if (std::isfinite(field.bounds.low)) schema["minimum"] = bound(field.bounds.low);
+  if (std::isfinite(field.bounds.high)) schema["maximum"] = bound(field.bounds.high);
+  schema["description"] = field.about.empty() ? "accepted without effect" : field.about;
+  return schema;
+}
+
+Json members(std::initializer_list<const char*> names) {
+  Json list = Json::array();
+  for (const char* name : names) list.push_back(name);
+  return list;
+}
+
+Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
+  Json properties = Json::object();
+  for (const RequestField& field : request_fields()) {
+    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
+  }
+  if (properties.contains("n") && !properties["n"].contains("maximum"))
+    properties["n"]["maximum"] = limits.max_n;
+  if (properties.contains("best_of")) properties["best_of"]["maximum"] = limits.max_best_of;
+  for (const char* name : route.required) {
+    Json& field = properties[name];
+    if (const auto type = field.find("type"); type != field.end() && type->is_array()) *type = Json((*type)[0]);
+    if (const auto any = field.find("anyOf"); any != field.end()) any->erase(1);  // null
+  }
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", members(route.required)}};
+}
+
+Json json_content(Json schema) { return {{"application/json", {{"schema", std::move(schema)}}}}; }
+
+/// The answers of a route: 200, and an error for any other status. `answer`, the schema of 200, may be null.
+Json answers_of(std::string_view about, const char* answer, const char* error) {
+  Json good = {{"description", about}};
+  if (answer != nullptr) good["content"] = json_content(reference(answer));
+  Json bad = {{"description", "an error"}, {"content", json_content(reference(error))}};
+  return {{"200", std::move(good)}, {"default", std::move(bad)}};
+}
+
+Json body_route(const BodyRoute& route, const config::LimitOptions& limits) {
+  Json answers =
+      answers_of("the answer", route.answer, route.anthropic_errors ? "MessagesError" : "Error");
+  if (route.event != nullptr) {
+    // OpenAPI 3.1 has no schema for a stream's events.
+    answers["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}},
+                                                      {"x-event-schema", reference(route.event)}};
+  }
+  return {{"summary", route.about},
+          {"requestBody", {{"required", true}, {"content", json_content(body_schema(route, limits))}}},
+          {"responses", std::move(answers)}};
+}
+
+/// No key, where none is configured, or one of the schemes.
+Json security(std::initializer_list<const char*> schemes) {
+  Json either = Json::array();
+  either.push_back(Json::object());
+  for (const char* name : schemes) either.push_back({{name, Json::array()}});
+  return either;
+}
+
+Json key_schemes() {
+  Json schemes = Json::object();
+  const auto add = [&](const std::string& prefix, std::string_view about) {
+    schemes[prefix + "bearer"] = {{"type", "http"}, {"scheme", "bearer"}, {"description", about}};
+    schemes[prefix + "x-api-key"] = {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}, {"description", about}};
+  };
+  add("", "A key of --api-key or --admin-api-key");
+  add("admin-", "A key of --admin-api-key");
+  return schemes;
+}
+
+Json page_route(const PageRoute& page) {
+  Json route = {{"summary", page.about}};
+  if (page.answer != nullptr) {
+    route["responses"] = answers_of(page.about, page.answer, "Error");
+  } else {
+    route["responses"] = {{"default", {{"description", page.about}}}};
+  }
+  if (page.path.ends_with("{model}")) {
+    Json name = {{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
+    route["parameters"] = Json::array({std::move(name)});
+  }
+  if (page.access == Access::none) route["security"] = Json::array();
+  if (page.access == Access::admin) route["security"] = security({"admin-bearer", "admin-x-api-key"});
+  return route;
+}
+
+}  // namespace
+
+std::string openapi_document(const config::LimitOptions& limits) {
+  Json paths = Json::object();
+  for (const BodyRoute& route : kBodyRoutes)
+    paths[std::string(route.path)]["post"] = body_route(route, limits);
+  for (const PageRoute& page : kPageRoutes)
+    paths[std::string(page.path)][std::string(page.method)] = page_route(page);
+  Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
+  document["paths"] = std::move(paths);
+  Json schemas = Json::parse(kAnswerSchemas);
+  schemas.update(Json::parse(kRequestSchemas));
+  document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", key_schemes()}};
+  document["security"] = security({"bearer", "x-api-key"});
+  return to_text(document);
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,72 @@
+#include "http/server/api_keys.h"
+
+#include <openssl/sha.h>
+
+#include <algorithm>
+#include <random>
+
+#include "http/server/request_head.h"
+
+namespace troupe::http {
+namespace {
+
+/// The key of "Bearer KEY"; empty for anything else.
+std::string_view bearer_key(std::string_view authorization) {
+  constexpr std::string_view kScheme = "Bearer ";
+  const bool bearer = same_word(authorization.substr(0, kScheme.size()), kScheme);
+  return bearer ? authorization.substr(kScheme.size()) : std::string_view();
+}
+
+}  // namespace
+
+ApiKeys::Digest ApiKeys::digest(std::string_view key) const {
+  const std::string salted = salt_ + std::string(key);
+  Digest out;
+  SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), out.data());
+  return out;
+}
+
+ApiKeys::ApiKeys(const std::vector<std::string>& clients, const std::vector<std::string>& admins) {
+  constexpr std::size_t kSaltBytes = 32;
+  std::random_device random;
+  while (salt_.size() < kSaltBytes) salt_.push_back(static_cast<char>(random()));
+  clients_ = digests(clients);
+  admins_ = digests(admins);
+}
+
+std::vector<ApiKeys::Digest> ApiKeys::digests(const std::vector<std::string>& keys) const {
+  std::vector<Digest> out;
+  for (const std::string& key : keys) out.push_back(digest(key));
+  std::ranges::sort(out);
+  return out;
+}
+
+Access ApiKeys::access_of(std::string_view key) const {
+  const Digest given = digest(key);
+  const bool client = std::ranges::binary_search(clients_, given);
+  const bool admin = std::ranges::binary_search(admins_, given);
+  if (key.empty()) return Access::none;
+  return admin ? Access::admin : client ? Access::client : Access::none;
+}
+
+Access ApiKeys::access(std::string_view authorization, std::string_view x_api_key) const {
+  return std::max(access_of(bearer_key(authorization)), access_of(x_api_key));
+}
+
+std::string ApiKeys::fingerprint(std::string_view authorization, std::string_view x_api_key) const {
+  constexpr std::size_t kBytes = 8;
+  constexpr char kHex[] = "0123456789abcdef";
+  for (const std::string_view key : {bearer_key(authorization), x_api_key}) {
+    if (access_of(key) == Access::none) continue;
+    const Digest known = digest(key);
+    std::string name;
+    for (std::size_t i = 0; i < kBytes; ++i) {
+      name.push_back(kHex[known[i] >> 4]);
+      name.push_back(kHex[known[i] & 15]);
+    }
+    return name;
+  }
+  return {};
+}
+
+}  // namespace troupe::http

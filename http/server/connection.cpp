@@ -1,0 +1,455 @@
+#include "http/server/connection.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "http/api/openai_error.h"
+#include "http/server/client_identity.h"
+
+namespace troupe::http {
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr std::size_t kReadBytes = 64 << 10;         // one read at most, through the thread's scratch buffer
+constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answer is pending
+constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
+constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
+constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
+constexpr std::size_t kSmallBody = 64 << 10;
+constexpr std::int64_t kRoomForSmall = 1 << 20;  // at least, beside the large ones
+// A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
+constexpr std::size_t kParseHere = 32 << 10;
+constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
+constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
+constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
+
+Status no_room() {
+  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
+          {}, "too_many_bytes"};
+}
+
+}  // namespace
+
+Visit::Visit(Doorman& doorman, Peer peer, Entrance entrance)
+    : doorman_(&doorman), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(doorman.enter(peer_)) {}
+
+Visit::Visit(Visit&& other) noexcept
+    : doorman_(std::exchange(other.doorman_, nullptr)),
+      peer_(std::move(other.peer_)),
+      entrance_(std::move(other.entrance_)),
+      refusal_(std::move(other.refusal_)),
+      client_(std::move(other.client_)) {}
+
+Visit::~Visit() {
+  if (doorman_ == nullptr) return;
+  end_request();
+  if (refusal_.ok()) doorman_->leave(peer_);
+}
+
+Status Visit::begin_request(std::string_view forwarded_for) {
+  std::string client = doorman_->client_of(forwarded_for);
+  Status status = client.empty() ? Status() : doorman_->begin_request(client);
+  if (status.ok()) client_ = std::move(client);
+  return status;
+}
+
+void Visit::end_request() {
+  if (!client_.empty()) doorman_->end_request(std::exchange(client_, {}));
+}
+
+Connection::Connection(IoThread& io, Transport transport, Visit visit)
+    : io_(io), transport_(std::move(transport)), visit_(std::move(visit)), reader_(io.shared().limits) {}
+
+void Connection::start() {
+  boost::system::error_code ignored;
+  Socket& socket = transport_.socket();
+  socket.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket.set_option(asio::socket_base::keep_alive(true), ignored);
+  ::setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentInKernel,
+               sizeof kUnsentInKernel);
+  begin_head();
+  await_input();
+}
+
+// ---- Reading ----------------------------------------------------------------------------------------
+
+void Connection::await_input() {
+  if (phase_ == Phase::closed || awaiting_input_) return;
+  const bool holds_back = phase_ == Phase::idle || answering();  // the other phases bound their input
+  if (holds_back && reader_.buffered() >= kPipelineBytes) {
+    // No more input is read; that the client is gone still shows as an error.
+    if (awaiting_error_) return;
+    awaiting_error_ = true;
+    transport_.socket().async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
+      self->awaiting_error_ = false;
+      if (!error && self->phase_ != Phase::closed) self->abort();
+    });
+    return;
+  }
+  awaiting_input_ = true;
+  transport_.socket().async_wait(transport_.input_wait(), [self = shared_from_this()](boost::system::error_code error) {
+    self->awaiting_input_ = false;
+    if (error || self->phase_ == Phase::closed) return;
+    self->guarded([&] { self->on_input(); });
+  });
+}
+
+void Connection::on_input() {
+  const std::span<char> scratch = io_.scratch();
+  boost::system::error_code error;
+  const std::size_t n = transport_.read_some(scratch.first(std::min(kReadBytes, scratch.size())), error);
+  if (error == asio::error::would_block || error == asio::error::interrupted) {
+    await_input();
+    return;
+  }
+  if (error) {  // or the end of the stream: a client that stops sending before it has the answer has left
+    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(visit_.peer().address, transport_.tls_error());
+    abort();
+    return;
+  }
+  if (phase_ == Phase::head && reader_.buffered() == 0) begin_head();
+  reader_.append(scratch.first(n));
+  progress();
+}
+
+void Connection::progress() {
+  if (progressing_) return;
+  progressing_ = true;
+  do {
+    while (step()) {
+    }
+    write();
+  } while (phase_ == Phase::idle && reader_.buffered() > 0 && writer_.unsent() == 0);
+  progressing_ = false;
+  if (phase_ != Phase::closed) {
+    reader_.shrink();
+    count_held();
+  }
+  await_input();
+}
+
+// Makes one transition. False when input, an answer or room to write is needed first.
+bool Connection::step() {
+  switch (phase_) {
+    case Phase::idle:
+      if (reader_.buffered() == 0 || writer_.unsent() > kPipelineBacklog) return false;
+      begin_head();
+      return true;
+    case Phase::head: return read_head();
+    case Phase::body: return read_body();
+    case Phase::lingering:
+      discarded_ += reader_.discard();
+      if (discarded_ > kLingerBytes) close();
+      return false;
+    case Phase::waiting:
+    case Phase::streaming:
+    case Phase::closed: return false;
+  }
+  return false;
+}
+
+bool Connection::read_head() {
+  switch (reader_.read_head()) {
+    case RequestReader::Progress::need_more: return false;
+    case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
+    case RequestReader::Progress::complete: break;
+  }
+  const HeadView head = reader_.head();
+  unrecorded_ = true;
+  stream_failed_ = false;
+  writer_.begin_answer();
+  method_ = head.method;
+  target_ = path_of(head.target).substr(0, 256);
+  keep_alive_ = reader_.keep_alive();
+  request_id_ = sane_request_id(reader_.header("x-request-id"));
+  if (request_id_.empty()) request_id_ = io_.fresh_request_id();
+  admission_ = io_.shared().desk.admit(head, visit_.entrance(), io_.keys());
+  check_limits();
+  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, visit_.client());
+  return begin_body();
+}
+
+// Health is answered beyond the limits: load must not look like failure.
+void Connection::check_limits() {
+  const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
+  if (!visit_.refusal().ok()) {
+    keep_alive_ = false;
+    if (!health && !visit_.entrance().open) admission_.refusal = visit_.refusal();
+  } else if (visit_.peer().trusted_proxy && !health) {
+    Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
+    if (status.ok()) return;
+    io_.shared().backend.turned_away(visit_.peer().address, status);
+    admission_.refusal = std::move(status);
+  }
+}
+
+bool Connection::begin_body() {
+  const HeadFacts& facts = reader_.facts();
+  const std::uint64_t length = facts.content_length.value_or(0);
+  const auto limit = static_cast<std::uint64_t>(io_.shared().limits.max_body_bytes);
+  const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
+  if (!admission_.refusal.ok() && facts.has_body() && !wait_for_it) return refuse_and_close(admission_.refusal);
+  if (length > limit) {
+    return refuse_and_close({Code::too_large,
+                             "The body has " + std::to_string(length) + " bytes; at most " +
+                                 std::to_string(limit) + " are allowed",
+                             {},
+                             "request_too_large"});
+  }
+  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
+  if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
+  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held - held_ > room) {
+    return refuse_and_close(no_room());
+  }
+  if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
+    writer_.append_continue();
+  }
+  enter(Phase::body);
+  return true;
+}
+
+bool Connection::read_body() {
+  const RequestReader::Progress progress = reader_.read_body();
+  reader_.shrink();
+  count_held();
+  if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
+    return refuse_and_close(too_large_to_hold(reader_.body_received()));
+  }
+  if (reader_.body_received() > 0 && !has_room()) return refuse_and_close(no_room());
+  switch (progress) {
+    case RequestReader::Progress::need_more: return false;
+    case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
+    case RequestReader::Progress::complete: break;
+  }
+  return finish_request();
+}
+
+/// Such a body would find no room however long its client waited.
+Status Connection::too_large_to_hold(std::uint64_t bytes) const {
+  return {Code::too_large,
+          "The body has " + std::to_string(bytes) + " bytes; at most " +
+              std::to_string(io_.shared().limits.max_buffered_bytes) + " are held at once (--max-buffered-bytes)",
+          {},
+          "request_too_large"};
+}
+
+// Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
+// until it is answered.
+void Connection::count_held() {
+  Shared& shared = io_.shared();
+  std::size_t now = phase_ == Phase::closed ? 0 : reader_.held_bytes();
+  if (phase_ == Phase::waiting) now = std::max(now, body_bytes_);
+  const auto counted = static_cast<std::int64_t>(now);
+  if (counted == held_) return;
+  const std::int64_t grown = counted - std::exchange(held_, counted);
+  const std::int64_t all = shared.held += grown;
+  if (all > shared.most_held) shared.most_held = all;
+}
+
+// False when all connections together take more than they may. For small bodies there is an eighth more, so that they are
+// read although large ones have used the room up.
+bool Connection::has_room() const {
+  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
+  const bool small = held_ <= static_cast<std::int64_t>(kSmallBody + kReadBytes);
+  return io_.shared().held <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
+}
+
+bool Connection::finish_request() {
+  body_bytes_ = reader_.body().size();
+  enter(Phase::waiting);
+  if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
+    parse_apart();
+    return false;
+  }
+  Shared& shared = io_.shared();
+  std::optional<std::variant<Call, Output>> outcome;
+  Status status = admission_.refusal;
+  if (status.ok()) {
+    status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      outcome.emplace(shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining));
+    });
+  }
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.style));
+  reader_.end_request();
+  return handled(*std::move(outcome));
+}
+
+// Has the body parsed on the thread for that, and what the backend can do of it there. The exchange is open meanwhile, so that
+// the server does not count as idle.
+void Connection::parse_apart() {
+  Shared& shared = io_.shared();
+  exchange_ = io_.open_exchange(shared_from_this());
+  std::string body = reader_.take_body();
+  reader_.end_request();
+  Call known;
+  known.exchange = exchange_;
+  known.request_id = request_id_;
+  known.received = phase_since_;
+  known.body_bytes = body_bytes_;
+  known.client = client_;
+  const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
+  const auto here = io_.context().get_executor();
+  shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
+                               admission = admission_, body = std::move(body)]() mutable {
+    const Exchange exchange = known.exchange;
+    std::optional<std::variant<Call, Output>> outcome;
+    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
+      std::variant<Call, Output> parsed = shared.desk.handle(admission, body, known.request_id, shared.draining);
+      if (Call* call = std::get_if<Call>(&parsed)) {
+        known.body = std::move(call->body);
+        known.ignored_fields = std::move(call->ignored_fields);
+        shared.backend.prepare(known);
+        parsed = std::move(known);
+      }
+      outcome.emplace(std::move(parsed));
+    });
+    std::string().swap(body);
+    const auto answer = [&] {
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.style));
+      asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
+        self->take_parsed(exchange, parser, std::move(outcome));
+      });
+    };
+    if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
+  });
+}
+
+void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome) {
+  if (exchange_ == exchange) {
+    guarded([&] {
+      if (handled(std::move(outcome))) flush();
+    });
+    return;
+  }
+  // The client has left. Freeing a large request takes time, too.
+  Call* call = std::get_if<Call>(&outcome);
+  if (call == nullptr) return;
+  io_.shared().faults.contain(FaultPlace::parsing, [&] {
+    io_.shared().parsers[parser].post([unwanted = std::make_shared<Call>(std::move(*call))] {});
+  });
+}
+
+// True when the request is answered; else the backend has it.
+bool Connection::handled(std::variant<Call, Output>&& outcome) {
+  if (auto* output = std::get_if<Output>(&outcome)) {
+    answer(std::move(*output));
+    return true;
+  }
+  Call& call = std::get<Call>(outcome);
+  ignored_ = ignored_text(call.ignored_fields);
+  if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
+  call.exchange = exchange_;
+  call.request_id = request_id_;
+  call.received = phase_since_;
+  call.body_bytes = body_bytes_;
+  call.client = client_;
+  submitted_ = true;
+  io_.shared().backend.submit(std::move(call));
+  return false;
+}
+
+// ---- Ending ----------------------------------------------------------------------------------------
+
+void Connection::enter(Phase phase) {
+  if (phase == Phase::body) receiving_.forget();
+  phase_ = phase;
+  count_held();
+  phase_since_ = Clock::now();
+}
+
+void Connection::begin_head() {
+  enter(Phase::head);
+  request_since_ = phase_since_;
+}
+
+// Closing while input is unread would reset the connection, and the client could lose the answer.
+void Connection::shut() {
+  if (std::exchange(shut_, true)) return;
+  transport_.end_sending();
+  phase_since_ = Clock::now();
+}
+
+void Connection::abort() noexcept {
+  if (phase_ == Phase::closed) return;
+  Faults& faults = io_.shared().faults;
+  const Exchange exchange = std::exchange(exchange_, {});
+  if (exchange.id != 0) {
+    io_.close_exchange(exchange);
+    ++unsettled_;
+  }
+  settle();
+  if (std::exchange(submitted_, false)) {
+    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(exchange); });
+  }
+  faults.contain(FaultPlace::connection, [&] { record(499); });
+  close();
+}
+
+void Connection::turn_away() {
+  guarded([&] {
+    if (phase_ == Phase::head) refuse_and_close(visit_.refusal());
+    write();
+    abort();
+  });
+}
+
+void Connection::close() noexcept {
+  if (phase_ == Phase::closed) return;
+  enter(Phase::closed);
+  count_unsent();
+  settle();
+  transport_.close();
+  io_.remove(shared_from_this());
+}
+
+// What the client has read lately, while more waits for it than its buffer may hold.
+std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
+  const config::LimitOptions& limits = io_.shared().limits;
+  if (writer_.unsent() <= static_cast<std::size_t>(limits.max_stream_buffer_bytes)) {
+    taking_.forget();
+    return std::nullopt;
+  }
+  const Duration patience = std::chrono::seconds(limits.write_timeout_s);
+  return taking_.note(now, writer_.taken(), phase_ == Phase::streaming ? std::min<Duration>(patience, kCatchUpTime) : patience);
+}
+
+void Connection::tick(TimePoint now) {
+  if (parse_lost_) return abort();
+  std::optional<std::uint64_t> received_lately;
+  if (phase_ == Phase::body) {
+    const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
+    received_lately = receiving_.note(now, reader_.body_received(), window);
+  }
+  const DeadlineVerdict verdict = check_deadlines({.phase = phase_,
+                                                   .in_phase = now - phase_since_,
+                                                   .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
+                                                   .unsent = writer_.unsent() > 0,
+                                                   .input = reader_.buffered() > 0,
+                                                   .parsing = exchange_.id != 0 && !submitted_,
+                                                   .received_lately = received_lately,
+                                                   .taken_lately = taken_lately(now)},
+                                                  io_.shared().limits);
+  switch (verdict.overdue) {
+    case Overdue::no:
+      if (visit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;
+      refuse_and_close(visit_.refusal());
+      flush();
+      return;
+    case Overdue::abort: abort(); return;
+    case Overdue::cut: cut(); return;
+    case Overdue::close: close(); return;
+    case Overdue::refuse:
+      refuse_and_close(verdict.status);
+      flush();
+      return;
+  }
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,157 @@
+#pragma once
+// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
+// by no other. Reading requests, writing answers and deadlines have classes of their own; this one moves
+// between the phases. Private to server.cpp, connection.cpp and connection_output.cpp.
+//
+//   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
+//                           └──→ streaming ──────┘
+//
+// Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
+// read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "http/server/connection_deadlines.h"
+#include "http/server/io_thread.h"
+#include "http/server/request_reader.h"
+#include "http/server/response_writer.h"
+#include "http/server/transport.h"
+
+namespace troupe::http {
+
+/// Who has connected, and to which listener. Counted by the doorman until it ends.
+class Visit {
+ public:
+  Visit(Doorman& doorman, Peer peer, Entrance entrance);
+  ~Visit();
+  Visit(Visit&& other) noexcept;
+  Visit& operator=(Visit&&) = delete;
+
+  const Peer& peer() const { return peer_; }
+  const Entrance& entrance() const { return entrance_; }
+  /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
+  const Status& refusal() const { return refusal_; }
+
+  /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
+  Status begin_request(std::string_view forwarded_for);
+  void end_request();
+  /// The address that the request in progress comes from.
+  const std::string& client() const { return client_.empty() ? peer_.address : client_; }
+
+ private:
+  Doorman* doorman_;  // null: moved from
+  Peer peer_;
+  Entrance entrance_;
+  Status refusal_;
+  std::string client_;  // of the request in progress, when it is counted
+};
+
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(IoThread& io, Transport transport, Visit visit);
+
+  void start();
+  /// Appends to the answer in progress; call flush() after the last output of a batch.
+  void take(Output&& output);
+  /// Writes what is queued, and continues with input that came meanwhile.
+  void flush();
+  /// Enforces deadlines; called a few times a second.
+  void tick(TimePoint now);
+  /// True when no request is in progress and none has begun: may be closed when draining.
+  bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
+  /// Closes at once; cancels the request in progress.
+  void abort() noexcept;
+  /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A stream ends
+  /// with an error event; a whole answer with the connection.
+  void cut();
+  std::size_t unsent() const { return writer_.unsent(); }
+  /// Of a connection beyond a limit: says so and closes at once.
+  void turn_away();
+
+ private:
+  void await_input();
+  void on_input();
+  void progress();
+  bool step();
+  bool read_head();
+  void check_limits();
+  bool begin_body();
+  bool read_body();
+  bool finish_request();
+  void parse_apart();
+  void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
+  bool handled(std::variant<Call, Output>&& outcome);
+  void count_held();
+  bool has_room() const;
+  Status too_large_to_hold(std::uint64_t bytes) const;
+  void count_unsent();
+  std::optional<std::uint64_t> taken_lately(TimePoint now);
+
+  void answer(Output&& output);
+  void begin_stream(const std::vector<std::pair<std::string, std::string>>& extra);
+  void append_events(std::string_view bytes);
+  void end_stream(bool failed);
+  void end_answer(std::uint16_t status);
+  bool refuse_and_close(const Status& status);
+  ResponseHead response_head(std::uint16_t status);
+  void write();
+  void enter(Phase phase);
+  void begin_head();
+  void shut();
+  void close() noexcept;
+  void settle();
+  void record(std::uint16_t status);
+  /// An exception is a lack of memory or a bug: it ends this connection and no other.
+  template <class Action>
+  void guarded(Action action) {
+    if (!io_.shared().faults.contain(FaultPlace::connection, action)) abort();
+  }
+  bool answering() const { return phase_ == Phase::waiting || phase_ == Phase::streaming; }
+
+  IoThread& io_;
+  Transport transport_;
+  Visit visit_;
+  RequestReader reader_;
+  ResponseWriter writer_;
+
+  Phase phase_ = Phase::head;
+  TimePoint phase_since_{};
+  TimePoint blocked_since_{};   // of awaiting_room_
+  bool awaiting_input_ = false;
+  bool awaiting_error_ = false;
+  bool awaiting_room_ = false;  // the socket takes no bytes
+  bool progressing_ = false;    // progress() is running: it is not re-entrant
+  bool shut_ = false;           // our side has ended the connection for writing
+  std::size_t discarded_ = 0;
+
+  // The request in progress.
+  Admission admission_;
+  std::string request_id_;
+  std::string client_;  // http::Call::client
+  std::string method_;
+  std::string target_;
+  std::string ignored_;  // of the answer: ignored_text()
+  TimePoint request_since_{};
+  bool keep_alive_ = true;
+  bool stream_failed_ = false;
+  bool unrecorded_ = false;    // it has begun, and record() was not called for it
+  Exchange exchange_{};        // id 0: there is none
+  std::size_t body_bytes_ = 0;
+  bool submitted_ = false;     // the backend has it; else it is being parsed
+  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: what it has made of a body cannot be told
+  std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
+  std::int64_t held_ = 0;      // of Shared::held
+  std::int64_t counted_ = 0;   // of Shared::unsent
+  Pace receiving_;
+  Pace taking_;
+};
+
+}  // namespace troupe::http

@@ -1,0 +1,174 @@
+// What a connection sends: answers, streams, and what becomes of them when they are not read. See connection.h.
+#include <utility>
+
+#include "http/api/openai_error.h"
+#include "http/server/connection.h"
+
+namespace troupe::http {
+
+// ---- Answering --------------------------------------------------------------------------------------
+
+void Connection::take(Output&& output) {
+  if (!answering()) return;
+  switch (output.kind) {
+    case Output::Kind::whole:
+      if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
+        append_events(last_event(output.body, admission_.style));
+        end_stream(/*failed=*/true);
+      } else {
+        answer(std::move(output));
+      }
+      return;
+    case Output::Kind::head:
+      if (phase_ == Phase::waiting) begin_stream(output.headers);
+      return;
+    case Output::Kind::data: append_events(output.body); return;
+    case Output::Kind::end: end_stream(output.failed); return;
+  }
+}
+
+ResponseHead Connection::response_head(std::uint16_t status) {
+  keep_alive_ = keep_alive_ && !io_.shared().draining;
+  return {.status = status,
+          .request_id = request_id_,
+          .date = io_.date(),
+          .ignored = ignored_,
+          .close = !keep_alive_,
+          .allow_origin = admission_.allow_origin,
+          .vary_origin = admission_.vary_origin};
+}
+
+void Connection::begin_stream(const std::vector<std::pair<std::string, std::string>>& extra) {
+  ResponseHead head = response_head(200);
+  head.chunked = !reader_.facts().http10;
+  writer_.begin_stream(head, extra);
+  enter(Phase::streaming);
+}
+
+void Connection::append_events(std::string_view bytes) {
+  if (phase_ == Phase::waiting) begin_stream({});
+  writer_.append_events(bytes);
+}
+
+void Connection::end_stream(bool failed) {
+  if (phase_ == Phase::waiting) begin_stream({});
+  if (phase_ != Phase::streaming) return;
+  writer_.end_stream();
+  stream_failed_ = failed;
+  end_answer(200);
+}
+
+void Connection::answer(Output&& output) {
+  const std::uint16_t status = output.status;
+  ResponseHead head = response_head(status);
+  head.content_type = content_type(output.content);
+  if (status == 405) head.allow = admission_.allow;
+  writer_.append_whole(head, std::move(output), method_ == "HEAD");
+  end_answer(status);
+}
+
+void Connection::end_answer(std::uint16_t status) {
+  if (exchange_.id != 0) {
+    io_.close_exchange(std::exchange(exchange_, {}));
+    submitted_ = false;
+    ++unsettled_;
+  }
+  record(status);
+  ignored_.clear();
+  enter(keep_alive_ ? Phase::idle : Phase::lingering);
+}
+
+// For input that cannot be trusted or is not wanted: what follows it is not read as a request.
+bool Connection::refuse_and_close(const Status& status) {
+  const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
+  if (!unrecorded_) {  // the head was not even read
+    unrecorded_ = true;
+    admission_ = {};
+    method_.clear();
+    target_.clear();
+    request_id_ = io_.fresh_request_id();
+  }
+  reader_.end_request();
+  keep_alive_ = false;
+  answer(error_output(0, status, 0, style));
+  return true;
+}
+
+void Connection::record(std::uint16_t status) {
+  visit_.end_request();
+  if (!std::exchange(unrecorded_, false)) return;
+  io_.shared().backend.answered({.request_id = request_id_,
+                                 .method = method_,
+                                 .target = target_,
+                                 .status = status,
+                                 .failed = stream_failed_,
+                                 .bytes = writer_.body_bytes(),
+                                 .duration = Clock::now() - request_since_});
+}
+
+// ---- Writing and ending -----------------------------------------------------------------------------
+
+void Connection::flush() {
+  guarded([&] {
+    write();
+    if (phase_ == Phase::idle && reader_.buffered() > 0) progress();
+  });
+}
+
+void Connection::write() {
+  if (phase_ == Phase::closed) return;
+  if (awaiting_room_) {
+    count_unsent();
+    return;
+  }
+  const ResponseWriter::Progress progress = writer_.write(transport_);
+  count_unsent();
+  switch (progress) {
+    case ResponseWriter::Progress::broken: abort(); return;
+    case ResponseWriter::Progress::blocked:
+      awaiting_room_ = true;
+      blocked_since_ = Clock::now();
+      transport_.socket().async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
+        self->awaiting_room_ = false;
+        if (!failed && self->phase_ != Phase::closed) self->flush();
+      });
+      return;
+    case ResponseWriter::Progress::sent: break;
+  }
+  settle();
+  if (phase_ == Phase::lingering) shut();
+  if (phase_ == Phase::idle) {
+    writer_.shrink();
+    reader_.shrink();
+  }
+}
+
+// Closed exchanges count as active until their answers are sent.
+void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
+
+void Connection::count_unsent() {
+  const auto unsent = phase_ == Phase::closed ? std::int64_t{0} : static_cast<std::int64_t>(writer_.unsent());
+  if (unsent != counted_) io_.shared().unsent += unsent - std::exchange(counted_, unsent);
+}
+
+void Connection::cut() {
+  const Status slow{Code::cancelled, "The answer was read too slowly and is cut off here", {}, "slow_reader"};
+  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.style).body, admission_.style))) {
+    abort();
+    return;
+  }
+  if (const Exchange exchange = std::exchange(exchange_, {}); exchange.id != 0) {
+    io_.close_exchange(exchange);
+    ++unsettled_;
+    submitted_ = false;
+    io_.shared().backend.cancel(exchange);
+  }
+  keep_alive_ = false;
+  stream_failed_ = true;
+  record(200);
+  enter(Phase::lingering);
+  reader_.discard();
+  flush();
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,262 @@
+#include "http/server/front_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "http/api/messages_request.h"
+#include "http/api/openai_error.h"
+#include "http/api/openapi.h"
+#include "http/api/responses_request.h"
+#include "http/pages/pages.h"
+#include "http/server/request_head.h"
+
+namespace troupe::http {
+namespace {
+
+constexpr std::size_t kMaxRequestId = 128;
+
+// application/json, or application/anything+json; parameters do not matter.
+bool is_json(std::string_view content_type) {
+  std::string_view type = content_type.substr(0, content_type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  constexpr std::string_view kSuffix = "+json";
+  return same_word(type, "application/json") ||
+         (same_word(type.substr(0, 12), "application/") && type.size() > kSuffix.size() &&
+          same_word(type.substr(type.size() - kSuffix.size()), kSuffix));
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// For a model name, which is only compared with the served names and never used as a path.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low >= 0) {
+      out.push_back(static_cast<char>(high * 16 + low));
+      i += 2;
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+Status not_serving(Health::State state) {
+  switch (state) {
+    case Health::State::ready: return {};
+    case Health::State::loading: return {Code::unavailable, "The model is still loading", {}, "loading"};
+    case Health::State::draining: return {Code::unavailable, "The server is shutting down", {}, "draining"};
+    case Health::State::restarting:
+      return {Code::unavailable, "A part of the server is being restarted", {}, "restarting"};
+  }
+  return {};
+}
+
+template <class T>
+std::variant<Call, Output> as_call(Result<Parsed<T>>&& parsed, AnswerStyle style = AnswerStyle::openai) {
+  if (!parsed.ok()) return error_output(0, parsed.status(), 0, style);
+  Call call;
+  call.body = std::move(parsed->request);
+  call.ignored_fields = std::move(parsed->ignored_fields);
+  return call;
+}
+
+Call info_call(InfoRequest::Kind kind, std::string name = {}) {
+  Call call;
+  call.body = InfoRequest{.kind = kind, .name = std::move(name)};
+  return call;
+}
+
+/// A client key opens all but the routes that control the server. Those are open only where no key at all is configured.
+Status check_key(const HeadView& head, Handler handler, const ApiKeys& keys) {
+  const bool admin = needs_admin(handler) && (keys.required() || keys.admins());
+  if (!needs_key(handler) || !(keys.required() || admin)) return {};
+  const Access access = keys.access(head.authorization, head.x_api_key);
+  if (access == Access::none) {
+    return {Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
+  }
+  if (!admin || access == Access::admin) return {};
+  if (keys.admins()) {
+    return {Code::forbidden, "This route needs an admin key (--admin-api-key); the key given is one of --api-key", {},
+            "admin_key_required"};
+  }
+  return {Code::forbidden,
+          "This route needs an admin key, and the server has none: start it with --admin-api-key or --admin-api-key-file", {},
+          "no_admin_key"};
+}
+
+Output options_output(const Admission& admission) {
+  Output output{.kind = Output::Kind::whole, .status = 204};
+  output.headers.emplace_back("Allow", std::string(admission.allow));
+  if (!admission.preflight) return output;
+  output.headers.emplace_back("Access-Control-Allow-Methods", std::string(admission.allow));
+  if (!admission.allow_headers.empty()) {
+    output.headers.emplace_back("Access-Control-Allow-Headers", admission.allow_headers);
+  }
+  output.headers.emplace_back("Access-Control-Max-Age", "600");
+  return output;
+}
+
+}  // namespace
+
+std::string query_value(std::string_view target, std::string_view name) {
+  std::size_t at = target.find('?');
+  while (at != target.npos) {
+    const std::string_view pair = target.substr(at + 1, target.find('&', at + 1) - at - 1);
+    const std::size_t equals = pair.find('=');
+    if (pair.substr(0, equals) == name && equals != pair.npos) return percent_decoded(pair.substr(equals + 1));
+    at = target.find('&', at + 1);
+  }
+  return {};
+}
+
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!same_word(target.substr(0, scheme.size()), scheme)) continue;
+    const std::size_t slash = target.find('/', scheme.size());
+    target = slash == target.npos ? std::string_view("/") : target.substr(slash);
+    break;
+  }
+  return target.substr(0, target.find('?'));
+}
+
+std::string_view sane_request_id(std::string_view given) {
+  const bool sane = given.size() <= kMaxRequestId && std::all_of(given.begin(), given.end(), [](char c) {
+                      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                             std::string_view("-_.:/@+=").find(c) != std::string_view::npos;
+                    });
+  return sane ? given : std::string_view();
+}
+
+FrontDesk::FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
+                     ModelFacts model, const Backend& backend)
+    : hosts_(std::move(hosts)),
+      origins_(std::move(allowed_origins)),
+      limits_(limits),
+      model_(std::move(model)),
+      openapi_(openapi_document(limits)),
+      backend_(backend) {}
+
+/// Without a key on a loopback address Host must name this server: else any web page that resolves its own name to this
+/// machine could use it. With --allowed-hosts it must in any case, but for health and for a listener of its own for
+/// metrics: what probes and scrapes a server asks it by its address, which the list need not have.
+Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const {
+  const bool probed = handler == Handler::health || handler == Handler::live || entrance.open;
+  const bool checked = (keyless && entrance.loopback) || (hosts_.listed() && !probed);
+  if (!checked) return {};
+  // In the absolute form the target names a host too, and that one would count.
+  const std::string_view target = authority_of(head.target);
+  const bool absent = head.host.empty() && head.host_optional;
+  const bool served = absent || hosts_.serve(head.host, entrance.address);
+  if (served && (target.empty() || hosts_.serve(target, entrance.address))) return {};
+  return {Code::forbidden,
+          "Host is \"" + std::string((served ? target : head.host).substr(0, 128)) +
+              "\"; allowed are localhost, this machine's name, the address that the server listens on, and what "
+              "--allowed-hosts lists",
+          "Host", "host_not_allowed"};
+}
+
+Status FrontDesk::check_origin(const HeadView& head, Handler handler) const {
+  if (!acts(handler) || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
+  const std::string field = head.origin.empty() ? "Sec-Fetch-Site" : "Origin";
+  const std::string_view value = head.origin.empty() ? head.fetch_site : head.origin;
+  return {Code::forbidden,
+          field + " is \"" + std::string(value.substr(0, 128)) +
+              "\"; allowed are pages of this server and the origins that --allowed-origins lists",
+          field, "origin_not_allowed"};
+}
+
+Admission FrontDesk::admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const {
+  const std::string_view path = path_of(head.target);
+  const Route routed = route(head.method, path, entrance.pages);
+  Admission admission;
+  admission.handler = routed.handler;
+  admission.tail = routed.handler == Handler::events ? query_value(head.target, "request") : percent_decoded(routed.tail);
+  admission.head_only = head.method == "HEAD";
+  admission.allow = routed.allow;
+  admission.style = routed.style;
+  if (routed.handler == Handler::page) admission.if_none_match = head.if_none_match;
+  admission.allow_origin = origins_.answer_to(head.origin);
+  admission.vary_origin = origins_.vary();
+  admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
+  if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
+  admission.refusal = check_host(head, routed.handler, entrance, entrance.open || !keys.required());
+  if (admission.refusal.ok()) admission.refusal = check_origin(head, routed.handler);
+  if (admission.refusal.ok() && !entrance.open) admission.refusal = check_key(head, routed.handler, keys);
+  if (!admission.refusal.ok()) return admission;
+  if (routed.handler == Handler::not_found) {
+    admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
+  } else if (routed.handler == Handler::method_not_allowed) {
+    admission.refusal = {
+        Code::invalid_argument, "This page takes " + std::string(routed.allow), {}, "method_not_allowed"};
+  } else if (head.encoded) {
+    admission.refusal = {Code::invalid_argument, "A body must not be compressed", {}, "unsupported_encoding"};
+  } else if (takes_json(routed.handler) && !is_json(head.content_type)) {
+    admission.refusal = {
+        Code::invalid_argument, "Content-Type must be application/json", {}, "unsupported_media_type"};
+  }
+  return admission;
+}
+
+Output FrontDesk::health(Handler handler, bool draining) const {
+  Health health = backend_.health();
+  if (draining) health.state = Health::State::draining;
+  const bool good = handler == Handler::live ? health.live : health.live && health.ready();
+  Output output{.kind = Output::Kind::whole};
+  output.status = good ? 200 : 503;
+  output.body = R"({"status":")" + std::string(to_string(health.state)) + '"';
+  if (!health.silent.empty()) output.body += R"(,"silent":")" + std::string(health.silent) + '"';
+  output.body += '}';
+  if (!good) output.headers.emplace_back("Retry-After", "1");
+  return output;
+}
+
+std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::string_view body,
+                                             std::string_view request_id, bool draining) const {
+  const AnswerStyle style = admission.style;
+  if (takes_json(admission.handler)) {
+    const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
+    if (!status.ok()) return error_output(0, status, 0, style);
+  }
+  const RequestRules rules{limits_, model_};
+  switch (admission.handler) {
+    case Handler::chat: return as_call(parse_chat(body, rules, request_id));
+    case Handler::completions: return as_call(parse_completion(body, rules, request_id));
+    case Handler::responses: return as_call(parse_responses(body, rules, request_id), style);
+    case Handler::messages: return as_call(parse_messages(body, rules, request_id), style);
+    case Handler::count_tokens: return as_call(parse_count_tokens(body, rules), style);
+    case Handler::tokenize: return as_call(parse_tokenize(body, rules));
+    case Handler::detokenize: return as_call(parse_detokenize(body, rules));
+    case Handler::models: return info_call(InfoRequest::Kind::models);
+    case Handler::model: return info_call(InfoRequest::Kind::model, admission.tail);
+    case Handler::metrics: return info_call(InfoRequest::Kind::metrics);
+    case Handler::config_info: return info_call(InfoRequest::Kind::config_info);
+    case Handler::reset_prefix_cache: return info_call(InfoRequest::Kind::reset_prefix_cache);
+    case Handler::openapi: {
+      Output output{.kind = Output::Kind::whole};
+      output.body = openapi_;
+      return output;
+    }
+    case Handler::page: return page_output(*find_page(admission.tail), admission.if_none_match);
+    case Handler::options: return options_output(admission);
+    case Handler::events: {
+      if (admission.head_only) return Output{.kind = Output::Kind::whole, .content = Output::Content::events};
+      if (draining) return error_output(0, not_serving(Health::State::draining));
+      return info_call(InfoRequest::Kind::events, std::string(sane_request_id(admission.tail)));
+    }
+    case Handler::health:
+    case Handler::live: return health(admission.handler, draining);
+    case Handler::not_found:
+    case Handler::method_not_allowed: break;
+  }
+  return error_output(0, {Code::not_found, "There is no such page", {}, "not_found"});
+}
+
+}  // namespace troupe::http

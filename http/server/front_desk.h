@@ -1,0 +1,96 @@
+#pragma once
+// What happens with a request, without its socket: is it allowed, is its body valid, is it answered here or
+// handed to the backend. Immutable, shared by all I/O threads.
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+#include "config/options.h"
+#include "http/api/openai_request.h"
+#include "http/server/api_keys.h"
+#include "http/server/backend.h"
+#include "http/server/hosts.h"
+#include "http/server/origins.h"
+#include "http/server/router.h"
+
+namespace troupe::http {
+
+/// The parts of a request's head that admit() needs. Views into the parser.
+struct HeadView {
+  std::string_view method;
+  std::string_view target;
+  std::string_view authorization;
+  std::string_view x_api_key;
+  std::string_view content_type;
+  std::string_view if_none_match;
+  std::string_view host;
+  bool host_optional = false;  ///< HTTP/1.0
+  std::string_view origin;
+  std::string_view fetch_site;         ///< Sec-Fetch-Site
+  std::string_view preflight_method;   ///< Access-Control-Request-Method
+  std::string_view preflight_headers;  ///< Access-Control-Request-Headers
+  bool encoded = false;  ///< has a Content-Encoding
+};
+
+/// Where a request has come in.
+struct Entrance {
+  Pages pages = Pages::both;
+  bool open = false;      ///< its listener asks for no key and has no TLS
+  bool loopback = false;  ///< its listener's address, or the client's, is a loopback address
+  std::string address{};  ///< of this machine, that the client has connected to
+};
+
+struct Admission {
+  Handler handler = Handler::not_found;
+  std::string tail;        ///< of Handler::model, percent-decoded; of events the query's request; of page its path
+  std::string_view allow;  ///< for 405 and OPTIONS
+  bool head_only = false;  ///< the method is HEAD
+  std::string if_none_match;   ///< of Handler::page
+  std::string allow_origin;    ///< of Origins::answer_to()
+  bool vary_origin = false;
+  bool preflight = false;      ///< of Handler::options: asked by a browser for a page of an allowed origin
+  std::string allow_headers;   ///< for the preflight
+  AnswerStyle style = AnswerStyle::openai;
+  Status refusal;          ///< not ok: the answer
+};
+
+class FrontDesk {
+ public:
+  FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
+            const Backend& backend);
+
+  /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`, unknown ones too;
+  /// exempt is health. An open entrance needs none.
+  Admission admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const;
+
+  /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
+  /// answer. `draining`: new generation requests are refused.
+  std::variant<Call, Output> handle(const Admission& admission, std::string_view body,
+                                    std::string_view request_id, bool draining) const;
+
+ private:
+  Output health(Handler handler, bool draining) const;
+  Status check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const;
+  Status check_origin(const HeadView& head, Handler handler) const;
+
+  Hosts hosts_;
+  Origins origins_;
+  config::LimitOptions limits_;
+  ModelFacts model_;
+  std::string openapi_;  ///< the document of /openapi.json
+  const Backend& backend_;
+};
+
+/// The value of `name` in the query of a request target, percent-decoded; empty when it is absent.
+std::string query_value(std::string_view target, std::string_view name);
+
+/// The path of a request target: without its query, and without scheme and host of the absolute form.
+std::string_view path_of(std::string_view target);
+
+/// `given` when it is 1 to 128 letters, digits and -_.:/@+=, else empty.
+std::string_view sane_request_id(std::string_view given);
+
+}  // namespace troupe::http

@@ -1,0 +1,196 @@
+#pragma once
+// A SESSION HOST whose neighbours are played by the test.
+#include "actors/session/session_host_actor.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "support/actor_world.h"
+#include "support/byte_tokenizer.h"
+
+namespace troupe::testing {
+
+class SessionHostRig : public ActorWorld {
+ protected:
+  /// Keeps what it is told, and refuses with the verdict.
+  class Engine final : public EngineSide {
+   public:
+    explicit Engine(SessionHostRig& test) : test_(test) {}
+    void submit(Submit&& submit, std::uint32_t) override {
+      if (!test_.verdict_.ok()) caf::anon_send(test_.host_, Refused{submit.exchange, submit.attempt, test_.verdict_});
+      test_.submits_.push_back(std::move(submit));
+    }
+    void took_step() override { ++test_.steps_taken_; }
+    void cancel(Cancel&& cancel, std::uint32_t) override {
+      test_.cancels_.insert(test_.cancels_.end(), cancel.keys.begin(), cancel.keys.end());
+    }
+
+   private:
+    SessionHostRig& test_;
+  };
+
+  SessionHostRig() {
+    tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
+      self->set_exit_handler(
+          [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
+      return {answer_beat, [this, self](const Encode& job) {
+        encodes_.push_back(job.request_id);
+        auto promise = self->make_response_promise<Encoded>();
+        if (slow_tokenizer_) {
+          pending_.push_back(promise);  // the answer comes when the test gives it
+        } else {
+          promise.deliver(hi());
+        }
+        return promise;
+      }};
+    }));
+    metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
+      return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
+              [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
+              [](caf::get_atom) { return std::string(); }};
+    }));
+    long_tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
+      return {answer_beat, [this](const Encode& job) {
+        long_encodes_.push_back(job.request_id);
+        return hi();
+      }};
+    }));
+    grammar_ = keep(system_.spawn([this](grammar_actor::pointer self) -> grammar_actor::behavior_type {
+      self->set_exit_handler([this](const caf::exit_msg&) { 
+        if (grammar_lost_) {
+          compiling_[answered_].deliver(caf::make_error(caf::sec::request_receiver_down));
+        } else {
+          compiling_[answered_].deliver(compiled_);
+        }
+      });
+      return {answer_beat,
+              [this, self](const Compile& job) {
+                compiles_.push_back(job);
+                return compiling_.emplace_back(self->make_response_promise<Compiled>());
+              },
+              [this](const CancelCompile& cancel) { cancelled_compiles_.push_back(cancel.exchange); },
+              [this](const WatchGrammar&) { return watched_; },
+              [this](const ReleaseGrammar& release) { released_.push_back(release.grammar); }, [](const GrammarStep&) {},
+              [](const FormReady&) {}, [](const TakeMade&) {}};
+    }));
+    SessionHostParts parts;
+    parts.grammar = grammar_;
+    parts.slice_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
+    parts.context = std::make_shared<SessionContext>(SessionContext{
+        std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
+    parts.tokenizers = {tokenizer_, long_tokenizer_};
+    parts.engine = std::make_shared<Engine>(*this);
+    parts.quarantine = quarantine_;
+    parts.metrics = metrics_;
+    parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
+      for (auto& output : outputs) answers_.push_back(std::move(output));
+    };
+    parts_ = parts;
+    host_ = keep(system_.spawn(session_host_behavior, std::move(parts)));
+    up(1);
+  }
+
+  static Encoded hi() {
+    Encoded out;
+    out.prompts = {{'h', 'i'}};
+    return out;
+  }
+  void answer_pending() {
+    for (auto& promise : std::exchange(pending_, {})) promise.deliver(hi());
+  }
+
+  /// GRAMMAR answers the Compile of this index.
+  void compiled(std::size_t index, Compiled outcome) {
+    answered_ = index;
+    compiled_ = std::move(outcome);
+    caf::anon_send_exit(grammar_, caf::exit_reason::user_shutdown);
+    run();
+  }
+
+  void up(std::uint32_t epoch) {
+    self_->send(host_, EngineUp{epoch});
+    run();
+  }
+  void down(std::uint32_t epoch) {
+    self_->send(host_, EngineDown{epoch, "killed"});
+    run();
+  }
+
+  /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
+  void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100,
+            std::chrono::nanoseconds timeout = std::chrono::hours(1), http::AnswerForm form = {}) {
+    Ask ask;
+    ask.client = "net:somebody";
+    ask.generation.form = std::move(form);
+    ask.arrived_ns = now_ns();
+    ask.timeout_ns = timeout.count();
+    ask.exchange = exchange;
+    ask.body_bytes = body_bytes;
+    ask.request_id = "r" + std::to_string(exchange);
+    ask.answer.stream = stream;
+    auto gateway = keep(system_.spawn([this, ask](caf::event_based_actor* self) -> caf::behavior {
+      self->request(host_, caf::infinite, ask).then([this](const Closed& closed) { closed_.push_back(closed.exchange); });
+      return {[](int) {}};
+    }));
+    run();
+  }
+  void withdraw(std::uint64_t exchange = 3) {
+    self_->send(host_, Withdraw{0, exchange});
+    run();
+  }
+  /// The engine that exchange 3 was given to last goes on with it.
+  void tokens(const std::string& text, Finish finish, const std::string& error = {}) {
+    const auto of = std::find_if(submits_.rbegin(), submits_.rend(), [](const Submit& one) { return one.exchange == 3; });
+    ASSERT_NE(of, submits_.rend());
+    StepTokens step;
+    SequenceTokens sequence;
+    sequence.key = of->sequences.at(0).key;
+    sequence.attempt = of->attempt;
+    sequence.position = static_cast<std::int32_t>(of->sequences.at(0).output.size());
+    for (const char c : text) step.tokens.push_back(static_cast<unsigned char>(c));
+    of->sequences.at(0).output.insert(of->sequences.at(0).output.end(), step.tokens.begin(), step.tokens.end());
+    sequence.tokens = static_cast<std::int32_t>(text.size());
+    sequence.finish = finish;
+    sequence.error = error;
+    step.sequences.push_back(sequence);
+    self_->send(host_, step);
+    run();
+  }
+  std::string bytes_of(std::uint64_t exchange) const {
+    std::string out;
+    for (const http::Output& answer : answers_) {
+      if (answer.exchange_id == exchange) out += answer.body;
+    }
+    return out;
+  }
+
+  bool slow_tokenizer_ = false;
+  Status verdict_;
+  std::vector<caf::typed_response_promise<Encoded>> pending_;
+  std::vector<std::string> encodes_;
+  std::vector<std::string> long_encodes_;
+  std::vector<Submit> submits_;
+  int steps_taken_ = 0;  ///< that the engine was told of
+  std::vector<RequestKey> cancels_;
+  std::vector<Compile> compiles_;
+  std::vector<caf::typed_response_promise<Compiled>> compiling_;
+  std::size_t answered_ = 0;  ///< index of the Compile that compiled_ answers
+  Compiled compiled_;
+  std::vector<std::uint64_t> cancelled_compiles_;
+  std::vector<RequestStats> finished_;
+  std::vector<http::Output> answers_;
+  std::vector<std::uint64_t> closed_;
+  tokenizer_actor tokenizer_;
+  tokenizer_actor long_tokenizer_;
+  SessionHostParts parts_;
+  std::shared_ptr<Quarantine> quarantine_ = std::make_shared<Quarantine>();
+  bool grammar_lost_ = false;  ///< the Compile that is answered next fails with its engine
+  Status watched_;
+  std::vector<std::uint64_t> released_;
+  grammar_actor grammar_;
+  metrics_actor metrics_;
+  session_host_actor host_;
+};
+
+}  // namespace troupe::testing

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""SIGKILL of engines, workers and compiling processes in random order under 16 streams of mixed kinds: no answer is cut, every
+answer is the one that comes without a death, and every KV block is free again."""
+import collections
+import http.client
+import json
+import os
+import random
+import signal
+import threading
+import time
+
+from chaos import Server, arguments, leftovers, recover, wait_until
+from server import children_of
+
+CLIENTS = 16
+SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["wave", "fish"]}, "size": {"type": "integer"}},
+          "required": ["kind", "size"], "additionalProperties": False}
+TOOL = {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters":
+        {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
+TEXT = {"prompt": "The sea has", "max_tokens": 60, "ignore_eos": True}
+KINDS = [
+    ("/v1/completions", TEXT | {"temperature": 0, "stream": True}),
+    ("/v1/completions", TEXT | {"temperature": 1, "seed": 3, "n": 4}),
+    ("/v1/completions", TEXT | {"temperature": 0, "echo": True, "logprobs": 2, "stream": True}),
+    ("/v1/completions", TEXT | {"temperature": 0, "prompt_logprobs": 1}),
+    ("/v1/completions", {"prompt": "A fish:", "max_tokens": 120, "temperature": 0, "guided_json": SCHEMA, "stream": True}),
+    ("/v1/completions", TEXT | {"prompt": ["One", "Two"], "temperature": 1, "seed": 9, "best_of": 2}),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "What is the weather in Paris?"}], "tools": [TOOL],
+                              "temperature": 0, "max_tokens": 60}),
+    ("/v1/responses", {"input": "Tell me of the sea", "temperature": 0, "max_output_tokens": 50}),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "Tell me of the sea"}], "temperature": 0, "max_tokens": 50,
+                      "model": "default"}),
+]
+# What differs from answer to answer, with a death or without one.
+UNSTABLE = {"id", "created", "created_at", "cached_tokens", "cache_read_input_tokens", "item_id", "call_id", "completed_at"}
+
+
+def stable(value):
+    if isinstance(value, dict):
+        return {key: stable(inner) for key, inner in value.items() if key not in UNSTABLE}
+    return [stable(inner) for inner in value] if isinstance(value, list) else value
+
+
+def joined(events):
+    """Texts and scores of a stream by choice, however it was cut into events."""
+    choices = collections.defaultdict(lambda: {"text": "", "logprobs": collections.defaultdict(list), "finish": None})
+    for event in events:
+        for choice in event.get("choices", []):
+            whole = choices[choice["index"]]
+            whole["text"] += choice["text"]
+            whole["finish"] = choice["finish_reason"] or whole["finish"]
+            for name, values in (choice.get("logprobs") or {}).items():
+                whole["logprobs"][name] += values or []
+    return json.loads(json.dumps(choices))
+
+
+def ask(server, path, body):
+    """The answer's stable part; raises when it was cut."""
+    if not body.get("stream"):
+        answer = server.post(path, body)
+        assert answer.status == 200, answer.text
+        return stable(answer.json)
+    events = list(server.events(path, body))
+    assert events and events[-1] == "[DONE]", events[-2:]
+    parsed = [json.loads(event) for event in events[:-1]]
+    assert not any("error" in event for event in parsed), events[-3:]
+    return joined(parsed)
+
+
+def client(server, number, expected, stop, done, wrong):
+    draw = random.Random(number)
+    while not stop.is_set():
+        kind = draw.randrange(len(KINDS))
+        try:
+            # A request that comes while nothing can serve it is refused, as it would be by any server: it is asked again.
+            wait_until(lambda: server.is_ready(), "a server that takes requests", 60)
+            answer = ask(server, *KINDS[kind])
+        except AssertionError as error:
+            if "503" not in str(error) and "unavailable" not in str(error) and "not ready" not in str(error):
+                wrong.append((kind, str(error)[:300]))
+            continue
+        except (OSError, http.client.HTTPException) as error:
+            wrong.append((kind, f"cut: {error!r}"))
+            continue
+        done[kind] += 1
+        if answer != expected[kind]:
+            wrong.append((kind, f"{json.dumps(answer)[:400]} instead of {json.dumps(expected[kind])[:400]}"))
+
+
+def compiling_process(server):
+    engine = server.process_pid("engine")
+    return next((pid for pid in children_of(engine)), None)
+
+
+def kill_one(server, draw):
+    kind = draw.choice(["engine", "worker", "compiler"])
+    pid = compiling_process(server) if kind == "compiler" else server.process_pid(kind)
+    if not pid:
+        return None
+    os.kill(pid, signal.SIGKILL)
+    return kind
+
+
+def main():
+    options = arguments(__doc__, 6, "kills").parse_args()
+    draw = random.Random(5)
+    with Server("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace") as server:
+        free = server.free_blocks()
+        expected = [ask(server, *kind) for kind in KINDS]
+        stop, done, wrong = threading.Event(), collections.Counter(), []
+        threads = [threading.Thread(target=client, args=(server, i, expected, stop, done, wrong)) for i in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        kills = collections.Counter()
+        try:
+            while sum(kills.values()) < options.count:
+                time.sleep(0.5 + draw.random())
+                wait_until(server.is_ready, "ready between two kills", 60)
+                if kind := kill_one(server, draw):
+                    kills[kind] += 1
+            time.sleep(1)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join(180)
+                assert not thread.is_alive(), "a request hangs"
+        assert not wrong, "\n".join(str(one) for one in wrong[:5])
+        recover(server, free)
+        assert server.terminate() == 0
+        assert leftovers(server) == [], leftovers(server)
+    print(f"{dict(kills)} killed, {sum(done.values())} answers of {len(done)} kinds whole and right, none cut, no block lost", flush=True)
+
+
+if __name__ == "__main__":
+    main()

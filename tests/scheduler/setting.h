@@ -1,0 +1,60 @@
+#pragma once
+// The options and the worker of one simulation, and how its random requests look.
+#include <cstddef>
+#include <cstdint>
+
+#include "actors/scheduler/scheduler.h"
+#include "config/options.h"
+#include "ipc/wire.h"
+
+namespace troupe::test {
+
+struct Setting {
+  std::int32_t blocks = 40, block_tokens = 4, slots = 6, budget = 16, max_length = 60, vocab = 50,
+               in_flight = 2;
+  int queued = 64;
+  std::int64_t queued_tokens = 1 << 20;
+  std::size_t max_ids = wire::kMaxTokensInPlan;
+  int long_prompt = 12;  ///< more tokens than this are a long prompt
+  std::int32_t swap_blocks = 0;
+  double swap_failures = 0;  ///< share of copies from or to the swap space that fail
+  double poison = 0;         ///< share of sampled rows whose logits are not finite
+  PrefixCaching caching = {true, true, {1, 2}};
+  double prefill_share = 0;
+  bool preempts = true;
+  double ratio = 0.75;    ///< of blocks for prompts when nothing preempts
+  double repeats = 0.6;   ///< share of prompts that begin like an earlier text
+  bool grammars = false;  ///< some sequences may have one
+  int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
+  std::int64_t token_ns = 0;
+  double late = 0;  ///< share of masks that are not made in time
+};
+
+inline config::SchedulerOptions options_of(const Setting& s) {
+  config::SchedulerOptions o;
+  o.max_num_seqs = s.slots;
+  o.max_num_batched_tokens = s.budget;
+  o.long_prefill_token_threshold = s.long_prompt;
+  o.min_prefill_share = s.prefill_share;
+  o.max_prefill_step_ms = s.step_ms;
+  o.preempts = s.preempts;
+  o.kv_cache_ratio = s.ratio;
+  o.max_queued_requests = s.queued;
+  o.max_queued_tokens = s.queued_tokens;
+  return o;
+}
+
+inline wire::Capacity capacity_of(const Setting& s) {
+  wire::Capacity c;
+  c.kv_blocks = s.blocks;
+  c.block_tokens = s.block_tokens;
+  c.max_slots = s.slots;
+  c.max_tokens_per_step = s.budget;
+  c.max_model_len = s.max_length;
+  c.vocab_size = s.vocab;
+  c.max_steps_in_flight = s.in_flight;
+  c.swap_blocks = s.swap_blocks;
+  return c;
+}
+
+}  // namespace troupe::test
